@@ -1,0 +1,224 @@
+"""Settings of a store: Apache's own names and defaults, read from its own properties file (broker.conf).
+
+A `StoreConfig` is frozen; each field names Apache's key in `_KEYS`. Keys that are not ours (a broker has hundreds) are
+kept as they are in `other`, so that nothing in somebody's file is lost or refused.
+
+Source of names and defaults: MessageStoreConfig and BrokerConfig, tag rocketmq-all-4.9.8.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from engine.errors import InvalidArgument, from_os_error
+from engine.format.delay import DEFAULT_LEVELS
+from engine.format.queue_unit import UNIT_SIZE
+
+MIB = 1 << 20
+
+
+class FlushDiskType(enum.Enum):
+    """When a put is on disk: before it is answered, or some time later."""
+
+    SYNC_FLUSH = "SYNC_FLUSH"
+    ASYNC_FLUSH = "ASYNC_FLUSH"
+
+
+class BrokerRole(enum.Enum):
+    """Whether this store takes puts, and whether they wait for a copy."""
+
+    ASYNC_MASTER = "ASYNC_MASTER"
+    SYNC_MASTER = "SYNC_MASTER"
+    SLAVE = "SLAVE"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreConfig:
+    """Settings of one store. Sizes in bytes, times in ms unless Apache's name says otherwise.
+
+    A path of None is the default place below the root.
+    """
+
+    store_path_root_dir: Path = field(default_factory=lambda: Path.home() / "store")
+    store_path_commit_log: str | None = None
+    read_only_commit_log_store_paths: str | None = None
+    mapped_file_size_commit_log: int = 1024 * MIB
+    mapped_file_size_consume_queue: int = 300_000 * UNIT_SIZE
+    enable_consume_queue_ext: bool = False
+    mapped_file_size_consume_queue_ext: int = 48 * MIB
+    bit_map_length_consume_queue_ext: int = 64
+    flush_interval_commit_log: int = 500
+    commit_interval_commit_log: int = 200
+    flush_commit_log_timed: bool = True
+    flush_interval_consume_queue: int = 1000
+    clean_resource_interval: int = 10_000
+    delete_commit_log_files_interval: int = 100
+    delete_consume_queue_files_interval: int = 100
+    destroy_maped_file_interval_forcibly: int = 120_000
+    redelete_hanged_file_interval: int = 120_000
+    delete_when: str = "04"
+    disk_max_used_space_ratio: int = 75
+    file_reserved_time: int = 72
+    max_message_size: int = 4 * MIB
+    check_crc_on_recover: bool = True
+    flush_commit_log_least_pages: int = 4
+    commit_commit_log_least_pages: int = 4
+    flush_least_pages_when_warm_maped_file: int = 4096
+    flush_consume_queue_least_pages: int = 2
+    flush_commit_log_thorough_interval: int = 10_000
+    commit_commit_log_thorough_interval: int = 200
+    flush_consume_queue_thorough_interval: int = 60_000
+    max_transfer_bytes_on_message_in_memory: int = 256 * 1024
+    max_transfer_count_on_message_in_memory: int = 32
+    max_transfer_bytes_on_message_in_disk: int = 64 * 1024
+    max_transfer_count_on_message_in_disk: int = 8
+    access_message_in_memory_max_ratio: int = 40
+    message_index_enable: bool = True
+    max_hash_slot_num: int = 5_000_000
+    max_index_num: int = 20_000_000
+    max_msgs_num_batch: int = 64
+    message_index_safe: bool = False
+    broker_role: BrokerRole = BrokerRole.ASYNC_MASTER
+    flush_disk_type: FlushDiskType = FlushDiskType.ASYNC_FLUSH
+    sync_flush_timeout: int = 5000
+    slave_timeout: int = 3000
+    message_delay_level: str = DEFAULT_LEVELS
+    clean_file_forcibly_enable: bool = True
+    warm_maped_file_enable: bool = False
+    offset_check_in_slave: bool = False
+    os_page_cache_busy_time_out_mills: int = 1000
+    default_query_max_num: int = 32
+    transient_store_pool_enable: bool = False
+    transient_store_pool_size: int = 5
+    fast_fail_if_no_buffer_in_store_pool: bool = False
+    enable_d_leger_commit_log: bool = False
+    enable_lmq: bool = False
+    enable_multi_dispatch: bool = False
+    max_lmq_consume_queue_num: int = 20_000
+    other: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def commit_log_paths(self) -> tuple[Path, ...]:
+        """Directories of the commit log, in the order given; more than one with multi-path."""
+        return _paths(self.store_path_commit_log) or (self.store_path_root_dir / "commitlog",)
+
+    @property
+    def read_only_commit_log_paths(self) -> tuple[Path, ...]:
+        """Directories whose segments are read, but where none is made."""
+        return _paths(self.read_only_commit_log_store_paths)
+
+    @property
+    def transient_store_pool_active(self) -> bool:
+        """Whether puts go through the write buffers: only on a master with asynchronous flush.
+
+        Source: MessageStoreConfig#isTransientStorePoolEnable.
+        """
+        return (
+            self.transient_store_pool_enable
+            and self.flush_disk_type is FlushDiskType.ASYNC_FLUSH
+            and self.broker_role is not BrokerRole.SLAVE
+        )
+
+    def with_changes(self, **changes: Any) -> StoreConfig:
+        """A copy with some fields set.
+
+        Raises:
+            InvalidArgument: a size that no store can have.
+        """
+        return dataclasses.replace(self, **changes).checked()
+
+    def checked(self) -> StoreConfig:
+        """Self, when every size makes sense.
+
+        Raises:
+            InvalidArgument: naming the setting by Apache's key.
+        """
+
+        def demand(ok: bool, name: str, why: str) -> None:
+            if not ok:
+                raise InvalidArgument(f"{apache_key(name)} = {getattr(self, name)}: {why}")
+
+        demand(4096 <= self.mapped_file_size_commit_log < 1 << 31, "mapped_file_size_commit_log", "4 KiB to 2 GiB - 1")
+        demand(
+            0 < self.mapped_file_size_consume_queue < 1 << 31 and self.mapped_file_size_consume_queue % UNIT_SIZE == 0,
+            "mapped_file_size_consume_queue",
+            f"a positive multiple of {UNIT_SIZE}, the size of a unit",
+        )
+        demand(
+            64 <= self.mapped_file_size_consume_queue_ext < 1 << 31, "mapped_file_size_consume_queue_ext", "too small"
+        )
+        demand(0 < self.max_hash_slot_num < 1 << 31, "max_hash_slot_num", "at least 1")
+        demand(2 <= self.max_index_num < 1 << 31, "max_index_num", "at least 2, as entry 0 is never used")
+        demand(0 < self.max_message_size < 1 << 31, "max_message_size", "at least 1")
+        return self
+
+
+_SPECIAL_KEYS = {"check_crc_on_recover": "checkCRCOnRecover"}
+
+
+def apache_key(name: str) -> str:
+    """Apache's name of a field: mapped_file_size_commit_log → mappedFileSizeCommitLog."""
+    if name in _SPECIAL_KEYS:
+        return _SPECIAL_KEYS[name]
+    head, *rest = name.split("_")
+    return head + "".join(word.capitalize() for word in rest)
+
+
+def _paths(setting: str | None) -> tuple[Path, ...]:
+    return tuple(Path(part.strip()) for part in setting.split(",") if part.strip()) if setting else ()
+
+
+def _value(key: str, text: str, kind: Any) -> Any:
+    text = text.strip()
+    if kind is bool:
+        return text.lower() == "true"
+    try:
+        if kind is int:
+            return int(text)
+        if isinstance(kind, type) and issubclass(kind, enum.Enum):
+            return kind(text.upper())
+    except ValueError:
+        raise InvalidArgument(f"{key} = {text!r} is no {kind.__name__}") from None
+    return Path(text) if kind is Path else text
+
+
+def parse(text: str, base: StoreConfig | None = None) -> StoreConfig:
+    """Settings from the text of a Java properties file, on top of `base` (default: Apache's defaults).
+
+    Raises:
+        InvalidArgument: a value of the wrong kind, or a size that no store can have.
+    """
+    import javaproperties
+
+    try:
+        found = javaproperties.loads(text)
+    except ValueError as error:
+        raise InvalidArgument(f"not a properties file: {error}") from None
+    hints = get_type_hints(StoreConfig)
+    known = {apache_key(f.name): f.name for f in dataclasses.fields(StoreConfig) if f.name != "other"}
+    changes = {known[key]: _value(key, value, hints[known[key]]) for key, value in found.items() if key in known}
+    other = {key: value for key, value in found.items() if key not in known}
+    return dataclasses.replace(base or StoreConfig(), **changes, other=other).checked()
+
+
+def load(path: Path, base: StoreConfig | None = None) -> StoreConfig:
+    """`parse` of a file.
+
+    Raises:
+        StorageError: it can't be read. InvalidArgument: as `parse`.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise from_os_error(error, "reading the configuration", path) from None
+    except UnicodeDecodeError as error:
+        raise InvalidArgument("the configuration is no UTF-8 text", path=path, offset=error.start) from None
+    try:
+        return parse(text, base)
+    except InvalidArgument as error:
+        raise InvalidArgument(error.message, path=path, hint=error.hint) from None

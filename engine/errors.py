@@ -1,0 +1,145 @@
+"""Every error that leaves the engine, one tree, with what a command makes of it.
+
+    RStoreError                      code             exit
+    ├── InvalidArgument              usage            2     a value that no store can take
+    ├── StoreLocked                  locked           3     a live process holds the store
+    ├── Refused                      refused          4     data would be lost; nothing was changed
+    │   ├── DamageInTheMiddle        damage           4     sound records lie behind a damaged stretch
+    │   ├── LogIsGone                log-gone         4     queues without a commit log
+    │   └── NoRoomToSave             no-room          4     what would be cut can't be saved first
+    ├── CannotMend                   cannot-mend      4     damage that this command can't mend
+    │   ├── NotAStore                not-a-store      4     the directory holds no store (or another kind of store)
+    │   ├── WrongFileSize            file-size        4     a store file of another length than the setting
+    │   └── FormatError              format           4     bytes that are not what their place says
+    └── StorageError                 io               5     the system said no (permission, I/O error …)
+        └── DiskFull                 disk-full        5     no space left on the device
+
+Each carries where it is (`path`, `offset` in bytes from the start of the file or of the log, as the message says)
+and `hint`: what to do next. The text of an error is one line.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import ClassVar
+
+
+class RStoreError(Exception):
+    """Base of all errors of the engine.
+
+    Attributes:
+        message: what is wrong, one sentence without a full stop.
+        path: the file or directory that it is about, if any.
+        offset: byte offset in that file, or the physical offset in the log where there is no single file.
+        hint: what the operator should run or look at next.
+    """
+
+    code: ClassVar[str] = "error"
+    exit_code: ClassVar[int] = 5
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | os.PathLike[str] | None = None,
+        offset: int | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.path = None if path is None else os.fspath(path)
+        self.offset = offset
+        self.hint = hint
+
+    def __str__(self) -> str:
+        where = "" if self.path is None else f": {self.path}"
+        if self.offset is not None:
+            where += f" at {self.offset}" if where else f": at {self.offset}"
+        return self.message + where + ("" if self.hint is None else f" ({self.hint})")
+
+
+class InvalidArgument(RStoreError):
+    """A value that no store can take: a body over the maximum, a topic of 200 characters, a size of 0."""
+
+    code = "usage"
+    exit_code = 2
+
+
+class StoreLocked(RStoreError):
+    """A live process holds the store's lock."""
+
+    code = "locked"
+    exit_code = 3
+
+
+class Refused(RStoreError):
+    """The command would lose data, so it changed nothing."""
+
+    code = "refused"
+    exit_code = 4
+
+
+class DamageInTheMiddle(Refused):
+    """Sound records lie behind a damaged stretch of the log: the operator has to choose."""
+
+    code = "damage"
+
+
+class LogIsGone(Refused):
+    """Consume queues, but no commit log: an unmounted disk or a wrong path more often than an empty store."""
+
+    code = "log-gone"
+
+
+class NoRoomToSave(Refused):
+    """What a repair would cut can't be saved first."""
+
+    code = "no-room"
+
+
+class CannotMend(RStoreError):
+    """Damage that this command can't mend."""
+
+    code = "cannot-mend"
+    exit_code = 4
+
+
+class NotAStore(CannotMend):
+    """The directory holds no store that this engine knows."""
+
+    code = "not-a-store"
+
+
+class WrongFileSize(CannotMend):
+    """A store file's length differs from the setting."""
+
+    code = "file-size"
+
+
+class FormatError(CannotMend):
+    """Bytes that are not what their place in the store says they are."""
+
+    code = "format"
+
+
+class StorageError(RStoreError):
+    """The operating system refused: permissions, I/O errors, missing files."""
+
+    code = "io"
+    exit_code = 5
+
+
+class DiskFull(StorageError):
+    """No space left on the device (or over a quota)."""
+
+    code = "disk-full"
+
+
+def from_os_error(error: OSError, doing: str, path: str | os.PathLike[str], offset: int | None = None) -> StorageError:
+    """The typed error for what the system reported while `doing` (a phrase such as "writing")."""
+    said = (error.strerror or str(error)).lower()
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFull(f"{doing}: {said}", path=path, offset=offset, hint="free space, then run it again")
+    hint = "look at the file's owner and mode" if error.errno in (errno.EACCES, errno.EPERM) else None
+    return StorageError(f"{doing}: {said}", path=path, offset=offset, hint=hint)

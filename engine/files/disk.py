@@ -1,0 +1,401 @@
+"""The one narrow seam between the engine and the system's files.
+
+Theory: every call that the engine makes on files, directories and the clock goes through a `Disk`. Each runs within
+`doing(...)`, which turns what the system reports into engine.errors (with path and offset); a subclass that overrides
+`doing` and `step` can refuse, count, record or kill at any of them (faults.py).
+
+Two kinds of segment (segment.py): the map, and the channel where the file system can't map or can't allocate, or where
+`Disk(mapped=False)` asks for it. Readers of closed stores use `open_reader` (preadv): a bad sector is a StorageError with
+its offset there, while through a map it is a SIGBUS.
+
+Invariants:
+- A segment that was created has blocks for every byte, or is of the channel kind; a creation that fails leaves no file.
+- A file that replaces another is complete and durable before it takes the name (`write_file_atomically`).
+- Run by root, what is created belongs to the owner of the directory: else the broker could not open its own store again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.errors import StorageError
+from engine.files.libc import Libc
+from engine.files.operations import Doing, Operation
+from engine.files.raw_file import Bytes, RawFile
+from engine.files.segment import CHUNK, ChannelSegment, MapSegment, Segment
+
+HOLE_UNIT = 65536
+"""A copy leaves a hole for each run of zeros of this many bytes (aligned)."""
+
+ROOT = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A name in a directory (links followed).
+
+    Attributes:
+        name: without its directory.
+        path: with it.
+        is_file: a regular file (or a link to one).
+        size: bytes.
+        mtime_ns: last modification, nanoseconds since 1970.
+    """
+
+    name: str
+    path: str
+    is_file: bool
+    size: int
+    mtime_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """A file system's room, in bytes: all of it, used, and what an ordinary user may still take."""
+
+    total: int
+    used: int
+    usable: int
+
+
+class Disk:
+    """The system's files. Thread-safe; holds no state but the kind of segment that it prefers.
+
+    Args:
+        mapped: map segments into memory where the file system can; False: channel only.
+    """
+
+    def __init__(self, *, mapped: bool = True) -> None:
+        self.mapped = mapped
+        self.libc = Libc()
+
+    # --- the seam ---------------------------------------------------------------------------------------------------
+
+    def doing(
+        self,
+        operation: Operation,
+        path: str,
+        offset: int | None = None,
+        length: int = 0,
+        source: str | None = None,
+    ) -> Doing:
+        """The context in which one call runs; see operations.Doing."""
+        return Doing(operation, path, offset, length, source)
+
+    def step(self, name: str) -> None:
+        """A named point in a change, where a test or drill may end the process. Does nothing here."""
+
+    def now_ms(self) -> int:
+        """The clock, ms since 1970."""
+        return time.time_ns() // 1_000_000
+
+    def sleep_ms(self, ms: float) -> None:
+        """Wait."""
+        time.sleep(ms / 1000)
+
+    # --- segments and files -----------------------------------------------------------------------------------------
+
+    def open_segment(
+        self, path: str, size: int, *, create: bool = False, writable: bool = True, mapped: bool | None = None
+    ) -> Segment:
+        """Open a file of `size` bytes, or create it (it must not be there) allocated, zeroed and durable.
+
+        `mapped` overrides the disk's preference. An existing file is opened as it is, whatever its blocks: allocate before
+        writing through a map. Raises DiskFull, StorageError (also when an existing file is shorter than `size`, which
+        a map would answer with SIGBUS).
+        """
+        wanted = self.mapped if mapped is None else mapped
+        if create:
+            return self._create_segment(path, size, mapped=wanted)
+        file = self.open_raw(path, writable=writable)
+        try:
+            length = file.size()
+            if length < size:
+                raise StorageError(f"the file has {length} bytes instead of {size}", path=path)
+            return self._as_segment(file, size, writable=writable, mapped=wanted)
+        except BaseException:
+            file.close()
+            raise
+
+    def open_raw(self, path: str, *, writable: bool = False, create: bool = False, new: bool = False) -> RawFile:
+        """Open a file by position. `create`: make it when absent; `new`: it must not be there yet."""
+        operation = Operation.CREATE if create or new else Operation.OPEN
+        with self.doing(operation, path):
+            absent = new or (create and not Path(path).exists())
+            mode = "x+b" if absent else "r+b" if writable else "rb"
+            file = Path(path).open(mode, buffering=0)  # noqa: SIM115  RawFile closes it
+            if absent:
+                self._give_to_owner(path)
+        return RawFile(self, path, file)
+
+    def open_reader(self, path: str) -> RawFile:
+        """Open a file for positional reading (`size`, `read`, `read_into`, `next_data`), safe on damaged disks."""
+        return self.open_raw(path)
+
+    def read_file(self, path: str, limit: int | None = None) -> bytes:
+        """A small file whole, or its first `limit` bytes."""
+        file = self.open_raw(path)
+        try:
+            size = file.size()
+            return bytes(file.read(0, size if limit is None else min(size, limit)))
+        finally:
+            file.close()
+
+    def write_file(self, path: str, data: Bytes) -> None:
+        """Write a file in place (made when absent), cut to the data's length, synced; its name: `sync_dir`."""
+        file = self.open_raw(path, writable=True, create=True)
+        try:
+            file.write(0, data)
+            file.set_size(len(data))
+            file.sync(0, len(data))
+        finally:
+            file.close()
+
+    def write_file_atomically(self, path: str, data: Bytes) -> None:
+        """Give `path` new content at one stroke: after a crash it holds the old bytes or the new ones, whole.
+
+        By way of `<path>.tmp`, which is gone when it fails. Owner and mode of an existing file are kept.
+        """
+        temporary = path + ".tmp"
+        try:
+            self.unlink(temporary, missing_ok=True)
+            file = self.open_raw(temporary, new=True)
+            try:
+                file.write(0, data)
+                self._copy_owner(path, temporary)
+                self.step("write-atomically:written")
+                file.sync(0, len(data))
+            finally:
+                file.close()
+            self.step("write-atomically:synced")
+            self.replace(temporary, path)
+        except Exception:
+            with contextlib.suppress(StorageError):
+                self.unlink(temporary, missing_ok=True)
+            raise
+        self.step("write-atomically:replaced")
+        self.sync_dir(str(Path(path).parent))
+
+    def copy_file(self, source: str, target: str, *, offset: int = 0, length: int | None = None) -> int:
+        """Copy a stretch (default: all) of `source` into the new file `target`; holes and zeros become holes.
+
+        Durable with its name when it returns; nothing stays behind when it fails. Returns the length in bytes.
+        Raises StorageError when `target` is there already.
+        """
+        reader = self.open_raw(source)
+        try:
+            end = reader.size() if length is None else min(reader.size(), offset + length)
+            writer = self.open_raw(target, new=True)
+            try:
+                for place, chunk in self._data_of(reader, offset, end):
+                    writer.write(place - offset, chunk)
+                size = max(0, end - offset)
+                writer.set_size(size)
+                writer.sync(0, size)
+            except BaseException:
+                writer.close()
+                self.unlink(target, missing_ok=True)
+                raise
+            writer.close()
+        finally:
+            reader.close()
+        self.sync_dir(str(Path(target).parent))
+        return size
+
+    def copy_range(self, source: str, source_offset: int, length: int, target: str, target_offset: int) -> None:
+        """Overwrite `length` bytes of the existing file `target` with those of `source`, zeros included; synced.
+
+        Raises StorageError when `source` has fewer bytes there.
+        """
+        reader = self.open_raw(source)
+        try:
+            writer = self.open_raw(target, writable=True)
+            try:
+                for done in range(0, length, CHUNK):
+                    wanted = min(CHUNK, length - done)
+                    chunk = reader.read(source_offset + done, wanted)
+                    if len(chunk) < wanted:
+                        raise StorageError(
+                            "the file ends too soon", path=source, offset=source_offset + done + len(chunk)
+                        )
+                    writer.write(target_offset + done, chunk)
+                writer.sync(target_offset, target_offset + length)
+            finally:
+                writer.close()
+        finally:
+            reader.close()
+
+    # --- names ------------------------------------------------------------------------------------------------------
+
+    def mkdirs(self, path: str) -> None:
+        """Make a directory and what is missing above it; each new name is durable. Nothing when it is there."""
+        missing: list[Path] = []
+        place = Path(path)
+        while not place.exists():
+            missing.append(place)
+            place = place.parent
+        for directory in reversed(missing):
+            with self.doing(Operation.MAKE_DIRECTORY, str(directory)):
+                directory.mkdir(exist_ok=True)
+                self._give_to_owner(str(directory))
+            self.sync_dir(str(directory.parent))
+        if not Path(path).is_dir():
+            raise StorageError("not a directory", path=path)
+
+    def sync_dir(self, path: str) -> None:
+        """Make the names in a directory durable."""
+        with self.doing(Operation.SYNC_DIRECTORY, path):
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def replace(self, source: str, target: str) -> None:
+        """Rename, over an existing target; durable after `sync_dir` of both directories."""
+        with self.doing(Operation.REPLACE, target, source=source):
+            Path(source).replace(target)
+
+    def unlink(self, path: str, *, missing_ok: bool = False) -> None:
+        """Remove a file's name; durable after `sync_dir`."""
+        if missing_ok and not self.exists(path):
+            return
+        with self.doing(Operation.UNLINK, path):
+            Path(path).unlink(missing_ok=missing_ok)
+
+    def remove_dir(self, path: str) -> bool:
+        """Remove an empty directory; False when it is absent or not empty (as Apache's queues do on destroy)."""
+        with self.doing(Operation.UNLINK, path):
+            try:
+                Path(path).rmdir()
+            except OSError as error:
+                if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
+                    return False
+                raise
+        return True
+
+    def exists(self, path: str) -> bool:
+        """Whether something has this name."""
+        return Path(path).exists()
+
+    def is_dir(self, path: str) -> bool:
+        """Whether this is a directory."""
+        return Path(path).is_dir()
+
+    def stat(self, path: str) -> Entry:
+        """One name's size and time; raises StorageError when it is absent."""
+        with self.doing(Operation.STAT, path):
+            return _entry(Path(path))
+
+    def scandir(self, path: str) -> tuple[Entry, ...]:
+        """What is in a directory, sorted by name; StorageError when it is absent.
+
+        A name that vanishes meanwhile is left out; a dangling link is an entry that is no file.
+        """
+        with self.doing(Operation.LIST, path):
+            found = sorted(Path(path).iterdir())
+        entries: list[Entry] = []
+        for place in found:
+            with self.doing(Operation.STAT, str(place)):
+                try:
+                    entries.append(_entry(place))
+                except FileNotFoundError:
+                    if place.is_symlink():
+                        entries.append(Entry(place.name, str(place), is_file=False, size=0, mtime_ns=0))
+        return tuple(entries)
+
+    def listdir(self, path: str) -> tuple[str, ...]:
+        """The names in a directory, sorted; StorageError when it is absent."""
+        with self.doing(Operation.LIST, path):
+            return tuple(sorted(place.name for place in Path(path).iterdir()))
+
+    # --- room -------------------------------------------------------------------------------------------------------
+
+    def usage(self, path: str) -> Usage:
+        """The room of the file system that holds `path`, in bytes. Used counts root's reserve as free, usable doesn't."""
+        with self.doing(Operation.STAT, path):
+            total, used, usable = shutil.disk_usage(path)
+        return Usage(total, used, usable)
+
+    def disk_used_ratio(self, path: str) -> float:
+        """Used ÷ (used + usable), rounded up to a whole per cent (Apache UtilAll.getDiskPartitionSpaceUsedPercent).
+
+        Returns −1.0 for a path that is not there, as Apache does.
+        """
+        if not self.exists(path):
+            return -1.0
+        usage = self.usage(path)
+        entire = usage.used + usage.usable
+        return -1.0 if entire <= 0 else -(-usage.used * 100 // entire) / 100
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _create_segment(self, path: str, size: int, *, mapped: bool) -> Segment:
+        file = self.open_raw(path, new=True)
+        try:
+            self.step("create-segment:named")
+            file.set_size(size)
+            allocated = file.allocate(0, size)
+            self.step("create-segment:allocated")
+            file.sync(0, size)
+            self.sync_dir(str(Path(path).parent))
+            return self._as_segment(file, size, writable=True, mapped=mapped and allocated)
+        except Exception:
+            file.close()
+            self.unlink(path, missing_ok=True)
+            raise
+
+    def _as_segment(self, file: RawFile, size: int, *, writable: bool, mapped: bool) -> Segment:
+        if mapped and size > 0 and file.descriptor is not None:
+            with self.doing(Operation.MAP, file.path, 0, size):
+                try:
+                    return MapSegment(self, file, size, writable=writable)
+                except OSError as error:
+                    if error.errno not in (errno.ENODEV, errno.EINVAL, errno.EOPNOTSUPP, errno.EACCES, errno.ENOMEM):
+                        raise
+        return ChannelSegment(self, file, size)
+
+    def _data_of(self, reader: RawFile, start: int, end: int) -> Iterator[tuple[int, memoryview]]:
+        """(place, bytes) of what is not zero, cut at HOLE_UNIT."""
+        place = reader.next_data(start, end)
+        while place is not None:
+            stop = reader.next_hole(place, end)
+            while place < stop:
+                wanted = min(HOLE_UNIT - place % HOLE_UNIT, stop - place)
+                chunk = reader.read(place, wanted)
+                if chunk != bytes(len(chunk)):
+                    yield place, chunk
+                place += wanted
+            place = reader.next_data(stop, end)
+
+    def _give_to_owner(self, path: str) -> None:
+        if os.geteuid() == ROOT:
+            owner = Path(path).parent.stat()
+            if (owner.st_uid, owner.st_gid) != (ROOT, ROOT):
+                # Refused by some network file systems; the file is usable then all the same.
+                with contextlib.suppress(PermissionError):
+                    os.chown(path, owner.st_uid, owner.st_gid)
+
+    def _copy_owner(self, model: str, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError, PermissionError):
+            old = Path(model).stat()
+            Path(path).chmod(stat.S_IMODE(old.st_mode))
+            if os.geteuid() == ROOT:
+                os.chown(path, old.st_uid, old.st_gid)
+
+
+def _entry(place: Path) -> Entry:
+    found = place.stat()
+    return Entry(place.name, str(place), stat.S_ISREG(found.st_mode), found.st_size, found.st_mtime_ns)
+
+
+Reader = RawFile
+"""What `Disk.open_reader` gives."""

@@ -1,0 +1,70 @@
+"""The few calls of the C library that Python's standard library does not offer, or offers only while holding the GIL.
+
+`mmap.flush` keeps the GIL for as long as the device takes, which would stop every producer during a flush: `msync` here releases it
+(ctypes does around each foreign call). `fallocate` is wanted for its modes. Addresses are plain integers; whoever passes
+one keeps its map alive for the call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+
+FALLOC_KEEP_SIZE = 0x01
+FALLOC_PUNCH_HOLE = 0x02
+FALLOC_ZERO_RANGE = 0x10
+MS_SYNC = 4
+MADV_WILLNEED = 3
+
+
+def address_of(memory: mmap.mmap | memoryview) -> int:
+    """The address of a writable map's first byte; valid for as long as the map is not closed."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(memory))
+
+
+class Libc:
+    """The C library of this process."""
+
+    __slots__ = ("_library",)
+
+    def __init__(self) -> None:
+        library = ctypes.CDLL(None, use_errno=True)
+        pointer, size = ctypes.c_void_p, ctypes.c_size_t
+        library.msync.argtypes = (pointer, size, ctypes.c_int)
+        library.mlock.argtypes = (pointer, size)
+        library.munlock.argtypes = (pointer, size)
+        library.madvise.argtypes = (pointer, size, ctypes.c_int)
+        self._library = library
+
+    def fallocate(self, descriptor: int, mode: int, offset: int, length: int) -> None:
+        """fallocate(2); bytes. Raises OSError (ENOSYS where the library has no such call)."""
+        try:
+            call = self._library.fallocate
+        except AttributeError:
+            raise OSError(errno.ENOSYS, "no fallocate") from None
+        call.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+        self._checked(call(descriptor, mode, offset, length))
+
+    def msync(self, address: int, length: int) -> None:
+        """Write a page-aligned stretch of a map to the device and wait for it; raises OSError."""
+        self._checked(self._library.msync(address, length, MS_SYNC))
+
+    def mlock(self, address: int, length: int) -> bool:
+        """Keep a stretch of memory from being swapped; False when the system would not (RLIMIT_MEMLOCK)."""
+        return bool(self._library.mlock(address, length) == 0)
+
+    def munlock(self, address: int, length: int) -> bool:
+        """Undo `mlock`; False when the system would not."""
+        return bool(self._library.munlock(address, length) == 0)
+
+    def will_need(self, address: int, length: int) -> bool:
+        """Ask the system to read a stretch of a map ahead (MADV_WILLNEED); a hint, False when refused."""
+        return bool(self._library.madvise(address, length, MADV_WILLNEED) == 0)
+
+    @staticmethod
+    def _checked(result: int) -> None:
+        if result != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))

@@ -1,0 +1,144 @@
+"""A file by position: reads and writes that share no cursor.
+
+Theory: on a file that the system itself opened (`io.FileIO`) this is preadv and pwrite, which need no lock and release the
+GIL. Any other file object (a fake file system's) knows only seek, readinto and write: those are serialized by a lock.
+The distinction matters beyond speed: a fake file's descriptor number may be a real descriptor of something else, so calls by
+number are made on an `io.FileIO` only (`descriptor` is None otherwise).
+
+Invariant: a read or write is complete, or ends at the end of the file (reads), or raises.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import threading
+from typing import TYPE_CHECKING
+
+from engine.files.operations import Operation
+
+if TYPE_CHECKING:
+    from engine.files.disk import Disk
+
+Bytes = bytes | bytearray | memoryview
+"""What this layer writes: contiguous, one byte an item (len() is its size in bytes)."""
+
+NO_SUCH_FEATURE = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV, errno.ENOTTY})
+"""What a file system says when it can't do a thing at all (as against not now)."""
+
+
+class RawFile:
+    """An open file, read and written by position. Errors: StorageError with path and offset, DiskFull."""
+
+    __slots__ = ("_disk", "_file", "_lock", "descriptor", "path")
+
+    def __init__(self, disk: Disk, path: str, file: io.RawIOBase) -> None:
+        self._disk = disk
+        self._file = file
+        self._lock = threading.Lock()
+        self.path = path
+        self.descriptor = file.fileno() if isinstance(file, io.FileIO) else None
+
+    def size(self) -> int:
+        """Length of the file now, in bytes."""
+        with self._disk.doing(Operation.STAT, self.path):
+            return os.fstat(self._file.fileno()).st_size
+
+    def read_into(self, buffer: bytearray | memoryview, offset: int) -> int:
+        """Fill `buffer` from `offset` (bytes); returns the bytes read, fewer only at the end of the file."""
+        with memoryview(buffer) as whole, self._disk.doing(Operation.READ, self.path, offset, len(whole)):
+            done = 0
+            while done < len(whole):
+                with whole[done:] as rest:
+                    count = self._read_some(rest, offset + done)
+                if count == 0:
+                    break
+                done += count
+            return done
+
+    def read(self, offset: int, length: int) -> memoryview:
+        """Up to `length` bytes from `offset`, fewer only at the end of the file."""
+        buffer = bytearray(length)
+        count = self.read_into(buffer, offset)
+        return memoryview(buffer)[:count].toreadonly()
+
+    def write(self, offset: int, data: Bytes) -> None:
+        """Write all of `data` at `offset` (bytes)."""
+        with memoryview(data) as whole, self._disk.doing(Operation.WRITE, self.path, offset, len(whole)):
+            done = 0
+            while done < len(whole):
+                with whole[done:] as rest:
+                    done += self._write_some(rest, offset + done)
+
+    def set_size(self, size: int) -> None:
+        """Make the file `size` bytes long; a longer one gets a hole."""
+        with self._disk.doing(Operation.ALLOCATE, self.path, 0, size):
+            self._file.truncate(size)
+
+    def sync(self, start: int, end: int) -> None:
+        """Make the bytes [start, end) durable (the system may sync more), and the file's length with them."""
+        with self._disk.doing(Operation.SYNC, self.path, start, end - start):
+            os.fsync(self._file.fileno())
+
+    def allocate(self, start: int, end: int) -> bool:
+        """Reserve blocks for [start, end); False where this file system can't, DiskFull when there are none.
+
+        The file never becomes shorter, nor longer than `end`; bytes that are there stay.
+        """
+        if end <= start:
+            return True
+        with self._disk.doing(Operation.ALLOCATE, self.path, start, end - start):
+            if self.descriptor is None:
+                return False
+            try:
+                os.posix_fallocate(self.descriptor, start, end - start)
+            except OSError as error:
+                if error.errno in NO_SUCH_FEATURE:
+                    return False
+                raise
+            return True
+
+    def next_data(self, offset: int, end: int) -> int | None:
+        """First place in [offset, end) that may hold something else than zeros; None when there is none.
+
+        Where the file system can't tell holes, that is `offset` itself.
+        """
+        if offset >= end:
+            return None
+        if self.descriptor is None:
+            return offset
+        try:
+            found = os.lseek(self.descriptor, offset, os.SEEK_DATA)
+        except OSError as error:
+            return None if error.errno == errno.ENXIO else offset
+        return found if found < end else None
+
+    def next_hole(self, offset: int, end: int) -> int:
+        """End of the data that starts at `offset`: the first hole in [offset, end), else `end`."""
+        if self.descriptor is None:
+            return end
+        try:
+            return min(end, os.lseek(self.descriptor, offset, os.SEEK_HOLE))
+        except OSError:
+            # A hint only: without it everything counts as data.
+            return end
+
+    def close(self) -> None:
+        """Close it; a second time does nothing."""
+        with self._disk.doing(Operation.OPEN, self.path):
+            self._file.close()
+
+    def _read_some(self, rest: memoryview, offset: int) -> int:
+        if self.descriptor is not None:
+            return os.preadv(self.descriptor, [rest], offset)
+        with self._lock:
+            self._file.seek(offset)
+            return self._file.readinto(rest) or 0
+
+    def _write_some(self, rest: memoryview, offset: int) -> int:
+        if self.descriptor is not None:
+            return os.pwrite(self.descriptor, rest, offset)
+        with self._lock:
+            self._file.seek(offset)
+            return self._file.write(rest) or 0

@@ -1,0 +1,222 @@
+"""The bytes of one fixed-size file, in one of two kinds: memory map or channel.
+
+    MapSegment      memory is a writable view of the file; reads cost nothing, appends are one copy
+    ChannelSegment  memory is None; reads copy (preadv), writes are calls (pwrite), so a full disk is an error and never a SIGBUS
+
+Both take positions in bytes from the start of the file, and share everything that goes by call (allocate, zero, read). Which
+kind a file gets is decided by `Disk.open_segment`.
+
+Invariants:
+- A MapSegment is written through only where blocks are allocated; keeping that is the owner's duty (MappedFile does).
+- `close` never raises because somebody still reads: the map then lives until the last view of it is gone.
+- After a failed sync every later one fails too. The kernel reports a lost write once and then calls the pages clean, so a
+  second sync that succeeds would be a lie.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import mmap
+from typing import TYPE_CHECKING
+
+from engine.errors import InvalidArgument, StorageError
+from engine.files.libc import FALLOC_KEEP_SIZE, FALLOC_PUNCH_HOLE, FALLOC_ZERO_RANGE, address_of
+from engine.files.operations import Operation
+from engine.files.raw_file import NO_SUCH_FEATURE, Bytes, RawFile
+
+if TYPE_CHECKING:
+    from engine.files.disk import Disk
+
+PAGE = 4096
+"""Bytes of a page, as Apache's MappedFile.OS_PAGE_SIZE."""
+
+CHUNK = 1 << 20
+"""Bytes that are zeroed, compared or copied at a time."""
+
+
+class ChannelSegment:
+    """A file of `size` bytes, read and written by call. Errors: StorageError, DiskFull; InvalidArgument out of bounds."""
+
+    __slots__ = ("_disk", "_failed", "_file", "memory", "path", "size")
+
+    def __init__(self, disk: Disk, file: RawFile, size: int) -> None:
+        self._disk = disk
+        self._file = file
+        self._failed: StorageError | None = None
+        self.memory: memoryview | None = None
+        self.path = file.path
+        self.size = size
+
+    @property
+    def mapped(self) -> bool:
+        """Whether this is the map kind."""
+        return False
+
+    def read(self, position: int, length: int) -> memoryview:
+        """The bytes [position, position + length), read-only."""
+        self._check(position, length)
+        return self._file.read(position, length)
+
+    def write(self, position: int, data: Bytes) -> None:
+        """Put `data` at `position`."""
+        self._check(position, len(data))
+        self._file.write(position, data)
+
+    def allocate(self, start: int, end: int) -> bool:
+        """Reserve blocks for [start, end); False where the file system can't; DiskFull when there are none."""
+        self._check(start, end - start)
+        return self._file.allocate(start, end)
+
+    def is_zero(self, start: int, end: int) -> bool:
+        """Whether [start, end) holds nothing but zeros; holes and unwritten blocks are not read."""
+        place = self._file.next_data(start, end)
+        while place is not None:
+            stop = self._file.next_hole(place, end)
+            while place < stop:
+                chunk = self._file.read(place, min(CHUNK, stop - place))
+                if chunk != bytes(len(chunk)):
+                    return False
+                # A file that somebody cut meanwhile reads short: nothing is there any more.
+                place += len(chunk) or stop - place
+            place = self._file.next_data(stop, end)
+        return True
+
+    def zero(self, start: int, end: int) -> None:
+        """Make [start, end) zeros with blocks behind them where the file system can; not yet durable: `sync` it.
+
+        Tried in turn: zeroing in place (never gives the blocks away), a hole that is allocated again, zeros written.
+        Raises DiskFull when a hole could not be filled again: the bytes are zeros then, but without blocks.
+        """
+        self._check(start, end - start)
+        if end == start:
+            return
+        for mode in (FALLOC_ZERO_RANGE, FALLOC_PUNCH_HOLE):
+            if self._fallocate(mode | FALLOC_KEEP_SIZE, start, end):
+                self._file.allocate(start, end)
+                return
+        zeros = bytes(min(CHUNK, end - start))
+        for place in range(start, end, CHUNK):
+            with memoryview(zeros)[: min(CHUNK, end - place)] as part:
+                self._file.write(place, part)
+
+    def sync(self, start: int, end: int) -> None:
+        """Make [start, end) durable. Raises StorageError, and from then on always."""
+        if self._failed is not None:
+            raise StorageError(
+                "an earlier sync failed, so what was written since may be lost",
+                path=self.path,
+                offset=start,
+                hint="close the store; the next start reads what the disk really holds",
+            ) from self._failed
+        try:
+            self._sync(start, end)
+        except StorageError as error:
+            self._failed = error
+            raise
+
+    def lock_memory(self) -> bool:
+        """Keep the file's pages in memory; False when the system would not, or there is no map."""
+        return False
+
+    def unlock_memory(self) -> bool:
+        """Undo `lock_memory`; False when there is nothing to undo."""
+        return False
+
+    def close(self) -> None:
+        """Give the file back; views that are out stay readable. A second time does nothing."""
+        self._file.close()
+
+    def _sync(self, start: int, end: int) -> None:
+        self._file.sync(start, end)
+
+    def _check(self, position: int, length: int) -> None:
+        if position < 0 or length < 0 or position + length > self.size:
+            raise InvalidArgument(
+                f"{length} bytes do not lie within a file of {self.size}", path=self.path, offset=position
+            )
+
+    def _fallocate(self, mode: int, start: int, end: int) -> bool:
+        with self._disk.doing(Operation.ZERO, self.path, start, end - start):
+            if self._file.descriptor is None:
+                return False
+            try:
+                self._disk.libc.fallocate(self._file.descriptor, mode, start, end - start)
+            except OSError as error:
+                if error.errno in NO_SUCH_FEATURE:
+                    return False
+                raise
+            return True
+
+
+class MapSegment(ChannelSegment):
+    """The same file, with its bytes in memory: `memory` is the whole file, writable unless it was opened for reading."""
+
+    __slots__ = ("_address", "_map")
+
+    def __init__(self, disk: Disk, file: RawFile, size: int, *, writable: bool) -> None:
+        """Map it. Raises OSError as mmap does: the caller decides whether to go on by channel."""
+        super().__init__(disk, file, size)
+        if file.descriptor is None:
+            raise OSError(errno.ENODEV, "no descriptor to map")
+        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+        self._map: mmap.mmap | None = mmap.mmap(file.descriptor, size, access=access)
+        self._address = address_of(self._map) if writable else 0
+        self.memory = memoryview(self._map)
+
+    @property
+    def mapped(self) -> bool:
+        """Whether this is the map kind."""
+        return True
+
+    def read(self, position: int, length: int) -> memoryview:
+        """The bytes [position, position + length) themselves, read-only: what is written later shows."""
+        self._check(position, length)
+        return self._memory()[position : position + length].toreadonly()
+
+    def write(self, position: int, data: Bytes) -> None:
+        """Copy `data` to `position`."""
+        self._check(position, len(data))
+        self._memory()[position : position + len(data)] = data
+
+    def lock_memory(self) -> bool:
+        """mlock and MADV_WILLNEED on the whole map (Apache MappedFile.mlock); False when refused."""
+        if self._map is None or not self._address:
+            return False
+        locked = self._disk.libc.mlock(self._address, self.size)
+        self._disk.libc.will_need(self._address, self.size)
+        return locked
+
+    def unlock_memory(self) -> bool:
+        """munlock on the whole map."""
+        return bool(self._map is not None and self._address and self._disk.libc.munlock(self._address, self.size))
+
+    def close(self) -> None:
+        """Unmap, or leave the map to its last reader, and close the file. A second time does nothing."""
+        memory, mapping = self.memory, self._map
+        self.memory = self._map = None
+        # BufferError: somebody still holds a view. The map dies with that view, since nothing here refers to it any more.
+        with contextlib.suppress(BufferError):
+            if memory is not None:
+                memory.release()
+            if mapping is not None:
+                mapping.close()
+        super().close()
+
+    def _memory(self) -> memoryview:
+        memory = self.memory
+        if memory is None:
+            raise StorageError("the file is closed", path=self.path)
+        return memory
+
+    def _sync(self, start: int, end: int) -> None:
+        if self._map is None:
+            raise StorageError("the file is closed", path=self.path)
+        first = start // PAGE * PAGE
+        with self._disk.doing(Operation.SYNC, self.path, start, end - start):
+            if end > start:
+                self._disk.libc.msync(self._address + first, end - first)
+
+
+Segment = ChannelSegment
+"""What `Disk.open_segment` gives: the channel kind, or its map kind."""

@@ -1,0 +1,95 @@
+"""The client's batch encoding: what the body of a batch send holds (remoting.md 2.8; MessageDecoder#encodeMessage).
+
+Per message: `totalSize i32, magic i32, bodyCRC i32, flag i32, bodyLength i32, body, propertiesLength i16, properties`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from engine.errors import FormatError, InvalidArgument
+from engine.format import properties
+from engine.format.message import PROPERTIES_MAX_LENGTH
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from engine.format.buffers import Buffer
+
+_HEAD = struct.Struct(">iiiii")
+_SHORT = struct.Struct(">h")
+
+
+@dataclass(frozen=True, slots=True)
+class BatchItem:
+    """One message of a batch: everything else is the batch's own."""
+
+    body: bytes
+    flag: int = 0
+    properties_raw: bytes = b""
+
+    @classmethod
+    def of(cls, body: bytes, names: Mapping[str, str], flag: int = 0) -> BatchItem:
+        """An item with the given properties, in their order."""
+        return cls(body, flag, properties.join(names).encode("utf-8", "replace"))
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Items that go to one queue in one append, in one file or none."""
+
+    items: tuple[BatchItem, ...] = field(default=())
+
+    def encode(self) -> bytes:
+        """The bytes that a client sends as body."""
+        return encode(self.items)
+
+
+def encode(items: Iterable[BatchItem]) -> bytes:
+    """The bytes of a batch.
+
+    Raises:
+        InvalidArgument: properties over 32767 bytes.
+    """
+    parts: list[bytes] = []
+    for item in items:
+        if len(item.properties_raw) > PROPERTIES_MAX_LENGTH:
+            raise InvalidArgument(f"properties take at most {PROPERTIES_MAX_LENGTH} bytes")
+        size = _HEAD.size + len(item.body) + _SHORT.size + len(item.properties_raw)
+        parts += [
+            _HEAD.pack(size, 0, 0, item.flag, len(item.body)),
+            item.body,
+            _SHORT.pack(len(item.properties_raw)),
+            item.properties_raw,
+        ]
+    return b"".join(parts)
+
+
+def decode(buffer: Buffer) -> tuple[BatchItem, ...]:
+    """The items of a batch. totalSize is not used to find the next one, as Apache doesn't either.
+
+    Raises:
+        FormatError: a length doesn't fit; `offset` is the item's position in the batch.
+    """
+    items: list[BatchItem] = []
+    at = 0
+    while at < len(buffer):
+        start = at
+        if len(buffer) - at < _HEAD.size:
+            raise FormatError("a batch ends inside a message head", offset=start)
+        _, _, _, flag, body_length = _HEAD.unpack_from(buffer, at)
+        at += _HEAD.size
+        if body_length < 0 or at + body_length + _SHORT.size > len(buffer):
+            raise FormatError(f"a body of {body_length} bytes doesn't fit its batch", offset=start)
+        body = bytes(buffer[at : at + body_length])
+        at += body_length
+        (properties_length,) = _SHORT.unpack_from(buffer, at)
+        at += _SHORT.size
+        if properties_length < 0 or at + properties_length > len(buffer):
+            raise FormatError(f"properties of {properties_length} bytes don't fit their batch", offset=start)
+        items.append(BatchItem(body, flag, bytes(buffer[at : at + properties_length])))
+        at += properties_length
+    return tuple(items)

@@ -1,0 +1,31 @@
+"""JSON as Apache's fastjson writes it: integer keys without quotes (`{"t@g":{0:22,1:26}}`).
+
+Reading: bare integer keys are put in quotes (outside of strings only), then the standard parser does the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from engine.errors import FormatError
+
+_BARE_KEY = re.compile(r'("(?:[^"\\]|\\.)*")|([{,]\s*)(-?[0-9]+)(\s*:)')
+
+
+def loads(text: str) -> Any:
+    """The value in `text`, integer keys as strings.
+
+    Raises:
+        FormatError: it is no JSON, even so; `offset` is the character where it breaks.
+    """
+
+    def quoted(match: re.Match[str]) -> str:
+        string, before, key, after = match.groups()
+        return string if string is not None else f'{before}"{key}"{after}'
+
+    try:
+        return json.loads(_BARE_KEY.sub(quoted, text))
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"no JSON: {error}", offset=getattr(error, "pos", None)) from None

@@ -1,0 +1,92 @@
+"""The hashes of the store: CRC-32 of bodies, Java's String.hashCode of tags and keys.
+
+CRC: crcmod's predefined "crc-32" is the definition (tests hold the two equal); `zlib.crc32` computes the same
+polynomial and is what runs, as it needs no table in Python and releases the GIL on large bodies.
+
+Java hashCode: h = 31·h + unit over UTF-16 code units, wrapped to a signed 32-bit int. `java_hashes` does it for many
+strings at once: strings of one length are one matrix product with the powers of 31 modulo 2³².
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from engine.format.buffers import Buffer
+
+_MASK32 = 0xFFFFFFFF
+
+
+def body_crc(body: Buffer) -> int:
+    """CRC-32 of a body as a record stores it: the sign bit cleared; 0 for an empty body.
+
+    Source: UtilAll#crc32, store-format.md field 3.
+    """
+    return zlib.crc32(body) & 0x7FFFFFFF
+
+
+def java_hash(text: str) -> int:
+    """Java's String.hashCode, a signed 32-bit int."""
+    h = 0
+    if text.isascii():
+        for unit in text.encode("ascii"):
+            h = (h * 31 + unit) & _MASK32
+    else:
+        units = text.encode("utf-16-be", "surrogatepass")
+        for i in range(0, len(units), 2):
+            h = (h * 31 + (units[i] << 8 | units[i + 1])) & _MASK32
+    return h - (1 << 32) if h & 0x80000000 else h
+
+
+def tags_code(tags: str | None) -> int:
+    """The tagsCode of a queue unit: the hash of TAGS, 0 without tags. Source: MessageExtBrokerInner#tagsString2tagsCode."""
+    return java_hash(tags) if tags else 0
+
+
+def index_key_hash(key: str) -> int:
+    """Hash of an index key string (topic + "#" + key), 0 ≤ h < 2³¹: |hashCode|, and 0 for Integer.MIN_VALUE.
+
+    Source: IndexFile#indexKeyHashMethod.
+    """
+    h = abs(java_hash(key))
+    return 0 if h == 1 << 31 else h
+
+
+def java_hashes(texts: Sequence[str]) -> NDArray[np.int32]:
+    """`java_hash` of many strings at once.
+
+    Returns:
+        int32[len(texts)].
+    """
+    import numpy as np
+
+    out = np.empty(len(texts), dtype=np.int32)
+    by_length: dict[int, list[int]] = {}
+    for i, text in enumerate(texts):
+        if text.isascii():
+            by_length.setdefault(len(text), []).append(i)
+        else:
+            out[i] = java_hash(text)
+    for length, places in by_length.items():
+        if length == 0:
+            out[places] = 0
+            continue
+        joined = "".join([texts[i] for i in places]).encode("ascii")
+        units = np.frombuffer(joined, dtype=np.uint8).reshape(len(places), length).astype(np.uint32)
+        powers = np.array([pow(31, length - 1 - k, 1 << 32) for k in range(length)], dtype=np.uint32)
+        out[places] = (units * powers).sum(axis=1, dtype=np.uint32).view(np.int32)
+    return out
+
+
+def index_key_hashes(keys: Sequence[str]) -> NDArray[np.int32]:
+    """`index_key_hash` of many key strings at once: int32[len(keys)], all ≥ 0."""
+    import numpy as np
+
+    wide = np.abs(java_hashes(keys).astype(np.int64))
+    wide[wide == 1 << 31] = 0
+    return wide.astype(np.int32)

@@ -1,0 +1,332 @@
+"""The commit log record (store-format.md; Apache CommitLog, MessageDecoder): encode one, decode one.
+
+A record with IPv4 hosts has its fixed part in the first 88 bytes (`_V4_HEAD`); IPv6 hosts shift what lies behind them.
+Behind the fixed part: body, topic (1-byte length; 2 in a 5.x long-topic record), properties (2-byte length).
+The scanner (engine.log.scan) finds records in bulk; here is what one record means.
+
+Two fields are redundant and make a record recognisable anywhere: the magic code, and physicalOffset, which equals the
+place where the record lies.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from engine.errors import FormatError, InvalidArgument
+from engine.format import hosts, properties, sysflag
+from engine.format.hashing import body_crc
+from engine.format.hosts import LOOPBACK, Host
+from engine.format.names import TOPIC_MAX_LENGTH
+
+if TYPE_CHECKING:
+    from engine.format.buffers import Buffer
+
+MESSAGE_MAGIC = 0xDAA320A7
+MESSAGE_MAGIC_V2 = 0xDAA320AB
+"""A 5.x record whose topic length takes 2 bytes: read, never written."""
+BLANK_MAGIC = 0xCBD43194
+MAGICS = (MESSAGE_MAGIC, MESSAGE_MAGIC_V2)
+
+PROPERTIES_MAX_LENGTH = 32767
+ENCODE_OVERHEAD = 64 * 1024
+"""Bytes that a record may take beside the largest body. Source: CommitLog.MessageExtEncoder."""
+
+_HEAD = struct.Struct(">iIiiiqqiq")  # totalSize … bornTimestamp
+HEAD_SIZE = 48
+assert _HEAD.size == HEAD_SIZE
+_V4_HEAD = struct.Struct(">iIiiiqqiq8sq8siqi")  # totalSize … bodyLength, both hosts IPv4
+V4_HEAD_SIZE = 88
+assert _V4_HEAD.size == V4_HEAD_SIZE
+_LONG = struct.Struct(">q")
+_AFTER_HOSTS = struct.Struct(">iqi")  # reconsumeTimes, preparedTransactionOffset, bodyLength
+_SHORT = struct.Struct(">h")
+_INT = struct.Struct(">i")
+_BLANK = struct.Struct(">iI")
+BLANK_SIZE = 8
+"""Bytes of a blank record's head, and the least that stays free at a file's end. Source: END_FILE_MIN_BLANK_LENGTH."""
+assert _BLANK.size == BLANK_SIZE
+
+MIN_RECORD_SIZE = V4_HEAD_SIZE + 1 + 2
+POSITION_MAGIC = 4
+POSITION_QUEUE_OFFSET = 20
+POSITION_PHYSICAL_OFFSET = 28
+POSITION_SYS_FLAG = 36
+POSITION_BORN_HOST = 48
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message to be put. Times in ms; `properties` keep their order.
+
+    `queue_offset`, `physical_offset` and `store_timestamp` are given by the log when it is appended.
+    """
+
+    topic: str
+    body: bytes = b""
+    queue_id: int = 0
+    properties: Mapping[str, str] = field(default_factory=dict)
+    flag: int = 0
+    sys_flag: int = 0
+    born_timestamp: int = 0
+    born_host: Host = LOOPBACK
+    store_host: Host = LOOPBACK
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+
+    @property
+    def stored_sys_flag(self) -> int:
+        """sysFlag with the two bits that tell IPv6 hosts."""
+        flags = self.sys_flag & ~(sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6)
+        if self.born_host.is_v6:
+            flags |= sysflag.BORN_HOST_V6
+        if self.store_host.is_v6:
+            flags |= sysflag.STORE_HOST_V6
+        return flags
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A record as it lies in the log. Sizes and offsets in bytes, times in ms.
+
+    `properties_raw` is the stored string; `properties` what it says.
+    """
+
+    total_size: int
+    magic: int
+    body_crc: int
+    queue_id: int
+    flag: int
+    queue_offset: int
+    physical_offset: int
+    sys_flag: int
+    born_timestamp: int
+    born_host: Host
+    store_timestamp: int
+    store_host: Host
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body: bytes
+    topic: str
+    properties_raw: bytes
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The properties, in stored order."""
+        return properties.parse(self.properties_raw.decode("utf-8", "replace"))
+
+    @property
+    def crc_ok(self) -> bool:
+        """Whether the body is what bodyCRC says; an empty body has none to check."""
+        return not self.body or body_crc(self.body) == self.body_crc
+
+    @property
+    def msg_id(self) -> str:
+        """The offset message id: storeHost and physicalOffset in upper-case hex, 32 digits (IPv4) or 56 (IPv6)."""
+        return make_msg_id(self.store_host, self.physical_offset)
+
+    def to_message(self) -> Message:
+        """The same message, ready to be put again."""
+        return Message(
+            topic=self.topic,
+            body=self.body,
+            queue_id=self.queue_id,
+            properties=self.properties,
+            flag=self.flag,
+            sys_flag=self.sys_flag,
+            born_timestamp=self.born_timestamp,
+            born_host=self.born_host,
+            store_host=self.store_host,
+            reconsume_times=self.reconsume_times,
+            prepared_transaction_offset=self.prepared_transaction_offset,
+        )
+
+
+def record_size(sys_flag: int, body_length: int, topic_length: int, properties_length: int) -> int:
+    """Bytes of a record. Source: CommitLog#calMsgLength."""
+    size = MIN_RECORD_SIZE + body_length + topic_length + properties_length
+    if sys_flag & sysflag.BORN_HOST_V6:
+        size += hosts.V6_SIZE - hosts.V4_SIZE
+    if sys_flag & sysflag.STORE_HOST_V6:
+        size += hosts.V6_SIZE - hosts.V4_SIZE
+    return size
+
+
+def store_timestamp_position(sys_flag: int) -> int:
+    """Byte position of storeTimestamp in a record."""
+    return POSITION_BORN_HOST + hosts.host_size(bool(sys_flag & sysflag.BORN_HOST_V6))
+
+
+def encode(message: Message, properties_raw: bytes | None = None, crc: int | None = None) -> bytearray:
+    """The record's bytes, with queueOffset, physicalOffset and storeTimestamp still 0 (`patch` fills them in).
+
+    Args:
+        message: what to store.
+        properties_raw: the properties string, when it isn't the plain join of `message.properties`.
+        crc: bodyCRC, when it is known already.
+
+    Raises:
+        InvalidArgument: topic over 127 bytes, properties over 32767 bytes.
+    """
+    topic = message.topic.encode("utf-8", "replace")
+    if properties_raw is None:
+        properties_raw = properties.join(message.properties).encode("utf-8", "replace")
+    if not 0 < len(topic) <= TOPIC_MAX_LENGTH:
+        raise InvalidArgument(f"a topic takes 1 to {TOPIC_MAX_LENGTH} bytes, this one {len(topic)}")
+    if len(properties_raw) > PROPERTIES_MAX_LENGTH:
+        raise InvalidArgument(f"properties take at most {PROPERTIES_MAX_LENGTH} bytes, these {len(properties_raw)}")
+    body = message.body
+    sys_flag = message.stored_sys_flag
+    out = bytearray(record_size(sys_flag, len(body), len(topic), len(properties_raw)))
+    _HEAD.pack_into(
+        out,
+        0,
+        len(out),
+        MESSAGE_MAGIC,
+        body_crc(body) if crc is None else crc,
+        message.queue_id,
+        message.flag,
+        0,
+        0,
+        sys_flag,
+        message.born_timestamp,
+    )
+    at = HEAD_SIZE
+    for part in (
+        message.born_host.encode(),
+        bytes(8),
+        message.store_host.encode(),
+        _AFTER_HOSTS.pack(message.reconsume_times, message.prepared_transaction_offset, len(body)),
+        body,
+        len(topic).to_bytes(1, "big"),
+        topic,
+        _SHORT.pack(len(properties_raw)),
+        properties_raw,
+    ):
+        out[at : at + len(part)] = part
+        at += len(part)
+    return out
+
+
+def patch(
+    record: bytearray | memoryview,
+    position: int,
+    *,
+    queue_offset: int,
+    physical_offset: int,
+    store_timestamp: int,
+) -> None:
+    """Fill in what only the append lock knows, for the record at `position` of `record`."""
+    struct.pack_into(">qq", record, position + POSITION_QUEUE_OFFSET, queue_offset, physical_offset)
+    (sys_flag,) = _INT.unpack_from(record, position + POSITION_SYS_FLAG)
+    _LONG.pack_into(record, position + store_timestamp_position(sys_flag), store_timestamp)
+
+
+def encode_blank(length: int) -> bytes:
+    """The 8 bytes that close a file with `length` bytes left."""
+    return _BLANK.pack(length, BLANK_MAGIC)
+
+
+def blank_length(buffer: Buffer, position: int = 0) -> int | None:
+    """The length that a blank record at `position` claims, or None when it is no blank record."""
+    if position < 0 or len(buffer) - position < BLANK_SIZE:
+        return None
+    length, magic = _BLANK.unpack_from(buffer, position)
+    return length if magic == BLANK_MAGIC else None
+
+
+def decode(buffer: Buffer, position: int = 0) -> StoredMessage:
+    """The record at `position`, every length bounded before it is used. The CRC is not judged: see `crc_ok`.
+
+    A negative body or properties length counts as 0, as it does for Apache's reader.
+
+    Raises:
+        FormatError: no record is there, or its lengths don't add up; `offset` is `position`.
+    """
+
+    def bad(why: str) -> FormatError:
+        return FormatError(why, offset=position)
+
+    left = len(buffer) - position
+    if position < 0 or left < MIN_RECORD_SIZE:
+        raise bad(f"a record takes at least {MIN_RECORD_SIZE} bytes, {max(0, left)} are left")
+    total, magic, crc, queue_id, flag, queue_offset, physical, sys_flag, born = _HEAD.unpack_from(buffer, position)
+    if magic not in MAGICS:
+        raise bad(f"no message magic: 0x{magic:08X}")
+    if not MIN_RECORD_SIZE <= total <= left:
+        raise bad(f"a record of {total} bytes can't be here, {left} are left")
+    end = position + total
+    at = position + HEAD_SIZE
+    born_host = hosts.decode(buffer, at, bool(sys_flag & sysflag.BORN_HOST_V6))
+    at += hosts.host_size(born_host.is_v6)
+    store_v6 = bool(sys_flag & sysflag.STORE_HOST_V6)
+    if at + _LONG.size + hosts.host_size(store_v6) + _AFTER_HOSTS.size > end:
+        raise bad(f"a record of {total} bytes has no room for its hosts")
+    (stored,) = _LONG.unpack_from(buffer, at)
+    at += _LONG.size
+    store_host = hosts.decode(buffer, at, store_v6)
+    at += hosts.host_size(store_v6)
+    reconsume, prepared, body_length = _AFTER_HOSTS.unpack_from(buffer, at)
+    body_at = at + _AFTER_HOSTS.size
+    body_end = body_at + max(body_length, 0)
+    topic_length_size = 2 if magic == MESSAGE_MAGIC_V2 else 1
+    if body_end + topic_length_size > end:
+        raise bad(f"a body of {body_length} bytes in a record of {total}")
+    topic_length = int.from_bytes(buffer[body_end : body_end + topic_length_size], "big", signed=True)
+    topic_at = body_end + topic_length_size
+    topic_end = topic_at + topic_length
+    if topic_length < 0 or topic_end + _SHORT.size > end:
+        raise bad(f"a topic of {topic_length} bytes in a record of {total}")
+    (properties_length,) = _SHORT.unpack_from(buffer, topic_end)
+    properties_at = topic_end + _SHORT.size
+    if properties_at + max(properties_length, 0) != end:
+        raise bad(f"lengths add up to {properties_at + max(properties_length, 0) - position}, totalSize is {total}")
+    return StoredMessage(
+        total_size=total,
+        magic=magic,
+        body_crc=crc,
+        queue_id=queue_id,
+        flag=flag,
+        queue_offset=queue_offset,
+        physical_offset=physical,
+        sys_flag=sys_flag,
+        born_timestamp=born,
+        born_host=born_host,
+        store_timestamp=stored,
+        store_host=store_host,
+        reconsume_times=reconsume,
+        prepared_transaction_offset=prepared,
+        body=bytes(buffer[body_at:body_end]),
+        topic=bytes(buffer[topic_at:topic_end]).decode("utf-8", "replace"),
+        properties_raw=bytes(buffer[properties_at:end]),
+    )
+
+
+def make_msg_id(store_host: Host, physical_offset: int) -> str:
+    """The offset message id. Source: MessageDecoder#createMessageId."""
+    return (store_host.encode() + _LONG.pack(physical_offset)).hex().upper()
+
+
+def parse_msg_id(msg_id: str) -> tuple[Host, int]:
+    """Store host and physical offset of an offset message id. Source: MessageDecoder#decodeMessageId.
+
+    Raises:
+        InvalidArgument: it isn't 32 or 56 hex digits.
+    """
+    try:
+        raw = bytes.fromhex(msg_id)
+    except ValueError:
+        raw = b""
+    if len(raw) not in (16, 28) or len(msg_id) not in (32, 56):
+        raise InvalidArgument(
+            f"no offset message id: {msg_id!r}", hint="it has 32 hex digits, or 56 with an IPv6 store host"
+        )
+    host = hosts.decode(raw, 0, len(raw) == 28)
+    return host, _LONG.unpack_from(raw, len(raw) - _LONG.size)[0]
+
+
+def with_properties(message: Message, **changes: str) -> Message:
+    """The message with some properties set (in place when there already, else at the end)."""
+    return replace(message, properties={**message.properties, **changes})

@@ -1,0 +1,64 @@
+"""Message properties: `name \\x01 value` joined by `\\x02` (store-format.md, Apache MessageDecoder).
+
+Reading follows MessageDecoder#string2messageProperties to the letter, so that a damaged string gives the same map
+as Apache's: a piece shorter than 3 characters, without a separator, or with an empty name or value is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+NAME_VALUE = "\x01"
+SEPARATOR = "\x02"
+
+KEYS = "KEYS"
+TAGS = "TAGS"
+UNIQ_KEY = "UNIQ_KEY"
+WAIT = "WAIT"
+DELAY = "DELAY"
+REAL_TOPIC = "REAL_TOPIC"
+REAL_QID = "REAL_QID"
+TRAN_MSG = "TRAN_MSG"
+PGROUP = "PGROUP"
+INNER_MULTI_DISPATCH = "INNER_MULTI_DISPATCH"
+INNER_MULTI_QUEUE_OFFSET = "INNER_MULTI_QUEUE_OFFSET"
+
+MULTI_DISPATCH_SPLITTER = ","
+
+
+def parse(text: str) -> dict[str, str]:
+    """The properties in `text`, in order; a name that comes twice keeps its first place and its last value."""
+    found: dict[str, str] = {}
+    for piece in text.split(SEPARATOR):
+        if len(piece) >= 3:
+            at = piece.find(NAME_VALUE)
+            if 0 < at < len(piece) - 1:
+                found[piece[:at]] = piece[at + 1 :]
+    return found
+
+
+def join(properties: Mapping[str, str]) -> str:
+    """The string that 4.9.8 stores: no trailing separator. Source: MessageDecoder#messageProperties2String."""
+    return SEPARATOR.join([name + NAME_VALUE + value for name, value in properties.items()])
+
+
+def key_words(keys: str | None) -> list[str]:
+    """The words of KEYS that are indexed: split at single blanks, empty ones left out. Source: IndexService#buildIndex."""
+    return [word for word in keys.split(" ") if word] if keys else []
+
+
+def waits_for_flush(properties: Mapping[str, str]) -> bool:
+    """Whether a put waits for its flush: yes unless WAIT is there and isn't "true".
+
+    Source: Message#isWaitStoreMsgOK (Boolean.parseBoolean).
+    """
+    value = properties.get(WAIT)
+    return value is None or value.lower() == "true"
+
+
+def delay_level(properties: Mapping[str, str]) -> int:
+    """The DELAY level, 0 without one. A value that is no int counts as 0."""
+    try:
+        return int(properties.get(DELAY, "0"))
+    except ValueError:
+        return 0

@@ -1,0 +1,1 @@
+"""Layer 3: one structure each, none knows the store."""

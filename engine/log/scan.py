@@ -1,0 +1,287 @@
+"""The one scanner of the commit log. Recover, verify, dump, dispatch and rebuilding all read through it.
+
+It yields events in log order and decides nothing: a `RecordBatch` (columns, not objects), a `Blank` (end of a file), a
+`Gap` (segments that are missing; the scan goes on behind it), a `Damage` (no sound record here), and ends at `end`.
+After a `Damage` the scan is over, unless the consumer asked for `resume`: then the next sound record is searched by its
+magic, and the scan goes on there. A record counts as found again only with the message magic **and** its own offset
+**and** lengths that add up **and** the body's CRC.
+
+Reads are positional and bounded: a window of `window` bytes, or one record. A record larger than maxMessageSize +
+overhead is only read whole after its own offset and its lengths have proved it (recovery.md, rule 15).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from engine.errors import StorageError
+from engine.format.message import ENCODE_OVERHEAD, MESSAGE_MAGIC, MESSAGE_MAGIC_V2, POSITION_MAGIC, V4_HEAD_SIZE
+from engine.log.walk import Reason, Row, walk
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from engine.log.source import LogSource, Segment
+
+WINDOW = 4 << 20
+"""Bytes that are read at once."""
+_PAGE = 4096
+
+_NEEDLES = tuple(magic.to_bytes(4, "big") for magic in (MESSAGE_MAGIC, MESSAGE_MAGIC_V2))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordBatch:
+    """Consecutive sound records, as columns of one length n. Positions are in `buffer`, sizes in bytes.
+
+    `physical_offset` is where the record lies; `stored_offset` what its own field says.
+    """
+
+    base: int
+    buffer: memoryview
+    rows: list[Row]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def start(self) -> int:
+        """Physical offset of the first record."""
+        return self.base + self.rows[0].position
+
+    @property
+    def end(self) -> int:
+        """Physical offset behind the last record."""
+        last = self.rows[-1]
+        return self.base + last.position + last.size
+
+    def offset(self, i: int) -> int:
+        """Physical offset of record `i`."""
+        return self.base + self.rows[i].position
+
+    def record(self, i: int) -> memoryview:
+        """The bytes of record `i`."""
+        row = self.rows[i]
+        return self.buffer[row.position : row.position + row.size]
+
+    def body(self, i: int) -> memoryview:
+        """The body of record `i`."""
+        row = self.rows[i]
+        return self.buffer[row.body_position : row.body_position + row.body_length]
+
+    def topic(self, i: int) -> bytes:
+        """The topic of record `i`, as stored."""
+        row = self.rows[i]
+        return bytes(self.buffer[row.topic_position : row.topic_position + row.topic_length])
+
+    def properties(self, i: int) -> bytes:
+        """The properties string of record `i`, as stored."""
+        row = self.rows[i]
+        return bytes(self.buffer[row.properties_position : row.properties_position + row.properties_length])
+
+    def columns(self) -> NDArray[np.int64]:
+        """All `Row` fields: int64[13, n], in the order of `Row._fields`."""
+        import numpy as np
+
+        return np.array(self.rows, dtype=np.int64).reshape(len(self.rows), len(Row._fields)).T
+
+
+@dataclass(frozen=True, slots=True)
+class Blank:
+    """The blank record that closes a file: its physical offset and length in bytes."""
+
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Segments that are missing in the middle: first missing physical offset and bytes."""
+
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """No sound record here. `length`: bytes to the next sound record or file end, 0 when nobody looked."""
+
+    offset: int
+    reason: Reason
+    segment: Segment
+    length: int = 0
+
+    @property
+    def end(self) -> int:
+        """Physical offset behind the damaged stretch, as far as known."""
+        return self.offset + self.length
+
+
+Event: TypeAlias = RecordBatch | Blank | Gap | Damage
+
+
+class Scanner:
+    """Scans a `LogSource`.
+
+    Args:
+        source: the log.
+        check_crc: whether bodies are checked.
+        max_message_size: setting maxMessageSize (bytes); larger records must prove themselves before they are read.
+        window: bytes read at once.
+    """
+
+    def __init__(
+        self, source: LogSource, *, check_crc: bool = True, max_message_size: int = 4 << 20, window: int = WINDOW
+    ) -> None:
+        self._source = source
+        self._check_crc = check_crc
+        self._large = max_message_size + ENCODE_OVERHEAD
+        self._window = max(window, V4_HEAD_SIZE)
+
+    def scan(self, start: int, end: int | None = None, *, resume: bool = False) -> Iterator[Event]:
+        """Events from the physical offset `start` (a record's) up to `end` (default: the last segment's end).
+
+        With `resume` the scan goes on behind damage, with the stretch's `length` filled in.
+        """
+        expected: int | None = None
+        for segment in self._source.segments:
+            if segment.end <= start:
+                continue
+            if end is not None and segment.offset >= end:
+                return
+            if expected is not None and segment.offset > expected:
+                yield Gap(expected, segment.offset - expected)
+            expected = segment.end
+            at = max(start, segment.offset)
+            until = segment.end if end is None else min(end, segment.end)
+            if (yield from self._scan_segment(segment, at, until, resume)):
+                return
+
+    def find_sound(self, offset: int, end: int | None = None) -> int | None:
+        """Physical offset of the first sound record at or behind `offset`, None when there is none before `end`."""
+        for segment in self._source.segments:
+            if segment.end <= offset:
+                continue
+            if end is not None and segment.offset >= end:
+                break
+            until = segment.end if end is None else min(end, segment.end)
+            found = self._find_in_segment(segment, max(offset, segment.offset), until)
+            if found is not None:
+                return found
+        return None
+
+    def _scan_segment(self, segment: Segment, at: int, until: int, resume: bool) -> Iterator[Event]:
+        """Events of one segment; the generator's value tells whether the scan is over."""
+        window = self._window
+        need = 0  # bytes that the record at `at` is known to take
+        while at < until:
+            reason: Reason | None = None
+            try:
+                buffer = self._source.read(at, max(window, need))
+            except StorageError:
+                if window > _PAGE:  # get as near to the bad sector as a page
+                    window = max(window >> 2, _PAGE)
+                    continue
+                reason = Reason.UNREADABLE
+            else:
+                window = self._window
+                if len(buffer) < max(need, 1):
+                    reason = Reason.CUT
+            if reason is None:
+                rows: list[Row] = []
+                stop = walk(buffer, 0, segment.end - at, rows, check_crc=self._check_crc)
+                rows = _before(rows, until - at)
+                if rows:
+                    yield RecordBatch(at, buffer, rows)
+                at += stop.position
+                if at >= until:
+                    break
+                if stop.blank:
+                    yield Blank(at, stop.blank)
+                    return False
+                need, reason = stop.more, stop.reason
+                if need > self._large and not self._proves_itself(at):
+                    reason = Reason.SIZE
+            if reason is None:
+                continue
+            found = self._find_in_segment(segment, at + 1, until) if resume else None
+            yield Damage(at, reason, segment, (until if found is None else found) - at if resume else 0)
+            if not resume:
+                return True
+            at, need = (until if found is None else found), 0
+        return False
+
+    def _proves_itself(self, at: int) -> bool:
+        """Whether the head of a very large record says so itself: its own offset and lengths that add up."""
+        head = self._source.read(at, V4_HEAD_SIZE + 32)
+        rows: list[Row] = []
+        if len(head) < V4_HEAD_SIZE + 24 or int.from_bytes(head[28:36], "big") != at:
+            return False
+        flags = int.from_bytes(head[36:40], "big")
+        body_at = V4_HEAD_SIZE + 12 * ((flags >> 4 & 1) + (flags >> 5 & 1))
+        body_length = int.from_bytes(head[body_at - 4 : body_at], "big", signed=True)
+        total = int.from_bytes(head[:4], "big", signed=True)
+        behind = self._source.read(at + body_at + body_length, 2 + 32767 + 2 + 32767)
+        small = bytearray(head[:body_at]) + behind[: total - body_at - body_length]
+        small[:4] = len(small).to_bytes(4, "big")
+        small[body_at - 4 : body_at] = bytes(4)
+        walk(small, 0, len(small), rows, check_crc=False, max_rows=1)
+        return bool(rows) and len(small) + body_length == total
+
+    def _find_in_segment(self, segment: Segment, offset: int, until: int) -> int | None:
+        """Search by magic, skipping the holes of the file."""
+        for data_start, data_end in self._source.data_ranges(segment, offset):
+            found = self._find_in_range(segment, max(offset, data_start), min(until, data_end))
+            if found is not None:
+                return found
+        return None
+
+    def _find_in_range(self, segment: Segment, at: int, until: int) -> int | None:
+        while at < until:
+            try:
+                buffer = self._source.read(at, self._window)
+            except StorageError:
+                at += 4096  # step over the page that can't be read
+                continue
+            if len(buffer) < POSITION_MAGIC + 4:
+                return None
+            for position in _magics(bytes(buffer)):
+                candidate = at + position
+                if candidate < until and self._is_sound(segment, candidate):
+                    return candidate
+            at += len(buffer) - (POSITION_MAGIC + 3)
+        return None
+
+    def _is_sound(self, segment: Segment, offset: int) -> bool:
+        """Whether a sound record with its own offset lies at `offset`."""
+        try:
+            head = self._source.read(offset, V4_HEAD_SIZE)
+            if len(head) < V4_HEAD_SIZE or int.from_bytes(head[28:36], "big") != offset:
+                return False
+            total = int.from_bytes(head[:4], "big", signed=True)
+            if not 0 < total <= segment.end - offset or (total > self._large and not self._proves_itself(offset)):
+                return False
+            rows: list[Row] = []
+            walk(self._source.read(offset, total), 0, segment.end - offset, rows, max_rows=1)
+        except StorageError:
+            return False
+        return bool(rows)
+
+
+def _before(rows: list[Row], limit: int) -> list[Row]:
+    """The rows that start before `limit`."""
+    if rows and rows[-1].position >= limit:
+        return [row for row in rows if row.position < limit]
+    return rows
+
+
+def _magics(buffer: bytes) -> Iterator[int]:
+    """Positions in `buffer` of records whose magic is a message's, ascending."""
+    nearest = [buffer.find(needle, POSITION_MAGIC) for needle in _NEEDLES]
+    while any(at >= 0 for at in nearest):
+        i = min((at, i) for i, at in enumerate(nearest) if at >= 0)[1]
+        yield nearest[i] - POSITION_MAGIC
+        nearest[i] = buffer.find(_NEEDLES[i], nearest[i] + 1)

@@ -1,0 +1,109 @@
+"""What the scanner reads from: the commit log as a row of segments, by physical offset.
+
+`LogSource` is all that the scanner asks for. `ClosedLog` reads the files of a store that nobody maps (or that another
+process writes): positional reads, never a map, so that a bad sector is a StorageError and not a SIGBUS.
+The live commit log of an open store is a source, too (engine.log.commitlog).
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from engine.files.disk import Disk
+    from engine.files.raw_file import RawFile
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One commit log file: physical offset of its first byte, length in bytes, where it is."""
+
+    offset: int
+    size: int
+    path: str
+
+    @property
+    def end(self) -> int:
+        """Physical offset behind its last byte."""
+        return self.offset + self.size
+
+
+class LogSource(Protocol):
+    """Positional access to the log's bytes."""
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """The segments, by offset; there may be gaps between them."""
+        ...
+
+    def read(self, offset: int, length: int) -> memoryview:
+        """Up to `length` bytes from a physical offset on, ending with the segment (or what is written of it).
+
+        Raises:
+            StorageError: the system can't read them.
+        """
+        ...
+
+    def data_ranges(self, segment: Segment, offset: int) -> Iterator[tuple[int, int]]:
+        """Stretches (start, end; physical) of the segment from `offset` on that are not holes of the file."""
+        ...
+
+
+class ClosedLog:
+    """The commit log files of a store as they lie on disk."""
+
+    def __init__(self, disk: Disk, segments: Sequence[Segment]) -> None:
+        self._disk = disk
+        self._segments = tuple(sorted(segments, key=lambda s: s.offset))
+        self._starts = [s.offset for s in self._segments]
+        self._open: dict[int, RawFile] = {}
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """The segments, by offset."""
+        return self._segments
+
+    def segment_at(self, offset: int) -> Segment | None:
+        """The segment that a physical offset lies in, if its file is there."""
+        at = bisect.bisect_right(self._starts, offset) - 1
+        return self._segments[at] if at >= 0 and offset < self._segments[at].end else None
+
+    def read(self, offset: int, length: int) -> memoryview:
+        """As `LogSource.read`; empty where no segment is."""
+        segment = self.segment_at(offset)
+        if segment is None:
+            return memoryview(b"")
+        position = offset - segment.offset
+        return self._reader(segment).read(position, min(length, segment.size - position))
+
+    def data_ranges(self, segment: Segment, offset: int) -> Iterator[tuple[int, int]]:
+        """As `LogSource.data_ranges`."""
+        reader = self._reader(segment)
+        at: int | None = offset - segment.offset
+        while (at := reader.next_data(at, segment.size)) is not None:
+            end = reader.next_hole(at, segment.size)
+            yield segment.offset + at, segment.offset + end
+            at = end
+
+    def close(self) -> None:
+        """Close the files."""
+        for reader in self._open.values():
+            reader.close()
+        self._open.clear()
+
+    def __enter__(self) -> ClosedLog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _reader(self, segment: Segment) -> RawFile:
+        reader = self._open.get(segment.offset)
+        if reader is None:
+            if len(self._open) >= 16:  # a log has thousands of segments; a process has few descriptors
+                self.close()
+            reader = self._open[segment.offset] = self._disk.open_reader(segment.path)
+        return reader

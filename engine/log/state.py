@@ -1,0 +1,32 @@
+"""Where a recovered store stands: what recovery hands over to the store that opens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from engine.log.derive import TopicQueue
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """One consume queue: offsets of its first real unit and behind its last one (queue offsets).
+
+    `max_physical_offset`: behind the last message that it knows (physical offset + size), −1 for an empty queue.
+    """
+
+    queue: TopicQueue
+    min_offset: int
+    max_offset: int
+    max_physical_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreState:
+    """The whole store: the log's first byte and its end (physical offsets), the queues, the index files' names."""
+
+    min_offset: int
+    max_offset: int
+    queues: tuple[QueueState, ...]
+    index_files: tuple[str, ...]

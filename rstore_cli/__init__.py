@@ -1,0 +1,1 @@
+"""The command line of rstore: a command = parse, one engine call, render."""

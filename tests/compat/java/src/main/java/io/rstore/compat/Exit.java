@@ -1,0 +1,38 @@
+package io.rstore.compat;
+
+import org.apache.rocketmq.logging.inner.SysLogger;
+
+/** What a run ends with. */
+final class Exit {
+    static final int OPENED = 0;
+    static final int USAGE = 1;
+    static final int NOT_LOADED = 2;
+    static final int NOT_STARTED = 3;
+    static final int ERROR = 4;
+
+    private Exit() {
+    }
+
+    /** Something to run that ends with one of the codes. */
+    interface Body {
+        int run(Args args, Lines out) throws Exception;
+    }
+
+    /** Runs a main: prints what it printed, and ends the process whatever threads the store has left. */
+    static void with(String[] argv, Body body) {
+        SysLogger.setQuietMode(true);
+        Lines out = new Lines();
+        int code;
+        try {
+            code = body.run(new Args(argv), out);
+        } catch (IllegalArgumentException e) {
+            System.err.println(e.getMessage());
+            code = USAGE;
+        } catch (Throwable e) {
+            out.print("error", "error", e.toString());
+            code = ERROR;
+        }
+        out.flush();
+        Runtime.getRuntime().halt(code);
+    }
+}

@@ -1,0 +1,100 @@
+"""Finds Java and Maven, and builds the Java side of the interop tests once."""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+JAVA_DIR = Path(__file__).parent / "java"
+TARGET = JAVA_DIR / "target"
+JAR = TARGET / "rstore-compat.jar"
+BUILD_TIMEOUT = 600.0
+OLDEST_JAVA = 17
+
+
+class Missing(Exception):
+    """Java, Maven or Apache's jars are not to be had here; the message says which, in one sentence."""
+
+
+@functools.cache
+def java() -> Path:
+    """The `java` program of JAVA_HOME, or else of PATH."""
+    home = os.environ.get("JAVA_HOME")
+    candidate = Path(home) / "bin" / "java" if home else None
+    if candidate is None or not candidate.is_file():
+        found = shutil.which("java")
+        if found is None:
+            raise Missing("Java is not installed: neither JAVA_HOME nor PATH leads to a java program.")
+        candidate = Path(found)
+    said = subprocess.run([candidate, "-version"], capture_output=True, text=True, timeout=60, check=False)
+    version = re.search(r'version "(\d+)', said.stderr + said.stdout)
+    if version is None or int(version[1]) < OLDEST_JAVA:
+        raise Missing(f"Java {OLDEST_JAVA} or newer is needed, and {candidate} is older or does not run.")
+    return candidate
+
+
+@functools.cache
+def java_version() -> str:
+    """The full version of `java()`, such as 17.0.15."""
+    said = subprocess.run([java(), "-version"], capture_output=True, text=True, timeout=60, check=True)
+    version = re.search(r'version "([^"]+)"', said.stderr + said.stdout)
+    return version[1] if version else "unknown"
+
+
+@functools.cache
+def harness() -> str:
+    """The class path of the Java side, built first if it is not there or older than its sources."""
+    java()
+    TARGET.mkdir(exist_ok=True)
+    with _alone(TARGET / ".building"):
+        if not _is_fresh():
+            _build()
+    return f"{JAR}{os.pathsep}{TARGET / 'lib'}{os.sep}*"
+
+
+@contextmanager
+def _alone(file: Path) -> Iterator[None]:
+    """Keeps other processes (the workers of one test run) out of the build."""
+    with file.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _is_fresh() -> bool:
+    sources = [JAVA_DIR / "pom.xml", *(JAVA_DIR / "src").rglob("*.java")]
+    return (
+        JAR.is_file()
+        and any((TARGET / "lib").glob("rocketmq-store-*.jar"))
+        and JAR.stat().st_mtime_ns >= max(source.stat().st_mtime_ns for source in sources)
+    )
+
+
+def _build() -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise Missing("Maven is not installed: PATH does not lead to a mvn program.")
+    for mode in (["-o"], []):  # offline first: fast, and all that is needed after one run online
+        built = _run_maven([maven, "-q", "-B", *mode, "package"])
+        if built.returncode == 0:
+            JAR.touch()
+            return
+    said = (built.stdout + built.stderr).strip()
+    if re.search(r"could not (transfer|resolve|find)|unknown host|UnresolvableModel|Connect", said, re.IGNORECASE):
+        raise Missing("Apache's jars are not here and can't be downloaded: Maven's repository is out of reach.")
+    raise RuntimeError(f"the Java side of the interop tests does not build:\n{said}")
+
+
+def _run_maven(command: list[str]) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            command, cwd=JAVA_DIR, capture_output=True, text=True, timeout=BUILD_TIMEOUT, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise Missing("Apache's jars can't be downloaded: Maven did not end within ten minutes.") from None
