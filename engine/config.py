@@ -41,7 +41,8 @@ class BrokerRole(enum.Enum):
 class StoreConfig:
     """Settings of one store. Sizes in bytes, times in ms unless Apache's name says otherwise.
 
-    A path of None is the default place below the root.
+    A path of None is the default place below the root. `given` names the fields that somebody set: a size that nobody
+    gave is inferred from the files of an existing store (engine.repair.survey).
     """
 
     store_path_root_dir: Path = field(default_factory=lambda: Path.home() / "store")
@@ -101,6 +102,7 @@ class StoreConfig:
     enable_multi_dispatch: bool = False
     max_lmq_consume_queue_num: int = 20_000
     other: Mapping[str, str] = field(default_factory=dict)
+    given: frozenset[str] = frozenset()
 
     @property
     def commit_log_paths(self) -> tuple[Path, ...]:
@@ -130,7 +132,11 @@ class StoreConfig:
         Raises:
             InvalidArgument: a size that no store can have.
         """
-        return dataclasses.replace(self, **changes).checked()
+        return dataclasses.replace(self, **changes, given=self.given | changes.keys()).checked()
+
+    def as_given(self, given: frozenset[str]) -> StoreConfig:
+        """A copy that says that somebody gave these fields, and no others."""
+        return dataclasses.replace(self, given=given)
 
     def checked(self) -> StoreConfig:
         """Self, when every size makes sense.
@@ -203,7 +209,8 @@ def parse(text: str, base: StoreConfig | None = None) -> StoreConfig:
     known = {apache_key(f.name): f.name for f in dataclasses.fields(StoreConfig) if f.name != "other"}
     changes = {known[key]: _value(key, value, hints[known[key]]) for key, value in found.items() if key in known}
     other = {key: value for key, value in found.items() if key not in known}
-    return dataclasses.replace(base or StoreConfig(), **changes, other=other).checked()
+    base = base or StoreConfig()
+    return dataclasses.replace(base, other={**base.other, **other}).with_changes(**changes)
 
 
 def load(path: Path, base: StoreConfig | None = None) -> StoreConfig:

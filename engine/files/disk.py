@@ -1,23 +1,26 @@
 """The one narrow seam between the engine and the system's files.
 
-Theory: every call that the engine makes on files, directories and the clock goes through a `Disk`. Each runs within
-`doing(...)`, which turns what the system reports into engine.errors (with path and offset); a subclass that overrides
-`doing` and `step` can refuse, count, record or kill at any of them (faults.py).
+Theory: every call that the engine makes on files, directories and the clock goes through a `Disk`. Each runs
+within `doing(...)`, which turns what the system reports into engine.errors (with path and offset); a subclass
+that overrides `doing` and `step` can refuse, count, record or kill at any of them (faults.py).
 
-Two kinds of segment (segment.py): the map, and the channel where the file system can't map or can't allocate, or where
-`Disk(mapped=False)` asks for it. Readers of closed stores use `open_reader` (preadv): a bad sector is a StorageError with
-its offset there, while through a map it is a SIGBUS.
+Two kinds of segment (segment.py): the map, and the channel where the file system can't map or can't allocate,
+or where `Disk(mapped=False)` asks for it. Readers of closed stores use `open_reader` (preadv): a bad sector
+is a StorageError with its offset there, while through a map it is a SIGBUS.
 
 Invariants:
-- A segment that was created has blocks for every byte, or is of the channel kind; a creation that fails leaves no file.
+- A segment that was created has blocks for every byte, or is of the channel kind; a creation that fails
+  leaves no file.
 - A file that replaces another is complete and durable before it takes the name (`write_file_atomically`).
-- Run by root, what is created belongs to the owner of the directory: else the broker could not open its own store again.
+- Run by root, what is created belongs to the owner of the directory: else the broker could not open its own
+  store again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import shutil
 import stat
@@ -25,6 +28,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from engine.errors import StorageError
 from engine.files.libc import Libc
@@ -108,9 +112,9 @@ class Disk:
     ) -> Segment:
         """Open a file of `size` bytes, or create it (it must not be there) allocated, zeroed and durable.
 
-        `mapped` overrides the disk's preference. An existing file is opened as it is, whatever its blocks: allocate before
-        writing through a map. Raises DiskFull, StorageError (also when an existing file is shorter than `size`, which
-        a map would answer with SIGBUS).
+        `mapped` overrides the disk's preference. An existing file is opened as it is, whatever its blocks: allocate
+        before writing through a map. Raises DiskFull, StorageError (also when an existing file is shorter than `size`,
+        which a map would answer with SIGBUS).
         """
         wanted = self.mapped if mapped is None else mapped
         if create:
@@ -134,7 +138,7 @@ class Disk:
             file = Path(path).open(mode, buffering=0)  # noqa: SIM115  RawFile closes it
             if absent:
                 self._give_to_owner(path)
-        return RawFile(self, path, file)
+        return RawFile(self, path, cast("io.RawIOBase", file))
 
     def open_reader(self, path: str) -> RawFile:
         """Open a file for positional reading (`size`, `read`, `read_into`, `next_data`), safe on damaged disks."""
@@ -200,7 +204,7 @@ class Disk:
                 size = max(0, end - offset)
                 writer.set_size(size)
                 writer.sync(0, size)
-            except BaseException:
+            except Exception:
                 writer.close()
                 self.unlink(target, missing_ok=True)
                 raise
@@ -239,7 +243,7 @@ class Disk:
         """Make a directory and what is missing above it; each new name is durable. Nothing when it is there."""
         missing: list[Path] = []
         place = Path(path)
-        while not place.exists():
+        while not self.exists(str(place)):
             missing.append(place)
             place = place.parent
         for directory in reversed(missing):
@@ -247,7 +251,7 @@ class Disk:
                 directory.mkdir(exist_ok=True)
                 self._give_to_owner(str(directory))
             self.sync_dir(str(directory.parent))
-        if not Path(path).is_dir():
+        if not self.is_dir(path):
             raise StorageError("not a directory", path=path)
 
     def sync_dir(self, path: str) -> None:
@@ -284,11 +288,13 @@ class Disk:
 
     def exists(self, path: str) -> bool:
         """Whether something has this name."""
-        return Path(path).exists()
+        with self.doing(Operation.STAT, path):
+            return Path(path).exists()
 
     def is_dir(self, path: str) -> bool:
         """Whether this is a directory."""
-        return Path(path).is_dir()
+        with self.doing(Operation.STAT, path):
+            return Path(path).is_dir()
 
     def stat(self, path: str) -> Entry:
         """One name's size and time; raises StorageError when it is absent."""
@@ -320,7 +326,7 @@ class Disk:
     # --- room -------------------------------------------------------------------------------------------------------
 
     def usage(self, path: str) -> Usage:
-        """The room of the file system that holds `path`, in bytes. Used counts root's reserve as free, usable doesn't."""
+        """The room of the file system that holds `path`. Root's reserve is neither used nor usable."""
         with self.doing(Operation.STAT, path):
             total, used, usable = shutil.disk_usage(path)
         return Usage(total, used, usable)

@@ -1,8 +1,9 @@
-"""The few calls of the C library that Python's standard library does not offer, or offers only while holding the GIL.
+"""The few calls of the C library that Python's standard library does not offer, or offers only while holding
+the GIL.
 
-`mmap.flush` keeps the GIL for as long as the device takes, which would stop every producer during a flush: `msync` here releases it
-(ctypes does around each foreign call). `fallocate` is wanted for its modes. Addresses are plain integers; whoever passes
-one keeps its map alive for the call.
+`mmap.flush` keeps the GIL for as long as the device takes, which would stop every producer during a flush:
+`msync` here releases it (ctypes does around each foreign call). `fallocate` is wanted for its modes.
+Addresses are plain integers; whoever passes one keeps its map alive for the call.
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ class Libc:
         except AttributeError:
             raise OSError(errno.ENOSYS, "no fallocate") from None
         call.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
-        self._checked(call(descriptor, mode, offset, length))
+        while (result := call(descriptor, mode, offset, length)) != 0 and ctypes.get_errno() == errno.EINTR:
+            # A signal came first (large allocations can be interrupted): nothing is wrong, ask again.
+            continue
+        self._checked(result)
 
     def msync(self, address: int, length: int) -> None:
         """Write a page-aligned stretch of a map to the device and wait for it; raises OSError."""

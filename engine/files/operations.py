@@ -1,8 +1,9 @@
 """What the engine does to the system's files, by name, and the one place where an OSError becomes ours.
 
-Theory: each system call of this layer runs inside `with disk.doing(operation, path, offset, length)`. The plain `Doing` only
-translates an OSError into the typed error that says what was being done, to which file, where. A `Disk` for tests
-overrides `doing()` and so sees, refuses or records every operation without a second copy of any logic.
+Theory: each system call of this layer runs inside `with disk.doing(operation, path, offset, length)`. The
+plain `Doing` only translates an OSError into the typed error that says what was being done, to which file,
+where. A `Disk` for tests overrides `doing()` and so sees, refuses or records every operation without a second
+copy of any logic.
 
 Invariant: no OSError leaves engine/files.
 """
@@ -20,6 +21,7 @@ class Operation(Enum):
 
     OPEN = "opening"
     CREATE = "creating"
+    CLOSE = "closing"
     READ = "reading"
     WRITE = "writing"
     ALLOCATE = "allocating"

@@ -1,9 +1,10 @@
 """A file by position: reads and writes that share no cursor.
 
-Theory: on a file that the system itself opened (`io.FileIO`) this is preadv and pwrite, which need no lock and release the
-GIL. Any other file object (a fake file system's) knows only seek, readinto and write: those are serialized by a lock.
-The distinction matters beyond speed: a fake file's descriptor number may be a real descriptor of something else, so calls by
-number are made on an `io.FileIO` only (`descriptor` is None otherwise).
+Theory: on a file that the system itself opened (`io.FileIO`) this is preadv and pwrite, which need no lock
+and release the GIL. Any other file object (a fake file system's) knows only seek, readinto and write: those
+are serialized by a lock. The distinction matters beyond speed: a fake file's descriptor number may be a real
+descriptor of something else, so calls by number are made on an `io.FileIO` only (`descriptor` is None
+otherwise).
 
 Invariant: a read or write is complete, or ends at the end of the file (reads), or raises.
 """
@@ -16,6 +17,7 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
+from engine.errors import StorageError
 from engine.files.operations import Operation
 
 if TYPE_CHECKING:
@@ -31,19 +33,35 @@ NO_SUCH_FEATURE = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno
 class RawFile:
     """An open file, read and written by position. Errors: StorageError with path and offset, DiskFull."""
 
-    __slots__ = ("_disk", "_file", "_lock", "descriptor", "path")
+    __slots__ = ("_disk", "_file", "_lock", "_real", "path")
 
     def __init__(self, disk: Disk, path: str, file: io.RawIOBase) -> None:
         self._disk = disk
         self._file = file
         self._lock = threading.Lock()
         self.path = path
-        self.descriptor = file.fileno() if isinstance(file, io.FileIO) else None
+        self._real = isinstance(file, io.FileIO)
+
+    @property
+    def descriptor(self) -> int | None:
+        """The system's number for the file, None on a fake file system. Raises StorageError once it is closed.
+
+        Asked for at each call and never kept: after a close the number may belong to another file.
+        """
+        if self._file.closed:
+            raise StorageError("the file is closed", path=self.path)
+        return self._file.fileno() if self._real else None
 
     def size(self) -> int:
         """Length of the file now, in bytes."""
         with self._disk.doing(Operation.STAT, self.path):
-            return os.fstat(self._file.fileno()).st_size
+            return os.fstat(self.descriptor or self._file.fileno()).st_size
+
+    def identity(self) -> tuple[int, int]:
+        """Device and inode: what tells it from another file of the same name."""
+        with self._disk.doing(Operation.STAT, self.path):
+            found = os.fstat(self.descriptor or self._file.fileno())
+            return found.st_dev, found.st_ino
 
     def read_into(self, buffer: bytearray | memoryview, offset: int) -> int:
         """Fill `buffer` from `offset` (bytes); returns the bytes read, fewer only at the end of the file."""
@@ -79,7 +97,8 @@ class RawFile:
     def sync(self, start: int, end: int) -> None:
         """Make the bytes [start, end) durable (the system may sync more), and the file's length with them."""
         with self._disk.doing(Operation.SYNC, self.path, start, end - start):
-            os.fsync(self._file.fileno())
+            # A fake file system's fsync goes by its own numbers.
+            os.fsync(self.descriptor or self._file.fileno())
 
     def allocate(self, start: int, end: int) -> bool:
         """Reserve blocks for [start, end); False where this file system can't, DiskFull when there are none.
@@ -89,10 +108,11 @@ class RawFile:
         if end <= start:
             return True
         with self._disk.doing(Operation.ALLOCATE, self.path, start, end - start):
-            if self.descriptor is None:
+            descriptor = self.descriptor
+            if descriptor is None:
                 return False
             try:
-                os.posix_fallocate(self.descriptor, start, end - start)
+                os.posix_fallocate(descriptor, start, end - start)
             except OSError as error:
                 if error.errno in NO_SUCH_FEATURE:
                     return False
@@ -106,39 +126,43 @@ class RawFile:
         """
         if offset >= end:
             return None
-        if self.descriptor is None:
+        descriptor = self.descriptor
+        if descriptor is None:
             return offset
         try:
-            found = os.lseek(self.descriptor, offset, os.SEEK_DATA)
+            found = os.lseek(descriptor, offset, os.SEEK_DATA)
         except OSError as error:
             return None if error.errno == errno.ENXIO else offset
         return found if found < end else None
 
     def next_hole(self, offset: int, end: int) -> int:
         """End of the data that starts at `offset`: the first hole in [offset, end), else `end`."""
-        if self.descriptor is None:
+        descriptor = self.descriptor
+        if descriptor is None:
             return end
         try:
-            return min(end, os.lseek(self.descriptor, offset, os.SEEK_HOLE))
+            return min(end, os.lseek(descriptor, offset, os.SEEK_HOLE))
         except OSError:
             # A hint only: without it everything counts as data.
             return end
 
     def close(self) -> None:
         """Close it; a second time does nothing."""
-        with self._disk.doing(Operation.OPEN, self.path):
+        with self._disk.doing(Operation.CLOSE, self.path):
             self._file.close()
 
     def _read_some(self, rest: memoryview, offset: int) -> int:
-        if self.descriptor is not None:
-            return os.preadv(self.descriptor, [rest], offset)
+        descriptor = self.descriptor
+        if descriptor is not None:
+            return os.preadv(descriptor, [rest], offset)
         with self._lock:
             self._file.seek(offset)
             return self._file.readinto(rest) or 0
 
     def _write_some(self, rest: memoryview, offset: int) -> int:
-        if self.descriptor is not None:
-            return os.pwrite(self.descriptor, rest, offset)
+        descriptor = self.descriptor
+        if descriptor is not None:
+            return os.pwrite(descriptor, rest, offset)
         with self._lock:
             self._file.seek(offset)
             return self._file.write(rest) or 0

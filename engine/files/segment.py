@@ -1,16 +1,17 @@
 """The bytes of one fixed-size file, in one of two kinds: memory map or channel.
 
     MapSegment      memory is a writable view of the file; reads cost nothing, appends are one copy
-    ChannelSegment  memory is None; reads copy (preadv), writes are calls (pwrite), so a full disk is an error and never a SIGBUS
+    ChannelSegment  memory is None; reads copy (preadv), writes are calls (pwrite): a full disk is an error, no SIGBUS
 
-Both take positions in bytes from the start of the file, and share everything that goes by call (allocate, zero, read). Which
-kind a file gets is decided by `Disk.open_segment`.
+Both take positions in bytes from the start of the file, and share everything that goes by call (allocate,
+zero, read). Which kind a file gets is decided by `Disk.open_segment`.
 
 Invariants:
-- A MapSegment is written through only where blocks are allocated; keeping that is the owner's duty (MappedFile does).
+- A MapSegment is written through only where blocks are allocated; keeping that is the owner's duty
+  (MappedFile does).
 - `close` never raises because somebody still reads: the map then lives until the last view of it is gone.
-- After a failed sync every later one fails too. The kernel reports a lost write once and then calls the pages clean, so a
-  second sync that succeeds would be a lie.
+- After a failed sync every later one fails too. The kernel reports a lost write once and then calls the pages
+  clean, so a second sync that succeeds would be a lie.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import mmap
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from engine.errors import InvalidArgument, StorageError
@@ -36,7 +38,7 @@ CHUNK = 1 << 20
 
 
 class ChannelSegment:
-    """A file of `size` bytes, read and written by call. Errors: StorageError, DiskFull; InvalidArgument out of bounds."""
+    """A file of `size` bytes, read and written by call. Errors: StorageError, DiskFull, InvalidArgument (bounds)."""
 
     __slots__ = ("_disk", "_failed", "_file", "memory", "path", "size")
 
@@ -66,20 +68,22 @@ class ChannelSegment:
     def allocate(self, start: int, end: int) -> bool:
         """Reserve blocks for [start, end); False where the file system can't; DiskFull when there are none."""
         self._check(start, end - start)
-        return self._file.allocate(start, end)
+        with self._raw() as file:
+            return file.allocate(start, end)
 
     def is_zero(self, start: int, end: int) -> bool:
         """Whether [start, end) holds nothing but zeros; holes and unwritten blocks are not read."""
-        place = self._file.next_data(start, end)
-        while place is not None:
-            stop = self._file.next_hole(place, end)
-            while place < stop:
-                chunk = self._file.read(place, min(CHUNK, stop - place))
-                if chunk != bytes(len(chunk)):
-                    return False
-                # A file that somebody cut meanwhile reads short: nothing is there any more.
-                place += len(chunk) or stop - place
-            place = self._file.next_data(stop, end)
+        with self._raw() as file:
+            place = file.next_data(start, end)
+            while place is not None:
+                stop = file.next_hole(place, end)
+                while place < stop:
+                    chunk = file.read(place, min(CHUNK, stop - place))
+                    if chunk != bytes(len(chunk)):
+                        return False
+                    # A file that somebody cut meanwhile reads short: nothing is there any more.
+                    place += len(chunk) or stop - place
+                place = file.next_data(stop, end)
         return True
 
     def zero(self, start: int, end: int) -> None:
@@ -91,14 +95,15 @@ class ChannelSegment:
         self._check(start, end - start)
         if end == start:
             return
-        for mode in (FALLOC_ZERO_RANGE, FALLOC_PUNCH_HOLE):
-            if self._fallocate(mode | FALLOC_KEEP_SIZE, start, end):
-                self._file.allocate(start, end)
-                return
-        zeros = bytes(min(CHUNK, end - start))
-        for place in range(start, end, CHUNK):
-            with memoryview(zeros)[: min(CHUNK, end - place)] as part:
-                self._file.write(place, part)
+        with self._raw() as file:
+            for mode in (FALLOC_ZERO_RANGE, FALLOC_PUNCH_HOLE):
+                if self._fallocate(file, mode | FALLOC_KEEP_SIZE, start, end):
+                    file.allocate(start, end)
+                    return
+            zeros = bytes(min(CHUNK, end - start))
+            for place in range(start, end, CHUNK):
+                with memoryview(zeros)[: min(CHUNK, end - place)] as part:
+                    file.write(place, part)
 
     def sync(self, start: int, end: int) -> None:
         """Make [start, end) durable. Raises StorageError, and from then on always."""
@@ -127,6 +132,11 @@ class ChannelSegment:
         """Give the file back; views that are out stay readable. A second time does nothing."""
         self._file.close()
 
+    @contextlib.contextmanager
+    def _raw(self) -> Iterator[RawFile]:
+        """The open file, for what goes by call in both kinds."""
+        yield self._file
+
     def _sync(self, start: int, end: int) -> None:
         self._file.sync(start, end)
 
@@ -136,12 +146,13 @@ class ChannelSegment:
                 f"{length} bytes do not lie within a file of {self.size}", path=self.path, offset=position
             )
 
-    def _fallocate(self, mode: int, start: int, end: int) -> bool:
+    def _fallocate(self, file: RawFile, mode: int, start: int, end: int) -> bool:
         with self._disk.doing(Operation.ZERO, self.path, start, end - start):
-            if self._file.descriptor is None:
+            descriptor = file.descriptor
+            if descriptor is None:
                 return False
             try:
-                self._disk.libc.fallocate(self._file.descriptor, mode, start, end - start)
+                self._disk.libc.fallocate(descriptor, mode, start, end - start)
             except OSError as error:
                 if error.errno in NO_SUCH_FEATURE:
                     return False
@@ -150,19 +161,27 @@ class ChannelSegment:
 
 
 class MapSegment(ChannelSegment):
-    """The same file, with its bytes in memory: `memory` is the whole file, writable unless it was opened for reading."""
+    """The same file, with its bytes in memory: `memory` is all of it, writable unless opened for reading.
 
-    __slots__ = ("_address", "_map")
+    It keeps one descriptor of the system, the map's own: a store may have tens of thousands of queue files. What goes
+    by call (allocate, zero) opens the file again for the moment.
+    """
+
+    __slots__ = ("_address", "_identity", "_map", "_writable")
 
     def __init__(self, disk: Disk, file: RawFile, size: int, *, writable: bool) -> None:
         """Map it. Raises OSError as mmap does: the caller decides whether to go on by channel."""
         super().__init__(disk, file, size)
-        if file.descriptor is None:
+        descriptor = file.descriptor
+        if descriptor is None:
             raise OSError(errno.ENODEV, "no descriptor to map")
         access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-        self._map: mmap.mmap | None = mmap.mmap(file.descriptor, size, access=access)
+        self._map: mmap.mmap | None = mmap.mmap(descriptor, size, access=access)
         self._address = address_of(self._map) if writable else 0
         self.memory = memoryview(self._map)
+        self._writable = writable
+        self._identity = file.identity()
+        file.close()
 
     @property
     def mapped(self) -> bool:
@@ -195,13 +214,23 @@ class MapSegment(ChannelSegment):
         """Unmap, or leave the map to its last reader, and close the file. A second time does nothing."""
         memory, mapping = self.memory, self._map
         self.memory = self._map = None
-        # BufferError: somebody still holds a view. The map dies with that view, since nothing here refers to it any more.
+        # BufferError: somebody still holds a view. The map dies with it, since nothing here refers to it any more.
         with contextlib.suppress(BufferError):
             if memory is not None:
                 memory.release()
             if mapping is not None:
                 mapping.close()
         super().close()
+
+    @contextlib.contextmanager
+    def _raw(self) -> Iterator[RawFile]:
+        file = self._disk.open_raw(self.path, writable=self._writable)
+        try:
+            if file.identity() != self._identity:
+                raise StorageError("another file has taken the place of this one", path=self.path)
+            yield file
+        finally:
+            file.close()
 
     def _memory(self) -> memoryview:
         memory = self.memory

@@ -12,7 +12,7 @@ overhead is only read whole after its own offset and its lengths have proved it 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -160,6 +160,10 @@ class Scanner:
             if (yield from self._scan_segment(segment, at, until, resume)):
                 return
 
+    def is_sound(self, offset: int) -> bool:
+        """Whether a sound record that knows its own offset lies there."""
+        return any(s.offset <= offset < s.end and self._is_sound(s, offset) for s in self._source.segments)
+
     def find_sound(self, offset: int, end: int | None = None) -> int | None:
         """Physical offset of the first sound record at or behind `offset`, None when there is none before `end`."""
         for segment in self._source.segments:
@@ -173,14 +177,14 @@ class Scanner:
                 return found
         return None
 
-    def _scan_segment(self, segment: Segment, at: int, until: int, resume: bool) -> Iterator[Event]:
+    def _scan_segment(self, segment: Segment, at: int, until: int, resume: bool) -> Generator[Event, None, bool]:
         """Events of one segment; the generator's value tells whether the scan is over."""
         window = self._window
         need = 0  # bytes that the record at `at` is known to take
         while at < until:
             reason: Reason | None = None
             try:
-                buffer = self._source.read(at, max(window, need))
+                buffer = self._source.read(at, max(min(window, until - at), need, V4_HEAD_SIZE))
             except StorageError:
                 if window > _PAGE:  # get as near to the bad sector as a page
                     window = max(window >> 2, _PAGE)

@@ -82,11 +82,11 @@ class ClosedLog:
     def data_ranges(self, segment: Segment, offset: int) -> Iterator[tuple[int, int]]:
         """As `LogSource.data_ranges`."""
         reader = self._reader(segment)
-        at: int | None = offset - segment.offset
-        while (at := reader.next_data(at, segment.size)) is not None:
-            end = reader.next_hole(at, segment.size)
-            yield segment.offset + at, segment.offset + end
-            at = end
+        start = reader.next_data(offset - segment.offset, segment.size)
+        while start is not None:
+            end = reader.next_hole(start, segment.size)
+            yield segment.offset + start, segment.offset + end
+            start = reader.next_data(end, segment.size)
 
     def close(self) -> None:
         """Close the files."""

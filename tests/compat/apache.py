@@ -189,9 +189,7 @@ def read(
         return _run("Read", [str(store), *args, "--queries", str(file)], timeout)
 
 
-def outcome(
-    store: Path, sizes: Sizes, *, settings: Mapping[str, object] | None = None, timeout: float = HANG
-) -> Line:
+def outcome(store: Path, sizes: Sizes, *, settings: Mapping[str, object] | None = None, timeout: float = HANG) -> Line:
     """What Apache makes of a (damaged) store, in the form of the differential cases; changes the store."""
     opened = _run("Outcome", [str(store), *_options(sizes, settings)], timeout)
     found = opened.of_type("outcome")
@@ -277,7 +275,7 @@ def _command(main: str, args: list[str]) -> list[str]:
     classpath = harness()
     return [
         str(java()),
-        "-Xmx512m",
+        "-Xmx2g",
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",
         f"-Duser.home={tempfile.gettempdir()}",

@@ -93,8 +93,6 @@ def _build() -> None:
 
 def _run_maven(command: list[str]) -> subprocess.CompletedProcess[str]:
     try:
-        return subprocess.run(
-            command, cwd=JAVA_DIR, capture_output=True, text=True, timeout=BUILD_TIMEOUT, check=False
-        )
+        return subprocess.run(command, cwd=JAVA_DIR, capture_output=True, text=True, timeout=BUILD_TIMEOUT, check=False)
     except subprocess.TimeoutExpired:
         raise Missing("Apache's jars can't be downloaded: Maven did not end within ten minutes.") from None

@@ -49,19 +49,17 @@ public final class Outcome {
             "max", queue.getMaxOffsetInQueue(), "unitsSha256", digest(directory, queue.getMaxOffsetInQueue()));
     }
 
-    /** SHA-256 of the units from the start of the first file to {@code max}; null without a file. */
+    /** SHA-256 of the units of the queue's files below {@code max}; null without a file. */
     private static String digest(Path directory, long max) throws IOException {
         List<Path> files = Disk.list(directory);
         if (files.isEmpty()) {
             return null;
         }
         MessageDigest digest = sha256();
-        long left = max * UNIT - Long.parseLong(files.get(0).getFileName().toString());
         for (Path file : files) {
+            long left = max * UNIT - Long.parseLong(file.getFileName().toString());
             try (InputStream in = Files.newInputStream(file)) {
-                byte[] bytes = in.readNBytes((int) Math.max(0, Math.min(left, Integer.MAX_VALUE)));
-                digest.update(bytes);
-                left -= bytes.length;
+                digest.update(in.readNBytes((int) Math.max(0, Math.min(left, Integer.MAX_VALUE))));
             }
         }
         return HexFormat.of().formatHex(digest.digest());

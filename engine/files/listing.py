@@ -1,0 +1,143 @@
+"""Which segments a queue of files has, seen from its directories alone: nothing is opened, nothing is written.
+
+A segment is a regular file of exactly the set size whose name is 20 digits, a multiple of that size. All else
+is `odd`, with the reason: Apache refuses to start over any of these (MappedFileQueue.doLoad); what becomes of
+them is decided by the repair layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from itertools import pairwise
+from pathlib import Path
+
+from engine.errors import InvalidArgument
+from engine.files.disk import Disk, Entry
+
+NAME_DIGITS = 20
+
+
+class Oddness(Enum):
+    """Why an entry is no segment."""
+
+    EMPTY = "an empty file"
+    WRONG_SIZE = "a file of another size than the setting"
+    STRANGE_NAME = "a name that is not 20 digits"
+    MISALIGNED = "a name that is not a multiple of the file size"
+    NOT_A_FILE = "not a file"
+    DUPLICATE = "a second file for the same offset"
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFile:
+    """A segment on disk: start offset and size in bytes, modification time in ns since 1970."""
+
+    path: str
+    offset: int
+    size: int
+    mtime_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class OddEntry:
+    """A name in a segment directory that is no segment, and why; size in bytes."""
+
+    path: str
+    size: int
+    why: Oddness
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Offsets [start, end), in bytes, that no segment between the first and the last holds."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentListing:
+    """What `list_segments` saw: segments by offset, odd entries by path, directories that are not there."""
+
+    file_size: int
+    files: tuple[SegmentFile, ...]
+    odd: tuple[OddEntry, ...]
+    missing: tuple[str, ...]
+
+    @property
+    def min_offset(self) -> int:
+        """Start of the first segment, bytes; −1 without segments (as Apache getMinOffset)."""
+        return self.files[0].offset if self.files else -1
+
+    @property
+    def end_offset(self) -> int:
+        """End of the last segment, bytes; 0 without segments."""
+        return self.files[-1].offset + self.file_size if self.files else 0
+
+    @property
+    def gaps(self) -> tuple[Gap, ...]:
+        """Stretches that are missing in the middle."""
+        return tuple(
+            Gap(one.offset + self.file_size, two.offset)
+            for one, two in pairwise(self.files)
+            if two.offset != one.offset + self.file_size
+        )
+
+
+def segment_name(offset: int) -> str:
+    """The name of the segment that starts at `offset` bytes: 20 digits (Apache UtilAll.offset2FileName)."""
+    if not 0 <= offset < 1 << 63:
+        raise InvalidArgument("no segment starts there", offset=offset)
+    return f"{offset:0{NAME_DIGITS}d}"
+
+
+def parse_segment_name(name: str) -> int | None:
+    """The offset that a segment's name says, None when it is not 20 digits or beyond 2⁶³."""
+    if len(name) != NAME_DIGITS or not (name.isascii() and name.isdigit()):
+        return None
+    offset = int(name)
+    return offset if offset < 1 << 63 else None
+
+
+def list_segments(disk: Disk, directories: Iterable[str], file_size: int) -> SegmentListing:
+    """Look at the directories (several for a multi-path commitlog). Raises StorageError when one can't be listed.
+
+    A directory that is not there is no error: it is in `missing`.
+    """
+    if file_size < 1:
+        raise InvalidArgument(f"segments of {file_size} bytes can't be")
+    found: dict[int, SegmentFile] = {}
+    odd: list[OddEntry] = []
+    missing: list[str] = []
+    for directory in directories:
+        if not disk.exists(directory):
+            missing.append(directory)
+            continue
+        for entry in disk.scandir(directory):
+            offset = parse_segment_name(entry.name)
+            why = _oddness(entry, offset, file_size)
+            if why is None and offset in found:
+                why = Oddness.DUPLICATE
+            if why is not None or offset is None:
+                odd.append(OddEntry(entry.path, entry.size, why or Oddness.STRANGE_NAME))
+            else:
+                found[offset] = SegmentFile(entry.path, offset, entry.size, entry.mtime_ns)
+    return SegmentListing(
+        file_size,
+        tuple(found[offset] for offset in sorted(found)),
+        tuple(sorted(odd, key=lambda entry: Path(entry.path))),
+        tuple(missing),
+    )
+
+
+def _oddness(entry: Entry, offset: int | None, file_size: int) -> Oddness | None:
+    checks = (
+        (not entry.is_file, Oddness.NOT_A_FILE),
+        (offset is None, Oddness.STRANGE_NAME),
+        (entry.size == 0, Oddness.EMPTY),
+        (entry.size != file_size, Oddness.WRONG_SIZE),
+        (offset is not None and offset % file_size != 0, Oddness.MISALIGNED),
+    )
+    return next((why for holds, why in checks if holds), None)

@@ -1,0 +1,461 @@
+"""One file of fixed size, named by the offset of its first byte, that is appended to and read at the same time.
+
+Positions, bytes from the start of the file:
+
+    0 ≤ flushed ≤ committed ≤ wrote ≤ file_size        (without a write buffer committed is wrote)
+
+    wrote       appended
+    committed   copied from the write buffer to the file; readers see up to here (`read_position`)
+    flushed     durable
+
+Theory (Apache MappedFile, ReferenceResource): one appender moves `wrote` after the bytes are in place, so
+readers need no lock: a view up to `read_position` never changes. `flush` syncs only what lies between flushed
+and read position, and what `write_at` changed below. How the bytes are stored (map or channel) is the
+Segment's business.
+
+Blocks: `append` and `write_at` make sure of blocks before they touch memory. A file that was created has all;
+one that was opened gets them from the write position on, at the first append or in `ensure_allocated`. So a
+full disk is DiskFull there, and nothing was written. Where the file system can't allocate, the file turns to
+the channel kind at that moment.
+
+Sources: isAbleToFlush, isAbleToCommit, selectMappedBuffer, destroy of Apache MappedFile, 4.9.8.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from engine.errors import InvalidArgument, StorageError
+from engine.files.disk import Disk
+from engine.files.raw_file import Bytes
+from engine.files.reference import ReferenceCounted
+from engine.files.segment import PAGE, Segment
+from engine.files.selected import SelectedBuffer
+from engine.files.transient_pool import TransientStorePool, WriteBuffer
+
+WARM_AT_A_TIME = 256
+"""Pages that `warm` touches between two chances for other threads to run."""
+
+
+class MappedFile(ReferenceCounted):
+    """See the module. One appender, one flusher, many readers. Made by `create` or `open`.
+
+    Attributes:
+        path: the file.
+        file_size: bytes.
+        file_from_offset: the number that is its name.
+        store_timestamp: ms, of the newest message in it; set by who appends.
+        first_create_in_queue: it was made as the first file of an empty queue.
+        allocate_step: bytes of blocks to take at a time when an opened file is appended to; None: to its end.
+    """
+
+    __slots__ = (
+        "_buffer",
+        "_committed",
+        "_disk",
+        "_flushed",
+        "_has_blocks_from",
+        "_has_blocks_to",
+        "_pool",
+        "_rewritten",
+        "_room",
+        "_segment",
+        "_target",
+        "_wrote",
+        "allocate_step",
+        "file_from_offset",
+        "file_size",
+        "first_create_in_queue",
+        "path",
+        "store_timestamp",
+    )
+
+    def __init__(
+        self, disk: Disk, segment: Segment, *, has_blocks: bool, pool: TransientStorePool | None = None
+    ) -> None:
+        super().__init__(disk.now_ms)
+        name = Path(segment.path).name
+        if not (name.isascii() and name.isdigit()):
+            raise InvalidArgument("a store file's name is a number", path=segment.path)
+        self._disk = disk
+        self._segment = segment
+        self._pool = pool
+        self._buffer: WriteBuffer | None = pool.borrow() if pool is not None else None
+        self.path = segment.path
+        self.file_size = segment.size
+        self.file_from_offset = int(name)
+        self.store_timestamp = 0
+        self.first_create_in_queue = False
+        self.allocate_step: int | None = None
+        self._wrote = self._committed = self._flushed = 0
+        self._rewritten: tuple[int, int] | None = None
+        self._has_blocks_from = 0
+        self._has_blocks_to = segment.size if has_blocks or not segment.mapped else 0
+        self._target: memoryview | None = None
+        self._room = 0
+        self._aim()
+
+    @classmethod
+    def create(cls, disk: Disk, path: str, file_size: int, pool: TransientStorePool | None = None) -> MappedFile:
+        """Make the file, which must not be there: allocated, zeros, durable; positions 0. Its directory must exist.
+
+        With a `pool` it takes a write buffer, if one is left. Raises DiskFull, StorageError; no file stays behind then.
+        """
+        if file_size < 1 or (pool is not None and pool.size != file_size):
+            raise InvalidArgument(f"a store file of {file_size} bytes can't be made", path=path)
+        segment = disk.open_segment(path, file_size, create=True)
+        return cls(disk, segment, has_blocks=True, pool=pool)
+
+    @classmethod
+    def open(cls, disk: Disk, path: str, file_size: int, *, writable: bool = True) -> MappedFile:
+        """Open an existing file; all positions at its end, as Apache's load leaves them. Raises StorageError."""
+        segment = disk.open_segment(path, file_size, writable=writable)
+        file = cls(disk, segment, has_blocks=False)
+        file.truncate_to(file_size)
+        return file
+
+    # --- positions --------------------------------------------------------------------------------------------------
+
+    @property
+    def wrote_position(self) -> int:
+        """End of what was appended, bytes."""
+        return self._wrote
+
+    @property
+    def committed_position(self) -> int:
+        """End of what is in the file, bytes: `wrote_position` without a write buffer."""
+        return self._committed if self._buffer is not None else self._wrote
+
+    @property
+    def flushed_position(self) -> int:
+        """End of what is durable, bytes."""
+        return self._flushed
+
+    @property
+    def read_position(self) -> int:
+        """End of what readers may see, bytes."""
+        return self._committed if self._buffer is not None else self._wrote
+
+    @property
+    def is_full(self) -> bool:
+        """Whether `wrote_position` is the file's size."""
+        return self._wrote == self.file_size
+
+    @property
+    def mapped(self) -> bool:
+        """Whether it is of the memory map kind."""
+        return self._segment.mapped
+
+    @property
+    def has_write_buffer(self) -> bool:
+        """Whether appends go to a buffer of the pool first."""
+        return self._buffer is not None
+
+    @property
+    def last_modified_ms(self) -> int:
+        """The file's modification time, ms since 1970; 0 when the file is gone (as Java's File.lastModified)."""
+        return self._disk.stat(self.path).mtime_ns // 1_000_000 if self._disk.exists(self.path) else 0
+
+    def truncate_to(self, position: int) -> None:
+        """Set all three positions. Bytes behind stay what they are: see `invalidate_tail`."""
+        self._segment_check(position, 0)
+        self._wrote = self._committed = self._flushed = position
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    def append(self, data: Bytes) -> int | None:
+        """Put `data` behind what is there; its position, or None: it does not fit. Raises DiskFull, StorageError."""
+        position = self._wrote
+        end = position + len(data)
+        if end > self._room and not self._make_room(end):
+            return None
+        target = self._target
+        if target is None:
+            self._segment.write(position, data)
+        else:
+            target[position:end] = data
+        self._wrote = end
+        return position
+
+    def reserve(self, size: int) -> memoryview | None:
+        """The next `size` bytes to fill in place, to be followed by `advance`; None when they do not fit.
+
+        Also None on the channel kind without a write buffer: `append` then. Raises DiskFull.
+        """
+        position = self._wrote
+        end = position + size
+        if (end > self._room and not self._make_room(end)) or self._target is None:
+            return None
+        return self._target[position:end]
+
+    def advance(self, size: int) -> None:
+        """Count the next `size` bytes as appended, whatever they hold (a filled `reserve`, or a file's unused rest)."""
+        self._segment_check(self._wrote, size)
+        self._wrote += size
+
+    def writable(self, position: int, size: int) -> memoryview | None:
+        """Bytes of the file to change in place, wherever they are; None on the channel kind (`write_at` then).
+
+        Moves no position; the next `flush` covers them. Not for a file with a write buffer. Raises DiskFull.
+        """
+        self._ensure_blocks(position, position + size)
+        memory = self._segment.memory
+        if memory is None or self._buffer is not None:
+            return None
+        self._mark_rewritten(position, position + size)
+        return memory[position : position + size]
+
+    def write_at(self, position: int, data: Bytes) -> None:
+        """Overwrite bytes anywhere in the file; moves no position, the next `flush` covers them.
+
+        With a write buffer, what lies behind the committed position is changed in the buffer. Raises DiskFull.
+        """
+        end = position + len(data)
+        self._segment_check(position, len(data))
+        split = max(position, min(end, self._committed)) if self._buffer is not None else end
+        with memoryview(data) as whole:
+            if split > position:
+                self._ensure_blocks(position, split)
+                self._segment.write(position, whole[: split - position])
+                self._mark_rewritten(position, split)
+            if self._buffer is not None and split < end:
+                self._buffer.memory[split:end] = whole[split - position :]
+
+    def ensure_allocated(self, position: int) -> None:
+        """Have blocks from `position` to the file's end; DiskFull when there are none. Nothing when they are known."""
+        self._ensure_blocks(position, self.file_size)
+
+    def invalidate_tail(self, position: int) -> bool:
+        """Make everything from `position` on zeros, with blocks, durably; positions behind it move back to it.
+
+        What lies below is synced as well. Returns whether anything but zeros was there; if not, no byte is written.
+        Why: apache/rocketmq#10666, records behind the end that come back after the next crash.
+        """
+        self._segment_check(position, 0)
+        if self._buffer is not None:
+            # Below the committed position too: it moves back, so these bytes will be committed again.
+            self._buffer.memory[position : self._wrote] = bytes(max(0, self._wrote - position))
+        changed = not self._segment.is_zero(position, self.file_size)
+        if changed:
+            self._has_blocks_to = min(self._has_blocks_to, position)
+            self._aim()
+            self._disk.step("invalidate-tail:start")
+            self._segment.zero(position, self.file_size)
+            self._disk.step("invalidate-tail:zeroed")
+        # Even when nothing changed: the zeros may be those of a run that was killed before its sync.
+        self._segment.sync(min(self._flushed, position), self.file_size)
+        self._disk.step("invalidate-tail:synced")
+        self._wrote = min(self._wrote, position)
+        self._committed = min(self._committed, position)
+        self._flushed = min(self._flushed, position)
+        self._ensure_blocks(position, self.file_size)
+        return changed
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def select(self, position: int, size: int | None = None) -> SelectedBuffer | None:
+        """Hold readable bytes: `size` from `position`, or all from there to the read position.
+
+        None when they are not all there yet, when nothing is (no size), or after `shutdown`.
+        Source: Apache MappedFile.selectMappedBuffer.
+        """
+        end = self.read_position
+        if size is None:
+            if not 0 <= position < end:
+                return None
+            size = end - position
+        elif position < 0 or size < 0 or position + size > end:
+            return None
+        if not self.hold():
+            return None
+        try:
+            return SelectedBuffer(self, self.file_from_offset + position, self._segment.read(position, size))
+        except StorageError:
+            self.release()
+            if self.available:
+                raise
+            # Overruled by a forced shutdown between the hold and the read.
+            return None
+
+    def view(self, position: int, size: int) -> memoryview:
+        """Readable bytes without holding the file: InvalidArgument when they are not all there.
+
+        On the map kind they stay readable even when the file is destroyed meanwhile.
+        """
+        if position < 0 or size < 0 or position + size > self.read_position:
+            raise InvalidArgument(f"{size} bytes are not readable yet", path=self.path, offset=position)
+        return self._segment.read(position, size)
+
+    # --- making durable ---------------------------------------------------------------------------------------------
+
+    def is_able_to_flush(self, least_pages: int) -> bool:
+        """Apache's rule: a full file, or `least_pages` pages more than flushed, or (0) anything at all."""
+        return self._is_able(self._flushed, self.read_position, least_pages)
+
+    def is_able_to_commit(self, least_pages: int) -> bool:
+        """The same rule between committed and wrote."""
+        return self._is_able(self.committed_position, self._wrote, least_pages)
+
+    def commit(self, least_pages: int = 0) -> int:
+        """Copy from the write buffer to the file, if enough is waiting; the committed position (bytes).
+
+        Gives the buffer back when the file is full. Raises DiskFull, StorageError; nothing counts as committed then.
+        """
+        buffer = self._buffer
+        if buffer is None:
+            return self._wrote
+        if self.is_able_to_commit(least_pages) and self.hold():
+            try:
+                start, end = self._committed, self._wrote
+                if end > start:
+                    self._ensure_blocks(start, end)
+                    with buffer.memory[start:end] as waiting:
+                        self._segment.write(start, waiting)
+                    self._committed = end
+                if self._committed == self.file_size:
+                    self._drop_buffer()
+            finally:
+                self.release()
+        return self.committed_position
+
+    def flush(self, least_pages: int = 0) -> int:
+        """Make durable what readers see, if enough is waiting; the flushed position (bytes). Raises StorageError.
+
+        A file that was shut down counts as flushed, as in Apache: it is about to be deleted.
+        """
+        if not self.is_able_to_flush(least_pages) and self._rewritten is None:
+            return self._flushed
+        end = self.read_position
+        if self.hold():
+            try:
+                start = self._flushed
+                changed, self._rewritten = self._rewritten, None
+                try:
+                    if changed is not None:
+                        self._segment.sync(*changed)
+                    if end > start:
+                        self._segment.sync(start, end)
+                except StorageError:
+                    # A forced shutdown may have closed it meanwhile: what is about to be deleted needs no sync.
+                    if self.available:
+                        self._rewritten = changed
+                        raise
+            finally:
+                self.release()
+        self._flushed = end
+        return end
+
+    def sync(self, start: int = 0, end: int | None = None) -> None:
+        """Make a stretch durable whatever the positions say; moves none. Raises StorageError."""
+        self._segment.sync(start, self.file_size if end is None else end)
+
+    # --- memory -----------------------------------------------------------------------------------------------------
+
+    def warm(self, pages: int, *, sync: bool) -> bool:
+        """Touch every page behind the write position, so that appends meet no page fault; then `mlock`.
+
+        With `sync`, every `pages` pages are synced (Apache warmMappedFile with SYNC_FLUSH). Returns mlock's answer.
+        """
+        memory = self._segment.memory
+        if memory is None:
+            return False
+        first = -(-self._wrote // PAGE) * PAGE
+        self._ensure_blocks(first, self.file_size)
+        synced = first
+        for start in range(first, self.file_size, WARM_AT_A_TIME * PAGE):
+            end = min(start + WARM_AT_A_TIME * PAGE, self.file_size)
+            memory[start:end:PAGE] = bytes(len(range(start, end, PAGE)))
+            if sync and end - synced >= pages * PAGE:
+                self._segment.sync(synced, end)
+                synced = end
+        if sync:
+            self._segment.sync(synced, self.file_size)
+        return self.mlock()
+
+    def mlock(self) -> bool:
+        """Keep the file's pages in memory; False when the system would not (RLIMIT_MEMLOCK) or on the channel kind."""
+        return self._segment.lock_memory()
+
+    def munlock(self) -> bool:
+        """Undo `mlock`; False when the system would not."""
+        return self._segment.unlock_memory()
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def destroy(self, interval_forcibly_ms: int) -> bool:
+        """Shut down, and delete the file (durably) once nobody holds it; False while somebody does: call again later.
+
+        After `interval_forcibly_ms` since the first call holders are overruled. Raises StorageError.
+        """
+        self.shutdown(interval_forcibly_ms)
+        if not self.cleanup_over:
+            return False
+        self._disk.unlink(self.path, missing_ok=True)
+        self._disk.sync_dir(str(Path(self.path).parent))
+        return True
+
+    def _cleanup(self) -> None:
+        self._target = None
+        self._room = -1
+        self._drop_buffer()
+        self._segment.close()
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _is_able(self, done: int, wrote: int, least_pages: int) -> bool:
+        if self.is_full:
+            return True
+        if least_pages > 0:
+            return wrote // PAGE - done // PAGE >= least_pages
+        return wrote > done
+
+    def _aim(self) -> None:
+        """Decide where appends go and how far they may without asking."""
+        buffer, segment = self._buffer, self._segment
+        self._target = buffer.memory if buffer is not None else segment.memory
+        free = buffer is not None or not segment.mapped
+        self._room = self.file_size if free else self._has_blocks_to
+
+    def _make_room(self, end: int) -> bool:
+        if self._room < 0:
+            raise StorageError("the file is closed", path=self.path)
+        if end > self.file_size:
+            return False
+        step = self.allocate_step
+        self._ensure_blocks(self._wrote, self.file_size if step is None else min(self.file_size, end + step))
+        return True
+
+    def _ensure_blocks(self, start: int, end: int) -> None:
+        if (self._has_blocks_from <= start and end <= self._has_blocks_to) or start >= end:
+            return
+        segment = self._segment
+        if segment.allocate(start, end) or not segment.mapped:
+            joins = start <= self._has_blocks_to and end >= self._has_blocks_from
+            if joins and self._has_blocks_from < self._has_blocks_to:
+                self._has_blocks_from = min(self._has_blocks_from, start)
+                self._has_blocks_to = max(self._has_blocks_to, end)
+            else:
+                self._has_blocks_from, self._has_blocks_to = start, end
+        else:
+            # No blocks to be had in advance here: writes must be able to fail, so they go by call from now on.
+            self._segment = self._disk.open_segment(self.path, self.file_size, mapped=False)
+            self._has_blocks_from, self._has_blocks_to = 0, self.file_size
+            segment.close()
+        self._aim()
+
+    def _mark_rewritten(self, start: int, end: int) -> None:
+        old = self._rewritten
+        self._rewritten = (start, end) if old is None else (min(start, old[0]), max(end, old[1]))
+
+    def _drop_buffer(self) -> None:
+        buffer, self._buffer = self._buffer, None
+        if buffer is not None and self._pool is not None:
+            self._pool.give_back(buffer)
+            if self._room >= 0:
+                self._aim()
+
+    def _segment_check(self, position: int, size: int) -> None:
+        if position < 0 or size < 0 or position + size > self.file_size:
+            raise InvalidArgument(
+                f"{size} bytes do not lie within a file of {self.file_size}", path=self.path, offset=position
+            )

@@ -1,0 +1,345 @@
+"""The live commit log: every message of the store, one behind another, in files of one size.
+
+Theory (Apache CommitLog): one append at a time. Records are made outside of the append lock (engine.log.prepare); inside it the
+store time is taken, each record gets its queue offset from the topic-queue table and its place, and the bytes are copied
+behind what is there. A record, or a whole batch, that does not fit with 8 bytes to spare closes the file with a blank
+record and starts the next one, which was allocated ahead of time.
+
+Invariants:
+- A reader sees whole records only: the end moves after the bytes are in place. Without a transient pool the end of what is
+  readable is the end of what was appended; with one it is what was committed.
+- Store times are taken inside the lock, so they never decrease unless the clock does.
+- An append that raises has changed nothing that a reader or a recovery could take for a message, and no queue offset. The
+  next append starts at the same place: after DiskFull puts work again as soon as there is space.
+
+It is a `LogSource`: the scanner reads the live log through it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from engine.config import FlushDiskType, StoreConfig
+from engine.errors import DiskFull, FormatError, InvalidArgument, StorageError
+from engine.files.allocator import SegmentAllocator
+from engine.files.disk import Disk
+from engine.files.mapped_file import MappedFile
+from engine.files.placement import MultiPath
+from engine.files.queue import MappedFileQueue
+from engine.files.transient_pool import TransientStorePool
+from engine.format.batch import BatchItem
+from engine.format.message import BLANK_SIZE, Message, encode_blank, patch
+from engine.log.derive import TopicQueue
+from engine.log.prepare import Prepared, Preparer
+from engine.log.results import AppendResult
+from engine.log.source import Segment
+
+Clock = Callable[[], int]
+"""Gives the time, ms since 1970."""
+
+
+class CommitLog:
+    """See the module. Thread-safe.
+
+    Args:
+        disk: the system's files.
+        config: settings of the store.
+        clock: gives the store times (default: the disk's clock).
+        full_paths: says which directories of a multi-path log are (nearly) full; asked at each new file.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        config: StoreConfig,
+        *,
+        clock: Clock | None = None,
+        full_paths: Callable[[], Iterable[str]] = tuple,
+    ) -> None:
+        self._clock: Clock = clock or disk.now_ms
+        self._prepare = Preparer(config)
+        self._lock = threading.Lock()
+        self._table: dict[TopicQueue, int] = {}
+        self._sealed = False
+        self._segments: tuple[tuple[MappedFile, ...], tuple[Segment, ...]] = ((), ())
+        self._warm = config.warm_maped_file_enable
+        self.file_size = config.mapped_file_size_commit_log
+        self.begin_time_in_lock = 0
+        self.pool = (
+            TransientStorePool(disk, config.transient_store_pool_size, self.file_size)
+            if config.transient_store_pool_active
+            else None
+        )
+        self.allocator = SegmentAllocator(
+            disk,
+            pool=self.pool,
+            warm_pages=config.flush_least_pages_when_warm_maped_file if self._warm else None,
+            warm_sync=config.flush_disk_type is FlushDiskType.SYNC_FLUSH,
+            warm_min_size=self.file_size,
+            fast_fail=config.fast_fail_if_no_buffer_in_store_pool,
+        )
+        paths = [str(path) for path in config.commit_log_paths]
+        read_only = [str(path) for path in config.read_only_commit_log_paths]
+        places = paths[0] if len(paths) == 1 and not read_only else MultiPath(paths, read_only, full_paths)
+        self.files = MappedFileQueue(disk, places, self.file_size, self.allocator)
+
+    # --- life -------------------------------------------------------------------------------------------------------
+
+    def open(self, max_offset: int, topic_queue_table: Mapping[TopicQueue, int]) -> None:
+        """Map the files of a recovered store and go on at `max_offset` (physical).
+
+        Raises:
+            WrongFileSize, FormatError: the directory is not what a recovery leaves. StorageError.
+        """
+        self.files.load()
+        last = self.files.last()
+        if last is not None and last.file_from_offset > max_offset:
+            raise FormatError(
+                "a segment behind the end of the log",
+                path=last.path,
+                offset=max_offset,
+                hint="run rstore recover",
+            )
+        self.files.truncate_dirty(max_offset)
+        self.files.flushed_where = self.files.committed_where = max_offset
+        self.topic_queue_table = dict(topic_queue_table)
+        self.allocator.start()
+
+    def seal(self) -> None:
+        """Refuse every append from now on; the one under way is finished when this returns."""
+        with self._lock:
+            self._sealed = True
+
+    def close(self, *, clean: bool) -> None:
+        """Give everything back. `clean`: files made ahead of time are deleted, as Apache's shutdown does.
+
+        Raises:
+            StorageError: one of them can't be deleted.
+        """
+        self.seal()
+        try:
+            self.allocator.stop(discard=clean)
+        finally:
+            self.files.shutdown()
+            if self.pool is not None:
+                self.pool.destroy()
+
+    # --- appending --------------------------------------------------------------------------------------------------
+
+    def append(self, message: Message) -> AppendResult:
+        """Append one message.
+
+        Raises:
+            MessageRefused: it can't be stored. DiskFull, StorageError: nothing was appended.
+        """
+        return self._append(self._prepare.one(message))
+
+    def append_batch(self, message: Message, items: Sequence[BatchItem]) -> AppendResult:
+        """Append a batch: all of it in one file, or nothing. Raises as `append`."""
+        return self._append(self._prepare.batch(message, items))
+
+    def append_raw(self, offset: int, data: bytes | memoryview) -> None:
+        """Append log bytes of a master as they are, on a slave. Source: CommitLog#appendData.
+
+        Raises:
+            InvalidArgument: `offset` (physical) is not the end of the log; in an empty one, not the start of a file.
+            DiskFull, StorageError: what was appended before stays.
+        """
+        with self._lock, memoryview(data) as view:
+            self._check_open()
+            last = self.files.last()
+            end = offset - offset % self.file_size if last is None else self.files.max_wrote_position
+            if offset != end:
+                raise InvalidArgument(f"the log ends at {end}, bytes for another place came", offset=offset)
+            done = 0
+            while done < len(view):
+                file = self._last_file(offset)
+                part = view[done : done + file.file_size - file.wrote_position]
+                self._put(file, part)
+                done += len(part)
+
+    def _append(self, prepared: Prepared) -> AppendResult:
+        with self._lock:
+            self._check_open()
+            now = self.begin_time_in_lock = self._clock()
+            try:
+                return self._append_locked(prepared, now)
+            finally:
+                self.begin_time_in_lock = 0
+
+    def _append_locked(self, prepared: Prepared, now: int) -> AppendResult:
+        table = self._table
+        prepared = prepared.dispatched(table)
+        records, starts = prepared.records, prepared.starts
+        queue_offset = table.get(prepared.queue, 0) if prepared.numbered else 0
+        file = self._file_for(len(records))
+        physical = file.file_from_offset + file.wrote_position
+        for i, start in enumerate(starts):
+            patch(
+                records,
+                start,
+                queue_offset=queue_offset + i if prepared.numbered else 0,
+                physical_offset=physical + start,
+                store_timestamp=now,
+            )
+        self._put(file, records)
+        file.store_timestamp = now
+        if prepared.numbered:
+            table[prepared.queue] = queue_offset + len(starts)
+            further = {queue: table.get(queue, 0) + 1 for queue in prepared.further}
+            table.update(further)
+        return AppendResult(
+            physical,
+            len(records),
+            now,
+            queue_offset,
+            prepared.store_host,
+            (physical,) if len(starts) == 1 else tuple([physical + start for start in starts]),
+        )
+
+    def _file_for(self, size: int) -> MappedFile:
+        """The file that takes `size` bytes; the one before is closed by a blank record if they don't fit there."""
+        file = self._last_file(0)
+        left = file.file_size - file.wrote_position
+        if size + BLANK_SIZE <= left:
+            return file
+        if left >= BLANK_SIZE:
+            self._put(file, encode_blank(left))
+            left -= BLANK_SIZE
+        file.advance(left)
+        if self._warm:
+            file.munlock()
+        return self._last_file(0)
+
+    def _last_file(self, start: int) -> MappedFile:
+        file = self.files.last(start, create=True)
+        if file is None:
+            raise StorageError("no file to append to", path=self.files.directories[0])
+        return file
+
+    def _put(self, file: MappedFile, data: bytes | bytearray | memoryview) -> None:
+        """Append to a file with room. What a failed write left behind the end is wiped: it could look like records."""
+        position = file.wrote_position
+        try:
+            if file.append(data) is None:
+                raise StorageError(f"{len(data)} bytes don't fit", path=file.path, offset=position)
+        except StorageError as error:
+            if not file.mapped and not file.has_write_buffer:
+                # A disk that is full ends this at the same byte as the write.
+                with contextlib.suppress(DiskFull) if isinstance(error, DiskFull) else contextlib.nullcontext():
+                    file.write_at(position, bytes(len(data)))
+            raise
+
+    def _check_open(self) -> None:
+        if self._sealed:
+            raise StorageError("the store is closed", path=self.files.directories[0])
+
+    # --- queue offsets ----------------------------------------------------------------------------------------------
+
+    @property
+    def topic_queue_table(self) -> dict[TopicQueue, int]:
+        """The next queue offset of every queue that has one: a copy."""
+        with self._lock:
+            return dict(self._table)
+
+    @topic_queue_table.setter
+    def topic_queue_table(self, table: Mapping[TopicQueue, int]) -> None:
+        with self._lock:
+            self._table = dict(table)
+
+    def forget_queue(self, queue: TopicQueue) -> None:
+        """Start the queue's offsets anew. Source: CommitLog#removeQueueFromTopicQueueTable."""
+        with self._lock:
+            self._table.pop(queue, None)
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    @property
+    def min_offset(self) -> int:
+        """Physical offset of the first byte; −1 in an empty log. Source: CommitLog#getMinOffset."""
+        first = self.files.first()
+        if first is None:
+            return -1
+        return first.file_from_offset + (0 if first.available else self.file_size)
+
+    @property
+    def max_offset(self) -> int:
+        """Physical offset behind the last readable byte; 0 in an empty log."""
+        return self.files.max_offset
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """The files, by offset."""
+        files = self.files.files
+        known, segments = self._segments
+        if known is not files:
+            segments = tuple(Segment(file.file_from_offset, file.file_size, file.path) for file in files)
+            self._segments = (files, segments)
+        return segments
+
+    def read(self, offset: int, length: int) -> memoryview:
+        """As `LogSource.read`: without a copy where the file is mapped."""
+        file = self.files.find_by_offset(offset)
+        if file is None:
+            return memoryview(b"")
+        position = offset - file.file_from_offset
+        return file.view(position, max(0, min(length, file.read_position - position)))
+
+    def read_at(self, offset: int, size: int) -> memoryview | None:
+        """Exactly `size` readable bytes within one file; None when they are not all there.
+
+        The view stays readable when the file is deleted meanwhile. Source: CommitLog#getMessage.
+        """
+        file = self.files.find_by_offset(offset)
+        if file is None or size < 0:
+            return None
+        position = offset - file.file_from_offset
+        return file.view(position, size) if position + size <= file.read_position else None
+
+    def data_ranges(self, segment: Segment, offset: int) -> Iterator[tuple[int, int]]:
+        """As `LogSource.data_ranges`: all that is readable."""
+        end = min(segment.end, self.max_offset)
+        if offset < end:
+            yield offset, end
+
+    def roll_next_file(self, offset: int) -> int:
+        """Physical offset of the file behind the one that holds `offset`."""
+        return offset + self.file_size - offset % self.file_size
+
+    # --- making durable ---------------------------------------------------------------------------------------------
+
+    @property
+    def flushed_where(self) -> int:
+        """Physical offset up to which the log is durable."""
+        return self.files.flushed_where
+
+    @property
+    def committed_where(self) -> int:
+        """Physical offset up to which the write buffers were copied to the files."""
+        return self.files.committed_where
+
+    @property
+    def flushed_timestamp(self) -> int:
+        """Store time (ms) of a message up to which the log is durable, 0 when unknown. Source: getStoreTimestamp."""
+        return self.files.store_timestamp
+
+    def flush(self, least_pages: int = 0) -> bool:
+        """Make durable what is readable, one file a call; False when that moved `flushed_where`. Raises StorageError."""
+        return self.files.flush(least_pages)
+
+    def commit(self, least_pages: int = 0) -> bool:
+        """Copy the write buffer to its file, one a call; False when that moved `committed_where`.
+
+        Raises DiskFull, StorageError: nothing is lost, and nothing counts as committed.
+        """
+        return self.files.commit(least_pages)
+
+    def flush_all(self) -> int:
+        """Commit and flush everything that was appended; `flushed_where`. Raises DiskFull, StorageError."""
+        while not self.commit(0):
+            pass
+        while not self.flush(0):
+            pass
+        return self.flushed_where

@@ -1,0 +1,265 @@
+"""One index file of an open store: keys are appended, chains are read. Format: engine/format/index_file.py.
+
+Theory (Apache IndexFile): an entry goes behind the last one and becomes the newest of its slot; the header follows
+every entry. Many at once are the same: links come from a stable sort by slot, each slot is written once.
+
+Invariants:
+- The bytes after a batch are those that Apache leaves after putting each key. In particular a time difference is
+  measured against the header before the entry changes it: the first entry of a later file against the end of the file
+  before.
+- Entries are in place, and counted, before a slot names them: a reader beside the writer sees whole chains.
+- A slot's number that can't be (below 1, above the entry's own) counts as an empty slot, as in Apache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
+
+from engine.errors import InvalidArgument
+from engine.files.mapped_file import MappedFile
+from engine.format.index_file import (
+    HEADER_SIZE,
+    NO_ENTRY,
+    SLOT_SIZE,
+    IndexEntry,
+    IndexHeader,
+    IndexLayout,
+    decode_header,
+    entry_dtype,
+    time_diff,
+)
+from engine.format.numbers import INT_MAX
+from engine.log.index_chain import NumberedSlots, Runs, link
+from engine.log.index_reader import CHUNK, IndexReader
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from engine.files.disk import Disk
+
+_FEW = 12
+"""Keys up to this number are put one by one: faster than making arrays of them."""
+
+
+class IndexFile(IndexReader):
+    """See the module. One writer, many readers, which `hold` and `release` it. Made by `create` or `open`."""
+
+    __slots__ = ("_file", "_header")
+
+    def __init__(self, file: MappedFile, layout: IndexLayout, header: IndexHeader) -> None:
+        super().__init__(file.path, layout)
+        self._file = file
+        self._header = header
+
+    @classmethod
+    def create(
+        cls, disk: Disk, path: str, layout: IndexLayout, end_phy_offset: int = 0, end_timestamp: int = 0
+    ) -> IndexFile:
+        """Make a new file. The two ends are those of the file before it: copied into the header when above 0.
+
+        Raises:
+            DiskFull, StorageError: no file stays behind then. InvalidArgument: the name is no number.
+        """
+        file = MappedFile.create(disk, path, layout.file_size)
+        file.advance(layout.file_size)
+        offset, time = max(0, end_phy_offset), max(0, end_timestamp)
+        header = IndexHeader(time, time, offset, offset)
+        # Apache writes the counts with the first key only.
+        file.write_at(0, replace(header, index_count=0).encode())
+        return cls(file, layout, header)
+
+    @classmethod
+    def open(cls, disk: Disk, path: str, layout: IndexLayout, *, writable: bool = True) -> IndexFile:
+        """Open an existing file.
+
+        Raises:
+            StorageError: it can't be, or it is shorter than the layout says.
+        """
+        file = MappedFile.open(disk, path, layout.file_size, writable=writable)
+        return cls(file, layout, decode_header(file.view(0, HEADER_SIZE)))
+
+    @property
+    def header(self) -> IndexHeader:
+        """The header of this moment."""
+        return self._header
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    def put_keys(
+        self, key_hash: NDArray[np.int32], physical_offset: NDArray[np.int64], store_timestamp: NDArray[np.int64]
+    ) -> int:
+        """Put keys in log order, as many as fit: columns of one length (hashes ≥ 0, bytes, ms).
+
+        Returns:
+            How many were put, from the front: fewer than given when the file is full now.
+
+        Raises:
+            DiskFull, StorageError: none was put.
+        """
+        taken = min(len(key_hash), self.layout.entries - self._header.index_count)
+        if taken <= 0:
+            return 0
+        columns = (key_hash[:taken], physical_offset[:taken], store_timestamp[:taken])
+        if taken <= _FEW:
+            self.put_few(*(column.tolist() for column in columns))
+        else:
+            self._put_many(*columns)
+        return taken
+
+    def put_few(self, key_hash: Sequence[int], physical_offset: Sequence[int], store_timestamp: Sequence[int]) -> int:
+        """As `put_keys`, one by one: for the keys of one message."""
+        header = self._header
+        begin, begin_offset, used = header.begin_timestamp, header.begin_phy_offset, header.hash_slot_count
+        number = header.index_count
+        taken = min(len(key_hash), self.layout.entries - number)
+        if taken <= 0:
+            return 0
+        named: dict[int, int] = {}
+        entries: list[bytes] = []
+        for i in range(taken):
+            slot = key_hash[i] % self.layout.slots
+            previous = named.get(slot)
+            if previous is None:
+                previous = self._newest(slot, number)
+                used += previous == NO_ENTRY
+            diff = time_diff(store_timestamp[i], begin)
+            entries.append(IndexEntry(key_hash[i], physical_offset[i], diff, previous).encode())
+            named[slot] = number
+            if number == 1:
+                begin_offset, begin = physical_offset[i], store_timestamp[i]
+            number += 1
+        self._write(self.layout.entry_position(header.index_count), b"".join(entries))
+        last = taken - 1
+        self._write_header(IndexHeader(begin, store_timestamp[last], begin_offset, physical_offset[last], used, number))
+        for slot, newest in named.items():
+            self._write(self.layout.slot_position(slot), newest.to_bytes(SLOT_SIZE, "big"))
+        return taken
+
+    def rewind(self, keep: int, *, previous: tuple[int, int] = (0, 0), end_timestamp: int | None = None) -> None:
+        """Keep the entries 1 … `keep` only: the others become zeros, slots, links and header are made anew. Durable.
+
+        The store time (ms) of the last kept entry's message may be given; else it is made from its whole seconds,
+        rounded up, so that a query by time never passes it over.
+
+        Args:
+            keep: entries.
+            previous: endPhyOffset and endTimestamp of the file before this one: an emptied file starts with them.
+            end_timestamp: see above.
+
+        Raises:
+            InvalidArgument: it has fewer entries. DiskFull, StorageError: run it again.
+        """
+        if not 0 <= keep <= self.entry_count:
+            raise InvalidArgument(f"{keep} entries can't be kept of {self.entry_count}", path=self.path)
+        slots = NumberedSlots(self.layout.slots)
+        for first in range(1, keep + 1, CHUNK):
+            found = self.entries(first, min(CHUNK, keep + 1 - first))
+            links = link(slots, found["key_hash"], first)
+            if (found["previous"] != links).any():
+                mended = found.copy()
+                mended["previous"] = links
+                self._write(self.layout.entry_position(first), mended.tobytes())
+        header = self._header_of(keep, slots.used, previous, end_timestamp)
+        self._file.invalidate_tail(self.layout.entry_position(keep + 1))
+        self._file.advance(self.layout.file_size - self._file.wrote_position)
+        self._write_header(header)
+        self._write(HEADER_SIZE, slots.newest.astype(">i4").tobytes())
+        self._file.sync()
+
+    def flush(self) -> None:
+        """Make everything durable, the header included. Raises StorageError. Source: IndexFile#flush."""
+        if self._file.hold():
+            try:
+                self._write_header(self._header)
+                self._file.flush()
+            finally:
+                self._file.release()
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def hold(self) -> bool:
+        """Count a reader; False after `shutdown` or `destroy`."""
+        return self._file.hold()
+
+    def release(self) -> None:
+        """Count a reader less."""
+        self._file.release()
+
+    def shutdown(self) -> None:
+        """Give the file back (when its last reader lets go); it stays on disk."""
+        self._file.shutdown(0)
+
+    def destroy(self, interval_forcibly_ms: int) -> bool:
+        """Delete the file; False while a reader holds it: call again. Source: MappedFile#destroy."""
+        return self._file.destroy(interval_forcibly_ms)
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _read(self, position: int, length: int) -> memoryview:
+        return self._file.view(position, length)
+
+    def _write(self, position: int, data: bytes) -> None:
+        self._file.write_at(position, data)
+
+    def _write_header(self, header: IndexHeader) -> None:
+        self._write(0, header.encode())
+        self._header = header
+
+    def _newest(self, slot: int, number: int) -> int:
+        """What entry `number` is linked to in this slot."""
+        stored = int.from_bytes(self._read(self.layout.slot_position(slot), SLOT_SIZE), "big", signed=True)
+        return stored if NO_ENTRY < stored <= number else NO_ENTRY
+
+    def _put_many(
+        self, key_hash: NDArray[np.int32], physical_offset: NDArray[np.int64], store_timestamp: NDArray[np.int64]
+    ) -> None:
+        import numpy as np
+
+        header, count = self._header, len(key_hash)
+        first = header.index_count
+        runs = Runs(key_hash % np.int32(self.layout.slots))
+        before = self.slots()[runs.slot].astype(np.int32)
+        own = runs.order[runs.head] + first
+        before[(before < NO_ENTRY) | (before > own)] = NO_ENTRY
+        begin, begin_offset = header.begin_timestamp, header.begin_phy_offset
+        if first == 1:
+            begin, begin_offset = int(store_timestamp[0]), int(physical_offset[0])
+        records = np.empty(count, dtype=entry_dtype())
+        records["key_hash"] = key_hash
+        records["physical_offset"] = physical_offset
+        records["previous"] = runs.previous(first, before)
+        records["time_diff"] = ((store_timestamp - begin) // 1000).clip(0, INT_MAX) if begin > 0 else 0
+        if first == 1:
+            records["time_diff"][0] = time_diff(begin, header.begin_timestamp)
+        self._file.write_at(self.layout.entry_position(first), memoryview(cast("bytes", records.view(np.uint8))))
+        used = header.hash_slot_count + int(np.count_nonzero(before == NO_ENTRY))
+        end, end_offset = int(store_timestamp[-1]), int(physical_offset[-1])
+        self._write_header(IndexHeader(begin, end, begin_offset, end_offset, used, first + count))
+        self._name_newest(runs.slot, runs.order[runs.tail] + first)
+
+    def _name_newest(self, slot: NDArray[np.int64], newest: NDArray[np.int64]) -> None:
+        import numpy as np
+
+        size = self.layout.slots * SLOT_SIZE
+        memory = self._file.writable(HEADER_SIZE, size)
+        if memory is not None:
+            np.frombuffer(memory, dtype=">i4")[slot] = newest
+            return
+        for place, number in zip(slot.tolist(), newest.tolist(), strict=True):
+            self._write(self.layout.slot_position(place), number.to_bytes(SLOT_SIZE, "big"))
+
+    def _header_of(self, keep: int, used: int, previous: tuple[int, int], end_timestamp: int | None) -> IndexHeader:
+        if keep == 0:
+            offset, time = previous
+            return IndexHeader(time, time, offset, offset)
+        first, last = self.entries(1, 1)[0], self.entries(keep, 1)[0]
+        begin = self._header.begin_timestamp
+        if end_timestamp is None:
+            newest = begin if keep == 1 else begin + int(last["time_diff"]) * 1000 + 999
+            end_timestamp = self._header.end_timestamp if keep == self.entry_count else newest
+        return IndexHeader(
+            begin, end_timestamp, int(first["physical_offset"]), int(last["physical_offset"]), used, keep + 1
+        )

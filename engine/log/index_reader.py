@@ -1,0 +1,292 @@
+"""Reading an index file: its chains, its entries, and whether they agree. Writes nothing.
+
+Theory (Apache IndexFile): each key's hash selects a slot; the slot names the newest entry of its chain, each entry the
+one before it. Only the hash is stored, so who asks must compare topic and key with the message itself.
+
+In a sound file a link always leads to a smaller number. So a walk that follows only such links ends; Apache follows
+any link and can run in a circle. A link that leads elsewhere ends the walk here and is a finding.
+
+Two kinds read the same way: IndexFile (index_file.py, of an open store) and ClosedIndexFile, which reads by position,
+so that a bad sector is a StorageError.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.errors import FormatError, StorageError, WrongFileSize
+from engine.format.index_file import (
+    ENTRY_SIZE,
+    HEADER_SIZE,
+    NO_ENTRY,
+    SLOT_SIZE,
+    IndexHeader,
+    IndexLayout,
+    decode_entry,
+    decode_header,
+    entry_dtype,
+    time_diff,
+)
+from engine.log.index_chain import NumberedSlots, link
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from engine.files.disk import Disk
+
+CHUNK = 1 << 20
+"""Entries that are looked at together: some 100 MB of memory."""
+
+_SECOND = 1000
+
+
+class IndexFault(enum.Enum):
+    """What does not agree in an index file."""
+
+    HASH = "a key hash below 0"
+    OFFSET = "a physical offset below that of the entry before it"
+    TIME = "a time difference below 0"
+    PREVIOUS = "a link to another entry than the one before it in its slot"
+    SLOT = "a slot that does not name the newest of its entries"
+    HEADER = "a header that does not fit the entries"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexCheck:
+    """The result of `verify`.
+
+    Attributes:
+        sound: entries 1 … sound agree with each other and may be kept.
+        entry: number of the first one that does not, None when all that the header counts do.
+        fault: the first thing that is wrong, None when nothing is. With `entry` None it is in slots or header.
+    """
+
+    sound: int
+    entry: int | None = None
+    fault: IndexFault | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IndexMatches:
+    """The result of a `query`: physical offsets, newest first, and what was wrong with the chain, if anything."""
+
+    offsets: tuple[int, ...]
+    finding: FormatError | None = None
+
+
+class IndexReader:
+    """See the module. Base of the two kinds of file: each says how bytes are read.
+
+    Attributes:
+        path: the file.
+        layout: where things lie in it.
+    """
+
+    __slots__ = ("layout", "path")
+
+    def __init__(self, path: str, layout: IndexLayout) -> None:
+        self.path = path
+        self.layout = layout
+
+    def _read(self, position: int, length: int) -> memoryview:
+        raise NotImplementedError
+
+    @property
+    def header(self) -> IndexHeader:
+        """The header of this moment."""
+        return decode_header(self._read(0, HEADER_SIZE))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no entry fits any more. Source: IndexFile#isWriteFull."""
+        return self.header.index_count >= self.layout.entries
+
+    @property
+    def entry_count(self) -> int:
+        """Entries in it, by its header; they have the numbers 1 … entry_count."""
+        return min(self.header.index_count, self.layout.entries) - 1
+
+    def entries(self, first: int = 1, count: int | None = None) -> NDArray[np.void]:
+        """Entries from number `first` on (default: all): entry_dtype()[n], read-only, on a map without a copy."""
+        import numpy as np
+
+        available = self.entry_count - first + 1
+        wanted = max(0, available if count is None else min(count, available))
+        buffer = self._read(self.layout.entry_position(first), wanted * ENTRY_SIZE) if wanted else b""
+        return np.frombuffer(buffer, dtype=entry_dtype())
+
+    def slots(self, first: int = 0, count: int | None = None) -> NDArray[np.int32]:
+        """Slots from number `first` on (default: all): big-endian int32[n], read-only, on a map without a copy."""
+        import numpy as np
+
+        wanted = self.layout.slots - first if count is None else min(count, self.layout.slots - first)
+        return np.frombuffer(self._read(self.layout.slot_position(first), wanted * SLOT_SIZE), dtype=">i4")
+
+    def entries_at_end(self) -> int:
+        """How many entries, the newest ones, have the header's endPhyOffset: keys of one message."""
+        import numpy as np
+
+        end = self.header.end_phy_offset
+        count = self.entry_count
+        found = 0
+        for stop in range(count, 0, -1024):
+            first = max(1, stop - 1023)
+            offsets = self.entries(first, stop - first + 1)["physical_offset"]
+            others = np.flatnonzero(offsets != end)
+            if len(others):
+                return found + len(offsets) - 1 - int(others[-1])
+            found += len(offsets)
+        return found
+
+    def is_time_matched(self, begin: int, end: int) -> bool:
+        """Whether messages of the time [begin, end] (ms) may be in the file. Source: IndexFile#isTimeMatched."""
+        header = self.header
+        first, last = header.begin_timestamp, header.end_timestamp
+        return (begin < first and end > last) or first <= begin <= last or first <= end <= last
+
+    def query(
+        self,
+        key_hash: int,
+        begin: int,
+        end: int,
+        max_num: int,
+        accept: Callable[[int], bool] | None = None,
+    ) -> IndexMatches:
+        """Up to `max_num` physical offsets of messages with this key hash stored in [begin, end] (ms), newest first.
+
+        Whole seconds are stored, so a message up to 999 ms older than `begin` may be among them. The walk ends at the
+        first entry that is older. `accept`: decides which offsets count (default: all).
+
+        Source: IndexFile#selectPhyOffset; the time of entry 1 is the header's, as its own is measured against the file
+        before.
+        """
+        offsets: list[int] = []
+        slot = self.layout.slot_position(key_hash % self.layout.slots)
+        number = int.from_bytes(self._read(slot, SLOT_SIZE), "big", signed=True)
+        header = self.header  # read behind the slot: a writer counts an entry before it names it
+        above = min(header.index_count, self.layout.entries)
+        if number == NO_ENTRY or max_num <= 0:
+            return IndexMatches(())
+        place = slot
+        while NO_ENTRY < number < above:
+            place = self.layout.entry_position(number)
+            entry = decode_entry(self._read(place, ENTRY_SIZE), 0)
+            if entry.time_diff < 0:
+                return IndexMatches(tuple(offsets), self._finding(IndexFault.TIME, place))
+            seconds = 0 if number == 1 else entry.time_diff
+            time = header.begin_timestamp + seconds * _SECOND
+            newest = time if number == 1 else time + _SECOND - 1
+            if entry.key_hash == key_hash and newest >= begin and time <= end:
+                if accept is None or accept(entry.physical_offset):
+                    offsets.append(entry.physical_offset)
+                if len(offsets) >= max_num:
+                    return IndexMatches(tuple(offsets))
+            if entry.previous == NO_ENTRY or newest < begin:
+                return IndexMatches(tuple(offsets))
+            above, number = number, entry.previous
+        fault = IndexFault.SLOT if place == slot else IndexFault.PREVIOUS
+        return IndexMatches(tuple(offsets), self._finding(fault, place))
+
+    def verify(self) -> IndexCheck:
+        """Whether everything in the file agrees; how much does. Bounded in memory: some 100 MB and 4 bytes a slot.
+
+        Apache's files do: offsets never decrease, each link leads to the entry before in the slot, each slot names its
+        newest entry, the header counts both and has the first and last entry's offset and time.
+
+        Raises:
+            StorageError: the system can't read it.
+        """
+        header = self.header
+        slots = NumberedSlots(self.layout.slots)
+        count = self.entry_count
+        last_offset = first_offset = -1
+        last_diff = 0
+        for first in range(1, count + 1, CHUNK):
+            found = self.entries(first, CHUNK)
+            offsets = found["physical_offset"].astype("i8")
+            faults = _faults(found, offsets, last_offset, link(slots, found["key_hash"], first))
+            if faults is not None:
+                at, fault = faults
+                return IndexCheck(first + at - 1, first + at, fault)
+            if first == 1:
+                first_offset = int(offsets[0])
+            last_offset, last_diff = int(offsets[-1]), int(found["time_diff"][-1])
+        for slot in range(0, self.layout.slots, CHUNK):
+            stored = self.slots(slot, CHUNK)
+            if (stored != slots.newest[slot : slot + len(stored)]).any():
+                return IndexCheck(count, None, IndexFault.SLOT)
+        if header.index_count > self.layout.entries or header.hash_slot_count != slots.used:
+            return IndexCheck(count, None, IndexFault.HEADER)
+        if count and not _fits(header, count, first_offset, last_offset, last_diff):
+            return IndexCheck(count, None, IndexFault.HEADER)
+        return IndexCheck(count)
+
+    def _finding(self, fault: IndexFault, place: int) -> FormatError:
+        return FormatError(fault.value, path=self.path, offset=place, hint="run rstore reindex")
+
+
+class ClosedIndexFile(IndexReader):
+    """An index file of a closed store, or of one that another process writes: read by position. A context manager."""
+
+    __slots__ = ("_file",)
+
+    def __init__(self, disk: Disk, path: str, layout: IndexLayout) -> None:
+        """Open it.
+
+        Raises:
+            WrongFileSize: its length is not the layout's. StorageError.
+        """
+        super().__init__(path, layout)
+        self._file = disk.open_reader(path)
+        size = self._file.size()
+        if size != layout.file_size:
+            self._file.close()
+            raise WrongFileSize(
+                f"an index file of {layout.slots} slots and {layout.entries} entries takes {layout.file_size} bytes, "
+                f"{size} are there",
+                path=path,
+                hint="look at maxHashSlotNum and maxIndexNum in the broker's configuration",
+            )
+
+    def close(self) -> None:
+        """Close it."""
+        self._file.close()
+
+    def __enter__(self) -> ClosedIndexFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _read(self, position: int, length: int) -> memoryview:
+        buffer = self._file.read(position, length)
+        if len(buffer) < length:
+            raise StorageError("the file ends too soon", path=self.path, offset=position + len(buffer))
+        return buffer
+
+
+def _faults(
+    found: NDArray[np.void], offsets: NDArray[np.int64], before: int, previous: NDArray[np.int32]
+) -> tuple[int, IndexFault] | None:
+    """(place in the array, kind) of the first entry that does not agree; `before`: offset of the entry before."""
+    import numpy as np
+
+    wrong = {
+        IndexFault.HASH: found["key_hash"] < 0,
+        IndexFault.OFFSET: np.diff(offsets, prepend=max(before, 0)) < 0,
+        IndexFault.TIME: found["time_diff"] < 0,
+        IndexFault.PREVIOUS: found["previous"] != previous,
+    }
+    places = [(int(np.argmax(mask)), fault) for fault, mask in wrong.items() if mask.any()]
+    return min(places, key=lambda one: one[0]) if places else None
+
+
+def _fits(header: IndexHeader, count: int, first_offset: int, last_offset: int, last_diff: int) -> bool:
+    """Whether a header has its first and last entry's offsets and times."""
+    begin, end = header.begin_timestamp, header.end_timestamp
+    times = end == begin if count == 1 else time_diff(end, begin) == last_diff
+    return times and (header.begin_phy_offset, header.end_phy_offset) == (first_offset, last_offset)

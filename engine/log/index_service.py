@@ -1,0 +1,356 @@
+"""The index of an open store: a row of index files, the last of which is appended to.
+
+Theory (Apache IndexService): keys are put in log order; when the last file is full, a new one begins, whose header starts
+with the end of the one before. The full one is then flushed in the background, and its newest store time goes to the
+checkpoint: after a crash, what is older is known to be on disk.
+
+Invariants:
+- A key is put once. Messages below the endPhyOffset are known; of the message at it, as many keys as the newest
+  entries are of it (recovery.md, rule 11; Apache puts them twice). So putting a stretch of log again changes nothing.
+- File names ascend in the order of the files, whatever the clock does: files are found by their names' order.
+- One writer, many readers: the list of files is replaced, never changed; a reader holds the file that it reads.
+
+Unlike Apache's, an index without keys has no file, and a full last file gets its successor with the next key, not with
+the next message.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine.errors import FormatError, StorageError
+from engine.format import names
+from engine.format.hashing import index_key_hash
+from engine.log.index_file import IndexFile
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from engine.files.disk import Disk
+    from engine.format.index_file import IndexLayout
+    from engine.log.derive import Keys
+
+DESTROY_INTERVAL_MS = 3000
+"""How long a held file is waited for (Apache IndexService#deleteExpiredFile)."""
+
+_FEW = 12
+_NAME_DIGITS = 17
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """What a query found.
+
+    Attributes:
+        offsets: physical offsets, newest file first, in each the newest first. Only hashes were compared.
+        last_update_timestamp: store time (ms) of the newest message in the index, 0 without files.
+        last_update_phy_offset: its physical offset.
+        findings: chains that are damaged.
+    """
+
+    offsets: tuple[int, ...]
+    last_update_timestamp: int
+    last_update_phy_offset: int
+    findings: tuple[FormatError, ...] = ()
+
+
+class IndexService:
+    """See the module.
+
+    Args:
+        disk: the system's files.
+        directory: where the index files are.
+        layout: settings maxHashSlotNum and maxIndexNum.
+        clock: ms since 1970, for the names of new files; None: the disk's.
+        on_durable: called (in the flushing thread) with the newest store time (ms) in a full file that is durable now:
+            sets the index time of the checkpoint and flushes that.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        layout: IndexLayout,
+        clock: Callable[[], int] | None = None,
+        on_durable: Callable[[int], None] | None = None,
+    ) -> None:
+        self._disk = disk
+        self._clock = clock or disk.now_ms
+        self._on_durable = on_durable
+        self._files: tuple[IndexFile, ...] = ()
+        self._lock = threading.Lock()
+        self._at_end = 0
+        self._flushing: list[threading.Thread] = []
+        self._failed: list[StorageError] = []
+        self.directory = directory
+        self.layout = layout
+
+    def open(self, found: Iterable[str], *, writable: bool = True) -> None:
+        """Open the files of these names (recovery's StoreState.index_files).
+
+        Raises:
+            StorageError: one can't be opened; none is then.
+        """
+        opened: list[IndexFile] = []
+        try:
+            for name in sorted(found):
+                opened.append(IndexFile.open(self._disk, self._path(name), self.layout, writable=writable))
+        except BaseException:
+            for file in opened:
+                file.shutdown()
+            raise
+        with self._lock:
+            self._files = tuple(opened)
+        self._at_end = self._count_at_end()
+
+    @property
+    def files(self) -> tuple[IndexFile, ...]:
+        """The files of this moment, oldest first."""
+        return self._files
+
+    @property
+    def end_phy_offset(self) -> int:
+        """Physical offset of the newest message in the index, 0 without files."""
+        files = self._files
+        return files[-1].header.end_phy_offset if files else 0
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    def resume_skip(self, count: int) -> None:
+        """Say how many keys of the record at `end_phy_offset` are there already. `open` has counted them itself."""
+        self._at_end = count
+
+    def put(self, keys: Keys) -> int:
+        """Put the keys of a batch, in log order; keys that are there already are passed over.
+
+        All keys of a record must come in one call.
+
+        Returns:
+            How many were put.
+
+        Raises:
+            DiskFull, StorageError: the keys before the one that failed are in the index: put the batch again.
+        """
+        if len(keys) <= _FEW:
+            columns = (keys.key_hash.tolist(), keys.physical_offset.tolist(), keys.store_timestamp.tolist())
+            return self._put_few(*columns)
+        return self._put_many(keys)
+
+    def put_message(self, key_hash: Sequence[int], physical_offset: int, store_timestamp: int) -> int:
+        """Put the keys of one message: as `put`, without arrays."""
+        many = len(key_hash)
+        return self._put_few(key_hash, [physical_offset] * many, [store_timestamp] * many)
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def query(
+        self, topic: str, key: str, begin: int, end: int, max_num: int, accept: Callable[[int], bool] | None = None
+    ) -> QueryResult:
+        """Physical offsets of up to `max_num` messages that may have the key and a store time in [begin, end] (ms).
+
+        `max_num` is to be capped by maxMsgsNumBatch. The message itself must be compared by the caller, since other keys
+        have the same hash: in `accept` (given a physical offset), so that `max_num` counts right messages; or afterwards,
+        as Apache does. Source: IndexService#queryOffset.
+        """
+        key_hash = index_key_hash(f"{topic}#{key}")
+        offsets: list[int] = []
+        findings: list[FormatError] = []
+        files = self._files
+        newest = files[-1].header if files else None
+        for file in reversed(files):
+            if file.is_time_matched(begin, end) and file.hold():
+                try:
+                    found = file.query(key_hash, begin, end, max_num - len(offsets), accept)
+                finally:
+                    file.release()
+                offsets += found.offsets
+                findings += [found.finding] if found.finding is not None else []
+            if file.header.begin_timestamp < begin or len(offsets) >= max_num:
+                break
+        if newest is None:
+            return QueryResult((), 0, 0)
+        return QueryResult(tuple(offsets), newest.end_timestamp, newest.end_phy_offset, tuple(findings))
+
+    # --- making durable ---------------------------------------------------------------------------------------------
+
+    def flush_all(self) -> int:
+        """Make every file durable; the newest store time (ms) in the index, 0 without files.
+
+        Raises:
+            StorageError: also for a full file that could not be flushed in the background.
+        """
+        for thread in self._flushing:
+            thread.join()
+        self._flushing.clear()
+        if self._failed:
+            raise self._failed[0]
+        files = self._files
+        # Only the last one changes once its predecessors are full; the others were flushed when they became full,
+        # or have nothing to flush.
+        newest = files[-1].header.end_timestamp if files else 0
+        for file in files:
+            file.flush()
+        return newest
+
+    def delete_expired(self, min_physical_offset: int) -> int:
+        """Delete the oldest files that end below the log's first byte, never the last; returns how many.
+
+        Stops at one that a reader holds: its turn comes again. Source: IndexService#deleteExpiredFile.
+        """
+        deleted = 0
+        for file in self._files[:-1]:
+            if file.header.end_phy_offset >= min_physical_offset or not file.destroy(DESTROY_INTERVAL_MS):
+                break
+            self._forget(file)
+            deleted += 1
+        return deleted
+
+    def shutdown(self) -> None:
+        """Flush everything and give the files back.
+
+        Raises:
+            StorageError: something could not be made durable; the files are given back all the same.
+        """
+        try:
+            self.flush_all()
+        finally:
+            for file in self._files:
+                file.shutdown()
+
+    def destroy(self) -> None:
+        """Delete all files. Those in use go when their readers let go."""
+        for file in self._files:
+            if not file.destroy(DESTROY_INTERVAL_MS):
+                file.destroy(0)
+            self._forget(file)
+        self._at_end = 0
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _path(self, name: str) -> str:
+        return str(Path(self.directory) / name)
+
+    def _forget(self, file: IndexFile) -> None:
+        with self._lock:
+            self._files = tuple(other for other in self._files if other is not file)
+
+    def _count_at_end(self) -> int:
+        """Entries of the message at the end, which may have begun in the file before."""
+        end, count = self.end_phy_offset, 0
+        for file in reversed(self._files):
+            if file.header.end_phy_offset != end:
+                break
+            here = file.entries_at_end()
+            count += here
+            if here < file.entry_count:
+                break
+        return count
+
+    def _put_few(self, key_hash: Sequence[int], offsets: Sequence[int], times: Sequence[int]) -> int:
+        end, at_end = (self.end_phy_offset, self._at_end) if self._files else (0, 0)
+        chosen: list[int] = []
+        known = at_end
+        seen = 0
+        for i, offset in enumerate(offsets):
+            if offset < end:
+                continue
+            if offset > end:
+                end, known, seen = offset, 0, 0
+            seen += 1
+            if seen > known:
+                chosen.append(i)
+        if not chosen:
+            return 0
+        columns = ([column[i] for i in chosen] for column in (key_hash, offsets, times))
+        return self._write_few(*columns)
+
+    def _write_few(self, key_hash: list[int], offsets: list[int], times: list[int]) -> int:
+        put = 0
+        while put < len(key_hash):
+            file = self._file_to_write()
+            before = file.header.end_phy_offset
+            taken = file.put_few(key_hash[put:], offsets[put:], times[put:])
+            self._note_end(before, offsets[put : put + taken])
+            put += taken
+        return put
+
+    def _put_many(self, keys: Keys) -> int:
+        import numpy as np
+
+        offsets = keys.physical_offset
+        end, at_end = (self.end_phy_offset, self._at_end) if self._files else (0, 0)
+        reached = np.maximum.accumulate(np.maximum(offsets, end))
+        wanted = offsets >= reached
+        wanted[np.flatnonzero(offsets == end)[:at_end]] = False
+        if not wanted.any():
+            return 0
+        chosen = (keys.key_hash[wanted], offsets[wanted], keys.store_timestamp[wanted])
+        return self._write_many(*chosen)
+
+    def _write_many(self, key_hash: NDArray[np.int32], offsets: NDArray[np.int64], times: NDArray[np.int64]) -> int:
+        put = 0
+        while put < len(key_hash):
+            file = self._file_to_write()
+            before = file.header.end_phy_offset
+            taken = file.put_keys(key_hash[put:], offsets[put:], times[put:])
+            self._note_end(before, offsets[put : put + taken])
+            put += taken
+        return put
+
+    def _note_end(self, before: int, offsets: Sequence[int] | NDArray[np.int64]) -> None:
+        """Count the keys of the message that is the newest now."""
+        last = offsets[-1]
+        many = 0
+        for i in range(len(offsets) - 1, -1, -1):
+            if offsets[i] != last:
+                break
+            many += 1
+        all_of_it = many == len(offsets) and last == before
+        self._at_end = self._at_end + many if all_of_it else many
+
+    def _file_to_write(self) -> IndexFile:
+        files = self._files
+        if files and not files[-1].is_full:
+            return files[-1]
+        full = files[-1] if files else None
+        if full is None:
+            self._disk.mkdirs(self.directory)
+            created = IndexFile.create(self._disk, self._path(self._new_name()), self.layout)
+        else:
+            end = full.header
+            path = self._path(self._new_name(full))
+            created = IndexFile.create(self._disk, path, self.layout, end.end_phy_offset, end.end_timestamp)
+        with self._lock:
+            self._files = (*self._files, created)
+        if full is not None:
+            self._flush_in_background(full)
+        return created
+
+    def _new_name(self, last: IndexFile | None = None) -> str:
+        """The time, or the next number behind the last name when the clock has not moved on (or has gone back)."""
+        number = int(names.index_name(self._clock()))
+        if last is not None:
+            number = max(number, int(Path(last.path).name) + 1)
+        while self._disk.exists(self._path(f"{number:0{_NAME_DIGITS}d}")):
+            number += 1
+        return f"{number:0{_NAME_DIGITS}d}"
+
+    def _flush_in_background(self, full: IndexFile) -> None:
+        thread = threading.Thread(target=self._flush_full, args=(full,), name="FlushIndexFile", daemon=True)
+        self._flushing = [one for one in self._flushing if one.is_alive()]
+        self._flushing.append(thread)
+        thread.start()
+
+    def _flush_full(self, full: IndexFile) -> None:
+        newest = full.header.end_timestamp
+        try:
+            full.flush()
+            if newest > 0 and self._on_durable is not None:
+                self._on_durable(newest)
+        except StorageError as error:
+            self._failed.append(error)

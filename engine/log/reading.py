@@ -1,0 +1,299 @@
+"""Reading messages: by queue offset, by physical offset, by key. The same for an open store and a read-only view.
+
+Everything here works over small protocols: a log that gives bytes by physical offset, a queue that gives units by queue
+offset. Nothing is written, nothing is remembered.
+
+`get_message` follows DefaultMessageStore#getMessage, #isTheBatchFull and #checkInDiskByCommitOffset (4.9.8) to the letter, the
+corrected next offsets included. A unit that repeats its predecessor (a bridged place) is read like any other.
+
+Other than Apache's, a query compares topic and key with the message: the index holds only a hash.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from engine.config import BrokerRole
+from engine.errors import FormatError
+from engine.format import message as record_format
+from engine.format import properties
+from engine.format.message import MAGICS, MIN_RECORD_SIZE, StoredMessage, decode
+from engine.format.queue_unit import UNIT_SIZE, is_ext_address
+from engine.log.results import GetMessageStatus, GetResult
+
+if TYPE_CHECKING:
+    from engine.config import StoreConfig
+    from engine.files.mapped_file import SelectedBuffer
+    from engine.format.queue_ext import ExtUnit
+    from engine.log.filters import MessageFilter
+
+_UNITS = struct.Struct(">qiq")
+_SIZE_AND_MAGIC = struct.Struct(">iI")
+_INT = struct.Struct(">i")
+_LONG = struct.Struct(">q")
+FILTER_BYTES = 16000
+"""Bytes of units that one get looks at, unless more messages are asked for. Source: maxFilterMessageCount."""
+
+
+class LogReader(Protocol):
+    """The log by physical offset."""
+
+    @property
+    def min_offset(self) -> int:
+        """Of its first byte; −1 when it is empty."""
+        ...
+
+    def read_at(self, offset: int, size: int) -> memoryview | None:
+        """Exactly `size` bytes, within one file; None when they are not there."""
+        ...
+
+    def roll_next_file(self, offset: int) -> int:
+        """Where the next file starts."""
+        ...
+
+
+class QueueReader(Protocol):
+    """A consume queue by queue offset."""
+
+    @property
+    def min_offset(self) -> int:
+        """Of the first message."""
+        ...
+
+    @property
+    def max_offset(self) -> int:
+        """Behind the last one."""
+        ...
+
+    def select(self, offset: int) -> SelectedBuffer | None:
+        """Units from `offset` to the end of its file; to be released."""
+        ...
+
+    def roll_next_file(self, offset: int) -> int:
+        """First offset of the next file."""
+        ...
+
+    def ext_unit(self, tags_code: int) -> ExtUnit | None:
+        """The extension unit at an address."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLimits:
+    """How much one get may give. Sizes in bytes.
+
+    Attributes:
+        memory: what lies at most so far behind the log's end counts as being in memory.
+        bytes_in_memory, count_in_memory, bytes_in_disk, count_in_disk: at most so much of one kind.
+        correct_offsets: whether a wrong offset is answered with a better one (not on a slave, as a rule).
+    """
+
+    memory: int
+    bytes_in_memory: int
+    count_in_memory: int
+    bytes_in_disk: int
+    count_in_disk: int
+    correct_offsets: bool
+
+    @classmethod
+    def of(cls, config: StoreConfig, physical_memory: int | None = None) -> ReadLimits:
+        """The limits of a store with these settings on a machine with so much memory (default: this one)."""
+        total = total_physical_memory() if physical_memory is None else physical_memory
+        return cls(
+            int(total * (config.access_message_in_memory_max_ratio / 100.0)),
+            config.max_transfer_bytes_on_message_in_memory,
+            config.max_transfer_count_on_message_in_memory,
+            config.max_transfer_bytes_on_message_in_disk,
+            config.max_transfer_count_on_message_in_disk,
+            config.broker_role is not BrokerRole.SLAVE or config.offset_check_in_slave,
+        )
+
+    def is_full(self, size: int, max_msgs: int, total: int, count: int, in_disk: bool) -> bool:
+        """Whether a message of `size` must wait for the next get. Source: DefaultMessageStore#isTheBatchFull."""
+        if total == 0 or count == 0:
+            return False
+        if max_msgs <= count:
+            return True
+        if in_disk:
+            return total + size > self.bytes_in_disk or count > self.count_in_disk - 1
+        return total + size > self.bytes_in_memory or count > self.count_in_memory - 1
+
+
+def total_physical_memory() -> int:
+    """Bytes of memory of this machine. Source: StoreUtil#getTotalPhysicalMemorySize."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def get_message(
+    log: LogReader,
+    log_end: int,
+    queue: QueueReader | None,
+    offset: int,
+    max_msgs: int,
+    limits: ReadLimits,
+    message_filter: MessageFilter | None = None,
+) -> GetResult:
+    """Messages of a queue from a queue offset on. `log_end`: the log's end (physical), to tell memory from disk."""
+
+    def corrected(new: int) -> int:
+        return new if limits.correct_offsets else offset
+
+    if queue is None:
+        return GetResult(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, corrected(0))
+    low, high = queue.min_offset, queue.max_offset
+    status = None
+    following = offset
+    if high == 0:
+        status, following = GetMessageStatus.NO_MESSAGE_IN_QUEUE, corrected(0)
+    elif offset < low:
+        status, following = GetMessageStatus.OFFSET_TOO_SMALL, corrected(low)
+    elif offset == high:
+        status = GetMessageStatus.OFFSET_OVERFLOW_ONE
+    elif offset > high:
+        status, following = GetMessageStatus.OFFSET_OVERFLOW_BADLY, corrected(high)
+    if status is not None:
+        return GetResult(status, following, low, high)
+    selected = queue.select(offset)
+    if selected is None:
+        return GetResult(GetMessageStatus.OFFSET_FOUND_NULL, corrected(queue.roll_next_file(offset)), low, high)
+    with selected:
+        wanted = max(FILTER_BYTES, max_msgs * UNIT_SIZE)
+        units = selected.view[: min(selected.size // UNIT_SIZE * UNIT_SIZE, wanted)]
+        status, seen, messages, last = _collect(log, log_end, queue, units, max_msgs, limits, message_filter)
+    return GetResult(status, offset + seen, low, high, messages, log_end - last > limits.memory)
+
+
+def _collect(
+    log: LogReader,
+    log_end: int,
+    queue: QueueReader,
+    units: memoryview,
+    max_msgs: int,
+    limits: ReadLimits,
+    message_filter: MessageFilter | None,
+) -> tuple[GetMessageStatus, int, tuple[memoryview, ...], int]:
+    """(status, units seen, messages, physical offset of the last unit looked at)."""
+    status = GetMessageStatus.NO_MATCHED_MESSAGE
+    found: list[memoryview] = []
+    total = 0
+    next_file: int | None = None
+    last = 0
+    for seen, (physical, size, tags_code) in enumerate(_UNITS.iter_unpack(units)):
+        last = physical
+        if next_file is not None and physical < next_file:
+            continue
+        if limits.is_full(size, max_msgs, total, len(found), log_end - physical > limits.memory):
+            return status, seen, tuple(found), last
+        if message_filter is not None and not _matches_queue(queue, tags_code, message_filter):
+            if total == 0:
+                status = GetMessageStatus.NO_MATCHED_MESSAGE
+            continue
+        record = log.read_at(physical, size)
+        if record is None:
+            if total == 0:
+                status = GetMessageStatus.MESSAGE_WAS_REMOVING
+            next_file = log.roll_next_file(physical)
+            continue
+        if message_filter is not None and not message_filter.matches_log(record):
+            if total == 0:
+                status = GetMessageStatus.NO_MATCHED_MESSAGE
+            continue
+        found.append(record)
+        total += size
+        status = GetMessageStatus.FOUND
+        next_file = None
+    return status, len(units) // UNIT_SIZE, tuple(found), last
+
+
+def _matches_queue(queue: QueueReader, tags_code: int, message_filter: MessageFilter) -> bool:
+    if not is_ext_address(tags_code):
+        return message_filter.matches_queue(tags_code, None)
+    ext = queue.ext_unit(tags_code)
+    return message_filter.matches_queue(None if ext is None else ext.tags_code, ext)
+
+
+def record_at(log: LogReader, offset: int) -> memoryview | None:
+    """The record at a physical offset; None when the log has no bytes there.
+
+    Raises:
+        FormatError: no record starts there.
+    """
+    head = log.read_at(offset, MIN_RECORD_SIZE)
+    if head is None:
+        return None
+    size, magic = _SIZE_AND_MAGIC.unpack_from(head)
+    if magic not in MAGICS:
+        raise FormatError(f"no message starts here: magic 0x{magic:08X}", offset=offset)
+    record = log.read_at(offset, size) if size >= MIN_RECORD_SIZE else None
+    if record is None:
+        raise FormatError(f"a record of {size} bytes can't be here", offset=offset)
+    return record
+
+
+def look_message(log: LogReader, offset: int) -> StoredMessage | None:
+    """The message at a physical offset; None when the log has no bytes there. Source: #lookMessageByOffset.
+
+    Raises:
+        FormatError: no record starts there.
+    """
+    record = record_at(log, offset)
+    return None if record is None else decode(record)
+
+
+def store_timestamp_at(log: LogReader, offset: int, size: int) -> int:
+    """Store time (ms) of the message at (physical offset, size), −1 when it is not there.
+
+    Source: CommitLog#pickupStoreTimestamp.
+    """
+    if offset < log.min_offset or size < MIN_RECORD_SIZE:
+        return -1
+    head = log.read_at(offset, MIN_RECORD_SIZE)
+    if head is None:
+        return -1
+    (sys_flag,) = _INT.unpack_from(head, record_format.POSITION_SYS_FLAG)
+    time: int = _LONG.unpack_from(head, record_format.store_timestamp_position(sys_flag))[0]
+    return time
+
+
+def store_timestamp_of(log: LogReader, queue: QueueReader, offset: int) -> int:
+    """Store time (ms) of the message at a queue offset, −1 when it is not there. Source: #getMessageStoreTimeStamp."""
+    selected = queue.select(offset) if queue.min_offset <= offset < queue.max_offset else None
+    if selected is None:
+        return -1
+    with selected:
+        physical, size, _ = _UNITS.unpack_from(selected.view)
+    return store_timestamp_at(log, physical, size)
+
+
+def has_key(record: StoredMessage, topic: str, key: str) -> bool:
+    """Whether it is what a query for (topic, key) asks for: the unique key, or a word of KEYS."""
+    if record.topic != topic:
+        return False
+    found = record.properties
+    return found.get(properties.UNIQ_KEY) == key or key in properties.key_words(found.get(properties.KEYS))
+
+
+def verified(
+    log: LogReader, topic: str, key: str, offsets: Iterable[int], max_num: int
+) -> list[tuple[int, memoryview]]:
+    """(physical offset, record) of the first `max_num` messages at `offsets` that have topic and key, in log order.
+
+    An offset comes once, however often it is indexed. What is gone, or no message, is left out.
+    """
+    found: dict[int, memoryview] = {}
+    for offset in offsets:
+        if len(found) >= max_num:
+            break
+        if offset in found:
+            continue
+        try:
+            record = record_at(log, offset)
+            if record is not None and has_key(decode(record), topic, key):
+                found[offset] = record
+        except FormatError:
+            continue
+    return sorted(found.items())

@@ -1,0 +1,152 @@
+"""What the store answers: to a put, to a get, to a query. Values only.
+
+The statuses and their names are Apache's (AppendMessageResult, PutMessageResult, GetMessageResult and their enums, 4.9.8), so that
+a broker on top answers its clients with the same codes. Beyond Apache each failure carries the error behind it: a status
+says what to do, the error says why.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from engine.errors import InvalidArgument, RStoreError
+from engine.format.hosts import Host
+from engine.format.message import make_msg_id
+
+
+class PutMessageStatus(enum.Enum):
+    """How a put ended. FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT and SLAVE_NOT_AVAILABLE: it is stored all the same."""
+
+    PUT_OK = "PUT_OK"
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
+    SERVICE_NOT_AVAILABLE = "SERVICE_NOT_AVAILABLE"
+    CREATE_MAPEDFILE_FAILED = "CREATE_MAPEDFILE_FAILED"
+    MESSAGE_ILLEGAL = "MESSAGE_ILLEGAL"
+    PROPERTIES_SIZE_EXCEEDED = "PROPERTIES_SIZE_EXCEEDED"
+    OS_PAGECACHE_BUSY = "OS_PAGECACHE_BUSY"
+    UNKNOWN_ERROR = "UNKNOWN_ERROR"
+    LMQ_CONSUME_QUEUE_NUM_EXCEEDED = "LMQ_CONSUME_QUEUE_NUM_EXCEEDED"
+
+
+class GetMessageStatus(enum.Enum):
+    """How a get ended."""
+
+    FOUND = "FOUND"
+    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
+    MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
+    OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
+    OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
+    OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
+    OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
+    NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
+    NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+
+
+class MessageRefused(InvalidArgument):
+    """A message that the log can't take; `status` is what its put is answered with."""
+
+    def __init__(
+        self, message: str, status: PutMessageStatus = PutMessageStatus.MESSAGE_ILLEGAL, *, hint: str | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class AppendResult:
+    """Where an append lies in the log.
+
+    Attributes:
+        physical_offset: of the first record, bytes.
+        size: bytes of all records.
+        store_timestamp: ms.
+        queue_offset: of the first message in its consume queue (0 for prepared and rolled back ones).
+        store_host: as stored.
+        offsets: physical offset of each record.
+    """
+
+    physical_offset: int
+    size: int
+    store_timestamp: int
+    queue_offset: int
+    store_host: Host
+    offsets: tuple[int, ...]
+
+    @property
+    def next_offset(self) -> int:
+        """Physical offset behind the last record."""
+        return self.physical_offset + self.size
+
+    @property
+    def message_count(self) -> int:
+        """Messages that were appended (Apache msgNum)."""
+        return len(self.offsets)
+
+    @property
+    def msg_id(self) -> str:
+        """The offset message ids, joined by commas. Source: AppendMessageResult#getMsgId."""
+        return ",".join(make_msg_id(self.store_host, offset) for offset in self.offsets)
+
+
+@dataclass(frozen=True, slots=True)
+class PutResult:
+    """The answer to a put: `append` when it is in the log, `error` when something is wrong (see `status`)."""
+
+    status: PutMessageStatus
+    append: AppendResult | None = None
+    error: RStoreError | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything that was asked for is done."""
+        return self.status is PutMessageStatus.PUT_OK
+
+
+@dataclass(frozen=True, slots=True)
+class GetResult:
+    """The answer to a get.
+
+    Attributes:
+        status: as Apache's.
+        next_begin_offset: queue offset to ask for next, corrected as `status` says.
+        min_offset, max_offset: the queue's first and next queue offset.
+        messages: the records as stored, without a copy where the log is mapped.
+        suggest_from_slave: the reader is so far behind that a slave should serve it.
+    """
+
+    status: GetMessageStatus
+    next_begin_offset: int
+    min_offset: int = 0
+    max_offset: int = 0
+    messages: tuple[memoryview, ...] = ()
+    suggest_from_slave: bool = False
+
+    @property
+    def message_count(self) -> int:
+        """Messages found."""
+        return len(self.messages)
+
+    @property
+    def total_size(self) -> int:
+        """Bytes of all messages (Apache bufferTotalSize)."""
+        return sum(map(len, self.messages))
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """The answer to a query by key: the records, in log order; and how far the index goes.
+
+    Attributes:
+        messages: the records as stored.
+        offsets: physical offset of each.
+        index_last_update_timestamp: ms, of the newest message in the index.
+        index_last_update_offset: its physical offset.
+    """
+
+    messages: tuple[memoryview, ...] = ()
+    offsets: tuple[int, ...] = ()
+    index_last_update_timestamp: int = 0
+    index_last_update_offset: int = 0

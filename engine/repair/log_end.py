@@ -1,0 +1,164 @@
+"""Where the log ends, and what stands in the way: from which segment recovery reads, and a torn tail told from damage.
+
+Source of the starting segment: CommitLog#recoverNormally (third last file), CommitLog#isMappedFileMatchedRecover.
+A break is a torn tail when no sound record lies behind it up to the end of the last segment; else it is damage in the
+middle, and the operator has to choose (recovery.md, "A break in the log").
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from engine.format import sysflag
+from engine.format.message import MAGICS, V4_HEAD_SIZE, store_timestamp_position
+from engine.log.derive import TopicQueue
+from engine.log.scan import Blank, Damage, Event, Gap, RecordBatch, Scanner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from engine.log.source import ClosedLog, Segment
+    from engine.repair.survey import StoreFiles
+
+NORMAL_FILES = 3
+"""Segments that a normal recovery reads."""
+
+MISSING_SEGMENT = "segments are missing"
+
+
+class Mode(enum.Enum):
+    """How the store was left: closed cleanly, or not (an abort file)."""
+
+    NORMAL = "normal"
+    ABNORMAL = "abnormal"
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Bytes of the log (physical offset, length) that hold no sound record, in which file, and why."""
+
+    offset: int
+    length: int
+    path: str
+    reason: str
+
+
+@dataclass(slots=True)
+class LogEnd:
+    """What reading the log to its end found.
+
+    `end`: physical offset behind the last record that stays. `behind`: sound records and bytes by queue that lie behind
+    a break and don't stay. `gaps`: missing segments that the log goes on behind.
+    """
+
+    end: int
+    records: int = 0
+    damage: list[Stretch] = field(default_factory=list)
+    gaps: list[Stretch] = field(default_factory=list)
+    behind: dict[TopicQueue, tuple[int, int]] = field(default_factory=dict)
+    last_store_timestamp: int = 0
+    cut: bool = False
+
+    @property
+    def records_behind(self) -> int:
+        """Sound records that lie behind the break."""
+        return sum(records for records, _ in self.behind.values())
+
+
+def start_segment(files: StoreFiles, log: ClosedLog, mode: Mode) -> Segment:
+    """The segment from which recovery reads."""
+    if mode is Mode.NORMAL:
+        return files.log[max(0, len(files.log) - NORMAL_FILES)]
+    point = files.checkpoint
+    safe_index = files.config.message_index_enable and files.config.message_index_safe
+    limit = point.min_timestamp_index if safe_index else point.min_timestamp
+    for segment in reversed(files.log):
+        stored = first_store_timestamp(log, segment)
+        if stored and stored <= limit:
+            return segment
+    return files.log[0]
+
+
+def first_store_timestamp(log: ClosedLog, segment: Segment) -> int:
+    """storeTimestamp (ms) of a segment's first record, 0 without a record there."""
+    head = log.read(segment.offset, V4_HEAD_SIZE)
+    if len(head) < V4_HEAD_SIZE or int.from_bytes(head[4:8], "big") not in MAGICS:
+        return 0
+    at = store_timestamp_position(int.from_bytes(head[36:40], "big"))
+    return int.from_bytes(head[at : at + 8], "big", signed=True)
+
+
+def read_to_end(
+    files: StoreFiles, scanner: Scanner, start: Segment, *, cut: bool, feed: Callable[[Event], None]
+) -> LogEnd:
+    """Read the log from `start` on, feeding every sound record that stays.
+
+    With `cut` the log ends at the first damage; without it, too, but `records_behind` tells that it must not.
+    """
+    found = LogEnd(start.offset)
+    contiguous = {segment.offset for segment in files.log}
+    gap: Gap | None = None
+    for event in scanner.scan(start.offset):
+        if isinstance(event, RecordBatch):
+            if gap is not None:
+                found.gaps.append(_missing(files, gap))
+                gap = None
+            feed(event)
+            found.records += len(event)
+            found.end = event.end
+            found.last_store_timestamp = event.rows[-1].store_timestamp
+        elif isinstance(event, Blank):
+            behind = event.offset + event.length
+            found.end = behind if behind in contiguous else event.offset
+        elif isinstance(event, Gap):
+            gap = event
+        else:
+            _judge(files, scanner, found, event, gap, cut)
+    return found
+
+
+def _judge(
+    files: StoreFiles, scanner: Scanner, found: LogEnd, damage: Damage, gap: Gap | None, cut: bool
+) -> None:
+    """A break at `damage`: the torn tail, or damage with sound records behind it."""
+    sound = scanner.find_sound(damage.offset + 1)
+    if sound is None:
+        return
+    if gap is not None:
+        found.gaps.append(_missing(files, gap))
+    found.cut = cut
+    found.end = damage.offset
+    for event in _breaks(scanner, damage):
+        if isinstance(event, RecordBatch):
+            _count(found, event)
+        elif isinstance(event, Damage):
+            found.damage.append(Stretch(event.offset, event.length, event.segment.path, event.reason.value))
+        elif isinstance(event, Gap):
+            found.gaps.append(_missing(files, event))
+
+
+def _breaks(scanner: Scanner, damage: Damage) -> Iterator[Event]:
+    """Everything from the first break on; the empty rest behind the last record is no damage."""
+    held: list[Event] = []
+    for event in scanner.scan(damage.offset, resume=True):
+        if isinstance(event, RecordBatch):
+            yield from held
+            held = []
+            yield event
+        else:
+            held.append(event)
+
+
+def _count(found: LogEnd, batch: RecordBatch) -> None:
+    for i, row in enumerate(batch.rows):
+        if sysflag.is_consumable(row.sys_flag):
+            queue = TopicQueue(batch.topic(i).decode("utf-8", "replace"), row.queue_id)
+            records, size = found.behind.get(queue, (0, 0))
+            found.behind[queue] = (records + 1, size + row.size)
+
+
+def _missing(files: StoreFiles, gap: Gap) -> Stretch:
+    before = max((s for s in files.log if s.end <= gap.offset), key=lambda s: s.end)
+    return Stretch(gap.offset, gap.length, before.path, MISSING_SEGMENT)

@@ -1,0 +1,115 @@
+"""The plan of a recovery: everything that will change, computed without changing anything.
+
+The same object is printed by `--dry-run` and applied (`engine.repair.apply`). `to_json` is the shape that cli.md fixes.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from engine.errors import RStoreError
+    from engine.log.state import StoreState
+    from engine.repair.index_plan import IndexPlan
+    from engine.repair.log_end import LogEnd, Mode, Stretch
+    from engine.repair.queue_settle import QueuePlan
+    from engine.repair.spool import Spool
+    from engine.repair.survey import OddFile, StoreFiles
+
+
+@dataclass(frozen=True, slots=True)
+class LogPlan:
+    """What happens to the commit log. Physical offsets; lengths in bytes.
+
+    `tail`: file, position and length of what is made zero behind the end. `removed`: segments behind the end.
+    `mends`: records whose own physicalOffset is wrong and gets mended.
+    """
+
+    start_file: str | None
+    min_offset: int
+    end: LogEnd
+    damage_before: tuple[Stretch, ...]
+    tail: tuple[str, int, int] | None
+    removed: tuple[str, ...]
+    bytes_cut: int
+    mends: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RecoverPlan:
+    """The whole plan.
+
+    `refusal`: the error that applying it raises, when data would be lost that nobody gave up. `problems`: what the
+    operator should know, one sentence each. `accepted_gaps`: missing segments that `cut` goes on behind.
+    """
+
+    files: StoreFiles
+    mode: Mode
+    log: LogPlan
+    queues: tuple[QueuePlan, ...]
+    writes: Spool
+    index: IndexPlan
+    set_aside: tuple[OddFile, ...]
+    problems: tuple[str, ...]
+    refusal: RStoreError | None
+    accepted_gaps: tuple[tuple[int, int], ...]
+    state: StoreState
+
+    @property
+    def changed(self) -> bool:
+        """Whether applying it changes a byte of log, queues, index, or sets something aside."""
+        log = self.log
+        return bool(
+            log.tail
+            or log.removed
+            or log.mends
+            or any(queue.changed for queue in self.queues)
+            or self.index.changed
+            or self.set_aside
+            or self.accepted_gaps
+        )
+
+    def to_json(self, *, salvage: str | None = None) -> dict[str, Any]:
+        """The JSON of cli.md (recover, plan-start); `salvage` is the directory once it was applied."""
+        end = self.log.end
+        stretches = [*self.log.damage_before, *end.gaps, *end.damage]
+        return {
+            "mode": self.mode.value,
+            "abort": self.files.abort,
+            "startFile": None if self.log.start_file is None else os.path.basename(self.log.start_file),
+            "minOffset": self.log.min_offset,
+            "maxOffset": end.end,
+            "truncateTo": end.end if self.log.bytes_cut else None,
+            "records": end.records,
+            "bytesCut": self.log.bytes_cut,
+            "damage": [
+                {"physicalOffset": s.offset, "length": s.length, "file": os.path.basename(s.path), "reason": s.reason}
+                for s in stretches
+            ],
+            "recordsBehind": end.records_behind,
+            "behind": [
+                {"topic": queue.topic, "queueId": queue.queue_id, "records": records, "bytes": size}
+                for queue, (records, size) in sorted(end.behind.items())
+            ],
+            "filesRemoved": [os.path.relpath(path, self.files.root) for path in self.log.removed],
+            "mended": list(self.log.mends),
+            "setAside": [{"path": os.path.relpath(o.path, self.files.root), "why": o.why} for o in self.set_aside],
+            "queues": [
+                {
+                    "topic": queue.queue.topic,
+                    "queueId": queue.queue.queue_id,
+                    "minOffset": queue.min_offset,
+                    "maxOffset": queue.max_offset,
+                    "unitsCut": queue.units_cut,
+                    "unitsRebuilt": queue.units_rebuilt,
+                    "unitsFilled": sum(b - a for a, b in queue.fills),
+                }
+                for queue in self.queues
+            ],
+            "index": self.index.to_json(),
+            "salvage": salvage,
+            "changed": self.changed,
+            "problems": list(self.problems),
+        }

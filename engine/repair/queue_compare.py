@@ -1,0 +1,174 @@
+"""Every consume queue against the log: which units are right, which are missing, which say what the log denies.
+
+The log is fed in order, as units derived from its records. A row of a queue is *accounted for* when it says what the
+record with that queue offset derives to. What is left over on either side is settled in `finish`:
+
+- A record without its unit is *pending*. It is not rebuilt when the queue holds it at another offset (then the
+  record's queueOffset is damaged), nor, in normal mode, when another queue holds it (then its topic or queueId is;
+  Apache dispatches nothing again there). Else its unit is written, to its own queue offset (recovery.md, rules 5, 16).
+- A row without its record stays when it points into a stretch of the log that is lost or expired, or repeats its
+  neighbour (a filled gap). Else it is wrong: replaced by what belongs there, or cut behind the last right one.
+
+Memory is bounded: records are compared in chunks, pending ones are spooled, rows are read in pieces.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from engine.format import names
+from engine.format.queue_unit import EXT_ADDRESS_MAX, UNIT_SIZE
+from engine.repair.intervals import Intervals
+from engine.repair.queue_rows import QueueRows, is_real
+from engine.repair.spool import Spool
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from engine.files.disk import Disk
+    from engine.log.derive import QueueNumbers, TopicQueue, Units
+    from engine.repair.survey import QueueFiles
+
+CHUNK_UNITS = 1 << 20
+
+_ROW_FIELDS = [
+    ("queue", "i4"),
+    ("size", "i4"),
+    ("queue_offset", "i8"),
+    ("physical_offset", "i8"),
+    ("tags_code", "i8"),
+    ("store_timestamp", "i8"),
+]
+
+
+def row_dtype() -> np.dtype[np.void]:
+    """A unit with the number of its queue, native byte order."""
+    import numpy as np
+
+    return np.dtype(_ROW_FIELDS)
+
+
+@dataclass(slots=True)
+class QueueAccount:
+    """What is known of one queue: its rows on disk, those accounted for, how many records still want a row."""
+
+    rows: QueueRows | None
+    right: Intervals = field(default_factory=Intervals)
+    pending: int = 0
+
+
+class QueueComparer:
+    """Takes units in log order and keeps account of every queue."""
+
+    def __init__(self, disk: Disk, queues: tuple[QueueFiles, ...], numbers: QueueNumbers, queue_file_size: int) -> None:
+        self.numbers = numbers
+        self.file_rows = queue_file_size // UNIT_SIZE
+        self.accounts: dict[int, QueueAccount] = {}
+        for files in queues:
+            self.accounts[numbers.number(files.queue)] = QueueAccount(QueueRows(disk, files) if files.files else None)
+        self.pending = Spool(row_dtype())
+        self._silent: list[NDArray[np.int64]] = []
+        self._chunk: list[Units] = []
+        self._chunk_rows = 0
+
+    def account(self, number: int) -> QueueAccount:
+        """The account of a queue, a new one for a queue without a directory."""
+        found = self.accounts.get(number)
+        if found is None:
+            found = self.accounts[number] = QueueAccount(None)
+        return found
+
+    def feed(self, units: Units) -> None:
+        """Compare the units of one batch (perhaps later, together with others)."""
+        if not len(units):
+            return
+        self._chunk.append(units)
+        self._chunk_rows += len(units)
+        if self._chunk_rows >= CHUNK_UNITS:
+            self.flush()
+
+    def feed_silent(self, physical_offsets: NDArray[np.int64]) -> None:
+        """Note sound records that get no unit (prepared, rolled back): a row that points there points at a record."""
+        if len(physical_offsets):
+            self._silent.append(physical_offsets)
+
+    def silent_mask(self, rows: NDArray[np.void]) -> NDArray[np.bool_]:
+        """Which rows point at such a record: bool[len(rows)]."""
+        import numpy as np
+
+        silent = np.concatenate(self._silent) if self._silent else np.zeros(0, dtype=np.int64)
+        self._silent = [silent]
+        found: NDArray[np.bool_] = np.isin(rows["physical_offset"], silent)
+        return found
+
+    def flush(self) -> None:
+        """Compare what was fed so far."""
+        import numpy as np
+
+        if not self._chunk:
+            return
+        rows = np.empty(self._chunk_rows, dtype=row_dtype())
+        for name in rows.dtype.names or ():
+            rows[name] = np.concatenate([getattr(units, name) for units in self._chunk])
+        self._chunk, self._chunk_rows = [], 0
+        order = np.argsort(rows["queue"], kind="stable")
+        by_queue = rows[order]
+        bounds = np.flatnonzero(np.diff(by_queue["queue"])) + 1
+        for group in np.split(by_queue, bounds):
+            self._compare(int(group["queue"][0]), group)
+
+    def _compare(self, number: int, wanted: NDArray[np.void]) -> None:
+        account = self.account(number)
+        missing = wanted
+        if account.rows is not None:
+            right = self._right(account.rows, self.numbers[number], wanted)
+            account.right.add_many(wanted["queue_offset"][right])
+            missing = wanted[~right]
+        if len(missing):
+            account.pending += len(missing)
+            self.pending.add(missing)
+
+    def _right(self, rows: QueueRows, queue: TopicQueue, wanted: NDArray[np.void]) -> NDArray[np.bool_]:
+        """Which of the wanted units stand at their place."""
+        import numpy as np
+
+        offsets = wanted["queue_offset"]
+        inside = (offsets >= rows.first) & (offsets < rows.extent)
+        right = np.zeros(len(wanted), dtype=np.bool_)
+        if not inside.any():
+            return right
+        low, high = int(offsets[inside].min()), int(offsets[inside].max()) + 1
+        if high - low <= 4 * len(wanted) + 4096:
+            found = rows.read(low, high)[offsets[inside] - low]
+        else:  # offsets that are far apart: damaged ones among them
+            found = np.concatenate([rows.read(int(o), int(o) + 1) for o in offsets[inside]])
+        want = wanted[inside]
+        same = (found["physical_offset"] == want["physical_offset"]) & (found["size"] == want["size"])
+        right[inside] = same & same_tags(queue, found["tags_code"], want["tags_code"], want["store_timestamp"])
+        return right
+
+
+def same_tags(
+    queue: TopicQueue, found: NDArray[np.int64], wanted: NDArray[np.int64], store_timestamp: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Whether the tags codes on disk can stand.
+
+    An address in the extension file stands for itself. A delivery time that differs from ours was computed with other
+    delay levels than we know of, unless it lies before the message was stored: then it is a tag's hash, written by
+    Apache's abnormal recovery (recovery.md, rule 6).
+    """
+    same: NDArray[np.bool_] = (found == wanted) | (found <= EXT_ADDRESS_MAX)
+    if queue.topic == names.SCHEDULE_TOPIC:
+        same |= found >= store_timestamp
+    return same
+
+
+def real_rows(rows: QueueRows, start: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.void]]:
+    """The rows in [start, end) that are units of messages: queue offsets int64[n], rows unit_dtype()[n]."""
+    import numpy as np
+
+    found = rows.read(start, end)
+    at = np.flatnonzero(is_real(found))
+    return (at + start).astype(np.int64), found[at]

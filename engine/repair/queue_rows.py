@@ -1,0 +1,104 @@
+"""The rows of one consume queue as they lie on disk: units by queue offset, whatever they hold, read and never written.
+
+A row is 20 bytes at (queue offset × 20); rows that no file holds read as zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from engine.format.queue_unit import PRE_BLANK_SIZE, UNIT_SIZE, decode_many, unit_dtype
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from engine.files.disk import Disk
+    from engine.files.listing import SegmentFile
+    from engine.repair.survey import QueueFiles
+
+CHUNK = 1 << 17
+"""Rows that are looked at in one piece."""
+
+
+class QueueRows:
+    """Read access to one queue's rows."""
+
+    def __init__(self, disk: Disk, files: QueueFiles) -> None:
+        self._disk = disk
+        self.files = files.files
+        self.queue = files.queue
+        self.directory = files.directory
+        self.first = self.files[0].offset // UNIT_SIZE if self.files else 0
+        self._extent: int | None = None
+
+    @property
+    def extent(self) -> int:
+        """Queue offset behind the last row that holds anything but zeros."""
+        if self._extent is None:
+            self._extent = self._find_extent()
+        return self._extent
+
+    def read(self, start: int, end: int) -> NDArray[np.void]:
+        """Rows [start, end): unit_dtype()[end − start]."""
+        import numpy as np
+
+        parts: list[NDArray[np.void]] = []
+        at = start
+        for file in self._between(start, end):
+            file_start = file.offset // UNIT_SIZE
+            low, high = max(start, file_start), min(end, file_start + file.size // UNIT_SIZE)
+            if low > at:
+                parts.append(np.zeros(low - at, dtype=unit_dtype()))
+            parts.append(self._read_file(file, low - file_start, high - file_start))
+            at = high
+        if at < end:
+            parts.append(np.zeros(end - at, dtype=unit_dtype()))
+        return parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else np.zeros(0, dtype=unit_dtype())
+
+    def chunks(self, start: int, end: int) -> Iterator[tuple[int, NDArray[np.void]]]:
+        """Rows [start, end) in pieces: (queue offset of the first, rows)."""
+        for at in range(start, end, CHUNK):
+            yield at, self.read(at, min(at + CHUNK, end))
+
+    def _between(self, start: int, end: int) -> Iterator[SegmentFile]:
+        for file in self.files:
+            if file.offset < end * UNIT_SIZE and file.offset + file.size > start * UNIT_SIZE:
+                yield file
+
+    def _read_file(self, file: SegmentFile, low: int, high: int) -> NDArray[np.void]:
+        reader = self._disk.open_reader(file.path)
+        try:
+            return decode_many(reader.read(low * UNIT_SIZE, (high - low) * UNIT_SIZE))
+        finally:
+            reader.close()
+
+    def _find_extent(self) -> int:
+        import numpy as np
+
+        for file in reversed(self.files):
+            reader = self._disk.open_reader(file.path)
+            try:
+                last = 0
+                start = reader.next_data(0, file.size)
+                while start is not None:  # holes hold no rows
+                    hole = reader.next_hole(start, file.size)
+                    used = np.flatnonzero(np.frombuffer(reader.read(start, hole - start), dtype=np.uint8))
+                    if len(used):
+                        last = start + int(used[-1]) + 1
+                    start = reader.next_data(hole, file.size)
+            finally:
+                reader.close()
+            if last:
+                return (file.offset + last + UNIT_SIZE - 1) // UNIT_SIZE
+        return self.first
+
+
+def is_real(rows: NDArray[np.void]) -> NDArray[np.bool_]:
+    """Which rows are units of messages: valid, and no pre-blank filling. bool[len(rows)]."""
+    size = rows["size"]
+    offset = rows["physical_offset"]
+    filling = (size == PRE_BLANK_SIZE) & (offset == 0)
+    found: NDArray[np.bool_] = (offset >= 0) & (size > 0) & ~filling
+    return found

@@ -1,0 +1,374 @@
+"""Settle what `QueueComparer` left open, queue by queue: which rows stay, which are written, where each queue ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from engine.format.message import MIN_RECORD_SIZE
+from engine.format.queue_unit import PRE_BLANK
+from engine.repair.intervals import Intervals
+from engine.repair.queue_compare import QueueAccount, QueueComparer, real_rows, row_dtype
+from engine.repair.queue_rows import CHUNK, QueueRows
+from engine.repair.spool import Spool
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from engine.log.derive import TopicQueue
+
+MAX_FILL = 1 << 22
+"""Rows that one jump of queue offsets may fill; a larger one is a damaged field."""
+NAMED = 20
+"""Findings of one kind that are named one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePlan:
+    """What one queue becomes. Offsets are queue offsets; `max_physical_offset` is −1 for an empty queue.
+
+    `old_extent`: behind the last row on disk that isn't zeros. `fills`: rows without a message, filled with their
+    neighbour's unit. `pre_blanks`: rows at the front of the first file that get the pre-blank unit. `units_cut`: units
+    of messages removed at the end.
+    """
+
+    queue: TopicQueue
+    number: int
+    min_offset: int
+    max_offset: int
+    max_physical_offset: int
+    old_extent: int
+    units_cut: int
+    units_rebuilt: int
+    fills: tuple[tuple[int, int], ...]
+    pre_blanks: tuple[int, int]
+
+    @property
+    def changed(self) -> bool:
+        """Whether a byte of its files changes."""
+        start, end = self.pre_blanks
+        return bool(self.units_rebuilt or self.fills or start < end or self.old_extent > self.max_offset)
+
+
+@dataclass(slots=True)
+class _Queue:
+    """One queue while it is settled."""
+
+    account: QueueAccount
+    known: Intervals  # rows that stay, and rows that will be written
+    elsewhere: NDArray[np.int64] | None = None  # pending records (physical offsets) that the store holds at other rows
+    written: Intervals = field(default_factory=Intervals)
+    last: int | None = None  # queue offset of the last row settled in log order
+    last_physical_end: int = -1
+    top: tuple[int, int] = (0, -1)  # behind the highest row written, and behind its record
+    table: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None = None
+
+
+class Settler:
+    """Turns the accounts of a `QueueComparer` into plans.
+
+    Args:
+        comparer: what was compared; its chunk must have been flushed.
+        log_min: physical offset of the log's first byte.
+        log_end: physical offset of the log's end after the repair.
+        lost: stretches of the log (physical) between the two that hold no sound record.
+        abnormal: in normal mode a record that another queue holds is not dispatched again (as in Apache).
+    """
+
+    def __init__(self, comparer: QueueComparer, log_min: int, log_end: int, lost: Intervals, *, abnormal: bool) -> None:
+        self._comparer = comparer
+        self._log_min = log_min
+        self._log_end = log_end
+        self._lost = lost
+        self._abnormal = abnormal
+        self._queues: dict[int, _Queue] = {}
+        self.findings: list[str] = []
+        self.writes = Spool(row_dtype())
+
+    def settle(self) -> list[QueuePlan]:
+        """The plan of every queue, by topic and queue id; `writes` holds the rows to write, in log order."""
+        leftovers = {n: self._judge_leftovers(n, a) for n, a in self._comparer.accounts.items() if a.rows is not None}
+        self._keep_held_elsewhere({n: rows for n, rows in leftovers.items() if len(rows)})
+        for number, account in self._comparer.accounts.items():
+            self._state(number).known = _union(account.right)
+        self._place_all()
+        plans = [self._plan(number) for number in self._comparer.accounts]
+        return sorted(plans, key=lambda plan: plan.queue)
+
+    def _state(self, number: int) -> _Queue:
+        found = self._queues.get(number)
+        if found is None:
+            account = self._comparer.account(number)
+            found = self._queues[number] = _Queue(account, account.right)
+        return found
+
+    # --- rows without a record --------------------------------------------------------------------------------------
+
+    def _judge_leftovers(self, number: int, account: QueueAccount) -> NDArray[np.int64]:
+        """Account for the rows that stay though no record vouches for them; return the others' physical offsets."""
+        import numpy as np
+
+        rows = account.rows
+        assert rows is not None
+        wrong: list[NDArray[np.int64]] = []
+        for gap_start, gap_end in list(account.right.missing(rows.first, rows.extent)):
+            for start in range(gap_start, gap_end, CHUNK):
+                offsets, found = real_rows(rows, start, min(start + CHUNK, gap_end))
+                physical = found["physical_offset"].astype(np.int64)
+                stays = (physical < self._log_end) & ((physical < self._log_min) | self._lost.mask(physical))
+                stays |= self._repeats_neighbour(account, found, gap_start, gap_end)
+                silent = self._comparer.silent_mask(found) & ~stays
+                self._note(rows.queue, offsets[silent], physical[silent], "is no message that a queue holds")
+                held = self._held_by_own(number, account, found) & ~stays & ~silent
+                if held.any():
+                    state = self._state(number)
+                    state.elsewhere = _joined(state.elsewhere, physical[held])
+                    self._note(rows.queue, offsets[held], physical[held], "names another queue offset")
+                stays |= silent | held
+                account.right.add_many(offsets[stays])
+                wrong.append(physical[~stays])
+        return np.concatenate(wrong) if wrong else np.zeros(0, dtype=np.int64)
+
+    def _note(self, queue: TopicQueue, offsets: NDArray[np.int64], physical: NDArray[np.int64], what: str) -> None:
+        """A finding for each of the first rows, and one that counts the rest."""
+        self.findings += [
+            f"{queue} #{q}: the record at {p} {what}"
+            for q, p in zip(offsets[:NAMED].tolist(), physical[:NAMED].tolist(), strict=True)
+        ]
+        if len(offsets) > NAMED:
+            self.findings.append(f"{queue}: {len(offsets) - NAMED} more like the last")
+
+    def _held_by_own(self, number: int, account: QueueAccount, found: NDArray[np.void]) -> NDArray[np.bool_]:
+        """Which rows hold (place and size) a pending record of the same queue."""
+        import numpy as np
+
+        held = np.zeros(len(found), dtype=np.bool_)
+        if account.pending and len(found):
+            for chunk in self._comparer.pending.chunks():
+                own = chunk[chunk["queue"] == number]
+                held |= np.isin(found["physical_offset"], own["physical_offset"])
+        return held
+
+    def _repeats_neighbour(
+        self, account: QueueAccount, found: NDArray[np.void], start: int, end: int
+    ) -> NDArray[np.bool_]:
+        """Rows that repeat the accounted row before (or, at the queue's front, behind) their stretch: filled gaps."""
+        import numpy as np
+
+        repeats = np.zeros(len(found), dtype=np.bool_)
+        rows = account.rows
+        assert rows is not None
+        for at in (start - 1, end):
+            if at in account.right:
+                model = rows.read(at, at + 1)[0]
+                repeats |= (found["physical_offset"] == model["physical_offset"]) & (found["size"] == model["size"])
+        return repeats
+
+    def _keep_held_elsewhere(self, leftovers: dict[int, NDArray[np.int64]]) -> None:
+        """A row that holds a record which names another queue stays: the record's topic or queueId is damaged.
+
+        In normal mode the record is not given to the queue that it names, as Apache dispatches nothing again there.
+        """
+        import numpy as np
+
+        if not leftovers:
+            return
+        for chunk in self._comparer.pending.chunks():
+            for number, physical in leftovers.items():
+                for row in chunk[np.isin(chunk["physical_offset"], physical) & (chunk["queue"] != number)]:
+                    offset = int(row["physical_offset"])
+                    if not self._abnormal:
+                        claimed = self._state(int(row["queue"]))
+                        claimed.elsewhere = _joined(claimed.elsewhere, np.array([offset], dtype=np.int64))
+                    self._keep_row(number, offset)
+                    self.findings.append(
+                        f"{self._comparer.numbers[number]} holds the record at {offset}, "
+                        f"which names {self._comparer.numbers[int(row['queue'])]}"
+                    )
+
+    def _keep_row(self, number: int, physical: int) -> None:
+        import numpy as np
+
+        account = self._comparer.account(number)
+        assert account.rows is not None
+        for start, end in list(account.right.missing(account.rows.first, account.rows.extent)):
+            offsets, found = real_rows(account.rows, start, end)
+            account.right.add_many(offsets[np.equal(found["physical_offset"], physical)])
+
+    # --- records without a row --------------------------------------------------------------------------------------
+
+    def _place_all(self) -> None:
+        import numpy as np
+
+        for chunk in self._comparer.pending.chunks():
+            order = np.argsort(chunk["queue"], kind="stable")
+            ordered = chunk[order]
+            bounds = np.flatnonzero(np.diff(ordered["queue"])) + 1
+            for group in np.split(ordered, bounds):
+                if len(group):
+                    self._place(int(group["queue"][0]), group)
+
+    def _place(self, number: int, group: NDArray[np.void]) -> None:
+        """Give the pending records of one queue their rows."""
+        import numpy as np
+
+        state = self._state(number)
+        if state.elsewhere is not None:
+            group = group[~np.isin(group["physical_offset"], state.elsewhere)]
+        breaks = np.flatnonzero(np.diff(group["queue_offset"]) != 1) + 1
+        for run in np.split(group, breaks):
+            if len(run):
+                self._place_run(state, number, run)
+
+    def _place_run(self, state: _Queue, number: int, run: NDArray[np.void]) -> None:
+        """Place records whose queue offsets follow one another."""
+        start, end = int(run["queue_offset"][0]), int(run["queue_offset"][-1]) + 1
+        physical = int(run["physical_offset"][0])
+        follows = start - 1 in state.known or start - 1 in state.written
+        free = start >= 0 and not state.known.overlap(start, end) and not state.written.overlap(start, end)
+        if not (free and (follows or not (state.known or state.written))):
+            expected, behind = self._expected(state, physical)
+            queue = self._comparer.numbers[number]
+            if not free or (expected is not None and not self._may_jump(start, expected, behind, run)):
+                if len(run) > 1 or expected is None or expected in state.known or expected in state.written:
+                    self.findings.append(
+                        f"{queue} #{start}: {len(run)} record(s) from {physical} on name queue offsets that others hold"
+                    )
+                    return
+                self.findings.append(f"{queue} #{expected}: the record at {physical} names queue offset {start}")
+                run = run.copy()
+                run["queue_offset"] = start = expected
+                end = start + 1
+            elif expected is not None and start > expected:
+                self.findings.append(f"{queue} #{expected} to #{start - 1}: no record for these queue offsets")
+        state.written.add(start, end)
+        state.last, state.last_physical_end = end - 1, int(run["physical_offset"][-1]) + int(run["size"][-1])
+        state.top = max(state.top, (end, state.last_physical_end))
+        self.writes.add(run)
+
+    def _expected(self, state: _Queue, physical: int) -> tuple[int | None, int]:
+        """The queue offset that a record at `physical` should have: behind the nearest row before it in the log.
+
+        Returns:
+            (None, −1) when there is no such row; else the offset, and where that row's record ends (physical).
+        """
+        import numpy as np
+
+        best: tuple[int | None, int] = (None, -1)
+        if state.last is not None and state.last_physical_end <= physical:
+            best = (state.last + 1, state.last_physical_end)
+        if state.account.rows is not None:
+            if state.table is None:
+                state.table = _table(state.account)
+            offsets, physicals, sizes = state.table
+            at = int(np.searchsorted(physicals, physical, side="left")) - 1
+            if at >= 0 and int(physicals[at]) + int(sizes[at]) > best[1]:
+                best = (int(offsets[at]) + 1, int(physicals[at]) + int(sizes[at]))
+        return best
+
+    def _may_jump(self, start: int, expected: int, behind: int, run: NDArray[np.void]) -> bool:
+        """Whether queue offsets may go from `expected` to `start` (rule 16), or whether the field is damaged.
+
+        Messages that were lost in between took at least their smallest record each. Without a lost stretch only a
+        jump that holds for several records, or isn't one flipped bit, is believed.
+        """
+        if start == expected:
+            return True
+        if start < expected:
+            return False
+        jump = start - expected
+        lost = self._lost.overlap(behind, int(run["physical_offset"][0]))
+        if jump <= lost // MIN_RECORD_SIZE:
+            return True
+        return jump <= MAX_FILL and (len(run) > 1 or (start ^ expected).bit_count() > 1)
+
+    # --- the outcome ------------------------------------------------------------------------------------------------
+
+    def _plan(self, number: int) -> QueuePlan:
+        state = self._state(number)
+        account = state.account
+        rows = account.rows
+        end = max(account.right.end, state.written.end)
+        whole = _union(account.right, state.written)
+        extent = rows.extent if rows is not None else 0
+        cut = len(real_rows(rows, max(end, rows.first), extent)[0]) if rows is not None and extent > end else 0
+        first = whole.start
+        return QueuePlan(
+            queue=self._comparer.numbers[number],
+            number=number,
+            min_offset=self._min_offset(state),
+            max_offset=end,
+            max_physical_offset=self._max_physical(state, end),
+            old_extent=extent if rows is not None and rows.files else 0,
+            units_cut=cut,
+            units_rebuilt=state.written.total(),
+            fills=tuple(whole.missing(first, end)) if whole else (),
+            pre_blanks=self._pre_blanks(rows, first),
+        )
+
+    def _pre_blanks(self, rows: QueueRows | None, first: int) -> tuple[int, int]:
+        """Rows of the first file before the first unit that must be filled: a zero there ends the queue for Apache."""
+        import numpy as np
+
+        start = first - first % self._comparer.file_rows
+        if rows is not None and first > start:
+            found = rows.read(start, first)
+            model = np.frombuffer(PRE_BLANK.encode(), dtype=found.dtype)
+            if (found == model).all():
+                return first, first
+        return start, first
+
+    def _min_offset(self, state: _Queue) -> int:
+        """First real unit at or behind the log's first byte; 0 without one, as ConsumeQueue#correctMinOffset leaves it."""
+        import numpy as np
+
+        candidates = [state.written.start] if state.written else []
+        rows = state.account.rows
+        if rows is not None:
+            for start, end in state.account.right:
+                for at in range(start, end, CHUNK):
+                    offsets, found = real_rows(rows, at, min(at + CHUNK, end))
+                    live = np.flatnonzero(found["physical_offset"] >= self._log_min)
+                    if len(live):
+                        candidates.append(int(offsets[live[0]]))
+                        return min(candidates)
+        return min(candidates, default=0)
+
+    def _max_physical(self, state: _Queue, end: int) -> int:
+        if not end:
+            return -1
+        if end == state.top[0]:
+            return state.top[1]
+        assert state.account.rows is not None
+        row = state.account.rows.read(end - 1, end)[0]
+        return int(row["physical_offset"]) + int(row["size"])
+
+
+def _union(*sets: Intervals) -> Intervals:
+    out = Intervals()
+    for one in sets:
+        for start, end in one:
+            out.add(start, end)
+    return out
+
+
+def _joined(one: NDArray[np.int64] | None, other: NDArray[np.int64]) -> NDArray[np.int64]:
+    import numpy as np
+
+    return other if one is None else np.concatenate([one, other])
+
+
+def _table(account: QueueAccount) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Rows that stay: queue offsets, physical offsets, sizes; by physical offset."""
+    import numpy as np
+
+    assert account.rows is not None
+    parts = [real_rows(account.rows, start, end) for start, end in account.right]
+    if not parts:
+        empty = np.zeros(0, dtype=np.int64)
+        return empty, empty, empty
+    offsets = np.concatenate([p[0] for p in parts])
+    rows = np.concatenate([p[1] for p in parts])
+    order = np.argsort(rows["physical_offset"], kind="stable")
+    return offsets[order], rows["physical_offset"][order].astype(np.int64), rows["size"][order].astype(np.int64)

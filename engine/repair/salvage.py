@@ -1,0 +1,140 @@
+"""What a repair is about to remove or overwrite, copied first: `<store>/salvage/<UTC time>-<command>/`.
+
+Each piece is a file of its own beside `manifest.json`, which says what it was, where from, why, and its SHA-256. Copies
+and manifest are synced before the first byte of the store changes. The copy costs only what changes: zeros and holes
+are noted, not kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from engine.errors import NoRoomToSave
+from engine.format import names
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from engine.files.disk import Disk
+
+MANIFEST = "manifest.json"
+VERSION = 1
+_PIECE = 1 << 20
+_MARGIN = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Bytes [offset, offset + length) of a store file that a repair changes.
+
+    `action`: "overwrite" (the file stays), "remove" (the whole file goes), "create" (there was no file) or "move"
+    (to quarantine).
+    """
+
+    action: str
+    path: str
+    offset: int
+    length: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A piece in the salvage directory: `file` is None when it was all zeros."""
+
+    action: str
+    path: str
+    offset: int
+    length: int
+    why: str
+    file: str | None
+    sha256: str
+
+
+def save(disk: Disk, root: str, command: str, pieces: Sequence[Piece]) -> str:
+    """Copy the pieces and write the manifest, durably.
+
+    Returns:
+        the directory.
+
+    Raises:
+        NoRoomToSave: the file system has no room for them; nothing is left behind.
+        StorageError: reading or writing failed.
+    """
+    needed = sum(_data_bytes(disk, piece) for piece in pieces)
+    usable = disk.usage(root).usable
+    if needed + _MARGIN > usable:
+        raise NoRoomToSave(
+            f"saving what changes takes {needed} bytes, {usable} are usable",
+            path=root,
+            hint="free space, or give --no-salvage to lose it",
+        )
+    directory = _new_directory(disk, root, command)
+    saved = [_save_piece(disk, root, directory, number, piece) for number, piece in enumerate(pieces, 1)]
+    disk.step("salvage.copied")
+    manifest = {
+        "version": VERSION,
+        "command": command,
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(disk.now_ms() / 1000)),
+        "pieces": [asdict(one) for one in saved],
+    }
+    disk.write_file_atomically(os.path.join(directory, MANIFEST), json.dumps(manifest, indent=1).encode())
+    disk.sync_dir(directory)
+    disk.sync_dir(os.path.dirname(directory))
+    disk.step("salvage.written")
+    return directory
+
+
+def _new_directory(disk: Disk, root: str, command: str) -> str:
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(disk.now_ms() / 1000))
+    base = os.path.join(root, names.SALVAGE, f"{stamp}-{command}")
+    directory, n = base, 1
+    while disk.exists(directory):
+        n += 1
+        directory = f"{base}-{n}"
+    disk.mkdirs(directory)
+    return directory
+
+
+def _data_bytes(disk: Disk, piece: Piece) -> int:
+    if piece.action in ("create", "move"):
+        return 0
+    reader = disk.open_reader(piece.path)
+    try:
+        end = min(piece.offset + piece.length, reader.size())
+        total = 0
+        start = reader.next_data(piece.offset, end)
+        while start is not None:
+            hole = reader.next_hole(start, end)
+            total += hole - start
+            start = reader.next_data(hole, end)
+        return total
+    finally:
+        reader.close()
+
+
+def _save_piece(disk: Disk, root: str, directory: str, number: int, piece: Piece) -> Saved:
+    relative = os.path.relpath(piece.path, root) if piece.path.startswith(root) else piece.path
+    if piece.action in ("create", "move"):
+        return Saved(piece.action, relative, piece.offset, piece.length, piece.why, None, "")
+    name = f"{number:04d}-{os.path.basename(piece.path)}"
+    target = os.path.join(directory, name)
+    digest = hashlib.sha256()
+    zeros = True
+    reader = disk.open_reader(piece.path)
+    try:
+        length = min(piece.length, reader.size() - piece.offset)
+        for at in range(piece.offset, piece.offset + length, _PIECE):
+            data = reader.read(at, min(_PIECE, piece.offset + length - at))
+            digest.update(data)
+            zeros = zeros and not any(data) if zeros else False
+    finally:
+        reader.close()
+    if not zeros:
+        disk.copy_file(piece.path, target, offset=piece.offset, length=length)
+    return Saved(piece.action, relative, piece.offset, length, piece.why, None if zeros else name, digest.hexdigest())

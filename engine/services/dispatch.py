@@ -1,0 +1,321 @@
+"""Brings every message of the log to its consume queue and to the index, and tells who waits for it.
+
+Theory (Apache ReputMessageService): one thread follows the log. It is woken when something readable was appended, reads
+through the one scanner, derives units and keys a batch at a time, and moves `position` when all of it is written.
+
+Rules (recovery.md):
+- A place without a sound record stops dispatch and the store's writing (rule 9). Nothing is stepped over in silence: a gap
+  between segments is, and is a finding; so is a queue offset that jumps (rule 16) or can't be true.
+- A full disk is waited for: what is done of a batch is remembered, and the rest is tried again every second. Meanwhile the
+  store takes no puts, so that no message is acknowledged that can't be found for long.
+- Any other failed write to a queue or the index is final, as Apache's flags have it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from engine.config import BrokerRole
+from engine.errors import DiskFull, FormatError, RStoreError
+from engine.log.derive import Deriver, DeriveRules, Keys, QueueNumbers, TopicQueue, Units
+from engine.log.scan import Blank, Damage, Gap, RecordBatch, Scanner
+from engine.services.running_flags import Flag, RunningFlags
+from engine.services.worker import OnFailure, Worker
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from engine.config import StoreConfig
+    from engine.log.commitlog import CommitLog
+    from engine.services.queue_table import QueueTable
+
+RETRY_MS = 1000
+"""How long a full disk is waited for before the next try (Apache: 1 s between two of 30 tries)."""
+
+FINDINGS_KEPT = 1000
+
+
+class Arrival(NamedTuple):
+    """A message that can be pulled now. Source: MessageArrivingListener#arriving.
+
+    `next_offset` is the queue offset behind it; times in ms; its properties lie in the log at `physical_offset`.
+    """
+
+    topic: str
+    queue_id: int
+    next_offset: int
+    tags_code: int
+    store_timestamp: int
+    physical_offset: int
+    size: int
+
+
+Listener = Callable[[Sequence[Arrival]], None]
+"""Is told what arrived, in log order, from the dispatch thread: it must not block."""
+
+
+class KeyIndex(Protocol):
+    """Where keys go."""
+
+    def put(self, keys: Keys, /) -> object:
+        """Add entries for all keys."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that dispatch met and went on from: where in the log (physical offset), and what."""
+
+    offset: int
+    text: str
+
+
+class _Work:
+    """One batch on its way: what is left to be written."""
+
+    __slots__ = ("end", "groups", "keys", "timestamp", "units")
+
+    def __init__(self, units: Units, keys: Keys, end: int, timestamp: int) -> None:
+        self.units = units
+        self.keys: Keys | None = keys if len(keys) else None
+        self.end = end
+        self.timestamp = timestamp
+        self.groups: deque[tuple[int, NDArray[np.intp] | slice]] = deque(_groups(units))
+
+
+def _groups(units: Units) -> list[tuple[int, NDArray[np.intp] | slice]]:
+    """(queue number, which rows) for each queue of the units, rows in log order."""
+    count = len(units)
+    if count == 0:
+        return []
+    first = int(units.queue[0])
+    if count == 1 or (units.queue == first).all():
+        return [(first, slice(None))]
+    import numpy as np
+
+    order = np.argsort(units.queue, kind="stable")
+    sorted_queues = units.queue[order]
+    cuts = np.flatnonzero(np.diff(sorted_queues)) + 1
+    return [(int(units.queue[rows[0]]), rows) for rows in np.split(order, cuts)]
+
+
+class DispatchService(Worker):
+    """See the module.
+
+    Args:
+        log: followed.
+        queues: get the units.
+        index: gets the keys, None without an index.
+        flags: DISK_FULL while waiting for space; the error bits of queues and index.
+        config: settings of the store.
+        on_progress: is called when units or keys were written.
+        on_failure: is told what ended it.
+    """
+
+    def __init__(
+        self,
+        log: CommitLog,
+        queues: QueueTable,
+        index: KeyIndex | None,
+        flags: RunningFlags,
+        config: StoreConfig,
+        on_progress: Callable[[], None],
+        on_failure: OnFailure,
+    ) -> None:
+        super().__init__("DispatchService", self._failed)
+        self._tell = on_failure
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._on_progress = on_progress
+        self._flags = flags
+        from_a_master = config.broker_role is BrokerRole.SLAVE
+        self._scanner = Scanner(log, check_crc=from_a_master, max_message_size=config.max_message_size)
+        self._numbers = QueueNumbers()
+        self._deriver = Deriver(DeriveRules.of(config), self._numbers)
+        self._with_times = config.enable_consume_queue_ext
+        self._pending: _Work | None = None
+        self._listeners: tuple[Listener, ...] = ()
+        self._moved = threading.Condition()
+        self._position = 0
+        self._progress = (0, 0)
+        self._failure: RStoreError | None = None
+        self._findings: deque[Finding] = deque(maxlen=FINDINGS_KEPT)
+
+    @property
+    def position(self) -> int:
+        """Physical offset up to which everything is in queues and index. Source: reputFromOffset."""
+        return self._position
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Physical offset behind the newest dispatched message with a unit, and its store time (ms); zeros at first."""
+        return self._progress
+
+    @property
+    def behind(self) -> int:
+        """Bytes of the log that are not dispatched yet."""
+        return max(0, self._log.max_offset - self._position)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What was met so far, the newest 1000."""
+        return tuple(self._findings)
+
+    def start_from(self, position: int) -> None:
+        """Begin at a record's physical offset."""
+        self._position = position
+        self.start()
+        self.wake()
+
+    def add_listener(self, listener: Listener) -> None:
+        """Tell `listener` of everything that arrives from now on."""
+        self._listeners = (*self._listeners, listener)
+
+    def wait_dispatched(self, offset: int, timeout_ms: float | None = None) -> bool:
+        """Wait until `position` has reached `offset`; False after `timeout_ms`, or when dispatch has failed or ended."""
+        with self._moved:
+            self._moved.wait_for(
+                lambda: self._position >= offset or self._failure is not None or not self.running,
+                None if timeout_ms is None else timeout_ms / 1000,
+            )
+            return self._position >= offset
+
+    # --- the thread -------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        going = True
+        while going:
+            caught_up = self._dispatch()
+            going = self._wait(None if caught_up else RETRY_MS)
+        self._dispatch()
+        with self._moved:
+            self._moved.notify_all()
+
+    def _dispatch(self) -> bool:
+        """Everything that is readable; False when the disk is full and the rest has to wait."""
+        try:
+            if self._pending is not None:
+                self._finish(self._pending)
+            end = self._log.max_offset
+            while self._position < end:
+                self._follow(end)
+                end = self._log.max_offset
+        except DiskFull as error:
+            self._flags.set(Flag.DISK_FULL, error)
+            return False
+        return True
+
+    def _follow(self, end: int) -> None:
+        before = self._position
+        for event in self._scanner.scan(before, end):
+            match event:
+                case RecordBatch():
+                    self._step_to(event.start)
+                    self._pending = self._derive(event)
+                    self._finish(self._pending)
+                case Blank(offset, length):
+                    self._step_to(offset)
+                    self._move(offset + length)
+                case Gap(offset, length):
+                    self._step_to(offset + length)
+                case Damage(offset, reason, segment):
+                    self._step_to(offset)
+                    raise FormatError(
+                        f"dispatch stopped, no sound record: {reason.value}",
+                        path=segment.path,
+                        offset=offset,
+                        hint="close the store and run rstore recover",
+                    )
+        if self._position == before:
+            self._step_to(end)
+
+    def _derive(self, batch: RecordBatch) -> _Work:
+        units, keys = self._deriver.derive(batch)
+        return _Work(units, keys, batch.end, batch.rows[-1].store_timestamp)
+
+    def _finish(self, work: _Work) -> None:
+        while work.groups:
+            number, rows = work.groups[0]
+            self._append(self._numbers[number], work.units, rows)
+            work.groups.popleft()
+        if work.keys is not None and self._index is not None:
+            try:
+                self._index.put(work.keys)
+            except DiskFull:
+                raise
+            except RStoreError as error:
+                self._flags.set(Flag.WRITE_INDEX_FILE_ERROR, error)
+                raise
+        work.keys = None
+        self._pending = None
+        if self._flags.is_set(Flag.DISK_FULL):
+            self._flags.clear(Flag.DISK_FULL)
+        if len(work.units):
+            self._progress = (work.end, work.timestamp)
+        self._move(work.end)
+        self._on_progress()
+        if self._listeners and len(work.units):
+            self._announce(work)
+
+    def _append(self, queue: TopicQueue, units: Units, rows: NDArray[np.intp] | slice) -> None:
+        try:
+            result = self._queues.obtain(queue).append(
+                units.queue_offset[rows],
+                units.physical_offset[rows],
+                units.size[rows],
+                units.tags_code[rows],
+                units.store_timestamp[rows] if self._with_times else None,
+            )
+        except DiskFull:
+            raise
+        except RStoreError as error:
+            self._flags.set(Flag.WRITE_LOGICS_QUEUE_ERROR, error)
+            raise
+        if result.filled or result.refused:
+            where = int(units.physical_offset[rows][0])
+            if result.filled:
+                self._find(where, f"{queue}: {result.filled} queue offsets were missing and repeat their predecessor")
+            if result.refused:
+                self._find(where, f"{queue}: {result.refused} messages have a queue offset that can't be true")
+
+    def _announce(self, work: _Work) -> None:
+        units = work.units
+        columns = (units.queue, units.queue_offset, units.tags_code, units.store_timestamp, units.physical_offset)
+        arrivals = [
+            Arrival(*self._numbers[number], offset + 1, tags, time, physical, size)
+            for number, offset, tags, time, physical, size in zip(
+                *(column.tolist() for column in columns), units.size.tolist(), strict=True
+            )
+        ]
+        for listener in self._listeners:
+            try:
+                listener(arrivals)
+            except Exception as error:  # noqa: BLE001 - a listener is not ours; dispatch must go on
+                self._find(arrivals[0].physical_offset, f"a listener failed: {error!r}")
+
+    def _step_to(self, offset: int) -> None:
+        """Go to `offset`; what lies between is missing from the log, and named."""
+        missing = offset - self._position
+        if missing > 0:
+            self._find(self._position, f"{missing} bytes of the log are missing")
+            self._move(offset)
+
+    def _move(self, position: int) -> None:
+        with self._moved:
+            self._position = position
+            self._moved.notify_all()
+
+    def _find(self, offset: int, text: str) -> None:
+        self._findings.append(Finding(offset, text))
+
+    def _failed(self, error: RStoreError) -> None:
+        self._tell(error)
+        with self._moved:
+            self._failure = error
+            self._moved.notify_all()

@@ -1,0 +1,245 @@
+"""Making the commit log durable: at once for many puts together, from time to time, or by way of the write buffers.
+
+    SYNC_FLUSH                     GroupCommitService      puts wait; one flush serves all that came meanwhile
+    ASYNC_FLUSH                    FlushRealTimeService    every flushIntervalCommitLog ms, when enough pages wait
+    … with transientStorePool      CommitRealTimeService   write buffer → file; then FlushRealTimeService
+
+Theory (Apache CommitLog.GroupCommitService, FlushRealTimeService, CommitRealTimeService, FlushDiskWatcher). Each sets the
+checkpoint's physicMsgTimestamp from what it has made durable.
+
+When a flush fails the kernel may have dropped the pages, and says so only once. So a failed flush is final: the puts that wait
+for it fail, the store takes no more, and nothing is flushed again to be then called durable.
+
+Where this differs from Apache: services without work sleep until they are woken, instead of every 10 or 500 ms; and a
+last flush sets the checkpoint, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from concurrent.futures import Future, InvalidStateError
+from typing import TYPE_CHECKING
+
+from engine.errors import DiskFull, RStoreError
+from engine.log.results import PutMessageStatus
+from engine.services.worker import OnFailure, Worker, monotonic_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from engine.config import StoreConfig
+    from engine.log.checkpoint import CheckpointFile
+    from engine.log.commitlog import CommitLog
+
+FlushFuture = Future[PutMessageStatus]
+"""PUT_OK when durable, FLUSH_DISK_TIMEOUT when it took too long; raises the error of a flush that failed."""
+
+
+def settle(future: FlushFuture, outcome: PutMessageStatus | RStoreError) -> None:
+    """Give a future its outcome, unless it has one."""
+    with contextlib.suppress(InvalidStateError):
+        if isinstance(outcome, RStoreError):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
+
+
+class FlushDiskWatcher(Worker):
+    """Ends waiting for a flush after its time. All waits are equally long, so the oldest ends first."""
+
+    def __init__(self, timeout_ms: float, on_failure: OnFailure) -> None:
+        super().__init__("FlushDiskWatcher", on_failure)
+        self._timeout_ms = timeout_ms
+        self._waiting: deque[tuple[float, FlushFuture]] = deque()
+
+    def add(self, future: FlushFuture) -> None:
+        """Answer FLUSH_DISK_TIMEOUT after the timeout, unless there is an answer by then."""
+        with self._condition:
+            self._waiting.append((monotonic_ms() + self._timeout_ms, future))
+            if len(self._waiting) == 1:
+                self.wake()
+
+    def _run(self) -> None:
+        going = True
+        while going:
+            while self._waiting and self._waiting[0][1].done():
+                self._waiting.popleft()
+            left = self._waiting[0][0] - monotonic_ms() if self._waiting else None
+            if left is not None and left <= 0:
+                settle(self._waiting.popleft()[1], PutMessageStatus.FLUSH_DISK_TIMEOUT)
+            else:
+                going = self._wait(left)
+
+
+class GroupCommitService(Worker):
+    """Flushes for puts that wait for it."""
+
+    def __init__(self, log: CommitLog, checkpoint: CheckpointFile, config: StoreConfig, on_failure: OnFailure) -> None:
+        super().__init__("GroupCommitService", self._failed)
+        self._log = log
+        self._checkpoint = checkpoint
+        self._tell = on_failure
+        self._lock = threading.Lock()
+        self._write: list[tuple[int, FlushFuture]] = []
+        self._failure: RStoreError | None = None
+        self._watcher = FlushDiskWatcher(config.sync_flush_timeout, on_failure)
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._watcher.start()
+        super().start()
+
+    def stop(self) -> None:
+        """Flush what is there, answer who waits, and end."""
+        super().stop()
+        self._watcher.stop()
+
+    def submit(self, next_offset: int) -> FlushFuture:
+        """Ask for the log to be durable up to `next_offset` (physical)."""
+        future: FlushFuture = Future()
+        with self._lock:
+            failure = self._failure
+            if failure is None:
+                self._write.append((next_offset, future))
+        if failure is not None:
+            settle(future, failure)
+            return future
+        self._watcher.add(future)
+        self.wake()
+        return future
+
+    def _run(self) -> None:
+        going = True
+        while going:
+            going = self._wait(None)
+            self._flush()
+
+    def _flush(self) -> None:
+        with self._lock:
+            requests, self._write = self._write, []
+        try:
+            if requests:
+                wanted = max(offset for offset, _ in requests)
+                while self._log.flushed_where < wanted and not self._log.flush(0):
+                    pass
+            else:  # somebody who does not wait
+                while not self._log.flush(0):
+                    pass
+        except RStoreError as error:
+            self._answer(requests, error)
+            raise
+        _set_physic(self._checkpoint, self._log)
+        self._answer(requests, None)
+
+    def _answer(self, requests: list[tuple[int, FlushFuture]], error: RStoreError | None) -> None:
+        flushed = self._log.flushed_where
+        for offset, future in requests:
+            if offset <= flushed:
+                settle(future, PutMessageStatus.PUT_OK)
+            else:
+                settle(future, error or PutMessageStatus.FLUSH_DISK_TIMEOUT)
+
+    def _failed(self, error: RStoreError) -> None:
+        with self._lock:
+            self._failure = error
+            requests, self._write = self._write, []
+        self._tell(error)
+        for _, future in requests:
+            settle(future, error)
+
+
+class FlushRealTimeService(Worker):
+    """Flushes every flushIntervalCommitLog ms what is worth it, and all every flushCommitLogThoroughInterval."""
+
+    def __init__(self, log: CommitLog, checkpoint: CheckpointFile, config: StoreConfig, on_failure: OnFailure) -> None:
+        super().__init__("FlushRealTimeService", on_failure)
+        self._log = log
+        self._checkpoint = checkpoint
+        self._interval = config.flush_interval_commit_log
+        self._timed = config.flush_commit_log_timed
+        self._least_pages = config.flush_commit_log_least_pages
+        self._thorough = config.flush_commit_log_thorough_interval
+        self._last = 0.0
+
+    def _run(self) -> None:
+        going = True
+        while going:
+            idle = self._log.files.remain_to_flush() <= 0
+            going = self._wait(None if idle else self._interval)
+            if going and self._timed:
+                going = self._pause(self._interval)
+            if going:
+                self._flush()
+        while not self._log.flush(0):
+            pass
+        _set_physic(self._checkpoint, self._log)
+
+    def _flush(self) -> None:
+        now = monotonic_ms()
+        least = self._least_pages
+        if now >= self._last + self._thorough:
+            self._last = now
+            least = 0
+        self._log.flush(least)
+        _set_physic(self._checkpoint, self._log)
+
+
+class CommitRealTimeService(Worker):
+    """Copies the write buffers to their files, then wakes the flush and the dispatch.
+
+    A full disk is waited for: nothing is lost meanwhile but time, and `on_full` is told (None when it is over).
+    """
+
+    def __init__(
+        self,
+        log: CommitLog,
+        config: StoreConfig,
+        on_commit: Callable[[], None],
+        on_full: Callable[[DiskFull | None], None],
+        on_failure: OnFailure,
+    ) -> None:
+        super().__init__("CommitRealTimeService", on_failure)
+        self._log = log
+        self._on_commit = on_commit
+        self._on_full = on_full
+        self._full = False
+        self._interval = config.commit_interval_commit_log
+        self._least_pages = config.commit_commit_log_least_pages
+        self._thorough = config.commit_commit_log_thorough_interval
+        self._last = 0.0
+
+    def _run(self) -> None:
+        going = True
+        while going:
+            self._commit()
+            idle = self._log.files.remain_to_commit() <= 0
+            going = self._wait(None if idle else self._interval)
+        while not self._log.commit(0):
+            self._on_commit()
+
+    def _commit(self) -> None:
+        now = monotonic_ms()
+        least = self._least_pages
+        if now >= self._last + self._thorough:
+            self._last = now
+            least = 0
+        try:
+            still = self._log.commit(least)
+        except DiskFull as error:
+            self._full = True
+            self._on_full(error)
+            return
+        if self._full:
+            self._full = False
+            self._on_full(None)
+        if not still:
+            self._last = monotonic_ms()
+            self._on_commit()
+
+
+def _set_physic(checkpoint: CheckpointFile, log: CommitLog) -> None:
+    timestamp = log.flushed_timestamp
+    if timestamp > 0:
+        checkpoint.physic_msg_timestamp = timestamp

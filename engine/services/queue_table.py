@@ -1,0 +1,106 @@
+"""All consume queues of an open store, by topic and queue id (Apache consumeQueueTable).
+
+A queue that recovery knows is opened when it is first used: a store may have tens of thousands, and each open one takes a
+file descriptor and a map. Its positions are known before, from recovery.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from engine.format import names
+from engine.log.consume_queue import ConsumeQueue
+from engine.log.consume_queue_ext import ConsumeQueueExt
+from engine.log.derive import TopicQueue
+
+if TYPE_CHECKING:
+    from engine.config import StoreConfig
+    from engine.files.disk import Disk
+    from engine.log.state import QueueState
+
+
+class QueueTable:
+    """See the module. Thread-safe; a queue itself has one appender (dispatch)."""
+
+    def __init__(self, disk: Disk, config: StoreConfig) -> None:
+        self._disk = disk
+        self._file_size = config.mapped_file_size_consume_queue
+        self._ext_size = config.mapped_file_size_consume_queue_ext if config.enable_consume_queue_ext else None
+        root = config.store_path_root_dir
+        self._base = str(root / names.CONSUMEQUEUE)
+        self._ext_base = str(root / names.CONSUMEQUEUE_EXT)
+        self._lock = threading.Lock()
+        self._known: dict[TopicQueue, QueueState] = {}
+        self._open: dict[TopicQueue, ConsumeQueue] = {}
+        self._min_physical_offset = 0
+
+    def load(self, states: Iterable[QueueState], min_physical_offset: int) -> None:
+        """Take over what recovery found; the log's first byte is at `min_physical_offset`. Opens nothing."""
+        with self._lock:
+            self._known = {state.queue: state for state in states}
+            self._min_physical_offset = max(0, min_physical_offset)
+
+    def find(self, queue: TopicQueue) -> ConsumeQueue | None:
+        """The queue, opened; None when there is none. Raises WrongFileSize, FormatError, StorageError."""
+        return self._open.get(queue) or (self.obtain(queue) if queue in self._known else None)
+
+    def obtain(self, queue: TopicQueue) -> ConsumeQueue:
+        """The queue, made when there is none (its directory comes with its first unit). Raises as `find`."""
+        found = self._open.get(queue)
+        if found is not None:
+            return found
+        with self._lock:
+            found = self._open.get(queue)
+            if found is None:
+                ext = None
+                if self._ext_size is not None:
+                    ext = ConsumeQueueExt(self._disk, self._ext_base, queue, self._ext_size)
+                found = ConsumeQueue(self._disk, self._base, queue, self._file_size, ext)
+                found.open(self._known.get(queue))
+                if queue in self._known:
+                    found.correct_min_offset(self._min_physical_offset)
+                self._open[queue] = found
+            return found
+
+    def queues(self) -> tuple[TopicQueue, ...]:
+        """Every queue of the store, opened or not, by topic and id."""
+        with self._lock:
+            return tuple(sorted(self._known.keys() | self._open.keys()))
+
+    def opened(self) -> tuple[ConsumeQueue, ...]:
+        """The queues that are open."""
+        with self._lock:
+            return tuple(self._open.values())
+
+    def next_offsets(self) -> dict[TopicQueue, int]:
+        """The topic-queue table: the next queue offset of each queue. Source: #recoverTopicQueueTable."""
+        with self._lock:
+            table = {queue: state.max_offset for queue, state in self._known.items()}
+            table.update({queue: found.max_offset for queue, found in self._open.items()})
+            return table
+
+    def max_physical_offset(self) -> int:
+        """Behind the last message that any queue knows; −1 without queues."""
+        with self._lock:
+            known = [state.max_physical_offset for queue, state in self._known.items() if queue not in self._open]
+            return max([-1, *known, *(found.max_physical_offset for found in self._open.values())])
+
+    def lmq_count(self) -> int:
+        """Light queues (Apache lmqConsumeQueueNum)."""
+        with self._lock:
+            return sum(names.is_lmq(queue.topic) for queue in self._known.keys() | self._open.keys())
+
+    def forget(self, queue: TopicQueue) -> ConsumeQueue | None:
+        """Take a queue out of the table, opened, so that the caller can destroy it; None when there is none."""
+        found = self.find(queue)
+        with self._lock:
+            self._known.pop(queue, None)
+            self._open.pop(queue, None)
+        return found
+
+    def shutdown(self) -> None:
+        """Give all files back."""
+        for queue in self.opened():
+            queue.shutdown()

@@ -1,0 +1,74 @@
+"""Fixtures for every test: stores to read, and copies of them to change."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.support import fixtures, golden, stores
+
+settings.register_profile("rstore", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("rstore")
+
+Store = Callable[[str], Path]
+
+
+def _unpacked(factory: pytest.TempPathFactory, archive: Callable[[str], Path]) -> Iterator[Store]:
+    """Stores unpacked once each; at the end, proof that no test wrote into one."""
+    seen: dict[str, tuple[Path, dict[str, stores.Seen]]] = {}
+
+    def get(name: str) -> Path:
+        if name not in seen:
+            path = stores.unpack(archive(name), factory.mktemp("unpacked"))
+            seen[name] = (path, stores.snapshot(path))
+        return seen[name][0]
+
+    yield get
+    for name, (path, before) in seen.items():
+        assert stores.snapshot(path) == before, f"a test changed the shared store {name}: it should take a copy"
+
+
+def _copies(source: Store, tmp_path: Path) -> Store:
+    numbers = itertools.count()
+    return lambda name: stores.copy(source(name), tmp_path / f"{name}-{next(numbers)}")
+
+
+@pytest.fixture(scope="session")
+def golden_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """`golden_store(name)`: a golden store, shared, to read only. Skips where there is none."""
+    yield from _unpacked(tmp_path_factory, golden.archive)
+
+
+@pytest.fixture
+def golden_copy(golden_store: Store, tmp_path: Path) -> Store:
+    """`golden_copy(name)`: a copy of a golden store, to change at will."""
+    return _copies(golden_store, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def fixture_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """`fixture_store(name)`: a store of fixtures/, shared, to read only."""
+    yield from _unpacked(tmp_path_factory, fixtures.archive)
+
+
+@pytest.fixture
+def fixture_copy(fixture_store: Store, tmp_path: Path) -> Store:
+    """`fixture_copy(name)`: a copy of a store of fixtures/, to change at will."""
+    return _copies(fixture_store, tmp_path)
+
+
+@pytest.fixture
+def unchanged() -> Iterator[Callable[[Path], None]]:
+    """`unchanged(store)`: from here to the end of the test, not a byte and not a time below `store` may change."""
+    watched: dict[Path, dict[str, stores.Seen]] = {}
+
+    def watch(store: Path) -> None:
+        watched[store] = stores.snapshot(store)
+
+    yield watch
+    for store, before in watched.items():
+        assert stores.snapshot(store) == before

@@ -1,0 +1,73 @@
+"""Store directories on disk: unpack one, copy one, prove that one has not changed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import tarfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_BLOCK = 65536
+_ZEROS = bytes(_BLOCK)
+
+
+class Seen(NamedTuple):
+    """What a path held: a digest of its content ("directory" for one) and its modification time (ns)."""
+
+    digest: str
+    mtime_ns: int
+
+
+def unpack(archive: Path, into: Path) -> Path:
+    """Unpack a .tar.xz that holds one directory, holes kept, into `into`; that directory."""
+    with tarfile.open(archive) as tar:
+        top = {member.name.split("/")[0] for member in tar.getmembers()}
+        options: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+        tar.extractall(into, **options)
+    (name,) = top
+    return into / name
+
+
+def copy(store: Path, to: Path) -> Path:
+    """A copy of a store at `to` (which must not be there yet): holes and times kept, blocks shared where possible."""
+    to.parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["cp", "-a", "--reflink=auto", "--sparse=auto", store, to], check=True)
+    return to
+
+
+def digest(path: Path) -> str:
+    """SHA-256 over the file's length and each block that is not all zeros, with its place: quick on sparse files.
+
+    Two files have the same digest exactly when they hold the same bytes, holes or not.
+    """
+    found = hashlib.sha256()
+    with path.open("rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        found.update(b"%d" % size)
+        at = 0
+        while at < size:
+            try:
+                at = os.lseek(file.fileno(), at, os.SEEK_DATA) // _BLOCK * _BLOCK
+            except OSError:  # only a hole is left
+                break
+            block = os.pread(file.fileno(), _BLOCK, at)
+            if block != _ZEROS[: len(block)]:
+                found.update(b"@%d:" % at + block)
+            at += _BLOCK
+    return found.hexdigest()
+
+
+def snapshot(root: Path) -> dict[str, Seen]:
+    """Every path below `root` (and itself, as ".") with its content and time: equal before and after = nothing written."""
+    found: dict[str, Seen] = {}
+    for path in (root, *sorted(root.rglob("*"))):
+        content = "directory" if path.is_dir() else digest(path)
+        found[str(path.relative_to(root))] = Seen(content, path.stat().st_mtime_ns)
+    return found
+
+
+def contents(root: Path) -> dict[str, str]:
+    """As `snapshot` without the times: what a store holds, to compare two copies."""
+    return {path: seen.digest for path, seen in snapshot(root).items()}
