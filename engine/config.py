@@ -17,6 +17,7 @@ from typing import Any, get_type_hints
 
 from engine.errors import InvalidArgument, from_os_error
 from engine.format.delay import DEFAULT_LEVELS
+from engine.format.numbers import LONG_MAX, LONG_MIN, parse_int
 from engine.format.queue_unit import UNIT_SIZE
 
 MIB = 1 << 20
@@ -185,7 +186,7 @@ def _value(key: str, text: str, kind: Any) -> Any:
         return text.lower() == "true"
     try:
         if kind is int:
-            return int(text)
+            return parse_int(text, LONG_MIN, LONG_MAX)
         if isinstance(kind, type) and issubclass(kind, enum.Enum):
             return kind(text.upper())
     except ValueError:

@@ -296,6 +296,10 @@ class Disk:
         with self.doing(Operation.STAT, path):
             return Path(path).is_dir()
 
+    def is_mount_point(self, path: str) -> bool:
+        """Whether a file system is mounted there."""
+        return os.path.ismount(path)
+
     def stat(self, path: str) -> Entry:
         """One name's size and time; raises StorageError when it is absent."""
         with self.doing(Operation.STAT, path):

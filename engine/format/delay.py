@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.errors import InvalidArgument
+from engine.format.numbers import LONG_MAX, LONG_MIN, parse_int
 
 DEFAULT_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 _UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -24,7 +25,7 @@ class DelayLevels:
             InvalidArgument: a word is no time.
         """
         try:
-            return cls(tuple(int(word[:-1]) * _UNITS[word[-1]] for word in text.split(" ")))
+            return cls(tuple(parse_int(word[:-1], LONG_MIN, LONG_MAX) * _UNITS[word[-1]] for word in text.split(" ")))
         except (ValueError, KeyError, IndexError):
             raise InvalidArgument(
                 f"messageDelayLevel is not a list of times: {text!r}", hint="like 1s 5s 1m 2h"

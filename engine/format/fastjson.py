@@ -1,6 +1,7 @@
 """JSON as Apache's fastjson writes it: integer keys without quotes (`{"t@g":{0:22,1:26}}`).
 
 Reading: bare integer keys are put in quotes (outside of strings only), then the standard parser does the rest.
+A string that never ends counts as one to the end of the text: else each of its quotes would start a search of its own.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 from engine.errors import FormatError
 
-_BARE_KEY = re.compile(r'("(?:[^"\\]|\\.)*")|([{,]\s*)(-?[0-9]+)(\s*:)')
+_BARE_KEY = re.compile(r'("(?:[^"\\]|\\.)*+(?:"|\\?\Z))|([{,]\s*)(-?[0-9]+)(\s*:)', re.DOTALL)
 
 
 def loads(text: str) -> Any:

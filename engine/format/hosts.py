@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.errors import FormatError, InvalidArgument
+from engine.format.numbers import parse_int
 
 if TYPE_CHECKING:
     from engine.format.buffers import Buffer
@@ -69,6 +70,6 @@ def parse(text: str) -> Host:
     try:
         if not bar:
             raise ValueError(text)
-        return Host(ipaddress.ip_address(address.strip("[]")).packed, int(port))
+        return Host(ipaddress.ip_address(address.strip("[]")).packed, parse_int(port))
     except ValueError:
         raise InvalidArgument(f"no host: {text!r}", hint="write 192.0.2.1:10911 or [2001:db8::1]:10911") from None

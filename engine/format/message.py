@@ -319,7 +319,7 @@ def parse_msg_id(msg_id: str) -> tuple[Host, int]:
         raw = bytes.fromhex(msg_id)
     except ValueError:
         raw = b""
-    if len(raw) not in (16, 28) or len(msg_id) not in (32, 56):
+    if len(raw) not in (16, 28) or len(msg_id) != 2 * len(raw):
         raise InvalidArgument(
             f"no offset message id: {msg_id!r}", hint="it has 32 hex digits, or 56 with an IPv6 store host"
         )

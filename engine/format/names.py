@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import time
 
+from engine.format.numbers import LONG_MAX
+
 ABORT = "abort"
 CHECKPOINT = "checkpoint"
 LOCK = "lock"
@@ -38,7 +40,7 @@ def segment_name(offset: int) -> str:
 
 def segment_offset(name: str) -> int | None:
     """The offset that a segment's name stands for, or None when it is no segment's name."""
-    return int(name) if _SEGMENT.fullmatch(name) else None
+    return int(name) if _SEGMENT.fullmatch(name) and int(name) <= LONG_MAX else None
 
 
 def index_name(millis: int) -> str:

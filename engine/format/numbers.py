@@ -5,6 +5,7 @@ All of them are plain ints at run time.
 
 from __future__ import annotations
 
+import re
 from typing import NewType
 
 PhysicalOffset = NewType("PhysicalOffset", int)
@@ -19,3 +20,17 @@ Millis = NewType("Millis", int)
 INT_MIN = -(1 << 31)
 INT_MAX = (1 << 31) - 1
 LONG_MIN = -(1 << 63)
+LONG_MAX = (1 << 63) - 1
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,100}")
+
+
+def parse_int(text: str, low: int = INT_MIN, high: int = INT_MAX) -> int:
+    """The int that Java's Integer.parseInt reads (Python's int also takes blanks, underscores, any size).
+
+    Raises:
+        ValueError: it is none, or not within [low, high].
+    """
+    if _INTEGER.fullmatch(text) and low <= (value := int(text)) <= high:
+        return value
+    raise ValueError(f"no int: {text[:100]!r}")

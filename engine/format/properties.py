@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from engine.format.numbers import parse_int
+
 NAME_VALUE = "\x01"
 SEPARATOR = "\x02"
 
@@ -59,6 +61,6 @@ def waits_for_flush(properties: Mapping[str, str]) -> bool:
 def delay_level(properties: Mapping[str, str]) -> int:
     """The DELAY level, 0 without one. A value that is no int counts as 0."""
     try:
-        return int(properties.get(DELAY, "0"))
+        return parse_int(properties.get(DELAY, "0"))
     except ValueError:
         return 0

@@ -33,7 +33,7 @@ from engine.format.batch import BatchItem
 from engine.format.message import BLANK_SIZE, Message, encode_blank, patch
 from engine.log.derive import TopicQueue
 from engine.log.prepare import Prepared, Preparer
-from engine.log.results import AppendResult
+from engine.log.results import AppendResult, StoreClosed, WriteFailed
 from engine.log.source import Segment
 
 Clock = Callable[[], int]
@@ -220,21 +220,31 @@ class CommitLog:
         return file
 
     def _put(self, file: MappedFile, data: bytes | bytearray | memoryview) -> None:
-        """Append to a file with room. What a failed write left behind the end is wiped: it could look like records."""
+        """Append to a file with room. What a failed write left behind the end is wiped: it could look like records.
+
+        Raises DiskFull, WriteFailed.
+        """
         position = file.wrote_position
         try:
             if file.append(data) is None:
                 raise StorageError(f"{len(data)} bytes don't fit", path=file.path, offset=position)
-        except StorageError as error:
-            if not file.mapped and not file.has_write_buffer:
-                # A disk that is full ends this at the same byte as the write.
-                with contextlib.suppress(DiskFull) if isinstance(error, DiskFull) else contextlib.nullcontext():
-                    file.write_at(position, bytes(len(data)))
+        except DiskFull:
+            self._wipe(file, position, len(data))
             raise
+        except StorageError as error:
+            self._wipe(file, position, len(data))
+            raise WriteFailed(error.message, path=error.path, offset=error.offset, hint=error.hint) from error
+
+    @staticmethod
+    def _wipe(file: MappedFile, position: int, length: int) -> None:
+        if not file.mapped and not file.has_write_buffer:
+            # The disk ends this at the same byte as the write that failed: all that was written is wiped then.
+            with contextlib.suppress(StorageError):
+                file.write_at(position, bytes(length))
 
     def _check_open(self) -> None:
         if self._sealed:
-            raise StorageError("the store is closed", path=self.files.directories[0])
+            raise StoreClosed("the store is closed", path=self.files.directories[0])
 
     # --- queue offsets ----------------------------------------------------------------------------------------------
 

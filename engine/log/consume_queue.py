@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from engine.files.disk import Disk
-    from engine.files.mapped_file import SelectedBuffer
+    from engine.files.selected import SelectedBuffer
     from engine.log.consume_queue_ext import ConsumeQueueExt
     from engine.log.derive import TopicQueue
     from engine.log.queue_time import StoreTimeOf

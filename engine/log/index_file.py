@@ -117,6 +117,7 @@ class IndexFile(IndexReader):
         taken = min(len(key_hash), self.layout.entries - number)
         if taken <= 0:
             return 0
+        self._file.ensure_allocated(0)
         named: dict[int, int] = {}
         entries: list[bytes] = []
         for i in range(taken):
@@ -154,6 +155,7 @@ class IndexFile(IndexReader):
         """
         if not 0 <= keep <= self.entry_count:
             raise InvalidArgument(f"{keep} entries can't be kept of {self.entry_count}", path=self.path)
+        self._file.ensure_allocated(0)
         slots = NumberedSlots(self.layout.slots)
         for first in range(1, keep + 1, CHUNK):
             found = self.entries(first, min(CHUNK, keep + 1 - first))
@@ -169,14 +171,15 @@ class IndexFile(IndexReader):
         self._write(HEADER_SIZE, slots.newest.astype(">i4").tobytes())
         self._file.sync()
 
-    def flush(self) -> None:
-        """Make everything durable, the header included. Raises StorageError. Source: IndexFile#flush."""
-        if self._file.hold():
-            try:
-                self._write_header(self._header)
-                self._file.flush()
-            finally:
-                self._file.release()
+    def flush(self) -> bool:
+        """Make everything durable; False (nothing done) after `shutdown`. Raises StorageError."""
+        if not self._file.hold():
+            return False
+        try:
+            self._file.flush()
+        finally:
+            self._file.release()
+        return True
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
@@ -218,6 +221,7 @@ class IndexFile(IndexReader):
     ) -> None:
         import numpy as np
 
+        self._file.ensure_allocated(0)
         header, count = self._header, len(key_hash)
         first = header.index_count
         runs = Runs(key_hash % np.int32(self.layout.slots))

@@ -154,6 +154,7 @@ class IndexReader:
         begin: int,
         end: int,
         max_num: int,
+        *,
         accept: Callable[[int], bool] | None = None,
     ) -> IndexMatches:
         """Up to `max_num` physical offsets of messages with this key hash stored in [begin, end] (ms), newest first.

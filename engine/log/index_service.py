@@ -1,8 +1,8 @@
 """The index of an open store: a row of index files, the last of which is appended to.
 
-Theory (Apache IndexService): keys are put in log order; when the last file is full, a new one begins, whose header starts
-with the end of the one before. The full one is then flushed in the background, and its newest store time goes to the
-checkpoint: after a crash, what is older is known to be on disk.
+Theory (Apache IndexService): keys are put in log order; when the last file is full, a new one begins, whose header
+starts with the end of the one before. The full one is then flushed in the background, and its newest store time goes
+to the checkpoint: after a crash, what is older is known to be on disk.
 
 Invariants:
 - A key is put once. Messages below the endPhyOffset are known; of the message at it, as many keys as the newest
@@ -149,13 +149,13 @@ class IndexService:
     # --- reading ----------------------------------------------------------------------------------------------------
 
     def query(
-        self, topic: str, key: str, begin: int, end: int, max_num: int, accept: Callable[[int], bool] | None = None
+        self, topic: str, key: str, begin: int, end: int, max_num: int, *, accept: Callable[[int], bool] | None = None
     ) -> QueryResult:
         """Physical offsets of up to `max_num` messages that may have the key and a store time in [begin, end] (ms).
 
-        `max_num` is to be capped by maxMsgsNumBatch. The message itself must be compared by the caller, since other keys
-        have the same hash: in `accept` (given a physical offset), so that `max_num` counts right messages; or afterwards,
-        as Apache does. Source: IndexService#queryOffset.
+        `max_num` is to be capped by maxMsgsNumBatch. The message itself must be compared by the caller, since other
+        keys have the same hash: in `accept` (given a physical offset), so that `max_num` counts right messages; or
+        afterwards, as Apache does. Source: IndexService#queryOffset.
         """
         key_hash = index_key_hash(f"{topic}#{key}")
         offsets: list[int] = []
@@ -165,7 +165,7 @@ class IndexService:
         for file in reversed(files):
             if file.is_time_matched(begin, end) and file.hold():
                 try:
-                    found = file.query(key_hash, begin, end, max_num - len(offsets), accept)
+                    found = file.query(key_hash, begin, end, max_num - len(offsets), accept=accept)
                 finally:
                     file.release()
                 offsets += found.offsets
@@ -190,8 +190,6 @@ class IndexService:
         if self._failed:
             raise self._failed[0]
         files = self._files
-        # Only the last one changes once its predecessors are full; the others were flushed when they became full,
-        # or have nothing to flush.
         newest = files[-1].header.end_timestamp if files else 0
         for file in files:
             file.flush()
@@ -349,8 +347,7 @@ class IndexService:
     def _flush_full(self, full: IndexFile) -> None:
         newest = full.header.end_timestamp
         try:
-            full.flush()
-            if newest > 0 and self._on_durable is not None:
+            if full.flush() and newest > 0 and self._on_durable is not None:
                 self._on_durable(newest)
         except StorageError as error:
             self._failed.append(error)

@@ -159,9 +159,7 @@ class Preparer:
         found = text.rstrip(properties.MULTI_DISPATCH_SPLITTER).split(properties.MULTI_DISPATCH_SPLITTER)
         for name in found:
             self._check_topic(name)
-        return tuple(
-            TopicQueue(name, 0 if self._lmq and names.is_lmq(name) else message.queue_id) for name in found
-        )
+        return tuple(TopicQueue(name, 0 if self._lmq and names.is_lmq(name) else message.queue_id) for name in found)
 
     def _check_topic(self, topic: str) -> None:
         if _java_length(topic) > names.TOPIC_MAX_LENGTH:

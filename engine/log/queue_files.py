@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from engine.files.disk import Disk
     from engine.files.mapped_file import MappedFile
+    from engine.files.selected import SelectedBuffer
     from engine.log.derive import TopicQueue
 
 _AT_ONCE = 65536

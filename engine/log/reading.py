@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -23,7 +23,7 @@ from engine.format import message as record_format
 from engine.format import properties
 from engine.format.message import MAGICS, MIN_RECORD_SIZE, StoredMessage, decode
 from engine.format.queue_unit import UNIT_SIZE, is_ext_address
-from engine.log.results import GetMessageStatus, GetResult
+from engine.log.results import GetMessageStatus, GetResult, QueryResult
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
@@ -277,23 +277,28 @@ def has_key(record: StoredMessage, topic: str, key: str) -> bool:
     return found.get(properties.UNIQ_KEY) == key or key in properties.key_words(found.get(properties.KEYS))
 
 
-def verified(
-    log: LogReader, topic: str, key: str, offsets: Iterable[int], max_num: int
-) -> list[tuple[int, memoryview]]:
-    """(physical offset, record) of the first `max_num` messages at `offsets` that have topic and key, in log order.
+def verifier(log: LogReader, topic: str, key: str, chosen: dict[int, memoryview]) -> Callable[[int], bool]:
+    """Decides which offsets of an index walk count: messages that are there and have topic and key, each once.
 
-    An offset comes once, however often it is indexed. What is gone, or no message, is left out.
+    Those that count are put into `chosen`, by physical offset.
     """
-    found: dict[int, memoryview] = {}
-    for offset in offsets:
-        if len(found) >= max_num:
-            break
-        if offset in found:
-            continue
+
+    def accept(offset: int) -> bool:
+        if offset in chosen:
+            return False
         try:
             record = record_at(log, offset)
-            if record is not None and has_key(decode(record), topic, key):
-                found[offset] = record
-        except FormatError:
-            continue
-    return sorted(found.items())
+            if record is None or not has_key(decode(record), topic, key):
+                return False
+        except FormatError:  # the index is ahead of a cut log, or behind an expired one
+            return False
+        chosen[offset] = record
+        return True
+
+    return accept
+
+
+def query_result(chosen: Mapping[int, memoryview], timestamp: int, offset: int) -> QueryResult:
+    """The answer to a query, in log order as Apache's queryMessage sorts it."""
+    places = tuple(sorted(chosen))
+    return QueryResult(tuple(chosen[place] for place in places), places, timestamp, offset)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from engine.errors import InvalidArgument, RStoreError
+from engine.errors import InvalidArgument, RStoreError, StorageError
 from engine.format.hosts import Host
 from engine.format.message import make_msg_id
 
@@ -53,6 +53,14 @@ class MessageRefused(InvalidArgument):
     ) -> None:
         super().__init__(message, hint=hint)
         self.status = status
+
+
+class StoreClosed(StorageError):
+    """The store was closed, or is closing."""
+
+
+class WriteFailed(StorageError):
+    """The system refused to write into a file that was there already; nothing was appended."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,6 +113,8 @@ class Coverage:
     def _account(self, queues: NDArray[np.int64], offsets: NDArray[np.int64]) -> None:
         import numpy as np
 
+        if not len(queues):
+            return
         order = np.argsort(queues, kind="stable")
         ordered = queues[order]
         bounds = np.flatnonzero(np.diff(ordered)) + 1

@@ -119,9 +119,7 @@ def read_to_end(
     return found
 
 
-def _judge(
-    files: StoreFiles, scanner: Scanner, found: LogEnd, damage: Damage, gap: Gap | None, cut: bool
-) -> None:
+def _judge(files: StoreFiles, scanner: Scanner, found: LogEnd, damage: Damage, gap: Gap | None, cut: bool) -> None:
     """A break at `damage`: the torn tail, or damage with sound records behind it."""
     sound = scanner.find_sound(damage.offset + 1)
     if sound is None:

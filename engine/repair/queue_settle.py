@@ -28,6 +28,8 @@ NAMED = 20
 class QueuePlan:
     """What one queue becomes. Offsets are queue offsets; `max_physical_offset` is −1 for an empty queue.
 
+    `written`: rows that get the unit of their record.
+
     `old_extent`: behind the last row on disk that isn't zeros. `fills`: rows without a message, filled with their
     neighbour's unit. `pre_blanks`: rows at the front of the first file that get the pre-blank unit. `units_cut`: units
     of messages removed at the end.
@@ -43,6 +45,7 @@ class QueuePlan:
     units_rebuilt: int
     fills: tuple[tuple[int, int], ...]
     pre_blanks: tuple[int, int]
+    written: tuple[tuple[int, int], ...]
 
     @property
     def changed(self) -> bool:
@@ -305,6 +308,7 @@ class Settler:
             units_rebuilt=state.written.total(),
             fills=tuple(whole.missing(first, end)) if whole else (),
             pre_blanks=self._pre_blanks(rows, first),
+            written=tuple(state.written),
         )
 
     def _pre_blanks(self, rows: QueueRows | None, first: int) -> tuple[int, int]:

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
     from engine.config import StoreConfig
     from engine.files.disk import Disk
-
-Progress = "Callable[[int, int], None]"
+    from engine.log.derive import Keys
 
 
 def plan_recover(
@@ -87,9 +86,7 @@ class _Planner:
         self._numbers = QueueNumbers()
         self._deriver = Deriver(DeriveRules.of(config), self._numbers)
         self._comparer = QueueComparer(disk, files.queues, self._numbers, config.mapped_file_size_consume_queue)
-        self._scanner = Scanner(
-            log, check_crc=config.check_crc_on_recover, max_message_size=config.max_message_size
-        )
+        self._scanner = Scanner(log, check_crc=config.check_crc_on_recover, max_message_size=config.max_message_size)
         self._mends: list[int] = []
         self._damage_before: list[Stretch] = []
         self._read = 0
@@ -104,8 +101,10 @@ class _Planner:
             self._to_read = files.log[-1].end - start.offset
             coverage = Coverage(self._comparer, self._log, self._scanner, self._feed_before)
             for segment in files.log:
-                if segment.end <= start.offset and not self._deleted_topics_only(segment):
+                if segment.end <= start.offset:
                     coverage.check(segment)
+
+            index.begin(start.offset)
 
             def feed(event: Event) -> None:
                 self._feed(event, index)
@@ -120,19 +119,16 @@ class _Planner:
         if isinstance(event, RecordBatch):
             self._compare(event)
         elif isinstance(event, Damage):
-            self._damage_before.append(
-                Stretch(event.offset, event.length, event.segment.path, event.reason.value)
-            )
+            self._damage_before.append(Stretch(event.offset, event.length, event.segment.path, event.reason.value))
 
     def _feed(self, event: Event, index: IndexPlanner) -> None:
         if isinstance(event, RecordBatch):
-            keys = self._compare(event)
-            index.feed(event, keys)
+            index.feed(self._compare(event))
             self._read += event.end - event.start
             if self._progress is not None:
                 self._progress(self._read, self._to_read)
 
-    def _compare(self, batch: RecordBatch) -> object:
+    def _compare(self, batch: RecordBatch) -> Keys:
         import numpy as np
 
         units, keys = self._deriver.derive(batch)
@@ -143,9 +139,6 @@ class _Planner:
             batch.base + row.position for row in batch.rows if row.stored_offset != batch.base + row.position
         ]
         return keys
-
-    def _deleted_topics_only(self, _: Segment) -> bool:
-        return False
 
     # --- the outcome ------------------------------------------------------------------------------------------------
 
@@ -158,7 +151,7 @@ class _Planner:
         self._comparer.flush()
         settler = Settler(self._comparer, log_min, end.end, lost, abnormal=mode is Mode.ABNORMAL)
         queues = tuple(settler.settle()) if files.log or self._log_is_gone else ()
-        index_plan = index.plan(log_min, end.end)
+        index_plan = index.plan(end.end)
         accepted = _accepted_gaps(self._disk, files.root)
         fresh_gaps = [gap for gap in end.gaps if (gap.offset, gap.length) not in accepted]
         log_plan = self._log_plan(start, log_min, end)
@@ -176,9 +169,7 @@ class _Planner:
             state=StoreState(
                 min_offset=log_min if files.log else -1,
                 max_offset=end.end,
-                queues=tuple(
-                    QueueState(q.queue, q.min_offset, q.max_offset, q.max_physical_offset) for q in queues
-                ),
+                queues=tuple(QueueState(q.queue, q.min_offset, q.max_offset, q.max_physical_offset) for q in queues),
                 index_files=index_plan.names_after,
             ),
         )
@@ -226,7 +217,9 @@ class _Planner:
         out = [f"{os.path.relpath(o.path, self._files.root)}: {o.why}" for o in self._files.odd]
         if not self._files.checkpoint_ok:
             out.append("the checkpoint is missing or short: it reads as zeros")
-        out += [f"damage at {s.offset}, {s.length} bytes, before recovery's start: {s.reason}" for s in self._damage_before]
+        out += [
+            f"damage at {s.offset}, {s.length} bytes, before recovery's start: {s.reason}" for s in self._damage_before
+        ]
         out += [f"segments missing at {gap.offset}, {gap.length} bytes" for gap in end.gaps]
         out += [f"damage at {s.offset}, {s.length} bytes: {s.reason}" for s in end.damage]
         out += [f"the record at {offset} has a wrong physicalOffset" for offset in self._mends[:20]]
@@ -237,7 +230,9 @@ class _Planner:
     def _refusal(self, end: LogEnd, gaps: list[Stretch]) -> RStoreError | None:
         wrong = next((o for o in self._files.odd if not o.movable and _in_log(self._files, o)), None)
         if wrong is not None:
-            return WrongFileSize(f"{wrong.why} among the commit log's", path=wrong.path, hint="rstore doctor tells more")
+            return WrongFileSize(
+                f"{wrong.why} among the commit log's", path=wrong.path, hint="rstore doctor tells more"
+            )
         if not self._files.log:
             held = [queue for queue in self._files.queues if queue.files]
             if held and not self._log_is_gone:

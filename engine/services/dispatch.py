@@ -145,6 +145,7 @@ class DispatchService(Worker):
         self._position = 0
         self._progress = (0, 0)
         self._failure: RStoreError | None = None
+        self._stuck: DiskFull | None = None
         self._findings: deque[Finding] = deque(maxlen=FINDINGS_KEPT)
 
     @property
@@ -186,6 +187,18 @@ class DispatchService(Worker):
             )
             return self._position >= offset
 
+    def catch_up(self, offset: int) -> None:
+        """Wait until `position` has reached `offset`.
+
+        Raises:
+            RStoreError: dispatch has failed. DiskFull: it waits for space.
+        """
+        with self._moved:
+            self._moved.wait_for(lambda: self._position >= offset or self._failure or self._stuck or not self.running)
+            trouble = self._failure or self._stuck
+            if self._position < offset and trouble is not None:
+                raise trouble
+
     # --- the thread -------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
@@ -208,6 +221,9 @@ class DispatchService(Worker):
                 end = self._log.max_offset
         except DiskFull as error:
             self._flags.set(Flag.DISK_FULL, error)
+            with self._moved:
+                self._stuck = error
+                self._moved.notify_all()
             return False
         return True
 
@@ -254,7 +270,8 @@ class DispatchService(Worker):
                 raise
         work.keys = None
         self._pending = None
-        if self._flags.is_set(Flag.DISK_FULL):
+        if self._stuck is not None:
+            self._stuck = None
             self._flags.clear(Flag.DISK_FULL)
         if len(work.units):
             self._progress = (work.end, work.timestamp)

@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
 
 class QueueTable:
-    """See the module. Thread-safe; a queue itself has one appender (dispatch)."""
+    """See the module. Thread-safe; a queue itself has one appender (dispatch).
+
+    Attributes:
+        lmq_count: light queues that were seen so far (Apache lmqConsumeQueueNum).
+    """
 
     def __init__(self, disk: Disk, config: StoreConfig) -> None:
         self._disk = disk
@@ -35,12 +39,14 @@ class QueueTable:
         self._known: dict[TopicQueue, QueueState] = {}
         self._open: dict[TopicQueue, ConsumeQueue] = {}
         self._min_physical_offset = 0
+        self.lmq_count = 0
 
     def load(self, states: Iterable[QueueState], min_physical_offset: int) -> None:
         """Take over what recovery found; the log's first byte is at `min_physical_offset`. Opens nothing."""
         with self._lock:
             self._known = {state.queue: state for state in states}
             self._min_physical_offset = max(0, min_physical_offset)
+            self.lmq_count = sum(names.is_lmq(queue.topic) for queue in self._known)
 
     def find(self, queue: TopicQueue) -> ConsumeQueue | None:
         """The queue, opened; None when there is none. Raises WrongFileSize, FormatError, StorageError."""
@@ -61,6 +67,8 @@ class QueueTable:
                 found.open(self._known.get(queue))
                 if queue in self._known:
                     found.correct_min_offset(self._min_physical_offset)
+                elif names.is_lmq(queue.topic):
+                    self.lmq_count += 1
                 self._open[queue] = found
             return found
 
@@ -86,11 +94,6 @@ class QueueTable:
         with self._lock:
             known = [state.max_physical_offset for queue, state in self._known.items() if queue not in self._open]
             return max([-1, *known, *(found.max_physical_offset for found in self._open.values())])
-
-    def lmq_count(self) -> int:
-        """Light queues (Apache lmqConsumeQueueNum)."""
-        with self._lock:
-            return sum(names.is_lmq(queue.topic) for queue in self._known.keys() | self._open.keys())
 
     def forget(self, queue: TopicQueue) -> ConsumeQueue | None:
         """Take a queue out of the table, opened, so that the caller can destroy it; None when there is none."""

@@ -271,30 +271,37 @@ def live(
         yield line.get("type") == "live"
 
 
-def _command(main: str, args: list[str]) -> list[str]:
+@contextmanager
+def _command(main: str, args: list[str]) -> Iterator[list[str]]:
+    """The command line of a run, which has a home and a place for temporary files of its own."""
     classpath = harness()
+    with tempfile.TemporaryDirectory(prefix="rstore-compat-", ignore_cleanup_errors=True) as home:
+        yield _java(classpath, home, [f"io.rstore.compat.{main}", *args])
+
+
+def _java(classpath: str, home: str, args: list[str]) -> list[str]:
     return [
         str(java()),
         "-Xmx2g",
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",
-        f"-Duser.home={tempfile.gettempdir()}",
+        f"-Duser.home={home}",
+        f"-Djava.io.tmpdir={home}",
         *OPENS,
         "-cp",
         classpath,
-        f"io.rstore.compat.{main}",
         *args,
     ]
 
 
 def _run(main: str, args: list[str], timeout: float) -> Opened:
-    command = _command(main, args)
-    try:
-        ran = subprocess.run(command, capture_output=True, timeout=timeout, check=False)
-        code: int | None = ran.returncode
-        out, err = ran.stdout, ran.stderr
-    except subprocess.TimeoutExpired as late:
-        code, out, err = None, late.stdout or b"", late.stderr or b""
+    with _command(main, args) as command:
+        try:
+            ran = subprocess.run(command, capture_output=True, timeout=timeout, check=False)
+            code: int | None = ran.returncode
+            out, err = ran.stdout, ran.stderr
+        except subprocess.TimeoutExpired as late:
+            code, out, err = None, late.stdout or b"", late.stderr or b""
     if code == Exit.USAGE:
         raise ValueError(err.decode().strip())
     return Opened.of(code, _parse(out), err.decode(errors="replace"))
@@ -303,8 +310,10 @@ def _run(main: str, args: list[str], timeout: float) -> Opened:
 @contextmanager
 def _background(args: list[str], wanted: str) -> Iterator[Line]:
     """Runs a program until the block ends; gives the line with the name or type `wanted`, {} without it."""
-    command = _command(args[0], args[1:])
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with (
+        _command(args[0], args[1:]) as command,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process,
+    ):
         try:
             yield _wait_for(process, wanted)
             assert process.stdin is not None

@@ -11,6 +11,10 @@ final class Args {
     /** Options that take no value. */
     private static final Set<String> SWITCHES = Set.of("crash", "keep", "log", "query-all", "sync-flush", "bitmaps");
 
+    /** Options that take one. */
+    private static final Set<String> VALUED = Set.of("commitlog-file-size", "queue-file-size", "index-slots",
+        "index-entries", "set", "queries", "puts", "hold");
+
     private final List<String> words = new ArrayList<>();
     private final Map<String, List<String>> options = new LinkedHashMap<>();
 
@@ -23,6 +27,9 @@ final class Args {
             String name = argv[i].substring(2);
             String value = "";
             if (!SWITCHES.contains(name)) {
+                if (!VALUED.contains(name)) {
+                    throw new IllegalArgumentException("unknown option: --" + name);
+                }
                 if (++i == argv.length) {
                     throw new IllegalArgumentException("--" + name + " needs a value");
                 }

@@ -1,0 +1,348 @@
+"""Apply a recovery's plan, step by step; killed at any of them, planning again finds the rest to do.
+
+Order: save what goes (salvage), set strays aside, then the log (mend, tail, segments), the queues, the index, the
+checkpoint, and last the abort file. What is derived is changed only after the log that it is derived from.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from engine.errors import InvalidArgument
+from engine.files.abort import AbortFile
+from engine.format import names
+from engine.format.checkpoint import FILE_SIZE, Checkpoint
+from engine.format.message import POSITION_PHYSICAL_OFFSET
+from engine.format.queue_unit import PRE_BLANK, UNIT_SIZE, unit_dtype
+from engine.log.derive import Keys
+from engine.log.index_file import IndexFile
+from engine.log.index_service import IndexService
+from engine.log.source import ClosedLog
+from engine.log.state import StoreState
+from engine.repair.index_plan import index_directory
+from engine.repair.plan import RecoverPlan
+from engine.repair.queue_settle import QueuePlan
+from engine.repair.queue_write import QueueWriter
+from engine.repair.salvage import Piece, save
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from engine.files.disk import Disk
+    from engine.repair.survey import StoreFiles
+
+FILL_ROWS = 1 << 16
+
+
+class Applied:
+    """What applying a plan left: where the store stands, and where the old bytes are (None: nothing was saved)."""
+
+    __slots__ = ("salvage", "state")
+
+    def __init__(self, state: StoreState, salvage: str | None) -> None:
+        self.state = state
+        self.salvage = salvage
+
+
+def apply(disk: Disk, plan: RecoverPlan, *, command: str = "recover", keep: bool = True, clean: bool = True) -> Applied:
+    """Do what the plan says. The caller holds the store's lock.
+
+    Args:
+        disk: how files are reached.
+        plan: of this store, computed since the lock was taken.
+        command: names the salvage directory.
+        keep: save what goes; without it, it is lost.
+        clean: leave the store as after a clean shutdown (checkpoint, no abort file); the daemon goes on instead.
+
+    Raises:
+        the plan's refusal; NoRoomToSave; DiskFull, StorageError: run it again, nothing acknowledged is lost.
+    """
+    if plan.refusal is not None:
+        raise plan.refusal
+    _Applier(disk, plan).check()
+    salvage = None
+    if plan.changed and keep:
+        pieces = list(_pieces(plan))
+        if pieces or plan.accepted_gaps:
+            salvage = save(disk, plan.files.root, command, pieces, accepted_gaps=plan.accepted_gaps)
+    return Applied(_Applier(disk, plan).run(clean), salvage)
+
+
+class _Applier:
+    def __init__(self, disk: Disk, plan: RecoverPlan) -> None:
+        self._disk = disk
+        self._plan = plan
+        self._files = plan.files
+
+    def check(self) -> None:
+        """A plan belongs to the files that it saw."""
+        for segment in self._files.log:
+            if not self._disk.exists(segment.path):
+                raise InvalidArgument(
+                    "the store has changed since it was planned", path=segment.path, hint="plan again"
+                )
+
+    def run(self, clean: bool) -> StoreState:
+        disk, plan = self._disk, self._plan
+        self._set_aside()
+        self._log()
+        disk.step("recover.log-done")
+        self._queues()
+        disk.step("recover.queues-done")
+        index_files = self._index()
+        disk.step("recover.index-done")
+        if clean:
+            self._leave_clean()
+        state = plan.state
+        return StoreState(state.min_offset, state.max_offset, state.queues, index_files)
+
+    def _set_aside(self) -> None:
+        """Move what is no store file to `quarantine/`, under its own path."""
+        disk, root = self._disk, self._files.root
+        for odd in self._plan.set_aside:
+            target = os.path.join(root, names.QUARANTINE, os.path.relpath(odd.path, root).lstrip("./"))
+            base, n = target, 1
+            while disk.exists(target):
+                n += 1
+                target = f"{base}-{n}"
+            disk.mkdirs(os.path.dirname(target))
+            disk.step("recover.set-aside")
+            disk.replace(odd.path, target)
+            disk.sync_dir(os.path.dirname(target))
+            disk.sync_dir(os.path.dirname(odd.path))
+
+    # --- log --------------------------------------------------------------------------------------------------------
+
+    def _log(self) -> None:
+        disk, log = self._disk, self._plan.log
+        self._mend()
+        for path in log.removed:  # the last one first: the rest stays a log at every step
+            disk.step("recover.remove-segment")
+            disk.unlink(path)
+            disk.sync_dir(os.path.dirname(path))
+        if log.tail is not None:
+            path, position, length = log.tail
+            disk.step("recover.zero-tail")
+            segment = disk.open_segment(path, position + length, mapped=False)
+            try:
+                segment.zero(position, position + length)
+                segment.sync(position, position + length)
+            finally:
+                segment.close()
+        self._sync_read_part()
+
+    def _mend(self) -> None:
+        """Write the place of a record into its physicalOffset (rule 3)."""
+        with ClosedLog(self._disk, self._files.log) as source:
+            for offset in self._plan.log.mends:
+                segment = source.segment_at(offset)
+                assert segment is not None
+                file = self._disk.open_raw(segment.path, writable=True)
+                try:
+                    at = offset - segment.offset + POSITION_PHYSICAL_OFFSET
+                    self._disk.step("recover.mend")
+                    file.write(at, offset.to_bytes(8, "big"))
+                    file.sync(at, at + 8)
+                finally:
+                    file.close()
+
+    def _sync_read_part(self) -> None:
+        """What recovery vouches for must be on disk before the checkpoint says so: it may be in the cache only."""
+        gone = set(self._plan.log.removed)
+        start = self._plan.log.start_file
+        seen = False
+        for segment in self._files.log:
+            seen = seen or segment.path == start
+            if seen and segment.path not in gone:
+                self._sync(segment.path, segment.size)
+
+    def _sync(self, path: str, size: int) -> None:
+        file = self._disk.open_raw(path, writable=True)
+        try:
+            file.sync(0, size)
+        finally:
+            file.close()
+
+    # --- queues -----------------------------------------------------------------------------------------------------
+
+    def _queues(self) -> None:
+        changed = {queue.number: queue for queue in self._plan.queues if queue.changed}
+        for chunk in self._plan.writes.chunks():
+            self._write_rows(changed, chunk)
+        for queue in changed.values():
+            self._disk.step("recover.queue")
+            with self._writer(queue) as writer:
+                self._finish(queue, writer)
+        untouched = {q.queue for q in self._plan.queues} - {q.queue for q in changed.values()}
+        for files in self._files.queues:
+            if files.files and files.queue in untouched:
+                self._sync(files.files[-1].path, files.files[-1].size)
+
+    def _write_rows(self, changed: dict[int, QueuePlan], chunk: NDArray[np.void]) -> None:
+        import numpy as np
+
+        order = np.argsort(chunk["queue"], kind="stable")
+        ordered = chunk[order]
+        bounds = np.flatnonzero((np.diff(ordered["queue"]) != 0) | (np.diff(ordered["queue_offset"]) != 1)) + 1
+        for run in np.split(ordered, bounds):
+            if len(run):
+                units = np.empty(len(run), dtype=unit_dtype())
+                for name in units.dtype.names or ():
+                    units[name] = run[name]
+                with self._writer(changed[int(run["queue"][0])]) as writer:
+                    writer.write(int(run["queue_offset"][0]), units.tobytes())
+
+    def _finish(self, queue: QueuePlan, writer: QueueWriter) -> None:
+        """Pre-blank rows, filled rows, nothing behind the end."""
+        start, end = queue.pre_blanks
+        if start < end:
+            writer.write(start, PRE_BLANK.encode() * (end - start))
+        for start, end in queue.fills:
+            model = self._row(queue, start - 1)
+            for at in range(start, end, FILL_ROWS):
+                writer.write(at, model * (min(at + FILL_ROWS, end) - at))
+        if queue.old_extent > queue.max_offset:
+            whole_files = -(-queue.max_offset * UNIT_SIZE // self._files.config.mapped_file_size_consume_queue)
+            kept = whole_files * self._files.config.mapped_file_size_consume_queue // UNIT_SIZE
+            self._disk.step("recover.queue-cut")
+            writer.clear(queue.max_offset, min(kept, queue.old_extent))
+        writer.remove_from(queue.max_offset)
+
+    def _row(self, queue: QueuePlan, offset: int) -> bytes:
+        size = self._files.config.mapped_file_size_consume_queue
+        start = offset * UNIT_SIZE - offset * UNIT_SIZE % size
+        path = os.path.join(self._directory(queue), names.segment_name(start))
+        file = self._disk.open_reader(path)
+        try:
+            return bytes(file.read(offset * UNIT_SIZE - start, UNIT_SIZE))
+        finally:
+            file.close()
+
+    def _directory(self, queue: QueuePlan) -> str:
+        return os.path.join(self._files.root, names.CONSUMEQUEUE, queue.queue.topic, str(queue.queue.queue_id))
+
+    def _writer(self, queue: QueuePlan) -> QueueWriter:
+        return QueueWriter(self._disk, self._directory(queue), self._files.config.mapped_file_size_consume_queue)
+
+    # --- index, checkpoint, abort -----------------------------------------------------------------------------------
+
+    def _index(self) -> tuple[str, ...]:
+        disk, index = self._disk, self._plan.index
+        directory = index_directory(self._files)
+        if not index.enabled:
+            return index.names_after
+        for name in index.removed:
+            path = os.path.join(directory, name)
+            if disk.exists(path):
+                disk.step("recover.remove-index")
+                disk.unlink(path)
+                disk.sync_dir(directory)
+        layout = self._files.index_layout
+        for rewind in index.rewinds:
+            disk.step("recover.rewind-index")
+            file = IndexFile.open(disk, os.path.join(directory, rewind.name), layout)
+            try:
+                file.rewind(rewind.keep, previous=rewind.previous)
+            finally:
+                file.shutdown()
+        made: list[str] = []
+        for insert in index.inserts:
+            disk.step("recover.insert-index")
+            made += self._insert(directory, insert.name, insert.keys.chunks())
+        service = IndexService(disk, directory, layout)
+        service.open(index.names_after)
+        try:
+            for chunk in index.tail.chunks() if index.keys_put else ():
+                disk.step("recover.put-keys")
+                service.put(_keys(chunk))
+            service.flush_all()
+            last = [os.path.basename(file.path) for file in service.files]
+        finally:
+            service.shutdown()
+        return tuple(sorted({*made, *last}))
+
+    def _insert(self, directory: str, name: str, chunks: Iterator[NDArray[np.void]]) -> list[str]:
+        """Put keys into files of their own, named from `name` on."""
+        made: list[str] = []
+        file: IndexFile | None = None
+        number = int(name)
+        for chunk in chunks:
+            keys = _keys(chunk)
+            done = 0
+            while done < len(keys):
+                if file is None or file.is_full:
+                    if file is not None:
+                        file.flush()
+                        file.shutdown()
+                    made.append(f"{number + len(made):017d}")
+                    path = os.path.join(directory, made[-1])
+                    file = IndexFile.create(self._disk, path, self._files.index_layout)
+                columns = (keys.key_hash[done:], keys.physical_offset[done:], keys.store_timestamp[done:])
+                done += file.put_keys(*columns)
+        if file is not None:
+            file.flush()
+            file.shutdown()
+        return made
+
+    def _leave_clean(self) -> None:
+        """A checkpoint that says that everything is on disk, and no abort file: as after a clean shutdown."""
+        disk, files = self._disk, self._files
+        if not self._plan.changed and not files.abort and files.checkpoint_ok:
+            return
+        newest = self._plan.log.end.last_store_timestamp or files.checkpoint.physic_msg_timestamp
+        path = os.path.join(files.root, names.CHECKPOINT)
+        whole = disk.read_file(path, FILE_SIZE) if disk.exists(path) else b""
+        point = Checkpoint(newest, newest, newest).encode()
+        disk.write_file_atomically(path, (point + whole[len(point) :]).ljust(FILE_SIZE, b"\0"))
+        disk.step("recover.checkpoint-written")
+        if files.abort:
+            AbortFile(disk, files.root).remove()
+
+
+def _pieces(plan: RecoverPlan) -> Iterator[Piece]:
+    """Every piece of the store that applying the plan changes."""
+    files, log = plan.files, plan.log
+    for odd in plan.set_aside:
+        yield Piece("move", odd.path, 0, odd.size, odd.why)
+    for offset in log.mends:
+        segment = next(s for s in files.log if s.offset <= offset < s.end)
+        yield Piece("overwrite", segment.path, offset - segment.offset + POSITION_PHYSICAL_OFFSET, 8, "wrong offset")
+    for path in log.removed:
+        size = next(s.size for s in files.log if s.path == path)
+        yield Piece("remove", path, 0, size, "behind the log's end")
+    if log.tail is not None:
+        yield Piece("overwrite", log.tail[0], log.tail[1], log.tail[2], "behind the log's end")
+    yield from _queue_pieces(plan, files)
+    directory = index_directory(files)
+    sizes = {found.name: found.size for found in files.index}
+    for name in plan.index.removed:
+        yield Piece("remove", os.path.join(directory, name), 0, sizes[name], "index entries that don't agree")
+    touched = {rewind.name for rewind in plan.index.rewinds}
+    if plan.index.keys_put and plan.index.names_after:
+        touched.add(plan.index.names_after[-1])
+    for name in sorted(touched):
+        yield Piece("overwrite", os.path.join(directory, name), 0, sizes[name], "index entries are made anew")
+
+
+def _queue_pieces(plan: RecoverPlan, files: StoreFiles) -> Iterator[Piece]:
+    there = {found.queue: found for found in files.queues}
+    for queue in plan.queues:
+        found = there.get(queue.queue)
+        if not queue.changed or found is None:
+            continue
+        for file in found.files:
+            if file.offset >= queue.max_offset * UNIT_SIZE:
+                yield Piece("remove", file.path, 0, file.size, "units behind the log's end")
+                continue
+            for start, end in [*queue.written, *queue.fills, queue.pre_blanks, (queue.max_offset, queue.old_extent)]:
+                low = max(start * UNIT_SIZE, file.offset)
+                high = min(end * UNIT_SIZE, file.offset + file.size)
+                if low < high:
+                    yield Piece("overwrite", file.path, low - file.offset, high - low, "units that the log denies")
+
+
+def _keys(chunk: NDArray[np.void]) -> Keys:
+    return Keys(chunk["key_hash"].copy(), chunk["physical_offset"].copy(), chunk["store_timestamp"].copy())

@@ -1,0 +1,307 @@
+"""What becomes of the index: files that stay, files rewound to their last trustworthy entry, keys to be put (again).
+
+Apache deletes every index file newer than the checkpoint and indexes only what abnormal recovery reads: older keys are
+lost for good. Here a file stays as far as its entries agree with each other, and every key behind them, or in a hole
+between two files, is derived from the log again (recovery.md, rules 4, 11, 12).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from engine.format import names
+from engine.format.index_file import IndexHeader
+from engine.log.index_reader import ClosedIndexFile, IndexCheck
+from engine.log.scan import RecordBatch, Scanner
+from engine.repair.log_end import Mode
+from engine.repair.spool import Spool
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from engine.files.disk import Disk
+    from engine.log.derive import Deriver, Keys
+    from engine.repair.survey import IndexName, StoreFiles
+
+_KEY_FIELDS = [("key_hash", "i4"), ("physical_offset", "i8"), ("store_timestamp", "i8")]
+
+
+def key_dtype() -> np.dtype[np.void]:
+    """An index key as a plan keeps it, native byte order."""
+    import numpy as np
+
+    return np.dtype(_KEY_FIELDS, align=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """Keys for a hole between two index files: put into new files named from `name` on."""
+
+    name: str
+    keys: Spool
+
+
+@dataclass(frozen=True, slots=True)
+class Rewind:
+    """An index file that keeps its entries 1 … `keep`; `previous` are endPhyOffset and endTimestamp of the one before."""
+
+    name: str
+    keep: int
+    had: int
+    previous: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexPlan:
+    """The plan. `names_after`: the files that are there before keys are put, by name."""
+
+    enabled: bool
+    removed: tuple[str, ...]
+    rewinds: tuple[Rewind, ...]
+    inserts: tuple[Insert, ...]
+    tail: Spool
+    keys_put: int
+    names_after: tuple[str, ...]
+    findings: list[str]
+
+    @property
+    def changed(self) -> bool:
+        """Whether a byte of the index changes."""
+        return bool(self.removed or self.rewinds or self.keys_put)
+
+    def to_json(self) -> dict[str, Any]:
+        """The index part of a plan."""
+        return {
+            "enabled": self.enabled,
+            "files": len(self.names_after),
+            "filesRemoved": list(self.removed),
+            "rewound": [{"file": r.name, "entries": r.had, "kept": r.keep} for r in self.rewinds],
+            "keysPut": self.keys_put,
+        }
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A file that stays: entries kept, and the physical offsets of its first and last kept entry."""
+
+    name: str
+    path: str
+    had: int
+    keep: int
+    begin: int
+    end: int
+    end_timestamp: int
+    rewind: bool
+
+
+class IndexPlanner:
+    """Plans the index of one store; `begin` and `feed` go along with the reading of the log."""
+
+    def __init__(self, disk: Disk, files: StoreFiles, deriver: Deriver, scanner: Scanner, mode: Mode) -> None:
+        self._disk = disk
+        self._files = files
+        self._deriver = deriver
+        self._scanner = scanner
+        self._mode = mode
+        self._layout = files.index_layout
+        self._enabled = files.config.message_index_enable and bool(files.log)
+        self._log_min = files.log[0].offset if files.log else 0
+        self._findings: list[str] = []
+        self._removed: list[str] = []
+        self._tail = Spool(key_dtype())
+        self._kept = self._judge() if self._enabled else []
+        self._resume = max([self._log_min, *(kept.end for kept in self._kept if kept.keep)])
+
+    def begin(self, start: int) -> None:
+        """Read the keys that lie before `start` (physical), from where recovery reads, and aren't in the index."""
+        if self._enabled and self._resume < start:
+            for event in self._scanner.scan(self._resume, start, resume=True):
+                if isinstance(event, RecordBatch):
+                    self.feed(self._deriver.derive(event)[1])
+
+    def feed(self, keys: Keys) -> None:
+        """Take the keys of a batch, in log order."""
+        if self._enabled and len(keys):
+            rows = _rows(keys)
+            self._tail.add(rows[rows["physical_offset"] >= self._resume])
+
+    def plan(self, log_end: int) -> IndexPlan:
+        """The plan, now that the log's end (physical) is known."""
+        if not self._enabled:
+            stay = tuple(f.name for f in self._files.index if f.whole)
+            return IndexPlan(False, (), (), (), self._tail, 0, stay, [])
+        self._cut(log_end)
+        inserts = tuple(self._fill_holes())
+        rewinds = []
+        previous = (0, 0)
+        for kept in self._kept:
+            if kept.rewind:
+                rewinds.append(Rewind(kept.name, kept.keep, kept.had, previous))
+            if kept.keep:
+                previous = (kept.end, kept.end_timestamp)
+        put = len(self._tail) - self._known_at_end() + sum(len(insert.keys) for insert in inserts)
+        return IndexPlan(
+            enabled=True,
+            removed=tuple(self._removed),
+            rewinds=tuple(rewinds),
+            inserts=inserts,
+            tail=self._tail,
+            keys_put=put,
+            names_after=tuple(kept.name for kept in self._kept),
+            findings=self._findings,
+        )
+
+    # --- files ------------------------------------------------------------------------------------------------------
+
+    def _judge(self) -> list[_Kept]:
+        """The files that stay, as far as their entries agree."""
+        kept: list[_Kept] = []
+        present = [f for f in self._files.index if self._is_whole(f)]
+        for i, found in enumerate(present):
+            with ClosedIndexFile(self._disk, found.path, self._layout) as file:
+                header = file.header
+                check = self._check(file, header)
+                last = i == len(present) - 1
+                if check.fault is not None:
+                    self._findings.append(f"index/{found.name}: {check.fault.value}")
+                if check.fault is not None and (check.sound == 0 or (check.entry is not None and not last)):
+                    self._removed.append(found.name)
+                    continue
+                kept.append(_keep(file, found, header, check))
+        return kept
+
+    def _is_whole(self, found: IndexName) -> bool:
+        if not found.whole:
+            self._findings.append(f"index/{found.name}: a length of {found.size} instead of {self._layout.file_size}")
+            self._removed.append(found.name)
+        return found.whole
+
+    def _check(self, file: ClosedIndexFile, header: IndexHeader) -> IndexCheck:
+        """All of a file that a crash may have torn; of the others what a glance tells."""
+        suspect = self._mode is Mode.ABNORMAL and header.end_timestamp > self._files.checkpoint.index_msg_timestamp
+        if suspect or not self._looks_right(file, header):
+            return file.verify()
+        return IndexCheck(file.entry_count)
+
+    def _looks_right(self, file: ClosedIndexFile, header: IndexHeader) -> bool:
+        import numpy as np
+
+        count = file.entry_count
+        if header.index_count > self._layout.entries or int(np.count_nonzero(file.slots())) != header.hash_slot_count:
+            return False
+        if count == 0:
+            return True
+        first, last = file.entries(1, 1)[0], file.entries(count, 1)[0]
+        return (int(first["physical_offset"]), int(last["physical_offset"])) == (
+            header.begin_phy_offset,
+            header.end_phy_offset,
+        )
+
+    def _cut(self, log_end: int) -> None:
+        """Take the entries away that point behind the log's end (rule 12)."""
+        for kept in list(self._kept):
+            if not kept.keep or kept.end < log_end:
+                continue
+            with ClosedIndexFile(self._disk, kept.path, self._layout) as file:
+                keep = _entries_before(file, kept.keep, log_end)
+                if keep == 0:
+                    self._removed.append(kept.name)
+                    self._kept.remove(kept)
+                else:
+                    kept.keep, kept.rewind = keep, True
+                    kept.end = int(file.entries(keep, 1)[0]["physical_offset"])
+                self._findings.append(f"index/{kept.name}: entries behind the log's end")
+
+    # --- holes ------------------------------------------------------------------------------------------------------
+
+    def _fill_holes(self) -> Iterator[Insert]:
+        """Keys between two files, or before the first one, that no file has."""
+        full = [kept for kept in self._kept if kept.keep]
+        end = self._log_min - 1
+        known = 0
+        before = ""
+        for kept in full:
+            keys = self._keys_between(end, known, kept)
+            if len(keys):
+                name = f"{int(before) + 1 if before else int(kept.name) - 1000:017d}"
+                self._findings.append(f"index: {len(keys)} keys before {kept.name} are in no file")
+                yield Insert(name, keys)
+            end, before = kept.end, kept.name
+            with ClosedIndexFile(self._disk, kept.path, self._layout) as file:
+                known = file.entries_at_end()
+
+    def _keys_between(self, end: int, known: int, kept: _Kept) -> Spool:
+        """Keys behind the record at `end` (of which `known` are there) up to where `kept` begins.
+
+        A stretch whose first window has no key is taken for one without keys: topics that use none.
+        """
+        import numpy as np
+
+        found = Spool(key_dtype())
+        if kept.begin <= max(end, self._log_min):
+            return found
+        with ClosedIndexFile(self._disk, kept.path, self._layout) as file:
+            there = int(np.count_nonzero(file.entries(1, 4096)["physical_offset"] == kept.begin))
+        for number, event in enumerate(self._scanner.scan(max(end, self._log_min), kept.begin + 1, resume=True)):
+            if isinstance(event, RecordBatch):
+                rows = _rows(self._deriver.derive(event)[1])
+                at_end = np.flatnonzero(rows["physical_offset"] == end)[:known]
+                at_begin = np.flatnonzero(rows["physical_offset"] == kept.begin)
+                drop = np.concatenate([at_end, at_begin[max(0, len(at_begin) - there) :]])
+                found.add(np.delete(rows, drop))
+                if number == 0 and not len(found):
+                    break
+        return found
+
+    def _known_at_end(self) -> int:
+        """Keys of the tail that the index has: those of the record at its end."""
+        import numpy as np
+
+        if not self._kept or not len(self._tail):
+            return 0
+        total = sum(int(np.count_nonzero(c["physical_offset"] == self._resume)) for c in self._tail.chunks())
+        known = 0
+        for kept in reversed(self._kept):
+            if kept.keep and kept.end == self._resume:
+                with ClosedIndexFile(self._disk, kept.path, self._layout) as file:
+                    tail = file.entries(max(1, kept.keep - 4095), min(kept.keep, 4096))["physical_offset"]
+                    known += int(np.count_nonzero(tail == self._resume))
+        return min(known, total)
+
+
+def _keep(file: ClosedIndexFile, found: IndexName, header: IndexHeader, check: IndexCheck) -> _Kept:
+    count = check.sound
+    begin = int(file.entries(1, 1)[0]["physical_offset"]) if count else header.begin_phy_offset
+    end = int(file.entries(count, 1)[0]["physical_offset"]) if count else header.end_phy_offset
+    rewind = check.fault is not None
+    return _Kept(found.name, found.path, file.entry_count, count, begin, end, header.end_timestamp, rewind)
+
+
+def _entries_before(file: ClosedIndexFile, count: int, log_end: int) -> int:
+    """How many of the first `count` entries point before `log_end`: they ascend, so by bisection."""
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) // 2
+        if int(file.entries(middle + 1, 1)[0]["physical_offset"]) < log_end:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _rows(keys: Keys) -> NDArray[np.void]:
+    import numpy as np
+
+    rows = np.empty(len(keys), dtype=key_dtype())
+    for name, _ in _KEY_FIELDS:
+        rows[name] = getattr(keys, name)
+    return rows
+
+
+def index_directory(files: StoreFiles) -> str:
+    """Where the index files are."""
+    return os.path.join(files.root, names.INDEX)

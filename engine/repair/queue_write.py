@@ -1,0 +1,101 @@
+"""Writes rows into the files of a closed consume queue: places given, no matter in which order; missing files are made.
+
+Through the channel, never through a map: a mender must not meet a full disk as SIGBUS. A new file is as long as the
+setting says and sparse, as Apache's are.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from engine.files.listing import segment_name
+from engine.format.queue_unit import UNIT_SIZE
+
+if TYPE_CHECKING:
+    from engine.files.disk import Disk
+    from engine.files.raw_file import RawFile
+
+
+class QueueWriter:
+    """Rows of one queue. A context manager: leaving it makes everything durable.
+
+    Args:
+        disk: how files are reached.
+        directory: the queue's.
+        file_size: bytes of a file, a multiple of 20.
+    """
+
+    def __init__(self, disk: Disk, directory: str, file_size: int) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._file_size = file_size
+        self._open: dict[int, RawFile] = {}
+        self._made = False
+
+    def __enter__(self) -> QueueWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def write(self, start: int, rows: bytes | memoryview) -> None:
+        """Write whole rows from queue offset `start` on.
+
+        Raises:
+            DiskFull, StorageError.
+        """
+        at = start * UNIT_SIZE
+        data = memoryview(rows)
+        while data:
+            offset = at - at % self._file_size
+            room = offset + self._file_size - at
+            self._file(offset).write(at - offset, data[:room])
+            at += min(room, len(data))
+            data = data[room:]
+
+    def clear(self, start: int, end: int) -> None:
+        """Make the rows [start, end) zero, in files that are there."""
+        for offset in range(start * UNIT_SIZE - start * UNIT_SIZE % self._file_size, end * UNIT_SIZE, self._file_size):
+            if offset in self._open or self._disk.exists(self._path(offset)):
+                low = max(start * UNIT_SIZE, offset)
+                high = min(end * UNIT_SIZE, offset + self._file_size)
+                self._file(offset).write(low - offset, bytes(high - low))
+
+    def remove_from(self, end: int) -> None:
+        """Remove the files that begin at queue offset `end` or behind, last one first."""
+        for entry in sorted(self._disk.scandir(self._directory), key=lambda e: e.name, reverse=True):
+            if entry.is_file and entry.name.isdecimal() and int(entry.name) >= end * UNIT_SIZE:
+                file = self._open.pop(int(entry.name), None)
+                if file is not None:
+                    file.close()
+                self._disk.step("queue.remove-file")
+                self._disk.unlink(entry.path)
+                self._made = True
+
+    def close(self) -> None:
+        """Make everything durable and close the files."""
+        for file in self._open.values():
+            file.sync(0, self._file_size)
+            file.close()
+        self._open.clear()
+        if self._made:
+            self._disk.sync_dir(self._directory)
+            self._made = False
+
+    def _file(self, offset: int) -> RawFile:
+        file = self._open.get(offset)
+        if file is None:
+            path = self._path(offset)
+            if not self._disk.exists(path):
+                self._disk.mkdirs(self._directory)
+                file = self._disk.open_raw(path, new=True)
+                file.set_size(self._file_size)
+                self._made = True
+            else:
+                file = self._disk.open_raw(path, writable=True)
+            self._open[offset] = file
+        return file
+
+    def _path(self, offset: int) -> str:
+        return os.path.join(self._directory, segment_name(offset))

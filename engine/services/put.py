@@ -1,0 +1,199 @@
+"""The way of a put: may the store take it, append, then wait for the flush and the slave as far as was asked for.
+
+Sources: DefaultMessageStore#checkStoreStatus, #checkLmqMessage, #putMessage, #waitForPutResult, CommitLog#submitFlushRequest,
+#submitReplicaRequest.
+
+Differences: a message for too many light queues is refused (Apache checks, then looks at the wrong result); each refusal has
+its reason in `error`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import TYPE_CHECKING
+
+from engine.config import BrokerRole
+from engine.errors import RStoreError, StorageError
+from engine.format import properties
+from engine.log.results import (
+    AppendResult,
+    MessageRefused,
+    PutMessageStatus,
+    PutResult,
+    StoreClosed,
+    WriteFailed,
+)
+
+if TYPE_CHECKING:
+    from engine.config import StoreConfig
+    from engine.format.batch import BatchItem
+    from engine.format.message import Message
+    from engine.log.commitlog import Clock, CommitLog
+    from engine.services.flush import FlushFuture, GroupCommitService
+    from engine.services.queue_table import QueueTable
+    from engine.services.running_flags import RunningFlags
+
+Replicate = Callable[[int], "FlushFuture"]
+"""Asks slaves for the log up to a physical offset: PUT_OK, FLUSH_SLAVE_TIMEOUT or SLAVE_NOT_AVAILABLE."""
+
+_GRACE_MS = 5000
+"""How much longer than any timeout a put is waited for. Source: DefaultMessageStore#waitForPutResult."""
+
+_LONG_AGO = 10_000_000
+
+
+class PutService:
+    """See the module. Thread-safe.
+
+    Args:
+        log: appended to.
+        flags: whether puts are taken.
+        queues: counts light queues.
+        config: settings of the store.
+        clock: ms.
+        group_commit: with SYNC_FLUSH, who flushes for us; None otherwise.
+        appended: is called after each append (wakes dispatch and flush).
+    """
+
+    def __init__(
+        self,
+        log: CommitLog,
+        flags: RunningFlags,
+        queues: QueueTable,
+        config: StoreConfig,
+        clock: Clock,
+        group_commit: GroupCommitService | None,
+        appended: Callable[[], None],
+    ) -> None:
+        self._log = log
+        self._flags = flags
+        self._queues = queues
+        self._clock = clock
+        self._group_commit = group_commit
+        self._appended = appended
+        self._role = config.broker_role
+        self._busy = config.os_page_cache_busy_time_out_mills
+        self._max_lmq = config.max_lmq_consume_queue_num if config.enable_lmq and config.enable_multi_dispatch else None
+        self._patience = (max(config.sync_flush_timeout, config.slave_timeout) + _GRACE_MS) / 1000
+        self.closed = False
+        self.replicate: Replicate | None = None
+
+    def put(self, message: Message, items: Sequence[BatchItem] | None, wait: bool | None) -> PutResult:
+        """Put a message, or a batch when there are `items`; returns when all that was asked for is done.
+
+        `wait` False: don't wait for flush and slave (default: as the WAIT property says).
+        """
+        answer = self._put(message, items, wait)
+        if isinstance(answer, PutResult):
+            return answer
+        append, waiting = answer
+        for future in waiting:
+            try:
+                future.exception(self._patience)
+            except FutureTimeout:
+                return PutResult(
+                    PutMessageStatus.UNKNOWN_ERROR, append, RStoreError("nobody answered for flush or slave in time")
+                )
+        return _combined(append, waiting)
+
+    def put_async(self, message: Message, items: Sequence[BatchItem] | None, wait: bool | None) -> Future[PutResult]:
+        """The same, returning as soon as it is appended; the future never raises."""
+        result: Future[PutResult] = Future()
+        answer = self._put(message, items, wait)
+        if isinstance(answer, PutResult):
+            result.set_result(answer)
+            return result
+        append, waiting = answer
+        left = len(waiting)
+        lock = threading.Lock()
+
+        def one_done(_: object) -> None:
+            nonlocal left
+            with lock:
+                left -= 1
+                last = left == 0
+            if last:
+                result.set_result(_combined(append, waiting))
+
+        for future in waiting:
+            future.add_done_callback(one_done)
+        return result
+
+    def _put(
+        self, message: Message, items: Sequence[BatchItem] | None, wait: bool | None
+    ) -> PutResult | tuple[AppendResult, list[FlushFuture]]:
+        """Refused, or done, or appended with something to wait for."""
+        refused = self._check(message)
+        if refused is not None:
+            return refused
+        try:
+            append = self._log.append(message) if items is None else self._log.append_batch(message, items)
+        except MessageRefused as error:
+            return PutResult(error.status, error=error)
+        except StoreClosed as error:
+            return PutResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, error=error)
+        except WriteFailed as error:
+            return PutResult(PutMessageStatus.UNKNOWN_ERROR, error=error)
+        except StorageError as error:
+            return PutResult(PutMessageStatus.CREATE_MAPEDFILE_FAILED, error=error)
+        self._appended()
+        waits = properties.waits_for_flush(message.properties) if wait is None else wait
+        waiting: list[FlushFuture] = []
+        if self._group_commit is not None:
+            if waits:
+                waiting.append(self._group_commit.submit(append.next_offset))
+            else:
+                self._group_commit.wake()
+        if waits and self._role is BrokerRole.SYNC_MASTER:
+            waiting.append(_no_slave() if self.replicate is None else self.replicate(append.next_offset))
+        return (append, waiting) if waiting else PutResult(PutMessageStatus.PUT_OK, append)
+
+    def _check(self, message: Message) -> PutResult | None:
+        """Why the store takes no message now, if it doesn't."""
+        unavailable = PutMessageStatus.SERVICE_NOT_AVAILABLE
+        if self.closed:
+            return PutResult(unavailable, error=StoreClosed("the store is closed"))
+        if self._role is BrokerRole.SLAVE:
+            return PutResult(unavailable, error=RStoreError("a slave takes no puts", hint="put to its master"))
+        if not self._flags.writeable:
+            return PutResult(unavailable, error=self._flags.error)
+        if self.page_cache_busy:
+            return PutResult(
+                PutMessageStatus.OS_PAGECACHE_BUSY, error=RStoreError(f"a put has been under way for {self._busy} ms")
+            )
+        if self._max_lmq is not None and self._queues.lmq_count > self._max_lmq:
+            targets = message.properties.get(properties.INNER_MULTI_DISPATCH, "")
+            if targets.strip():
+                return PutResult(
+                    PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED,
+                    error=RStoreError(f"there are {self._queues.lmq_count} light queues", hint="maxLmqConsumeQueueNum"),
+                )
+        return None
+
+    @property
+    def page_cache_busy(self) -> bool:
+        """Whether a put has held the append lock too long. Source: DefaultMessageStore#isOSPageCacheBusy."""
+        begin = self._log.begin_time_in_lock
+        return bool(begin) and self._busy < self._clock() - begin < _LONG_AGO
+
+
+def _combined(append: AppendResult, waiting: Sequence[FlushFuture]) -> PutResult:
+    """The answer when everything has one: the last that is not PUT_OK counts, an error before all."""
+    status = PutMessageStatus.PUT_OK
+    for future in waiting:
+        error = future.exception()
+        if error is not None:
+            known = error if isinstance(error, RStoreError) else RStoreError(repr(error))
+            return PutResult(PutMessageStatus.UNKNOWN_ERROR, append, known)
+        if future.result() is not PutMessageStatus.PUT_OK:
+            status = future.result()
+    return PutResult(status, append)
+
+
+def _no_slave() -> FlushFuture:
+    future: FlushFuture = Future()
+    future.set_result(PutMessageStatus.SLAVE_NOT_AVAILABLE)
+    return future

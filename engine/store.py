@@ -1,0 +1,435 @@
+"""The open store: put, get, query, close. The only composition of log, queues, index and services.
+
+Theory. Opening: lock first, then recovery (plan, then apply), then the abort mark, then dispatch of what the queues
+don't have yet, and only then the services and the first put (Apache takes the lock last: recovery.md, "Start of a
+store"). Closing: no more puts; write buffers, log, dispatch, queues and index are finished in this order, each before
+the next; the abort mark goes only when all of that went well and nothing is left to dispatch.
+
+Nothing fails in silence: what ends a service makes the store not writeable, and `errors` says why.
+
+Sources: DefaultMessageStore (4.9.8) for every method of the same name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine.config import FlushDiskType, StoreConfig
+from engine.errors import DiskFull, RStoreError, StorageError
+from engine.files.abort import AbortFile
+from engine.files.disk import Disk
+from engine.files.lock import StoreLock
+from engine.format import names
+from engine.format.index_file import IndexLayout
+from engine.format.message import Message, StoredMessage, parse_msg_id
+from engine.log import reading
+from engine.log.checkpoint import CheckpointFile
+from engine.log.commitlog import Clock, CommitLog
+from engine.log.consume_queue import ConsumeQueue
+from engine.log.derive import TopicQueue
+from engine.log.index_service import IndexService
+from engine.log.results import GetResult, PutResult, QueryResult, StoreClosed
+from engine.log.state import StoreState
+from engine.services.dispatch import DispatchService, Finding, Listener
+from engine.services.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService
+from engine.services.put import PutService, Replicate
+from engine.services.queue_flush import FlushConsumeQueueService
+from engine.services.queue_table import QueueTable
+from engine.services.running_flags import Flag, RunningFlags
+
+if TYPE_CHECKING:
+    from engine.format.batch import BatchItem
+    from engine.log.filters import MessageFilter
+
+Recover = Callable[[Disk, StoreConfig], tuple[StoreState, StoreConfig]]
+"""Recovers the closed, locked store; where it stands then, and its settings with the sizes that its files have."""
+
+END_OF_TIME = (1 << 63) - 1
+
+
+class MessageStore:
+    """See the module. Thread-safe. Also a context manager; made by `open`.
+
+    Attributes:
+        config: settings, with the sizes that the files have.
+        log: the commit log.
+        queues: the consume queues.
+        index: None without messageIndexEnable.
+        checkpoint: the checkpoint file.
+        dispatch: follows the log.
+        flags: what the store may do now.
+    """
+
+    def __init__(self, disk: Disk, config: StoreConfig, state: StoreState, lock: StoreLock, clock: Clock) -> None:
+        """For `open` only: composes, and starts nothing."""
+        self._disk = disk
+        self._lock = lock
+        self._state = state
+        self._clock = clock
+        self._closed = False
+        self._close_error: RStoreError | None = None
+        self._limits = reading.ReadLimits.of(config)
+        root = config.store_path_root_dir
+        self.config = config
+        self.abort = AbortFile(disk, str(root))
+        self.flags = RunningFlags()
+        self.full_paths: tuple[str, ...] = ()
+        self.log = CommitLog(disk, config, clock=clock, full_paths=lambda: self.full_paths)
+        self.queues = QueueTable(disk, config)
+        self.checkpoint = CheckpointFile.load(disk, str(root / names.CHECKPOINT))
+        self.index: IndexService | None = None
+        if config.message_index_enable:
+            layout = IndexLayout(config.max_hash_slot_num, config.max_index_num)
+            self.index = IndexService(disk, str(root / names.INDEX), layout, disk.now_ms, self._index_durable)
+        self.dispatch = DispatchService(
+            self.log, self.queues, self.index, self.flags, config, self._dispatched, self._failed
+        )
+        self._queue_flush = FlushConsumeQueueService(
+            self.log, self.queues, self.dispatch, self.checkpoint, config, self._failed
+        )
+        sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        group_commit = GroupCommitService(self.log, self.checkpoint, config, self._failed) if sync else None
+        self._flush = group_commit or FlushRealTimeService(self.log, self.checkpoint, config, self._failed)
+        self._commit: CommitRealTimeService | None = None
+        if self.log.pool is not None:
+            self._commit = CommitRealTimeService(self.log, config, self._committed, self._commit_full, self._failed)
+        self._puts = PutService(self.log, self.flags, self.queues, config, clock, group_commit, self._appended)
+
+    # --- opening and closing ----------------------------------------------------------------------------------------
+
+    @classmethod
+    def open(
+        cls,
+        config: StoreConfig,
+        disk: Disk | None = None,
+        clock: Clock | None = None,
+        *,
+        recover: Recover | None = None,
+        listeners: Sequence[Listener] = (),
+    ) -> MessageStore:
+        """Lock, recover and start the store that `config` names; an empty directory becomes an empty store.
+
+        Args:
+            config: settings.
+            disk: the system's files.
+            clock: gives the store times, ms (default: the disk's clock).
+            recover: how to recover (default: as the abort file says; damage in the middle is refused).
+            listeners: are told of every message from the first one on that is dispatched.
+
+        Raises:
+            StoreLocked: a live process holds it. Refused, CannotMend: recovery would lose data, or can't be done.
+            StorageError.
+        """
+        disk = disk or Disk()
+        disk.mkdirs(str(config.store_path_root_dir))
+        lock = StoreLock(disk, str(config.store_path_root_dir))
+        lock.acquire()
+        try:
+            for path in config.commit_log_paths:
+                disk.mkdirs(str(path))
+            state, config = (recover or recover_as_needed)(disk, config)
+            store = cls(disk, config, state, lock, clock or disk.now_ms)
+            for listener in listeners:
+                store.dispatch.add_listener(listener)
+            store._start()  # noqa: SLF001
+        except BaseException:
+            lock.release()
+            raise
+        return store
+
+    def _start(self) -> None:
+        state = self._state
+        self.queues.load(state.queues, state.min_offset)
+        self.abort.create()
+        try:
+            self.log.open(state.max_offset, self.queues.next_offsets())
+            if self.index is not None:
+                self.index.open(state.index_files)
+            known = max(self.queues.max_physical_offset(), self.log.min_offset, 0)
+            self.dispatch.start_from(min(known, state.max_offset))
+            self.dispatch.catch_up(state.max_offset)
+            self.log.topic_queue_table = self.queues.next_offsets()
+        except BaseException:
+            self.dispatch.stop()
+            self.log.close(clean=True)
+            self.queues.shutdown()
+            raise
+        self._queue_flush.start()
+        self._flush.start()
+        if self._commit is not None:
+            self._commit.start()
+
+    def close(self) -> None:
+        """Close cleanly: everything that was acknowledged is durable then. A second time does nothing.
+
+        Raises:
+            RStoreError: the first thing that went wrong; the store is closed all the same, and the abort mark stays, so
+            that the next start recovers.
+        """
+        if self._closed:
+            return
+        self._closed = self._puts.closed = True
+        self.log.seal()
+        if self._commit is not None:
+            self._commit.stop()
+        self._flush.stop()
+        self.dispatch.stop()
+        self._queue_flush.stop()
+        steps: list[Callable[[], object]] = [self._finish_index, lambda: self.log.close(clean=True)]
+        if self.flags.writeable and self.dispatch.behind == 0:
+            steps.append(self.checkpoint.flush)
+        for step in steps:
+            try:
+                step()
+            except RStoreError as error:
+                self._failed(error)
+        self.queues.shutdown()
+        try:
+            if self.flags.writeable and self.dispatch.behind == 0:
+                self.abort.remove()
+        finally:
+            self._lock.release()
+        error = self.flags.error
+        if error is not None:
+            raise error
+
+    def __enter__(self) -> MessageStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
+    # --- putting ----------------------------------------------------------------------------------------------------
+
+    def put(self, message: Message, *, wait: bool | None = None) -> PutResult:
+        """Store a message; returns when it is as durable as the settings say. Never raises: see the status.
+
+        `wait` False: don't wait for flush or slave (default: as the WAIT property says).
+        """
+        return self._puts.put(message, None, wait)
+
+    def put_batch(self, message: Message, items: Sequence[BatchItem], *, wait: bool | None = None) -> PutResult:
+        """Store several messages of one queue, all or none; `message` has what they share."""
+        return self._puts.put(message, items, wait)
+
+    def put_async(self, message: Message, *, wait: bool | None = None) -> Future[PutResult]:
+        """As `put`, returning as soon as the message is in the log."""
+        return self._puts.put_async(message, None, wait)
+
+    def put_batch_async(
+        self, message: Message, items: Sequence[BatchItem], *, wait: bool | None = None
+    ) -> Future[PutResult]:
+        """As `put_batch`, returning as soon as the messages are in the log."""
+        return self._puts.put_async(message, items, wait)
+
+    def append_raw(self, offset: int, data: bytes | memoryview) -> None:
+        """Append log bytes of a master, on a slave. Source: #appendToCommitLog.
+
+        Raises:
+            InvalidArgument: `offset` is not the log's end. StorageError.
+        """
+        self._demand_open()
+        self.log.append_raw(offset, data)
+        self._appended()
+        self._flush.wake()
+
+    def replicate_with(self, replicate: Replicate | None) -> None:
+        """Have the puts of a SYNC_MASTER wait for slaves through `replicate`; None: there is none."""
+        self._puts.replicate = replicate
+
+    @property
+    def page_cache_busy(self) -> bool:
+        """Whether a put has held the append lock longer than osPageCacheBusyTimeOutMills."""
+        return self._puts.page_cache_busy
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_msgs: int = 32,
+        message_filter: MessageFilter | None = None,
+    ) -> GetResult:
+        """Messages of a queue from a queue offset on. Source: #getMessage.
+
+        Raises:
+            StorageError: the store is closed or not readable, or the disk is not.
+        """
+        self._demand_open()
+        if not self.flags.readable:
+            raise StorageError("the store is not readable", path=self.config.store_path_root_dir)
+        queue = self.queues.find(TopicQueue(topic, queue_id))
+        return reading.get_message(self.log, self.log.max_offset, queue, offset, max_msgs, self._limits, message_filter)
+
+    def look_message(self, physical_offset: int) -> StoredMessage | None:
+        """The message at a physical offset; None outside of the log. Raises FormatError: none starts there."""
+        self._demand_open()
+        return reading.look_message(self.log, physical_offset)
+
+    def look_by_msg_id(self, msg_id: str) -> StoredMessage | None:
+        """The message of an offset message id. Raises InvalidArgument, and as `look_message`."""
+        return self.look_message(parse_msg_id(msg_id)[1])
+
+    def query(self, topic: str, key: str, max_num: int = 32, begin: int = 0, end: int = END_OF_TIME) -> QueryResult:
+        """Messages with a key, stored in [begin, end] (ms): the newest `max_num`, in log order. Source: #queryMessage.
+
+        At most maxMsgsNumBatch.
+        """
+        self._demand_open()
+        if self.index is None:
+            return QueryResult()
+        most = min(max_num, self.config.max_msgs_num_batch)
+        chosen: dict[int, memoryview] = {}
+        found = self.index.query(topic, key, begin, end, most, accept=reading.verifier(self.log, topic, key, chosen))
+        return reading.query_result(chosen, found.last_update_timestamp, found.last_update_phy_offset)
+
+    # --- positions and times ----------------------------------------------------------------------------------------
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """First queue offset; 0 without such a queue, as Apache, which makes one when asked."""
+        queue = self.find_queue(topic, queue_id)
+        return 0 if queue is None else queue.min_offset
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """Next queue offset; 0 without such a queue."""
+        queue = self.find_queue(topic, queue_id)
+        return 0 if queue is None else queue.max_offset
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
+        """Queue offset of the message stored nearest to a time (ms), by Apache's rules. Source: #getOffsetInQueueByTime."""
+        queue = self.find_queue(topic, queue_id)
+        return 0 if queue is None else queue.offset_by_time(timestamp, self._store_time_of, self.log.min_offset)
+
+    def lower_bound(self, topic: str, queue_id: int, timestamp: int) -> int:
+        """First queue offset stored at that time (ms) or later: exact."""
+        queue = self.find_queue(topic, queue_id)
+        return 0 if queue is None else queue.lower_bound_by_time(timestamp, self._store_time_of)
+
+    def upper_bound(self, topic: str, queue_id: int, timestamp: int) -> int:
+        """First queue offset stored later than that time (ms): exact."""
+        queue = self.find_queue(topic, queue_id)
+        return 0 if queue is None else queue.upper_bound_by_time(timestamp, self._store_time_of)
+
+    def message_store_timestamp(self, topic: str, queue_id: int, offset: int) -> int:
+        """Store time (ms) of the message at a queue offset, −1 without one. Source: #getMessageStoreTimeStamp."""
+        queue = self.find_queue(topic, queue_id)
+        return -1 if queue is None else reading.store_timestamp_of(self.log, queue, offset)
+
+    def earliest_message_time(self, topic: str | None = None, queue_id: int = 0) -> int:
+        """Store time (ms) of the first message of a queue, or (no topic) of the log; −1 without one."""
+        self._demand_open()
+        if topic is None:
+            return reading.store_timestamp_at(self.log, self.log.min_offset, reading.MIN_RECORD_SIZE)
+        queue = self.find_queue(topic, queue_id)
+        return -1 if queue is None else reading.store_timestamp_of(self.log, queue, queue.min_offset)
+
+    def find_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The consume queue, None when there is none."""
+        self._demand_open()
+        return self.queues.find(TopicQueue(topic, queue_id))
+
+    # --- state ------------------------------------------------------------------------------------------------------
+
+    @property
+    def dispatch_behind_bytes(self) -> int:
+        """Bytes of the log that are not in queues and index yet."""
+        return self.dispatch.behind
+
+    @property
+    def errors(self) -> tuple[RStoreError, ...]:
+        """What went wrong and keeps the store from something."""
+        return self.flags.errors
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What dispatch met in the log and went on from."""
+        return self.dispatch.findings
+
+    def add_listener(self, listener: Listener) -> None:
+        """Tell `listener` of every message that can be pulled from now on."""
+        self.dispatch.add_listener(listener)
+
+    def wait_dispatched(self, timeout_ms: float | None = None) -> bool:
+        """Wait until all that is readable now can be got and queried; False when it didn't come to that."""
+        return self.dispatch.wait_dispatched(self.log.max_offset, timeout_ms)
+
+    def flush(self) -> int:
+        """Make everything that was put durable; the physical offset up to which it is.
+
+        Raises:
+            DiskFull: later. StorageError: the store takes no more puts then.
+        """
+        self._demand_open()
+        try:
+            where = self.log.flush_all()
+        except DiskFull:
+            raise
+        except StorageError as error:
+            self._failed(error)
+            raise
+        self._appended()
+        return where
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _demand_open(self) -> None:
+        if self._closed:
+            raise StoreClosed("the store is closed", path=self.config.store_path_root_dir)
+
+    def _store_time_of(self, offset: int, size: int) -> int:
+        return reading.store_timestamp_at(self.log, offset, size)
+
+    def _appended(self) -> None:
+        if self._commit is not None:
+            self._commit.wake()
+            return
+        self.dispatch.wake()
+        if not isinstance(self._flush, GroupCommitService):
+            self._flush.wake()
+
+    def _committed(self) -> None:
+        self.dispatch.wake()
+        self._flush.wake()
+
+    def _commit_full(self, error: DiskFull | None) -> None:
+        if error is None:
+            self.flags.clear(Flag.DISK_FULL)
+        else:
+            self.flags.set(Flag.DISK_FULL, error)
+
+    def _dispatched(self) -> None:
+        self._queue_flush.wake()
+
+    def _index_durable(self, timestamp: int) -> None:
+        self.checkpoint.index_msg_timestamp = timestamp
+        self.checkpoint.flush()
+
+    def _finish_index(self) -> None:
+        if self.index is not None:
+            self.index.shutdown()
+
+    def _failed(self, error: RStoreError) -> None:
+        self.flags.set(Flag.NOT_WRITEABLE, error)
+
+
+def recover_as_needed(disk: Disk, config: StoreConfig) -> tuple[StoreState, StoreConfig]:
+    """The default recovery: normal or abnormal as the abort file says; refuses what would lose data.
+
+    Raises:
+        Refused, CannotMend, StorageError.
+    """
+    from engine.repair.recover import apply, plan_recover
+
+    plan = plan_recover(disk, config)
+    return apply(plan), plan.files.config
