@@ -160,9 +160,9 @@ class Scanner:
             if (yield from self._scan_segment(segment, at, until, resume)):
                 return
 
-    def is_sound(self, offset: int) -> bool:
-        """Whether a sound record that knows its own offset lies there."""
-        return any(s.offset <= offset < s.end and self._is_sound(s, offset) for s in self._source.segments)
+    def sound_size(self, offset: int) -> int:
+        """Bytes of the sound record that lies there and knows its own offset; 0 when there is none."""
+        return next((self._sound_size(s, offset) for s in self._source.segments if s.offset <= offset < s.end), 0)
 
     def find_sound(self, offset: int, end: int | None = None) -> int | None:
         """Physical offset of the first sound record at or behind `offset`, None when there is none before `end`."""
@@ -179,19 +179,14 @@ class Scanner:
 
     def _scan_segment(self, segment: Segment, at: int, until: int, resume: bool) -> Generator[Event, None, bool]:
         """Events of one segment; the generator's value tells whether the scan is over."""
-        window = self._window
         need = 0  # bytes that the record at `at` is known to take
         while at < until:
             reason: Reason | None = None
             try:
-                buffer = self._source.read(at, max(min(window, until - at), need, V4_HEAD_SIZE))
+                buffer = self._read(at, max(min(self._window, until - at), need, V4_HEAD_SIZE), need)
             except StorageError:
-                if window > _PAGE:  # get as near to the bad sector as a page
-                    window = max(window >> 2, _PAGE)
-                    continue
                 reason = Reason.UNREADABLE
             else:
-                window = self._window
                 if len(buffer) < max(need, 1):
                     reason = Reason.CUT
             if reason is None:
@@ -207,8 +202,8 @@ class Scanner:
                     yield Blank(at, stop.blank)
                     return False
                 need, reason = stop.more, stop.reason
-                if need > self._large and not self._proves_itself(at):
-                    reason = Reason.SIZE
+                if need > self._large:
+                    reason = self._why_not_read(at)
             if reason is None:
                 continue
             found = self._find_in_segment(segment, at + 1, until) if resume else None
@@ -217,6 +212,24 @@ class Scanner:
                 return True
             at, need = (until if found is None else found), 0
         return False
+
+    def _read(self, at: int, length: int, need: int = 0) -> memoryview:
+        """Up to `length` bytes from `at` on; before a page that can't be read, what lies before it, but `need` at least."""
+        least = max(need, _PAGE - at % _PAGE)
+        while True:
+            try:
+                return self._source.read(at, length)
+            except StorageError:
+                if length <= least:
+                    raise
+                length = max(length >> 2, least)
+
+    def _why_not_read(self, at: int) -> Reason | None:
+        """Why a record that claims to be very large isn't read; None when it proves itself."""
+        try:
+            return None if self._proves_itself(at) else Reason.SIZE
+        except StorageError:
+            return Reason.UNREADABLE
 
     def _proves_itself(self, at: int) -> bool:
         """Whether the head of a very large record says so itself: its own offset and lengths that add up."""
@@ -246,33 +259,33 @@ class Scanner:
     def _find_in_range(self, segment: Segment, at: int, until: int) -> int | None:
         while at < until:
             try:
-                buffer = self._source.read(at, self._window)
+                buffer = self._read(at, self._window)
             except StorageError:
-                at += 4096  # step over the page that can't be read
+                at += _PAGE - at % _PAGE  # step over the page that can't be read
                 continue
-            if len(buffer) < POSITION_MAGIC + 4:
+            if not buffer:
                 return None
             for position in _magics(bytes(buffer)):
                 candidate = at + position
-                if candidate < until and self._is_sound(segment, candidate):
+                if candidate < until and self._sound_size(segment, candidate):
                     return candidate
-            at += len(buffer) - (POSITION_MAGIC + 3)
+            overlap = POSITION_MAGIC + 3  # a magic may lie across the border
+            at += len(buffer) - overlap if len(buffer) > overlap else len(buffer)
         return None
 
-    def _is_sound(self, segment: Segment, offset: int) -> bool:
-        """Whether a sound record with its own offset lies at `offset`."""
+    def _sound_size(self, segment: Segment, offset: int) -> int:
         try:
             head = self._source.read(offset, V4_HEAD_SIZE)
             if len(head) < V4_HEAD_SIZE or int.from_bytes(head[28:36], "big") != offset:
-                return False
+                return 0
             total = int.from_bytes(head[:4], "big", signed=True)
             if not 0 < total <= segment.end - offset or (total > self._large and not self._proves_itself(offset)):
-                return False
+                return 0
             rows: list[Row] = []
             walk(self._source.read(offset, total), 0, segment.end - offset, rows, max_rows=1)
         except StorageError:
-            return False
-        return bool(rows)
+            return 0
+        return rows[0].size if rows else 0
 
 
 def _before(rows: list[Row], limit: int) -> list[Row]:

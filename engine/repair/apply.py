@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from engine.errors import InvalidArgument
 from engine.files.abort import AbortFile
 from engine.format import names
-from engine.format.checkpoint import FILE_SIZE, Checkpoint
+from engine.format.checkpoint import FILE_SIZE, SAFETY_MS, Checkpoint
 from engine.format.message import POSITION_PHYSICAL_OFFSET
 from engine.format.queue_unit import PRE_BLANK, UNIT_SIZE, unit_dtype
 from engine.log.derive import Keys
@@ -66,8 +66,8 @@ def apply(disk: Disk, plan: RecoverPlan, *, command: str = "recover", keep: bool
     salvage = None
     if plan.changed and keep:
         pieces = list(_pieces(plan))
-        if pieces or plan.accepted_gaps:
-            salvage = save(disk, plan.files.root, command, pieces, accepted_gaps=plan.accepted_gaps)
+        if pieces or plan.accepted:
+            salvage = save(disk, plan.files.root, command, pieces, accepted=plan.accepted)
     return Applied(_Applier(disk, plan).run(clean), salvage)
 
 
@@ -288,18 +288,27 @@ class _Applier:
         return made
 
     def _leave_clean(self) -> None:
-        """A checkpoint that says that everything is on disk, and no abort file: as after a clean shutdown."""
-        disk, files = self._disk, self._files
-        if not self._plan.changed and not files.abort and files.checkpoint_ok:
+        """A checkpoint that says that everything is on disk, and no abort file: as after a clean shutdown.
+
+        With damage left that a normal start would cut at, the abort file stays (or is made), and the checkpoint lets
+        the next start begin with the last segment.
+        """
+        disk, files, trap = self._disk, self._files, self._plan.trap
+        if not self._plan.changed and files.checkpoint_ok and files.abort == (trap is not None):
             return
         newest = self._plan.log.end.last_store_timestamp or files.checkpoint.physic_msg_timestamp
+        if trap is not None:
+            newest += SAFETY_MS
         path = os.path.join(files.root, names.CHECKPOINT)
         whole = disk.read_file(path, FILE_SIZE) if disk.exists(path) else b""
         point = Checkpoint(newest, newest, newest).encode()
         disk.write_file_atomically(path, (point + whole[len(point) :]).ljust(FILE_SIZE, b"\0"))
         disk.step("recover.checkpoint-written")
-        if files.abort:
-            AbortFile(disk, files.root).remove()
+        abort = AbortFile(disk, files.root)
+        if trap is not None:
+            abort.create()
+        elif files.abort:
+            abort.remove()
 
 
 def _pieces(plan: RecoverPlan) -> Iterator[Piece]:

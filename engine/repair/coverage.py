@@ -78,7 +78,7 @@ class Coverage:
             if start > at:
                 reached = self._read(at if last is None else int(starts[last]), start)
                 last, at = None, max(reached, start)
-                if reached > start or (reached < start and not self._scanner.is_sound(start)):
+                if reached > start or (reached < start and not self._scanner.sound_size(start)):
                     continue
             self._account(queues[run[:-1]], offsets[run[:-1]])
             last, at = int(run[-1]), int(ends[run[-1]])

@@ -47,7 +47,7 @@ class Insert:
 
 @dataclass(frozen=True, slots=True)
 class Rewind:
-    """An index file that keeps its entries 1 … `keep`; `previous` are endPhyOffset and endTimestamp of the one before."""
+    """An index file that keeps its entries 1 … `keep`; `previous`: endPhyOffset and endTimestamp of the one before."""
 
     name: str
     keep: int

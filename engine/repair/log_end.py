@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from engine.format import sysflag
@@ -117,6 +118,29 @@ def read_to_end(
         else:
             _judge(files, scanner, found, event, gap, cut)
     return found
+
+
+def gaps_before(files: StoreFiles, start: Segment) -> list[Stretch]:
+    """Segments that are missing before the one from which recovery reads."""
+    return [
+        _missing(files, Gap(one.end, two.offset - one.end))
+        for one, two in pairwise(files.log)
+        if one.end < two.offset <= start.offset
+    ]
+
+
+def next_start_damage(files: StoreFiles, scanner: Scanner, start: Segment, end: LogEnd) -> Stretch | None:
+    """The first damage before `start` that a normal start of the recovered store would read, and cut at.
+
+    A crash or a cut makes the third last file another one than recovery began with.
+    """
+    left = [segment for segment in files.log if segment.offset <= end.end]
+    first = left[max(0, len(left) - NORMAL_FILES)] if left else start
+    if first.offset < start.offset:
+        for event in scanner.scan(first.offset, start.offset):
+            if isinstance(event, Damage):
+                return Stretch(event.offset, event.length, event.segment.path, event.reason.value)
+    return None
 
 
 def _judge(files: StoreFiles, scanner: Scanner, found: LogEnd, damage: Damage, gap: Gap | None, cut: bool) -> None:

@@ -42,7 +42,8 @@ class RecoverPlan:
     """The whole plan.
 
     `refusal`: the error that applying it raises, when data would be lost that nobody gave up. `problems`: what the
-    operator should know, one sentence each. `accepted_gaps`: missing segments that `cut` goes on behind.
+    operator should know, one sentence each. `accepted`: lost stretches (physical offset, length) before the log's end
+    that `cut` goes on behind. `trap`: damage that stays in the log and that a normal start would cut at.
     """
 
     files: StoreFiles
@@ -54,7 +55,8 @@ class RecoverPlan:
     set_aside: tuple[OddFile, ...]
     problems: tuple[str, ...]
     refusal: RStoreError | None
-    accepted_gaps: tuple[tuple[int, int], ...]
+    accepted: tuple[tuple[int, int], ...]
+    trap: Stretch | None
     state: StoreState
 
     @property
@@ -68,7 +70,7 @@ class RecoverPlan:
             or any(queue.changed for queue in self.queues)
             or self.index.changed
             or self.set_aside
-            or self.accepted_gaps
+            or self.accepted
         )
 
     def to_json(self, *, salvage: str | None = None) -> dict[str, Any]:

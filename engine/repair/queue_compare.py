@@ -69,7 +69,6 @@ class QueueComparer:
         for files in queues:
             self.accounts[numbers.number(files.queue)] = QueueAccount(QueueRows(disk, files) if files.files else None)
         self.pending = Spool(row_dtype())
-        self._silent: list[NDArray[np.int64]] = []
         self._chunk: list[Units] = []
         self._chunk_rows = 0
 
@@ -88,20 +87,6 @@ class QueueComparer:
         self._chunk_rows += len(units)
         if self._chunk_rows >= CHUNK_UNITS:
             self.flush()
-
-    def feed_silent(self, physical_offsets: NDArray[np.int64]) -> None:
-        """Note sound records that get no unit (prepared, rolled back): a row that points there points at a record."""
-        if len(physical_offsets):
-            self._silent.append(physical_offsets)
-
-    def silent_mask(self, rows: NDArray[np.void]) -> NDArray[np.bool_]:
-        """Which rows point at such a record: bool[len(rows)]."""
-        import numpy as np
-
-        silent = np.concatenate(self._silent) if self._silent else np.zeros(0, dtype=np.int64)
-        self._silent = [silent]
-        found: NDArray[np.bool_] = np.isin(rows["physical_offset"], silent)
-        return found
 
     def flush(self) -> None:
         """Compare what was fed so far."""

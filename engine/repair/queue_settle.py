@@ -13,6 +13,8 @@ from engine.repair.queue_rows import CHUNK, QueueRows
 from engine.repair.spool import Spool
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -76,14 +78,25 @@ class Settler:
         log_min: physical offset of the log's first byte.
         log_end: physical offset of the log's end after the repair.
         lost: stretches of the log (physical) between the two that hold no sound record.
+        record_size: bytes of the sound record at a physical offset, 0 when there is none.
         abnormal: in normal mode a record that another queue holds is not dispatched again (as in Apache).
     """
 
-    def __init__(self, comparer: QueueComparer, log_min: int, log_end: int, lost: Intervals, *, abnormal: bool) -> None:
+    def __init__(
+        self,
+        comparer: QueueComparer,
+        log_min: int,
+        log_end: int,
+        lost: Intervals,
+        *,
+        record_size: Callable[[int], int],
+        abnormal: bool,
+    ) -> None:
         self._comparer = comparer
         self._log_min = log_min
         self._log_end = log_end
         self._lost = lost
+        self._record_size = record_size
         self._abnormal = abnormal
         self._queues: dict[int, _Queue] = {}
         self.findings: list[str] = []
@@ -92,7 +105,8 @@ class Settler:
     def settle(self) -> list[QueuePlan]:
         """The plan of every queue, by topic and queue id; `writes` holds the rows to write, in log order."""
         leftovers = {n: self._judge_leftovers(n, a) for n, a in self._comparer.accounts.items() if a.rows is not None}
-        self._keep_held_elsewhere({n: rows for n, rows in leftovers.items() if len(rows)})
+        if not self._abnormal:
+            self._drop_held_elsewhere({n: rows for n, rows in leftovers.items() if len(rows)})
         for number, account in self._comparer.accounts.items():
             self._state(number).known = _union(account.right)
         self._place_all()
@@ -109,29 +123,34 @@ class Settler:
     # --- rows without a record --------------------------------------------------------------------------------------
 
     def _judge_leftovers(self, number: int, account: QueueAccount) -> NDArray[np.int64]:
-        """Account for the rows that stay though no record vouches for them; return the others' physical offsets."""
+        """Account for the rows that stay though no record of their queue vouches for them.
+
+        Returns:
+            the physical offsets of rows that point at a sound record which names another queue, or none.
+        """
         import numpy as np
 
         rows = account.rows
         assert rows is not None
-        wrong: list[NDArray[np.int64]] = []
+        held: list[NDArray[np.int64]] = []
         for gap_start, gap_end in list(account.right.missing(rows.first, rows.extent)):
             for start in range(gap_start, gap_end, CHUNK):
                 offsets, found = real_rows(rows, start, min(start + CHUNK, gap_end))
                 physical = found["physical_offset"].astype(np.int64)
                 stays = (physical < self._log_end) & ((physical < self._log_min) | self._lost.mask(physical))
                 stays |= self._repeats_neighbour(account, found, gap_start, gap_end)
-                silent = self._comparer.silent_mask(found) & ~stays
-                self._note(rows.queue, offsets[silent], physical[silent], "is no message that a queue holds")
-                held = self._held_by_own(number, account, found) & ~stays & ~silent
-                if held.any():
+                other, same = self._wanted_by_own(number, account, offsets, found)
+                if other.any():
                     state = self._state(number)
-                    state.elsewhere = _joined(state.elsewhere, physical[held])
-                    self._note(rows.queue, offsets[held], physical[held], "names another queue offset")
-                stays |= silent | held
+                    state.elsewhere = _joined(state.elsewhere, physical[other])
+                    self._note(rows.queue, offsets[other], physical[other], "names another queue offset")
+                stays |= other
+                foreign = self._point_at_records(found, ~stays & ~same & (physical < self._log_end))
+                self._note(rows.queue, offsets[foreign], physical[foreign], "is no message of this queue")
+                stays |= foreign
                 account.right.add_many(offsets[stays])
-                wrong.append(physical[~stays])
-        return np.concatenate(wrong) if wrong else np.zeros(0, dtype=np.int64)
+                held.append(physical[foreign])
+        return np.concatenate(held) if held else np.zeros(0, dtype=np.int64)
 
     def _note(self, queue: TopicQueue, offsets: NDArray[np.int64], physical: NDArray[np.int64], what: str) -> None:
         """A finding for each of the first rows, and one that counts the rest."""
@@ -142,16 +161,33 @@ class Settler:
         if len(offsets) > NAMED:
             self.findings.append(f"{queue}: {len(offsets) - NAMED} more like the last")
 
-    def _held_by_own(self, number: int, account: QueueAccount, found: NDArray[np.void]) -> NDArray[np.bool_]:
-        """Which rows hold (place and size) a pending record of the same queue."""
+    def _wanted_by_own(
+        self, number: int, account: QueueAccount, offsets: NDArray[np.int64], found: NDArray[np.void]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Rows that hold a pending record of their own queue: (at another queue offset, at its own with wrong tags)."""
         import numpy as np
 
-        held = np.zeros(len(found), dtype=np.bool_)
+        other = np.zeros(len(found), dtype=np.bool_)
+        same = np.zeros(len(found), dtype=np.bool_)
         if account.pending and len(found):
             for chunk in self._comparer.pending.chunks():
-                own = chunk[chunk["queue"] == number]
-                held |= np.isin(found["physical_offset"], own["physical_offset"])
-        return held
+                for row in chunk[
+                    (chunk["queue"] == number) & np.isin(chunk["physical_offset"], found["physical_offset"])
+                ]:
+                    here = np.equal(found["physical_offset"], row["physical_offset"])
+                    here &= np.equal(found["size"], row["size"])
+                    same |= here & np.equal(offsets, row["queue_offset"])
+                    other |= here & ~np.equal(offsets, row["queue_offset"])
+        return other & ~same, same
+
+    def _point_at_records(self, found: NDArray[np.void], asked: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Which of the rows asked for point at a sound record of just their size."""
+        import numpy as np
+
+        pointing = np.zeros(len(found), dtype=np.bool_)
+        for at in np.flatnonzero(asked):
+            pointing[at] = self._record_size(int(found["physical_offset"][at])) == int(found["size"][at])
+        return pointing
 
     def _repeats_neighbour(
         self, account: QueueAccount, found: NDArray[np.void], start: int, end: int
@@ -168,11 +204,8 @@ class Settler:
                 repeats |= (found["physical_offset"] == model["physical_offset"]) & (found["size"] == model["size"])
         return repeats
 
-    def _keep_held_elsewhere(self, leftovers: dict[int, NDArray[np.int64]]) -> None:
-        """A row that holds a record which names another queue stays: the record's topic or queueId is damaged.
-
-        In normal mode the record is not given to the queue that it names, as Apache dispatches nothing again there.
-        """
+    def _drop_held_elsewhere(self, leftovers: dict[int, NDArray[np.int64]]) -> None:
+        """A record whose topic or queueId is damaged gets no second row beside that of the queue that holds it."""
         import numpy as np
 
         if not leftovers:
@@ -180,24 +213,9 @@ class Settler:
         for chunk in self._comparer.pending.chunks():
             for number, physical in leftovers.items():
                 for row in chunk[np.isin(chunk["physical_offset"], physical) & (chunk["queue"] != number)]:
-                    offset = int(row["physical_offset"])
-                    if not self._abnormal:
-                        claimed = self._state(int(row["queue"]))
-                        claimed.elsewhere = _joined(claimed.elsewhere, np.array([offset], dtype=np.int64))
-                    self._keep_row(number, offset)
-                    self.findings.append(
-                        f"{self._comparer.numbers[number]} holds the record at {offset}, "
-                        f"which names {self._comparer.numbers[int(row['queue'])]}"
-                    )
-
-    def _keep_row(self, number: int, physical: int) -> None:
-        import numpy as np
-
-        account = self._comparer.account(number)
-        assert account.rows is not None
-        for start, end in list(account.right.missing(account.rows.first, account.rows.extent)):
-            offsets, found = real_rows(account.rows, start, end)
-            account.right.add_many(offsets[np.equal(found["physical_offset"], physical)])
+                    claimed = self._state(int(row["queue"]))
+                    offset = np.array([row["physical_offset"]], dtype=np.int64)
+                    claimed.elsewhere = _joined(claimed.elsewhere, offset)
 
     # --- records without a row --------------------------------------------------------------------------------------
 
@@ -324,7 +342,7 @@ class Settler:
         return start, first
 
     def _min_offset(self, state: _Queue) -> int:
-        """First real unit at or behind the log's first byte; 0 without one, as ConsumeQueue#correctMinOffset leaves it."""
+        """First real unit at or behind the log's first byte; 0 without one (ConsumeQueue#correctMinOffset)."""
         import numpy as np
 
         candidates = [state.written.start] if state.written else []

@@ -1,4 +1,4 @@
-"""Recovery of a closed store: `plan_recover` looks, `engine.repair.apply` changes. The daemon's start runs the same two.
+"""Recovery of a closed store: `plan_recover` looks, `engine.repair.apply` changes. A daemon's start runs the same two.
 
 What it does, and where it differs from Apache's (recovery.md has the rules): the log is read from where Apache would
 read it; the queues are compared with the whole log, the part before by their units alone; the index is continued from
@@ -12,7 +12,7 @@ import os
 from typing import TYPE_CHECKING
 
 from engine.errors import DamageInTheMiddle, LogIsGone, RStoreError, WrongFileSize
-from engine.format import names, sysflag
+from engine.format import names
 from engine.log.derive import Deriver, DeriveRules, QueueNumbers
 from engine.log.scan import Damage, Event, RecordBatch, Scanner
 from engine.log.source import ClosedLog, Segment
@@ -20,7 +20,16 @@ from engine.log.state import QueueState, StoreState
 from engine.repair.coverage import Coverage
 from engine.repair.index_plan import IndexPlanner
 from engine.repair.intervals import Intervals
-from engine.repair.log_end import LogEnd, Mode, Stretch, read_to_end, start_segment
+from engine.repair.log_end import (
+    MISSING_SEGMENT,
+    LogEnd,
+    Mode,
+    Stretch,
+    gaps_before,
+    next_start_damage,
+    read_to_end,
+    start_segment,
+)
 from engine.repair.plan import LogPlan, RecoverPlan
 from engine.repair.queue_compare import QueueComparer
 from engine.repair.queue_settle import Settler
@@ -103,6 +112,7 @@ class _Planner:
             for segment in files.log:
                 if segment.end <= start.offset:
                     coverage.check(segment)
+            self._damage_before.sort(key=lambda stretch: stretch.offset)
 
             index.begin(start.offset)
 
@@ -110,6 +120,7 @@ class _Planner:
                 self._feed(event, index)
 
             end = read_to_end(files, self._scanner, start, cut=self._cut, feed=feed)
+            end.gaps[:0] = gaps_before(files, start)
         return self._assemble(mode, start, end, index)
 
     # --- reading ----------------------------------------------------------------------------------------------------
@@ -129,12 +140,8 @@ class _Planner:
                 self._progress(self._read, self._to_read)
 
     def _compare(self, batch: RecordBatch) -> Keys:
-        import numpy as np
-
         units, keys = self._deriver.derive(batch)
         self._comparer.feed(units)
-        silent = [batch.base + row.position for row in batch.rows if not sysflag.is_consumable(row.sys_flag)]
-        self._comparer.feed_silent(np.array(silent, dtype=np.int64))
         self._mends += [
             batch.base + row.position for row in batch.rows if row.stored_offset != batch.base + row.position
         ]
@@ -149,12 +156,20 @@ class _Planner:
         for stretch in (*self._damage_before, *end.gaps):
             lost.add(stretch.offset, stretch.offset + stretch.length)
         self._comparer.flush()
-        settler = Settler(self._comparer, log_min, end.end, lost, abnormal=mode is Mode.ABNORMAL)
+        settler = Settler(
+            self._comparer,
+            log_min,
+            end.end,
+            lost,
+            record_size=self._scanner.sound_size,
+            abnormal=mode is Mode.ABNORMAL,
+        )
         queues = tuple(settler.settle()) if files.log or self._log_is_gone else ()
         index_plan = index.plan(end.end)
-        accepted = _accepted_gaps(self._disk, files.root)
-        fresh_gaps = [gap for gap in end.gaps if (gap.offset, gap.length) not in accepted]
+        known = _accepted(self._disk, files.root)
+        fresh = [s for s in (*end.gaps, *self._damage_before) if (s.offset, s.length) not in known]
         log_plan = self._log_plan(start, log_min, end)
+        trap = next_start_damage(files, self._scanner, start, end) if start is not None else None
         return RecoverPlan(
             files=files,
             mode=mode,
@@ -163,9 +178,10 @@ class _Planner:
             writes=settler.writes,
             index=index_plan,
             set_aside=tuple(odd for odd in files.odd if odd.movable),
-            problems=self._problems(end, settler.findings, index_plan.findings),
-            refusal=self._refusal(end, fresh_gaps),
-            accepted_gaps=tuple((gap.offset, gap.length) for gap in fresh_gaps) if self._cut else (),
+            problems=self._problems(end, trap, settler.findings, index_plan.findings),
+            refusal=self._refusal(end, fresh),
+            accepted=tuple((s.offset, s.length) for s in fresh) if self._cut else (),
+            trap=trap,
             state=StoreState(
                 min_offset=log_min if files.log else -1,
                 max_offset=end.end,
@@ -213,7 +229,7 @@ class _Planner:
                     last = at + int(used[-1]) + 1
         return last
 
-    def _problems(self, end: LogEnd, *findings: list[str]) -> tuple[str, ...]:
+    def _problems(self, end: LogEnd, trap: Stretch | None, *findings: list[str]) -> tuple[str, ...]:
         out = [f"{os.path.relpath(o.path, self._files.root)}: {o.why}" for o in self._files.odd]
         if not self._files.checkpoint_ok:
             out.append("the checkpoint is missing or short: it reads as zeros")
@@ -223,11 +239,16 @@ class _Planner:
         out += [f"segments missing at {gap.offset}, {gap.length} bytes" for gap in end.gaps]
         out += [f"damage at {s.offset}, {s.length} bytes: {s.reason}" for s in end.damage]
         out += [f"the record at {offset} has a wrong physicalOffset" for offset in self._mends[:20]]
+        if trap is not None:
+            out.append(
+                f"damage at {trap.offset} ({trap.reason}): a normal start would read it and cut there, "
+                "so the abort file stays and makes the next start begin behind it"
+            )
         for some in findings:
             out += some
         return tuple(out)
 
-    def _refusal(self, end: LogEnd, gaps: list[Stretch]) -> RStoreError | None:
+    def _refusal(self, end: LogEnd, fresh: list[Stretch]) -> RStoreError | None:
         wrong = next((o for o in self._files.odd if not o.movable and _in_log(self._files, o)), None)
         if wrong is not None:
             return WrongFileSize(
@@ -253,19 +274,18 @@ class _Planner:
                 offset=first.offset,
                 hint="--cut ends the log there and saves the rest; nothing was changed",
             )
-        if gaps:
+        if fresh and fresh[0].reason == MISSING_SEGMENT:
             return DamageInTheMiddle(
-                f"{gaps[0].length} bytes of the commit log are missing behind this file",
-                path=gaps[0].path,
-                offset=gaps[0].offset,
+                f"{fresh[0].length} bytes of the commit log are missing behind this file",
+                path=fresh[0].path,
+                offset=fresh[0].offset,
                 hint="find the missing segments, or give --cut to go on behind them; nothing was changed",
             )
-        if self._damage_before:
-            first = self._damage_before[0]
+        if fresh:
             return DamageInTheMiddle(
-                f"{first.reason}, in a part of the log that queues must be rebuilt from",
-                path=first.path,
-                offset=first.offset,
+                f"{fresh[0].reason}, in a part of the log that queues must be rebuilt from",
+                path=fresh[0].path,
+                offset=fresh[0].offset,
                 hint="--cut rebuilds what is sound around it; nothing was changed",
             )
         return None
@@ -277,13 +297,13 @@ def _in_log(files: StoreFiles, odd: OddFile) -> bool:
     return directory in [os.fspath(p) for p in (*config.commit_log_paths, *config.read_only_commit_log_paths)]
 
 
-def _accepted_gaps(disk: Disk, root: str) -> set[tuple[int, int]]:
-    """Missing segments that an earlier repair was told to go on behind."""
+def _accepted(disk: Disk, root: str) -> set[tuple[int, int]]:
+    """Stretches of the log that an earlier repair was told to go on behind."""
     found: set[tuple[int, int]] = set()
     base = os.path.join(root, names.SALVAGE)
     for entry in disk.scandir(base) if disk.exists(base) else ():
         path = os.path.join(entry.path, MANIFEST)
         if not entry.is_file and disk.exists(path):
             manifest = json.loads(disk.read_file(path))
-            found |= {(gap["offset"], gap["length"]) for gap in manifest.get("accepted_gaps", [])}
+            found |= {(stretch["offset"], stretch["length"]) for stretch in manifest.get("accepted", [])}
     return found

@@ -57,12 +57,12 @@ class Saved:
 
 
 def save(
-    disk: Disk, root: str, command: str, pieces: Sequence[Piece], *, accepted_gaps: Sequence[tuple[int, int]] = ()
+    disk: Disk, root: str, command: str, pieces: Sequence[Piece], *, accepted: Sequence[tuple[int, int]] = ()
 ) -> str:
     """Copy the pieces and write the manifest, durably.
 
-    `accepted_gaps`: missing segments (physical offset, length) that the operator chose to go on behind; later starts
-    know them from here.
+    `accepted`: lost stretches of the log (physical offset, length) that the operator chose to go on behind; later
+    starts know them from here.
 
     Returns:
         the directory.
@@ -87,7 +87,7 @@ def save(
         "command": command,
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(disk.now_ms() / 1000)),
         "pieces": [asdict(one) for one in saved],
-        "accepted_gaps": [{"offset": offset, "length": length} for offset, length in accepted_gaps],
+        "accepted": [{"offset": offset, "length": length} for offset, length in accepted],
     }
     disk.write_file_atomically(os.path.join(directory, MANIFEST), json.dumps(manifest, indent=1).encode())
     disk.sync_dir(directory)

@@ -59,7 +59,7 @@ def all_units(queue: ConsumeQueue, start: int = 0) -> list[tuple[int, ...]]:
     return [tuple(unit) for _, part in queue.units(start) for unit in part.tolist()]
 
 
-# --- Apache's bytes -----------------------------------------------------------------------------------------------------
+# --- Apache's bytes ---------------------------------------------------------------------------------------------------
 
 
 def rebuild_queues(store: Path, root: Path, name: str, *, ours: bool, batches: bool) -> None:
@@ -111,7 +111,7 @@ def test_positions_of_a_store_that_apache_wrote(golden_store, name: str) -> None
         assert found == (line["min"], line["max"], line["maxPhysicOffset"])
 
 
-# --- appending ----------------------------------------------------------------------------------------------------------
+# --- appending --------------------------------------------------------------------------------------------------------
 
 
 def test_a_new_queue_is_empty(place: Place) -> None:
@@ -307,7 +307,7 @@ def test_a_full_disk_loses_nothing_that_was_appended(tmp_path: Path) -> None:
     assert all_units(queue) == [(n * STEP, STEP, n + 7) for n in range(35)]
 
 
-# --- opening ------------------------------------------------------------------------------------------------------------
+# --- opening ----------------------------------------------------------------------------------------------------------
 
 
 def test_open_takes_recoverys_word(place: Place) -> None:
@@ -360,7 +360,7 @@ def test_opening_changes_no_byte(fixture_copy) -> None:
     assert stores.snapshot(store) == before
 
 
-# --- reading ------------------------------------------------------------------------------------------------------------
+# --- reading ----------------------------------------------------------------------------------------------------------
 
 
 def test_read_and_select_end_with_their_file(place: Place) -> None:
@@ -377,7 +377,7 @@ def test_read_and_select_end_with_their_file(place: Place) -> None:
     assert (queue.roll_next_file(0), queue.roll_next_file(9), queue.roll_next_file(10)) == (10, 10, 20)
 
 
-# --- the log's beginning moves ------------------------------------------------------------------------------------------
+# --- the log's beginning moves ----------------------------------------------------------------------------------------
 
 
 @given(start=st.integers(0, 25), count=st.integers(1, 40), low=st.integers(0, 70 * STEP))
@@ -414,7 +414,7 @@ def test_destroy(place: Place) -> None:
     assert fill(queue, 0, 3) == AppendResult(appended=3)
 
 
-# --- by time ------------------------------------------------------------------------------------------------------------
+# --- by time ----------------------------------------------------------------------------------------------------------
 
 
 @given(

@@ -109,7 +109,9 @@ def test_the_window_changes_nothing(window: int, first: int, last: int) -> None:
     built = logs.build(messages(400), SEGMENT)
     start, end = built.offsets[first], built.offsets[last]
     expected = [
-        event for event in whole(built) if start <= (event[1] if event[0] == "blank" else event[0]) < end  # type: ignore[operator]
+        event
+        for event in whole(built)
+        if start <= (event[1] if event[0] == "blank" else event[0]) < end  # type: ignore[operator]
     ]
     assert scan(built.log, start, end, window=window) == expected
 
@@ -225,7 +227,9 @@ def test_a_source_that_ends_inside_a_record(built: Built, left: int) -> None:
 
 
 def test_missing_segments_are_named_and_stepped_over(built: Built) -> None:
-    expected = [event for event in whole(built) if not SEGMENT <= (event[1] if event[0] == "blank" else event[0]) < 2 * SEGMENT]  # type: ignore[operator]
+    expected = [
+        event for event in whole(built) if not SEGMENT <= (event[1] if event[0] == "blank" else event[0]) < 2 * SEGMENT
+    ]  # type: ignore[operator]
     del built.log.files[SEGMENT]
     events = scan(built.log, end=built.end)
     assert ("gap", SEGMENT, SEGMENT) in events
@@ -331,16 +335,15 @@ class TestUnreadable:
 
     @pytest.mark.parametrize("size", [60, 700, 6000])
     @pytest.mark.parametrize("window", [100, 4096, 10_000, 4 << 20])
-    @pytest.mark.parametrize("pages", [{0}, {3}, {3, 4}, {5, 9}, {15}])
+    @pytest.mark.parametrize("pages", [{0}, {3}, {3, 4}, {2, 5}, {7}])
     def test_only_what_touches_the_page_is_lost(self, size: int, window: int, pages: set[int]) -> None:
-        built = logs.build(messages(4000 // size + 20, size), 1 << 16)
+        built = logs.build(messages(40_000 // (size + 160), size), 1 << 16)
         built.log.unreadable = pages
         events = scan(built.log, end=built.end, resume=True, window=window)
         touched = [
-            any(at // PAGE <= page <= (at + len(record) - 1) // PAGE for page in pages)
-            for at, record in records(built)
+            any(at // PAGE <= page <= (at + len(record) - 1) // PAGE for page in pages) for at, record in records(built)
         ]
-        assert any(touched) or built.end < max(pages) * PAGE
+        assert any(touched)
         expected = [event for event, lost in zip(records(built), touched, strict=True) if not lost]
         assert [event for event in events if event[0] != "damage"] == expected
         damaged = [event for event in events if event[0] == "damage"]

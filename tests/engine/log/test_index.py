@@ -1,0 +1,415 @@
+"""Index files and their service: Apache's bytes and answers again, batches and single keys, damage, cuts."""
+
+from __future__ import annotations
+
+import json
+import lzma
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.errors import InvalidArgument, StorageError, WrongFileSize
+from engine.files.disk import Disk
+from engine.format.index_file import ENTRY_SIZE, HEADER_SIZE, IndexHeader, IndexLayout
+from engine.format.names import is_index_name
+from engine.log.index_file import IndexFile
+from engine.log.index_reader import ClosedIndexFile, IndexCheck, IndexFault
+from engine.log.index_service import IndexService
+from tests.engine.log import rebuild
+from tests.engine.log.indexes import FOREVER, LAYOUT, START, Place, keys_of, put_rows, some_rows
+from tests.support import fixtures, golden, stores
+
+
+@pytest.fixture(params=["map", "channel", "fake"])
+def place(request: pytest.FixtureRequest) -> Place:
+    if request.param == "fake":
+        request.getfixturevalue("fs").create_dir("/store")
+        return Place(Disk(), "/store")
+    return Place(Disk(mapped=request.param == "map"), str(request.getfixturevalue("tmp_path")))
+
+
+@pytest.fixture
+def real(tmp_path: Path) -> Place:
+    return Place(Disk(), str(tmp_path))
+
+
+# --- Apache's bytes and answers ---------------------------------------------------------------------------------------
+
+
+def dump_of(name: str, ours: bool, kind: str) -> list[dict[str, Any]]:
+    if not ours:
+        return golden.dump(name, kind)
+    with lzma.open(fixtures.FIXTURES / f"{name}.dump.jsonl.xz", "rt", encoding="utf-8") as lines:
+        return [line for line in map(json.loads, lines) if line["type"] == kind]
+
+
+def store_of(request: pytest.FixtureRequest, name: str, ours: bool) -> Path:
+    found: Path = request.getfixturevalue("fixture_store" if ours else "golden_store")(name)
+    return found
+
+
+ALL = [(name, True) for name in rebuild.FIXTURES] + [(name, False) for name in rebuild.GOLDEN]
+
+
+@pytest.mark.parametrize("window", [1 << 12, 1 << 20])
+@pytest.mark.parametrize(("name", "ours"), ALL)
+def test_apaches_files_again(
+    request: pytest.FixtureRequest, tmp_path: Path, name: str, ours: bool, window: int
+) -> None:
+    store, config = store_of(request, name, ours), rebuild.config_of(name, ours=ours)
+    if window == 1 << 12 and name.startswith("default"):
+        pytest.skip("once is enough for a file of 420 MB")
+    service = IndexService(Disk(), str(tmp_path / "index"), rebuild.layout_of(config))
+    for _, keys in rebuild.derived(store, config, window)[1]:
+        assert service.put(keys) == len(keys)
+        assert service.put(keys) == 0
+    service.shutdown()
+    theirs, mine = rebuild.files_below(store / "index"), rebuild.files_below(tmp_path / "index")
+    assert all(is_index_name(path) for path in mine)
+    assert [stores.digest(path) for path in mine.values()] == [stores.digest(path) for path in theirs.values()]
+
+
+@pytest.mark.parametrize(("name", "ours"), ALL)
+def test_apaches_answers(request: pytest.FixtureRequest, name: str, ours: bool) -> None:
+    if name.startswith("crashed"):
+        pytest.skip("Apache was asked after a recovery that had lost index entries; see the next test")
+    store, config = store_of(request, name, ours), rebuild.config_of(name, ours=ours)
+    service = IndexService(Disk(), str(store / "index"), rebuild.layout_of(config))
+    service.open([path.name for path in (store / "index").iterdir()], writable=False)
+    check_answers(service, dump_of(name, ours, "query"), config.max_msgs_num_batch)
+    headers = dump_of(name, ours, "indexFile")
+    assert [file.header for file in service.files] == [
+        IndexHeader(
+            line["beginTimestamp"], line["endTimestamp"], line["beginPhyOffset"], line["endPhyOffset"],
+            line["hashSlotCount"], line["indexCount"],
+        )
+        for line in headers
+    ]  # fmt: skip
+    for file in service.files:
+        file.shutdown()
+
+
+def test_apaches_answers_after_its_recovery(golden_store) -> None:
+    store, config = golden_store("crashed-small.after"), rebuild.config_of("crashed-small", ours=False)
+    service = IndexService(Disk(), str(store / "index"), rebuild.layout_of(config))
+    service.open([path.name for path in (store / "index").iterdir()], writable=False)
+    check_answers(service, golden.dump("crashed-small", "query"), config.max_msgs_num_batch)
+    for file in service.files:
+        file.shutdown()
+
+
+def check_answers(service: IndexService, lines: list[dict[str, Any]], most: int) -> None:
+    assert lines
+    for line in lines:
+        found = service.query(line["topic"], line["key"], *FOREVER, most)
+        assert list(found.offsets) == line["rawIndexOrder"]
+        assert found.findings == ()
+        if not found.offsets:
+            continue  # Apache's store answers 0, 0 then, whatever its index says
+        assert (found.last_update_timestamp, found.last_update_phy_offset) == (
+            line["indexLastUpdateTimestamp"],
+            line["indexLastUpdatePhyoffset"],
+        )
+
+
+@pytest.mark.parametrize(("name", "ours"), ALL)
+def test_apaches_files_are_sound(request: pytest.FixtureRequest, name: str, ours: bool, unchanged) -> None:
+    store, config = store_of(request, name, ours), rebuild.config_of(name, ours=ours)
+    unchanged(store / "index")
+    for path in sorted((store / "index").iterdir()):
+        with ClosedIndexFile(Disk(), str(path), rebuild.layout_of(config)) as file:
+            assert file.verify() == IndexCheck(file.entry_count)
+
+
+def test_a_small_part_at_a_time(fixture_store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.log.index_reader.CHUNK", 37)
+    layout = rebuild.layout_of(rebuild.config_of("clean-small", ours=True))
+    for path in (fixture_store("clean-small") / "index").iterdir():
+        with ClosedIndexFile(Disk(), str(path), layout) as file:
+            assert file.verify() == IndexCheck(file.entry_count)
+
+
+# --- one file ---------------------------------------------------------------------------------------------------------
+
+
+def rows_strategy(most: int = 60) -> st.SearchStrategy[list[tuple[int, int, int]]]:
+    hashes = st.one_of(st.integers(0, 12), st.integers(0, 2**31 - 1))
+    row = st.tuples(hashes, st.integers(0, 3), st.integers(-1500, 60_000_000))
+
+    def chained(parts: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+        offset, rows = 50, []
+        for key_hash, step, time in parts:
+            offset += step * 91
+            rows.append((key_hash, offset, START + time))
+        return rows
+
+    return st.lists(row, max_size=most).map(chained)
+
+
+@given(
+    rows=rows_strategy(), cuts=st.lists(st.integers(0, 60), max_size=4), previous=st.sampled_from([(0, 0), (40, START)])
+)
+def test_batches_leave_what_one_by_one_leaves(
+    tmp_path_factory: pytest.TempPathFactory,
+    rows: list[tuple[int, int, int]],
+    cuts: list[int],
+    previous: tuple[int, int],
+) -> None:
+    root = tmp_path_factory.mktemp("index")
+    seen = []
+    bounds = [0, *sorted(cuts), len(rows)]
+    for way, disk in (("batch", Disk()), ("single", Disk()), ("channel", Disk(mapped=False))):
+        file = IndexFile.create(disk, str(root / f"{len(seen)}"), LAYOUT, *previous)
+        taken = 0
+        if way == "single":
+            taken = sum(file.put_few([a], [b], [c]) for a, b, c in rows)
+        else:
+            for start, stop in pairwise(bounds):
+                keys = keys_of(rows[start:stop])
+                if len(keys) and file.header.index_count < LAYOUT.entries:
+                    if way == "batch":  # the vector path, however few
+                        room = LAYOUT.entries - file.header.index_count
+                        file._put_many(keys.key_hash[:room], keys.physical_offset[:room], keys.store_timestamp[:room])
+                        taken += min(room, len(keys))
+                    else:
+                        taken += put_rows(file, rows[start:stop])
+        assert taken == min(len(rows), LAYOUT.entries - 1)
+        assert file.is_full == (taken == LAYOUT.entries - 1)
+        assert file.verify() == IndexCheck(taken)
+        header = file.header
+        file.flush()
+        file.shutdown()
+        again = IndexFile.open(disk, file.path, LAYOUT)
+        assert again.header == header
+        again.shutdown()
+        seen.append(Path(file.path).read_bytes())
+    assert seen[0] == seen[1] == seen[2]
+
+
+def test_the_header_of_a_file_behind_another(place: Place) -> None:
+    file = place.file(5000, START)
+    assert file.header == IndexHeader(START, START, 5000, 5000)
+    assert place.disk.read_file(place.path, HEADER_SIZE)[32:] == bytes(8)  # Apache counts with the first key only
+    put_rows(file, [(3, 6000, START + 5000), (4, 7000, START + 9999)])
+    assert file.header == IndexHeader(START + 5000, START + 9999, 6000, 7000, 2, 3)
+    assert file.entries()["time_diff"].tolist() == [5, 4]
+
+
+def test_a_first_file_begins_with_nothing(place: Place) -> None:
+    file = place.file()
+    assert file.header == IndexHeader()
+    assert file.verify() == IndexCheck(0)
+    put_rows(file, [(3, 0, START), (10, 91, START + 2_999)])
+    assert file.entries().tolist() == [(3, 0, 0, 0), (10, 91, 2, 1)]
+    assert file.slots().tolist() == [0, 0, 0, 2, 0, 0, 0]
+    assert file.header == IndexHeader(START, START + 2_999, 0, 91, 1, 3)
+
+
+def test_a_slot_that_cannot_be_counts_as_empty(real: Place) -> None:
+    for single in (True, False):
+        file = IndexFile.create(real.disk, f"{real.root}/{single:d}", LAYOUT)
+        put_rows(file, some_rows(5))
+        for slot, number in enumerate((-5, 6, 7, 99, 2, 0, 1)):  # 6 is the number of the next entry: Apache takes it
+            file._write(LAYOUT.slot_position(slot), number.to_bytes(4, "big", signed=True))
+        used = file.header.hash_slot_count
+        rows = [(slot, 900, START) for slot in (0, 1, 2, 3, 4, 5, 6, 0, 1)]
+        if single:
+            for row in rows:
+                file.put_few(*([one] for one in row))
+        else:
+            keys = keys_of(rows)
+            file._put_many(keys.key_hash, keys.physical_offset, keys.store_timestamp)
+        assert file.entries(6)["previous"].tolist() == [0, 6, 7, 0, 2, 0, 1, 6, 7]
+        assert file.header.hash_slot_count == used + 3
+
+
+def test_queries(place: Place) -> None:
+    file = place.file()
+    rows = some_rows(30)
+    put_rows(file, rows)
+    for key_hash in range(12):
+        expected = tuple(offset for found, offset, _ in reversed(rows) if found == key_hash)
+        assert file.query(key_hash, *FOREVER, 64).offsets == expected
+        assert file.query(key_hash, *FOREVER, 2).offsets == expected[:2]
+        assert file.query(key_hash, *FOREVER, 0).offsets == ()
+        odd = [offset for offset in expected if offset // 100 % 2]
+        assert file.query(key_hash, *FOREVER, 1, accept=lambda offset: offset // 100 % 2 == 1).offsets == tuple(odd[:1])
+
+
+@given(rows=rows_strategy(39), begin=st.integers(-2000, 60_000_000), length=st.integers(0, 30_000_000))
+def test_a_query_by_time_misses_no_message(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[int, int, int]], begin: int, length: int
+) -> None:
+    rows = [(a, b, c) for (a, b, _), c in zip(rows, sorted(c for _, _, c in rows), strict=True)]
+    file = IndexFile.create(Disk(), str(tmp_path_factory.mktemp("i") / "1"), LAYOUT, 10, START - 7_654)
+    put_rows(file, rows)
+    low, high = START + begin, START + begin + length
+    for key_hash in {row[0] for row in rows}:
+        found = file.query(key_hash, low, high, 64).offsets
+        mine = [(offset, time) for one, offset, time in reversed(rows) if one == key_hash]
+        assert {offset for offset, time in mine if low <= time <= high} <= set(found)
+        assert set(found) <= {offset for offset, time in mine if low - 999 <= time <= high + 999}
+    file.shutdown()
+
+
+def test_a_chain_that_runs_in_a_circle_ends(place: Place) -> None:
+    file = place.file()
+    put_rows(file, [(3, n * 100, START) for n in range(10)])
+    for number, previous in ((4, 8), (4, 4), (4, -1), (4, 39), (4, 2**31 - 1)):
+        position = LAYOUT.entry_position(number) + ENTRY_SIZE - 4
+        file._write(position, previous.to_bytes(4, "big", signed=True))
+        found = file.query(3, *FOREVER, 64)
+        assert found.offsets == tuple(n * 100 for n in range(9, 2, -1))
+        assert found.finding is not None
+        assert (found.finding.path, found.finding.offset) == (file.path, LAYOUT.entry_position(number))
+        assert file.verify() == IndexCheck(3, 4, IndexFault.PREVIOUS)
+    for slot in (-1, 11, 500):
+        file._write(LAYOUT.slot_position(3), slot.to_bytes(4, "big", signed=True))
+        found = file.query(3, *FOREVER, 64)
+        assert found.offsets == ()
+        assert found.finding is not None
+        assert found.finding.offset == LAYOUT.slot_position(3)
+
+
+@given(rows=rows_strategy(39), data=st.data())
+def test_damage_in_what_chains_are_made_of_is_found(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[int, int, int]], data: st.DataObject
+) -> None:
+    file = IndexFile.create(Disk(), str(tmp_path_factory.mktemp("i") / "1"), LAYOUT)
+    rows = rows or [(1, 1, START)]
+    put_rows(file, rows)
+    number = data.draw(st.integers(1, len(rows)))
+    slot = data.draw(st.integers(0, LAYOUT.slots - 1))
+    places = {
+        "previous": LAYOUT.entry_position(number) + 16,
+        "slot": LAYOUT.slot_position(slot),
+        "count": 36,
+        "used": 32,
+        "end": 24,
+        "begin": 16,
+    }
+    where = data.draw(st.sampled_from(sorted(places)))
+    at = places[where] + data.draw(st.integers(0, 3))
+    was = file._read(at, 1)[0]
+    file._write(at, bytes([was ^ data.draw(st.integers(1, 255))]))
+    path = Path(file.path)
+    with ClosedIndexFile(Disk(), str(path), LAYOUT) as damaged:
+        check = damaged.verify()
+        assert check.fault is not None
+        assert check.sound <= LAYOUT.entries - 1
+        if where == "previous":
+            assert (check.sound, check.entry, check.fault) == (number - 1, number, IndexFault.PREVIOUS)
+        for key_hash, _, _ in rows:  # and nothing hangs or fails
+            damaged.query(key_hash, *FOREVER, 64)
+    file.shutdown()
+
+
+@given(data=st.binary(min_size=LAYOUT.file_size, max_size=LAYOUT.file_size))
+def test_any_bytes_can_be_checked_and_asked(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    path = tmp_path_factory.mktemp("i") / "1"
+    path.write_bytes(data)
+    with ClosedIndexFile(Disk(), str(path), LAYOUT) as file:
+        file.verify()
+        file.entries_at_end()
+        for key_hash in range(7):
+            file.query(key_hash, *FOREVER, 64)
+
+
+def test_other_damage_is_named(real: Place) -> None:
+    def damaged(position: int, value: int, size: int = 4) -> IndexCheck:
+        file = IndexFile.create(real.disk, real.path, LAYOUT)
+        put_rows(file, some_rows(20))
+        file._write(position, value.to_bytes(size, "big", signed=True))
+        file.shutdown()
+        with ClosedIndexFile(real.disk, real.path, LAYOUT) as closed:
+            check = closed.verify()
+        Path(real.path).unlink()
+        return check
+
+    entry = LAYOUT.entry_position(9)
+    assert damaged(entry, -1) == IndexCheck(8, 9, IndexFault.HASH)
+    assert damaged(entry + 4, 5, 8) == IndexCheck(8, 9, IndexFault.OFFSET)
+    assert damaged(entry + 4, 1 << 40, 8) == IndexCheck(9, 10, IndexFault.OFFSET)
+    assert damaged(entry + 12, -3) == IndexCheck(8, 9, IndexFault.TIME)
+    assert damaged(36, 1 << 30) == IndexCheck(20, 21, IndexFault.OFFSET)
+    assert damaged(36, 15).fault is IndexFault.SLOT
+    assert damaged(0, START - 100_000, 8) == IndexCheck(20, None, IndexFault.HEADER)
+    assert damaged(8, START, 8) == IndexCheck(20, None, IndexFault.HEADER)
+
+
+# --- cutting ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keep", [0, 1, 2, 15, 30])
+def test_rewound_is_as_if_never_put(place: Place, keep: int) -> None:
+    file = place.file(40, START - 5)
+    rows = some_rows(30, start=3)
+    put_rows(file, rows)
+    file.rewind(keep, previous=(40, START - 5), end_timestamp=rows[keep - 1][2] if keep else None)
+    assert file.verify() == IndexCheck(keep)
+    other = IndexFile.create(place.disk, f"{place.root}/2", LAYOUT, 40, START - 5)
+    put_rows(other, rows[:keep])
+    assert file.header == other.header
+    if keep:
+        assert place.disk.read_file(place.path) == place.disk.read_file(other.path)
+    for one in (file, other):
+        put_rows(one, rows[keep:])
+        one.flush()
+    assert place.disk.read_file(place.path) == place.disk.read_file(other.path)
+
+
+def test_rewound_without_a_time(real: Place) -> None:
+    file = real.file()
+    put_rows(file, some_rows(30))
+    file.rewind(11)
+    assert START + 7000 <= file.header.end_timestamp < START + 8000
+    assert file.verify() == IndexCheck(11)
+    file.rewind(1)
+    assert file.header.end_timestamp == START
+    with pytest.raises(InvalidArgument):
+        file.rewind(2)
+
+
+@given(
+    rows=rows_strategy(39),
+    junk=st.binary(min_size=4 * 7, max_size=4 * 7),
+    links=st.lists(st.integers(1, 39), max_size=5),
+)
+def test_rewind_mends_slots_and_links(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[int, int, int]], junk: bytes, links: list[int]
+) -> None:
+    file = IndexFile.create(Disk(), str(tmp_path_factory.mktemp("i") / "1"), LAYOUT)
+    put_rows(file, rows)
+    before = bytes(file._read(0, LAYOUT.file_size)) if rows else None
+    file._write(HEADER_SIZE, junk)
+    for number in links:
+        if number <= len(rows):
+            file._write(LAYOUT.entry_position(number) + 16, b"\x7f\0\0\1")
+    file.rewind(len(rows))
+    assert file.verify() == IndexCheck(len(rows))
+    if before is not None:
+        assert bytes(file._read(0, LAYOUT.file_size)) == before
+    file.shutdown()
+
+
+def test_a_closed_file_of_another_size_is_refused(real: Place) -> None:
+    real.file().shutdown()
+    with pytest.raises(WrongFileSize):
+        ClosedIndexFile(real.disk, real.path, IndexLayout(8, 40))
+    with pytest.raises(StorageError):
+        IndexFile.open(real.disk, real.path, IndexLayout(8, 400))
+
+
+def test_a_held_file_is_deleted_when_it_is_let_go(real: Place) -> None:
+    file = real.file()
+    assert file.hold()
+    assert not file.destroy(60_000)
+    assert not file.hold()
+    assert not file.flush()
+    file.release()
+    assert file.destroy(60_000)
+    assert not Path(real.path).exists()
