@@ -12,10 +12,8 @@ Sources: DefaultMessageStore (4.9.8) for every method of the same name.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.config import FlushDiskType, StoreConfig
@@ -25,7 +23,7 @@ from engine.files.disk import Disk
 from engine.files.lock import StoreLock
 from engine.format import names
 from engine.format.index_file import IndexLayout
-from engine.format.message import Message, StoredMessage, parse_msg_id
+from engine.format.message import MIN_RECORD_SIZE, Message, StoredMessage, parse_msg_id
 from engine.log import reading
 from engine.log.checkpoint import CheckpointFile
 from engine.log.commitlog import Clock, CommitLog
@@ -71,7 +69,6 @@ class MessageStore:
         self._state = state
         self._clock = clock
         self._closed = False
-        self._close_error: RStoreError | None = None
         self._limits = reading.ReadLimits.of(config)
         root = config.store_path_root_dir
         self.config = config
@@ -135,7 +132,7 @@ class MessageStore:
             store = cls(disk, config, state, lock, clock or disk.now_ms)
             for listener in listeners:
                 store.dispatch.add_listener(listener)
-            store._start()  # noqa: SLF001
+            store._start()
         except BaseException:
             lock.release()
             raise
@@ -193,9 +190,9 @@ class MessageStore:
                 self.abort.remove()
         finally:
             self._lock.release()
-        error = self.flags.error
-        if error is not None:
-            raise error
+        failure = self.flags.error
+        if failure is not None:
+            raise failure
 
     def __enter__(self) -> MessageStore:
         return self
@@ -307,7 +304,10 @@ class MessageStore:
         return 0 if queue is None else queue.max_offset
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
-        """Queue offset of the message stored nearest to a time (ms), by Apache's rules. Source: #getOffsetInQueueByTime."""
+        """Queue offset of the message stored nearest to a time (ms), by Apache's rules.
+
+        Source: #getOffsetInQueueByTime.
+        """
         queue = self.find_queue(topic, queue_id)
         return 0 if queue is None else queue.offset_by_time(timestamp, self._store_time_of, self.log.min_offset)
 
@@ -330,7 +330,7 @@ class MessageStore:
         """Store time (ms) of the first message of a queue, or (no topic) of the log; −1 without one."""
         self._demand_open()
         if topic is None:
-            return reading.store_timestamp_at(self.log, self.log.min_offset, reading.MIN_RECORD_SIZE)
+            return reading.store_timestamp_at(self.log, self.log.min_offset, MIN_RECORD_SIZE)
         queue = self.find_queue(topic, queue_id)
         return -1 if queue is None else reading.store_timestamp_of(self.log, queue, queue.min_offset)
 
@@ -429,7 +429,8 @@ def recover_as_needed(disk: Disk, config: StoreConfig) -> tuple[StoreState, Stor
     Raises:
         Refused, CannotMend, StorageError.
     """
-    from engine.repair.recover import apply, plan_recover
+    from engine.repair.apply import apply
+    from engine.repair.recover import plan_recover
 
     plan = plan_recover(disk, config)
-    return apply(plan), plan.files.config
+    return apply(disk, plan, command="start", clean=False).state, plan.files.config

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.errors import InvalidArgument
-from engine.format.numbers import LONG_MAX, LONG_MIN, parse_int
+from engine.format.numbers import LONG_MAX, LONG_MIN, parse_int, wrap_long
 
 DEFAULT_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 _UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -42,7 +42,7 @@ class DelayLevels:
 
     def deliver_timestamp(self, level: int, store_timestamp: int) -> int:
         """When (ms) a message of that level is due. Source: ScheduleMessageService#computeDeliverTimestamp."""
-        return store_timestamp + self.millis[self.clamp(level) - 1]
+        return wrap_long(store_timestamp + self.millis[self.clamp(level) - 1])
 
 
 def queue_of_level(level: int) -> int:

@@ -34,3 +34,8 @@ def parse_int(text: str, low: int = INT_MIN, high: int = INT_MAX) -> int:
     if _INTEGER.fullmatch(text) and low <= (value := int(text)) <= high:
         return value
     raise ValueError(f"no int: {text[:100]!r}")
+
+
+def wrap_long(value: int) -> int:
+    """`value` as Java's long arithmetic leaves it: the low 64 bits, signed."""
+    return (value - LONG_MIN) % (1 << 64) + LONG_MIN

@@ -1,16 +1,16 @@
 """The live commit log: every message of the store, one behind another, in files of one size.
 
-Theory (Apache CommitLog): one append at a time. Records are made outside of the append lock (engine.log.prepare); inside it the
-store time is taken, each record gets its queue offset from the topic-queue table and its place, and the bytes are copied
-behind what is there. A record, or a whole batch, that does not fit with 8 bytes to spare closes the file with a blank
-record and starts the next one, which was allocated ahead of time.
+Theory (Apache CommitLog): one append at a time. Records are made outside of the append lock (engine.log.prepare);
+inside it the store time is taken, each record gets its queue offset from the topic-queue table and its place, and
+the bytes are copied behind what is there. A record, or a whole batch, that does not fit with 8 bytes to spare
+closes the file with a blank record and starts the next one, which was allocated ahead of time.
 
 Invariants:
-- A reader sees whole records only: the end moves after the bytes are in place. Without a transient pool the end of what is
-  readable is the end of what was appended; with one it is what was committed.
+- A reader sees whole records only: the end moves after the bytes are in place. Without a transient pool the end of
+  what is readable is the end of what was appended; with one it is what was committed.
 - Store times are taken inside the lock, so they never decrease unless the clock does.
-- An append that raises has changed nothing that a reader or a recovery could take for a message, and no queue offset. The
-  next append starts at the same place: after DiskFull puts work again as soon as there is space.
+- An append that raises has changed nothing that a reader or a recovery could take for a message, and no queue
+  offset. The next append starts at the same place: after DiskFull puts work again as soon as there is space.
 
 It is a `LogSource`: the scanner reads the live log through it.
 """
@@ -336,7 +336,10 @@ class CommitLog:
         return self.files.store_timestamp
 
     def flush(self, least_pages: int = 0) -> bool:
-        """Make durable what is readable, one file a call; False when that moved `flushed_where`. Raises StorageError."""
+        """Make durable what is readable, one file a call; False when that moved `flushed_where`.
+
+        Raises StorageError.
+        """
         return self.files.flush(least_pages)
 
     def commit(self, least_pages: int = 0) -> bool:

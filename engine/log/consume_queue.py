@@ -20,7 +20,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from engine.errors import FormatError
 from engine.format import queue_unit
@@ -50,7 +50,7 @@ class AppendResult:
     """What became of the units of an append.
 
     Attributes:
-        appended: units written at their own queue offset.
+        appended: units at their own queue offset.
         ignored: units of messages that the queue has already, or whose offset is taken.
         filled: offsets of lost messages that repeat the unit before them: a finding when not 0.
         refused: units whose queue offset can't be true; they are not in the queue: a finding when not 0.
@@ -158,8 +158,8 @@ class ConsumeQueue:
         physical_offset: int,
         size: int,
         tags_code: int,
-        *,
         store_timestamp: int | None = None,
+        *,
         bit_map: bytes = b"",
     ) -> AppendResult:
         """Append one unit: see the module for what is ignored, filled, refused.
@@ -199,8 +199,8 @@ class ConsumeQueue:
         physical_offset: NDArray[np.int64],
         size: NDArray[np.int32],
         tags_code: NDArray[np.int64],
-        *,
         store_timestamp: NDArray[np.int64] | None = None,
+        *,
         bit_maps: Sequence[bytes] | None = None,
     ) -> AppendResult:
         """Append the units of this queue from a batch, in log order: columns of one length, as `put_one` takes them.
@@ -336,7 +336,7 @@ class ConsumeQueue:
         result: AppendResult | None = None
         for i, (place, unit) in enumerate(zip(places, units, strict=True)):
             time = None if times is None else times[i]
-            one = self.put_one(place, *unit, store_timestamp=time, bit_map=b"" if maps is None else maps[i])
+            one = self.put_one(place, *unit, time, bit_map=b"" if maps is None else maps[i])
             result = one if result is None else result + one
         return result or AppendResult()
 
@@ -397,5 +397,4 @@ class ConsumeQueue:
 
 
 def _rows(records: NDArray[np.void]) -> list[tuple[int, int, int]]:
-    rows: list[tuple[int, int, int]] = records.tolist()
-    return rows
+    return cast("list[tuple[int, int, int]]", records.tolist())

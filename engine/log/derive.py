@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from engine.format import names, properties, sysflag
 from engine.format.delay import DelayLevels
 from engine.format.hashing import index_key_hashes, tags_code
+from engine.format.numbers import LONG_MAX, parse_int
 
 if TYPE_CHECKING:
     import numpy as np
@@ -164,14 +165,18 @@ class Deriver:
         return code
 
     def _multi_dispatch(self, queue_id: int, found: dict[str, str]) -> list[tuple[TopicQueue, int]]:
-        """The further queues of a multi-dispatch message. Lists of unequal length give none, as in Apache."""
+        """The further queues of a multi-dispatch message. Unequal lists and offsets that are none give none."""
         targets = found.get(properties.INNER_MULTI_DISPATCH, "").split(properties.MULTI_DISPATCH_SPLITTER)
         offsets = found.get(properties.INNER_MULTI_QUEUE_OFFSET, "").split(properties.MULTI_DISPATCH_SPLITTER)
-        if len(targets) != len(offsets) or not targets[0].strip() or not all(o.isdecimal() for o in offsets):
+        if len(targets) != len(offsets) or not targets[0].strip():
+            return []
+        try:
+            places = [parse_int(offset, 0, LONG_MAX) for offset in offsets]
+        except ValueError:
             return []
         return [
-            (TopicQueue(name, 0 if self.rules.lmq and names.is_lmq(name) else queue_id), int(offset))
-            for name, offset in zip(targets, offsets, strict=True)
+            (TopicQueue(name, 0 if self.rules.lmq and names.is_lmq(name) else queue_id), place)
+            for name, place in zip(targets, places, strict=True)
         ]
 
 

@@ -5,8 +5,9 @@ starts with the end of the one before. The full one is then flushed in the backg
 to the checkpoint: after a crash, what is older is known to be on disk.
 
 Invariants:
-- A key is put once. Messages below the endPhyOffset are known; of the message at it, as many keys as the newest
-  entries are of it (recovery.md, rule 11; Apache puts them twice). So putting a stretch of log again changes nothing.
+- A key is put once. Messages below the endPhyOffset are known; keys of the message at it are passed over as far as
+  they are, in order, the newest entries (recovery.md, rule 11; Apache puts them twice). So putting a stretch of log
+  again changes nothing, and a record's keys may come in several calls.
 - File names ascend in the order of the files, whatever the clock does: files are found by their names' order.
 - One writer, many readers: the list of files is replaced, never changed; a reader holds the file that it reads.
 
@@ -84,7 +85,7 @@ class IndexService:
         self._on_durable = on_durable
         self._files: tuple[IndexFile, ...] = ()
         self._lock = threading.Lock()
-        self._at_end = 0
+        self._at_end: list[int] = []  # hashes of the newest message's entries
         self._flushing: list[threading.Thread] = []
         self._failed: list[StorageError] = []
         self.directory = directory
@@ -106,7 +107,7 @@ class IndexService:
             raise
         with self._lock:
             self._files = tuple(opened)
-        self._at_end = self._count_at_end()
+        self._at_end = self._hashes_at_end()
 
     @property
     def files(self) -> tuple[IndexFile, ...]:
@@ -121,14 +122,8 @@ class IndexService:
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
-    def resume_skip(self, count: int) -> None:
-        """Say how many keys of the record at `end_phy_offset` are there already. `open` has counted them itself."""
-        self._at_end = count
-
     def put(self, keys: Keys) -> int:
         """Put the keys of a batch, in log order; keys that are there already are passed over.
-
-        All keys of a record must come in one call.
 
         Returns:
             How many were put.
@@ -226,7 +221,7 @@ class IndexService:
             if not file.destroy(DESTROY_INTERVAL_MS):
                 file.destroy(0)
             self._forget(file)
-        self._at_end = 0
+        self._at_end = []
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
@@ -237,35 +232,45 @@ class IndexService:
         with self._lock:
             self._files = tuple(other for other in self._files if other is not file)
 
-    def _count_at_end(self) -> int:
-        """Entries of the message at the end, which may have begun in the file before."""
-        end, count = self.end_phy_offset, 0
+    def _hashes_at_end(self) -> list[int]:
+        """Hashes of the entries of the message at the end, oldest first; they may begin in the file before."""
+        end = self.end_phy_offset
+        found: list[int] = []
         for file in reversed(self._files):
             if file.header.end_phy_offset != end:
                 break
             here = file.entries_at_end()
-            count += here
+            found[:0] = file.entries(file.entry_count - here + 1)["key_hash"].tolist()
             if here < file.entry_count:
                 break
-        return count
+        return found
+
+    def _known(self, key_hash: Sequence[int]) -> int:
+        """How many of the keys that come for the message at the end are its entries already."""
+        many = min(len(key_hash), len(self._at_end))
+        return many if list(key_hash[:many]) == self._at_end[:many] else 0
 
     def _put_few(self, key_hash: Sequence[int], offsets: Sequence[int], times: Sequence[int]) -> int:
-        end, at_end = (self.end_phy_offset, self._at_end) if self._files else (0, 0)
+        end = self.end_phy_offset
+        at_end = [i for i, offset in enumerate(offsets) if offset == end] if self._at_end else []
+        known = set(at_end[: self._known([key_hash[i] for i in at_end])])
         chosen: list[int] = []
-        known = at_end
-        seen = 0
         for i, offset in enumerate(offsets):
-            if offset < end:
-                continue
-            if offset > end:
-                end, known, seen = offset, 0, 0
-            seen += 1
-            if seen > known:
+            if offset >= end and i not in known:
+                end = offset
                 chosen.append(i)
-        if not chosen:
-            return 0
         columns = ([column[i] for i in chosen] for column in (key_hash, offsets, times))
         return self._write_few(*columns)
+
+    def _put_many(self, keys: Keys) -> int:
+        import numpy as np
+
+        offsets, end = keys.physical_offset, self.end_phy_offset
+        wanted = offsets >= np.maximum.accumulate(np.maximum(offsets, end))
+        if self._at_end:
+            at_end = np.flatnonzero(offsets == end)
+            wanted[at_end[: self._known(keys.key_hash[at_end].tolist())]] = False
+        return self._write_many(keys.key_hash[wanted], offsets[wanted], keys.store_timestamp[wanted])
 
     def _write_few(self, key_hash: list[int], offsets: list[int], times: list[int]) -> int:
         put = 0
@@ -273,22 +278,9 @@ class IndexService:
             file = self._file_to_write()
             before = file.header.end_phy_offset
             taken = file.put_few(key_hash[put:], offsets[put:], times[put:])
-            self._note_end(before, offsets[put : put + taken])
+            self._note_end(before, key_hash[put : put + taken], offsets[put : put + taken])
             put += taken
         return put
-
-    def _put_many(self, keys: Keys) -> int:
-        import numpy as np
-
-        offsets = keys.physical_offset
-        end, at_end = (self.end_phy_offset, self._at_end) if self._files else (0, 0)
-        reached = np.maximum.accumulate(np.maximum(offsets, end))
-        wanted = offsets >= reached
-        wanted[np.flatnonzero(offsets == end)[:at_end]] = False
-        if not wanted.any():
-            return 0
-        chosen = (keys.key_hash[wanted], offsets[wanted], keys.store_timestamp[wanted])
-        return self._write_many(*chosen)
 
     def _write_many(self, key_hash: NDArray[np.int32], offsets: NDArray[np.int64], times: NDArray[np.int64]) -> int:
         put = 0
@@ -296,20 +288,20 @@ class IndexService:
             file = self._file_to_write()
             before = file.header.end_phy_offset
             taken = file.put_keys(key_hash[put:], offsets[put:], times[put:])
-            self._note_end(before, offsets[put : put + taken])
+            newest = offsets[put : put + taken].searchsorted(offsets[put + taken - 1])
+            tail = slice(put + int(newest), put + taken)
+            self._note_end(before if newest == 0 else -1, key_hash[tail].tolist(), offsets[tail].tolist())
             put += taken
         return put
 
-    def _note_end(self, before: int, offsets: Sequence[int] | NDArray[np.int64]) -> None:
-        """Count the keys of the message that is the newest now."""
+    def _note_end(self, before: int, key_hash: Sequence[int], offsets: Sequence[int]) -> None:
+        """Remember the entries of the message that is the newest now; `before`: the end before these keys."""
         last = offsets[-1]
-        many = 0
-        for i in range(len(offsets) - 1, -1, -1):
-            if offsets[i] != last:
-                break
-            many += 1
-        all_of_it = many == len(offsets) and last == before
-        self._at_end = self._at_end + many if all_of_it else many
+        first = len(offsets) - 1
+        while first > 0 and offsets[first - 1] == last:
+            first -= 1
+        goes_on = first == 0 and last == before
+        self._at_end = [*self._at_end, *key_hash] if goes_on else list(key_hash[first:])
 
     def _file_to_write(self) -> IndexFile:
         files = self._files

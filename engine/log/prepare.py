@@ -1,15 +1,15 @@
 """From a message to the bytes of its record, as far as that goes without the append lock.
 
-What only the lock knows (queue offset, physical offset, store time) is patched in later by `CommitLog`. A message that the
-log can't take is refused here, before anything is touched.
+What only the lock knows (queue offset, physical offset, store time) is patched in later by `CommitLog`. A message
+that the log can't take is refused here, before anything is touched.
 
-Rules and their sources: sizes from DefaultMessageStore#checkMessage(s) and CommitLog.MessageExtEncoder; delayed messages from
-CommitLog#asyncPutMessage; properties of a batch from MessageExtEncoder#encode(MessageExtBatch); further queues from
-MultiDispatch.
+Rules and their sources: sizes from DefaultMessageStore#checkMessage(s) and CommitLog.MessageExtEncoder; delayed
+messages from CommitLog#asyncPutMessage; properties of a batch from MessageExtEncoder#encode(MessageExtBatch);
+further queues from MultiDispatch.
 
-Stricter than Apache, where Apache would write a record that it can't read again: a topic or the properties of a batch's
-item over their length field, a record or batch larger than a file, an empty topic or batch, numbers over their field; and a
-topic that is no plain directory name.
+Stricter than Apache, where Apache would write a record that it can't read again: a topic or the properties of a
+batch's item over their length field, a record or batch larger than a file, an empty topic or batch, numbers over
+their field; and a topic that is no plain directory name.
 """
 
 from __future__ import annotations

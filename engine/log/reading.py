@@ -3,8 +3,9 @@
 Everything here works over small protocols: a log that gives bytes by physical offset, a queue that gives units by queue
 offset. Nothing is written, nothing is remembered.
 
-`get_message` follows DefaultMessageStore#getMessage, #isTheBatchFull and #checkInDiskByCommitOffset (4.9.8) to the letter, the
-corrected next offsets included. A unit that repeats its predecessor (a bridged place) is read like any other.
+`get_message` follows DefaultMessageStore#getMessage, #isTheBatchFull and #checkInDiskByCommitOffset (4.9.8) to the
+letter, the corrected next offsets included. A unit that repeats its predecessor (a bridged place) is read like any
+other.
 
 Other than Apache's, a query compares topic and key with the message: the index holds only a hash.
 """
@@ -27,7 +28,7 @@ from engine.log.results import GetMessageStatus, GetResult, QueryResult
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
-    from engine.files.mapped_file import SelectedBuffer
+    from engine.files.selected import SelectedBuffer
     from engine.format.queue_ext import ExtUnit
     from engine.log.filters import MessageFilter
 

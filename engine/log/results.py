@@ -1,8 +1,8 @@
 """What the store answers: to a put, to a get, to a query. Values only.
 
-The statuses and their names are Apache's (AppendMessageResult, PutMessageResult, GetMessageResult and their enums, 4.9.8), so that
-a broker on top answers its clients with the same codes. Beyond Apache each failure carries the error behind it: a status
-says what to do, the error says why.
+The statuses and their names are Apache's (AppendMessageResult, PutMessageResult, GetMessageResult and their enums,
+4.9.8), so that a broker on top answers its clients with the same codes. Beyond Apache each failure carries the
+error behind it: a status says what to do, the error says why.
 """
 
 from __future__ import annotations

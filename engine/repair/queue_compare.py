@@ -69,6 +69,7 @@ class QueueComparer:
         for files in queues:
             self.accounts[numbers.number(files.queue)] = QueueAccount(QueueRows(disk, files) if files.files else None)
         self.pending = Spool(row_dtype())
+        self.findings: list[str] = []
         self._chunk: list[Units] = []
         self._chunk_rows = 0
 
@@ -131,23 +132,33 @@ class QueueComparer:
             found = np.concatenate([rows.read(int(o), int(o) + 1) for o in offsets[inside]])
         want = wanted[inside]
         same = (found["physical_offset"] == want["physical_offset"]) & (found["size"] == want["size"])
-        right[inside] = same & same_tags(queue, found["tags_code"], want["tags_code"], want["store_timestamp"])
+        right[inside] = same & ~lost_delivery_time(queue, found, want)
+        other = (
+            same & right[inside] & (found["tags_code"] != want["tags_code"]) & (found["tags_code"] > EXT_ADDRESS_MAX)
+        )
+        if queue.topic != names.SCHEDULE_TOPIC and other.any():
+            self.findings.append(
+                f"{queue}: {int(other.sum())} units whose tags code is not that of their record; they stay"
+            )
         return right
 
 
-def same_tags(
-    queue: TopicQueue, found: NDArray[np.int64], wanted: NDArray[np.int64], store_timestamp: NDArray[np.int64]
-) -> NDArray[np.bool_]:
-    """Whether the tags codes on disk can stand.
+def lost_delivery_time(queue: TopicQueue, found: NDArray[np.void], wanted: NDArray[np.void]) -> NDArray[np.bool_]:
+    """Units of delayed messages that carry a tag's hash: Apache's abnormal recovery wrote them (recovery.md, rule 6).
 
-    An address in the extension file stands for itself. A delivery time that differs from ours was computed with other
-    delay levels than we know of, unless it lies before the message was stored: then it is a tag's hash, written by
-    Apache's abnormal recovery (recovery.md, rule 6).
+    A delivery time that differs from ours, but lies behind the store time, was computed with delay levels that we
+    don't know of, and stands.
     """
-    same: NDArray[np.bool_] = (found == wanted) | (found <= EXT_ADDRESS_MAX)
-    if queue.topic == names.SCHEDULE_TOPIC:
-        same |= found >= store_timestamp
-    return same
+    import numpy as np
+
+    if queue.topic != names.SCHEDULE_TOPIC:
+        return np.zeros(len(found), dtype=np.bool_)
+    lost: NDArray[np.bool_] = (
+        (found["tags_code"] != wanted["tags_code"])
+        & (found["tags_code"] > EXT_ADDRESS_MAX)
+        & (found["tags_code"] < wanted["store_timestamp"])
+    )
+    return lost
 
 
 def real_rows(rows: QueueRows, start: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.void]]:

@@ -178,7 +178,7 @@ class _Planner:
             writes=settler.writes,
             index=index_plan,
             set_aside=tuple(odd for odd in files.odd if odd.movable),
-            problems=self._problems(end, trap, settler.findings, index_plan.findings),
+            problems=self._problems(end, trap, self._comparer.findings, settler.findings, index_plan.findings),
             refusal=self._refusal(end, fresh),
             accepted=tuple((s.offset, s.length) for s in fresh) if self._cut else (),
             trap=trap,

@@ -4,10 +4,10 @@ Theory (Apache ReputMessageService): one thread follows the log. It is woken whe
 through the one scanner, derives units and keys a batch at a time, and moves `position` when all of it is written.
 
 Rules (recovery.md):
-- A place without a sound record stops dispatch and the store's writing (rule 9). Nothing is stepped over in silence: a gap
-  between segments is, and is a finding; so is a queue offset that jumps (rule 16) or can't be true.
-- A full disk is waited for: what is done of a batch is remembered, and the rest is tried again every second. Meanwhile the
-  store takes no puts, so that no message is acknowledged that can't be found for long.
+- A place without a sound record stops dispatch and the store's writing (rule 9). Nothing is stepped over in
+  silence: a gap between segments is, and is a finding; so is a queue offset that jumps (rule 16) or can't be true.
+- A full disk is waited for: what is done of a batch is remembered, and the rest is tried again every second.
+  Meanwhile the store takes no puts, so that no message is acknowledged that can't be found for long.
 - Any other failed write to a queue or the index is final, as Apache's flags have it.
 """
 
@@ -179,7 +179,7 @@ class DispatchService(Worker):
         self._listeners = (*self._listeners, listener)
 
     def wait_dispatched(self, offset: int, timeout_ms: float | None = None) -> bool:
-        """Wait until `position` has reached `offset`; False after `timeout_ms`, or when dispatch has failed or ended."""
+        """Wait until `position` has reached `offset`; False after `timeout_ms`, or when dispatch has failed."""
         with self._moved:
             self._moved.wait_for(
                 lambda: self._position >= offset or self._failure is not None or not self.running,
@@ -287,7 +287,7 @@ class DispatchService(Worker):
                 units.physical_offset[rows],
                 units.size[rows],
                 units.tags_code[rows],
-                units.store_timestamp[rows] if self._with_times else None,
+                store_timestamp=units.store_timestamp[rows] if self._with_times else None,
             )
         except DiskFull:
             raise

@@ -4,11 +4,11 @@
     ASYNC_FLUSH                    FlushRealTimeService    every flushIntervalCommitLog ms, when enough pages wait
     … with transientStorePool      CommitRealTimeService   write buffer → file; then FlushRealTimeService
 
-Theory (Apache CommitLog.GroupCommitService, FlushRealTimeService, CommitRealTimeService, FlushDiskWatcher). Each sets the
-checkpoint's physicMsgTimestamp from what it has made durable.
+Theory (Apache CommitLog.GroupCommitService, FlushRealTimeService, CommitRealTimeService, FlushDiskWatcher). Each
+sets the checkpoint's physicMsgTimestamp from what it has made durable.
 
-When a flush fails the kernel may have dropped the pages, and says so only once. So a failed flush is final: the puts that wait
-for it fail, the store takes no more, and nothing is flushed again to be then called durable.
+When a flush fails the kernel may have dropped the pages, and says so only once. So a failed flush is final: the
+puts that wait for it fail, the store takes no more, and nothing is flushed again to be then called durable.
 
 Where this differs from Apache: services without work sleep until they are woken, instead of every 10 or 500 ms; and a
 last flush sets the checkpoint, too.

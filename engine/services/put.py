@@ -1,10 +1,10 @@
 """The way of a put: may the store take it, append, then wait for the flush and the slave as far as was asked for.
 
-Sources: DefaultMessageStore#checkStoreStatus, #checkLmqMessage, #putMessage, #waitForPutResult, CommitLog#submitFlushRequest,
-#submitReplicaRequest.
+Sources: DefaultMessageStore#checkStoreStatus, #checkLmqMessage, #putMessage, #waitForPutResult,
+CommitLog#submitFlushRequest, #submitReplicaRequest.
 
-Differences: a message for too many light queues is refused (Apache checks, then looks at the wrong result); each refusal has
-its reason in `error`.
+Differences: a message for too many light queues is refused (Apache checks, then looks at the wrong result); each
+refusal has its reason in `error`.
 """
 
 from __future__ import annotations

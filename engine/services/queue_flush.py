@@ -1,9 +1,9 @@
 """Making the consume queues durable, and the checkpoint that says so (Apache FlushConsumeQueueService).
 
-Every flushIntervalConsumeQueue ms the queues with enough pages, every flushConsumeQueueThoroughInterval all of them, and then the
-checkpoint. logicsMsgTimestamp moves only when a flush has covered it; Apache sets it when a unit is written, and writes it
-whenever anybody flushes the checkpoint. On a slave, whose log is not written message by message, physicMsgTimestamp
-follows in the same way, as far as the log is durable.
+Every flushIntervalConsumeQueue ms the queues with enough pages, every flushConsumeQueueThoroughInterval all of
+them, and then the checkpoint. logicsMsgTimestamp moves only when a flush has covered it; Apache sets it when a unit
+is written, and writes it whenever anybody flushes the checkpoint. On a slave, whose log is not written message by
+message, physicMsgTimestamp follows in the same way, as far as the log is durable.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """All consume queues of an open store, by topic and queue id (Apache consumeQueueTable).
 
-A queue that recovery knows is opened when it is first used: a store may have tens of thousands, and each open one takes a
-file descriptor and a map. Its positions are known before, from recovery.
+A queue that recovery knows is opened when it is first used: a store may have tens of thousands, and each open one
+takes a file descriptor and a map. Its positions are known before, from recovery.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the store may do now, and why not (Apache RunningFlags).
 
-The bits are Apache's, so that `flag_bits` means the same to its tools. Each bit that is set keeps the error that set it: `status`
-shows it, and a refused put carries it.
+The bits are Apache's, so that `flag_bits` means the same to its tools. Each bit that is set keeps the error that
+set it: `status` shows it, and a refused put carries it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A thread that works when it is woken: the base of the store's services (Apache ServiceThread).
 
-Invariant: no service ends in silence. Whatever ends its loop before `stop` is handed to `on_failure` as an error of ours.
-Nothing polls: a worker without work waits on its condition.
+Invariant: no service ends in silence. Whatever ends its loop before `stop` is handed to `on_failure` as an error of
+ours. Nothing polls: a worker without work waits on its condition.
 """
 
 from __future__ import annotations

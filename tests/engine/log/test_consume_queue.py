@@ -1,4 +1,4 @@
-"""Consume queues: Apache's bytes again, the rules of appending, one by one and in batches, and what is found in them."""
+"""Consume queues: Apache's bytes again, what appending takes and refuses, one by one and in batches, what is found."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,9 @@ from engine.files.disk import Disk
 from engine.files.operations import Doing, Operation
 from engine.format.hashing import index_key_hash
 from engine.format.index_file import IndexLayout
+from engine.log.index_file import IndexFile
 from engine.log.index_service import IndexService
-from tests.engine.log.indexes import FOREVER, START, Place, keys_of, some_rows
+from tests.engine.log.indexes import FOREVER, LAYOUT, START, Place, keys_of, some_rows
 
 
 @pytest.fixture(params=["map", "channel", "fake"])
@@ -83,6 +85,22 @@ def test_names_ascend_when_the_clock_goes_back(place: Place) -> None:
     service.shutdown()
 
 
+def test_a_new_file_without_keys_knows_the_message_before_it(place: Place) -> None:
+    service = place.service()
+    service.put(keys_of(some_rows(38)))
+    service.put_message([1, 2, 3], 3800, START + 99_000)
+    service.shutdown()
+    names = names_in(place)
+    file = IndexFile.open(place.disk, f"{place.root}/index/{names[1]}", LAYOUT)
+    file.rewind(0, previous=(3800, START + 99_000))
+    file.shutdown()
+    service = place.service()
+    service.open(names)
+    assert service.put_message([1, 2, 3], 3800, START + 99_000) == 2
+    assert service.files[1].entries()["key_hash"].tolist() == [2, 3]
+    service.shutdown()
+
+
 messages = st.lists(st.lists(st.integers(0, 12), max_size=6), max_size=40)
 
 
@@ -122,14 +140,29 @@ def test_no_key_twice_and_none_lost(
     assert bytes_of(service) == bytes_of(other)
 
 
-def test_resume_skip_overrides_what_was_counted(real: Place) -> None:
+def test_the_keys_of_a_message_may_come_in_parts(real: Place) -> None:
     service = real.service()
-    service.put_message([1, 2, 3], 100, START)
-    assert service.put_message([1, 2, 3], 100, START) == 0
-    service.resume_skip(1)
-    assert service.put_message([1, 2, 3], 100, START) == 2
-    service.resume_skip(0)
-    assert service.put_message([1], 100, START) == 1
+    assert service.put_message([1, 2], 100, START) == 2
+    assert service.put_message([3], 100, START) == 1
+    assert service.put_message([4, 1], 100, START) == 2
+    for again in ([1], [1, 2, 3], [1, 2, 3, 4, 1]):
+        assert service.put_message(again, 100, START) == 0
+    assert service.put_message([1, 2, 3, 4, 1, 6], 100, START) == 1
+    assert service.files[0].entries()["key_hash"].tolist() == [1, 2, 3, 4, 1, 6]
+    service.shutdown()
+
+
+@given(log=messages, cuts=st.lists(st.integers(0, 150), max_size=8))
+def test_wherever_a_batch_is_cut(
+    tmp_path_factory: pytest.TempPathFactory, log: list[list[int]], cuts: list[int]
+) -> None:
+    rows = [(key, n * 100, START + n * 700) for n, found in enumerate(log) for key in dict.fromkeys(found)]
+    service = Place(Disk(), str(tmp_path_factory.mktemp("i"))).service()
+    bounds = [0, *sorted(cut for cut in cuts if cut < len(rows)), len(rows)]
+    for start, stop in pairwise(bounds):
+        assert service.put(keys_of(rows[start:stop])) == stop - start
+    for key in range(13):
+        assert answer(service, key) == [row[1] for row in reversed(rows) if row[0] == key]
     service.shutdown()
 
 

@@ -1,0 +1,164 @@
+"""FORMAT.md says what the code does: every table, every byte of the worked example."""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine import format as layouts
+from engine.format import batch, checkpoint, hashing, index_file, message, properties, queue_ext, queue_unit, sysflag
+from engine.format.index_file import IndexLayout
+from tests.docs.markdown import Table, code_blocks, hexdump, section, tables
+
+FORMAT = Path(layouts.__file__).with_name("FORMAT.md")
+CODES = {"i16": "h", "i32": "i", "u32": "I", "i64": "q", "8": "8s"}
+EXAMPLE = section(FORMAT, "One message")
+
+
+def fields_of(layout: type) -> list[str]:
+    return [field.name for field in dataclasses.fields(layout)]
+
+
+LAYOUTS: list[tuple[str, struct.Struct, list[str] | None]] = [
+    ("Record", message._V4_HEAD, None),
+    ("Blank", message._BLANK, None),
+    ("Batch", batch._HEAD, None),
+    ("Queue unit", queue_unit._UNIT, fields_of(queue_unit.QueueUnit)),
+    ("Extension unit", queue_ext._HEAD, None),
+    ("Index header", index_file._HEADER, fields_of(index_file.IndexHeader)),
+    ("Index entry", index_file._ENTRY, fields_of(index_file.IndexEntry)),
+    ("Checkpoint", checkpoint._FIELDS, fields_of(checkpoint.Checkpoint)),
+]
+
+
+def layout(title: str) -> Table:
+    return tables(section(FORMAT, title))[0]
+
+
+@pytest.mark.parametrize(("title", "declared", "names"), LAYOUTS, ids=[title for title, _, _ in LAYOUTS])
+def test_a_layout_is_the_struct(title: str, declared: struct.Struct, names: list[str] | None) -> None:
+    table = layout(title)
+    at = 0
+    for row in table:
+        assert int(row["at"]) == at, row
+        assert int(row["size"]) == struct.calcsize(">" + CODES[row["type"]]), row
+        at += int(row["size"])
+    assert at == declared.size
+    assert ">" + "".join(CODES[row["type"]] for row in table) == declared.format
+    if names is not None:
+        assert [row["field"] for row in table] == names
+
+
+@pytest.mark.parametrize(
+    ("field", "position"),
+    [
+        ("magicCode", message.POSITION_MAGIC),
+        ("queueOffset", message.POSITION_QUEUE_OFFSET),
+        ("physicalOffset", message.POSITION_PHYSICAL_OFFSET),
+        ("sysFlag", message.POSITION_SYS_FLAG),
+        ("bornHost", message.POSITION_BORN_HOST),
+        ("storeTimestamp", message.store_timestamp_position(0)),
+    ],
+)
+def test_positions_in_a_record(field: str, position: int) -> None:
+    (row,) = (row for row in layout("Record") if row["field"] == field)
+    assert int(row["at"]) == position
+
+
+def test_array_layouts_are_the_same() -> None:
+    for title, dtype in (("Queue unit", queue_unit.unit_dtype()), ("Index entry", index_file.entry_dtype())):
+        assert dtype.fields is not None
+        found = [(name, place[1], place[0].itemsize) for name, place in dtype.fields.items()]
+        assert found == [(row["field"], int(row["at"]), int(row["size"])) for row in layout(title)]
+
+
+def test_flags_are_all_there() -> None:
+    rows = tables(section(FORMAT, "Record"))[1]
+    stated = {row["name"]: int(row["bits"], 16) for row in rows}
+    declared = {
+        name: value for name, value in vars(sysflag).items() if name.isupper() and not name.endswith(("_MASK", "_NONE"))
+    }
+    assert stated == declared
+
+
+def test_hashes() -> None:
+    rows = tables(section(FORMAT, "Hashes"))[0]
+    assert any(int(row["hashCode"]) < 0 < int(row["as an index key"]) for row in rows)
+    for row in rows:
+        assert hashing.java_hash(row["text"]) == int(row["hashCode"])
+        assert hashing.index_key_hash(row["text"]) == int(row["as an index key"])
+
+
+def test_magics_and_sizes_in_the_text() -> None:
+    text = FORMAT.read_text(encoding="utf-8")
+    for number in (message.MESSAGE_MAGIC, message.MESSAGE_MAGIC_V2, message.BLANK_MAGIC, queue_unit.PRE_BLANK_SIZE):
+        assert f"0x{number:08X}" in text
+    assert f"takes {message.MIN_RECORD_SIZE} bytes + body" in text
+    assert f"A file of {checkpoint.FILE_SIZE} bytes" in text
+    assert f"at most {message.TOPIC_MAX_LENGTH}" in text
+
+
+def test_every_module_with_a_layout_is_named() -> None:
+    text = FORMAT.read_text(encoding="utf-8")
+    for module in FORMAT.parent.glob("*.py"):
+        if "struct.Struct(" in module.read_text(encoding="utf-8") and module.stem != "hosts":
+            assert f"`{module.name}`" in text, module.name
+
+
+class TestTheExample:
+    record_at, record = hexdump(code_blocks(EXAMPLE)[0])
+    unit_at, unit = hexdump(code_blocks(EXAMPLE)[1])
+    entry_at, entry = hexdump(code_blocks(EXAMPLE)[2])
+
+    def test_the_record_has_the_values_stated(self) -> None:
+        found = message.decode(self.record)
+        table = tables(EXAMPLE)[0]
+        known = {
+            "body length": str(len(found.body)),
+            "topic length": str(len(found.topic)),
+            "properties length": str(len(found.properties_raw)),
+            "body": found.body.hex(),
+            "properties": ", ".join(f"{name}={value}" for name, value in found.properties.items()),
+        }
+        for row in table:
+            assert row["value"] == known.get(row["field"], str(getattr(found, row["field"], None))), row
+        assert b"".join(bytes.fromhex(row["bytes"]) for row in table) == self.record
+        assert found.crc_ok
+        assert found.physical_offset == self.record_at
+        assert f"Its id is {found.msg_id}." in EXAMPLE
+
+    def test_every_field_of_a_record_is_in_the_table(self) -> None:
+        stated = {row["field"] for row in tables(EXAMPLE)[0]}
+        assert {name.removesuffix("_raw") for name in fields_of(message.StoredMessage)} <= stated
+
+    def test_the_unit_has_the_values_stated(self) -> None:
+        found = queue_unit.decode(self.unit)
+        assert {row["field"]: int(row["value"]) for row in tables(EXAMPLE)[1]} == dataclasses.asdict(found)
+        record = message.decode(self.record)
+        assert self.unit_at == record.queue_offset * queue_unit.UNIT_SIZE
+        assert (found.physical_offset, found.size) == (record.physical_offset, record.total_size)
+        assert found.tags_code == hashing.tags_code(record.properties["TAGS"])
+
+    def test_the_entry_has_the_values_stated(self) -> None:
+        found = index_file.decode_entry(self.entry, 0)
+        assert {row["field"]: int(row["value"]) for row in tables(EXAMPLE)[2]} == dataclasses.asdict(found)
+        record = message.decode(self.record)
+        key = properties.key_words(record.properties["KEYS"])[0]
+        assert found.key_hash == hashing.index_key_hash(f"{record.topic}#{key}")
+        assert found.time_diff == index_file.time_diff(record.store_timestamp, 1700000000180)
+        assert self.entry_at == IndexLayout(1000, 4000).entry_position(2000)
+
+    def test_the_bytes_are_in_the_golden_store(self, golden_store: Callable[[str], Path]) -> None:
+        store = golden_store("clean-small")
+        queue = store / "consumequeue" / "OracleTopicA" / "0"
+        places = [
+            (store / "commitlog" / "00000000000000000000", self.record_at, self.record),
+            (queue / "00000000000000000000", self.unit_at, self.unit),
+            (min((store / "index").iterdir()), self.entry_at, self.entry),
+        ]
+        for path, at, data in places:
+            assert path.read_bytes()[at : at + len(data)] == data

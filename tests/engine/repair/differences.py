@@ -1,0 +1,72 @@
+"""Where recovery ends otherwise than Apache's on the damaged stores, case by case, with the rule of recovery.md.
+
+Keys are the ids of the two corpora: v… in ../shared/golden, f… in fixtures/. A case that is not here ends as with Apache.
+"""
+
+from __future__ import annotations
+
+REFUSED = {
+    "v112": "no commit log: refused without --yes-the-log-is-gone",
+    "v114": "no commit log: refused without --yes-the-log-is-gone",
+    "v117": "rule 13: a segment of the wrong size holds data",
+    "v118": "rule 13: a segment of the wrong size holds data",
+    "v119": "rule 13: a segment of the wrong size holds data",
+}
+"""Recovery refuses, nothing is changed."""
+
+OPENED = {
+    "v076": "rule 15: Apache runs out of memory",
+    "v111": "rule 9: Apache hangs",
+    "v115": "rule 13: an empty file stops Apache's start",
+    "v116": "rule 13: an empty file stops Apache's start",
+    "v120": "rule 13: an empty file stops Apache's start",
+    "v122": "rule 13: an empty file stops Apache's start",
+    "v123": "rule 13: a stray file stops Apache's start",
+    "v124": "rule 13: a stray file stops Apache's start",
+    "v126": "rule 13: a stray directory stops Apache's start",
+    "v151": "rule 13: an empty file stops Apache's start",
+    "v184": "rule 9: Apache hangs",
+}
+"""Apache doesn't open the store at all; we do."""
+
+QUEUES = {
+    "v027": "rule 17: the new queue's min offset",
+    "v051": "rules 5, 9, 16: dispatch goes on behind the bad record, every unit at its own queue offset",
+    "v052": "rules 5, 9, 16: dispatch goes on behind the bad record, every unit at its own queue offset",
+    "v053": "rules 5, 9, 16: dispatch goes on behind the bad record, every unit at its own queue offset",
+    "v054": "rules 5, 9, 16: dispatch goes on behind the bad record, every unit at its own queue offset",
+    "v055": "rule 17: the new queue's min offset",
+    "v057": "rule 3: the unit names the place, not the damaged physicalOffset",
+    "v064": "rule 17: the new queue's min offset",
+    "v113": "rule 17: the min offset is the first real unit",
+    "v130": "rule 5: a unit that the log denies",
+    "v131": "rule 5: a unit that the log denies",
+    "v132": "rule 5: the last unit points past the log's end",
+    "v134": "rule 5: the lost queue is rebuilt whole",
+    "v135": "rule 5: the lost queues are rebuilt whole",
+    "v136": "rules 5, 6: the lost queues are rebuilt whole",
+    "v138": "rule 5: the lost units are rebuilt",
+    "v139": "rule 5: the lost units are rebuilt",
+    "v140": "rule 5: the lost units are rebuilt",
+    "v143": "rule 5: the lost unit is rebuilt",
+    "v145": "rule 5: the lost queue is rebuilt",
+    "v147": "rule 5: the lost file is rebuilt",
+    "v148": "rule 5: the lost queue is rebuilt",
+    "v149": "rule 5: the lost file is rebuilt",
+    "v150": "rule 5: the lost file is rebuilt",
+    "v152": "rule 5: the lost queue is rebuilt whole",
+    "v153": "rule 5: the lost files are rebuilt",
+    "v177": "rule 17: the new queue's min offset",
+    "v178": "rule 6: delivery times",
+    "v179": "rule 6: delivery times",
+    "v180": "rule 6: delivery times",
+    "v186": "rules 5, 6, 9: the lost queues are rebuilt around the lost page",
+    "v192": "rule 5: the lost queues are rebuilt",
+    "v193": "rule 5: the lost file is rebuilt",
+}
+"""The log ends as with Apache; some queues are better."""
+
+LOG_END = {
+    "v079": "rule 14: a blank record that doesn't end with its file is damage, and --cut ends the log there",
+}
+"""The log ends elsewhere."""

@@ -1,0 +1,152 @@
+"""The house as engine/README.md draws it: imports point down only, the format does no I/O, pyspark has one door."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+LEVELS = {
+    "engine": 0,
+    "engine.errors": 0,
+    "engine.config": 1,
+    "engine.format": 1,
+    "engine.files": 2,
+    "engine.log": 3,
+    "engine.services": 4,
+    "engine.repair": 4,
+    "engine.store": 5,
+    "engine.wire": 1,
+    "engine.broker": 6,
+    "engine.pipeline": 6,
+    "engine.drills": 6,
+    "rstore_cli": 7,
+}
+"""Each part of the house and its floor. A module may import its own part and parts of lower floors."""
+
+BESIDE = {("engine.config", "engine.format")}
+"""Imports within one floor that are wanted: settings are made of what the format declares."""
+
+NO_IO_MODULES = {
+    "os",
+    "io",
+    "pathlib",
+    "shutil",
+    "socket",
+    "subprocess",
+    "mmap",
+    "tempfile",
+    "asyncio",
+    "fcntl",
+    "threading",
+}
+
+
+def modules() -> list[Path]:
+    return sorted(path for top in ("engine", "rstore_cli") for path in (ROOT / top).rglob("*.py"))
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def part_of(module: str) -> str:
+    """engine.format.message → engine.format; rstore_cli.app → rstore_cli."""
+    parts = module.split(".")
+    return parts[0] if parts[0] != "engine" else ".".join(parts[:2])
+
+
+def imports(path: Path) -> Iterator[tuple[str, int]]:
+    """Every module that a file imports, wherever in it (TYPE_CHECKING and functions, too), with its line."""
+    module = module_name(path)
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*above, base] if base else above)
+            if base in ("engine", "rstore_cli"):
+                yield from ((f"{base}.{alias.name}", node.lineno) for alias in node.names)
+            else:
+                yield base, node.lineno
+
+
+def is_ours(name: str) -> bool:
+    return name.split(".")[0] in ("engine", "rstore_cli")
+
+
+def wrong(path: Path) -> list[str]:
+    """Imports of a file that point up or sideways."""
+    own = part_of(module_name(path))
+    found = []
+    for name, line in imports(path):
+        if is_ours(name):
+            part = part_of(name)
+            if part != own and (own, part) not in BESIDE and LEVELS[part] >= LEVELS[own]:
+                found.append(
+                    f"{path.relative_to(ROOT)}:{line} imports {name} (floor {LEVELS[part]} from {LEVELS[own]})"
+                )
+    return found
+
+
+@pytest.mark.parametrize("path", modules(), ids=module_name)
+def test_imports_point_down_only(path: Path) -> None:
+    assert wrong(path) == []
+
+
+def test_every_part_has_a_floor() -> None:
+    assert {part_of(module_name(path)) for path in modules()} <= LEVELS.keys()
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "engine" / "format").glob("*.py")), ids=module_name)
+def test_the_format_does_no_io(path: Path) -> None:
+    assert [name for name, _ in imports(path) if name.split(".")[0] in NO_IO_MODULES] == []
+    calls = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
+    assert [
+        call.lineno for call in calls if isinstance(call.func, ast.Name) and call.func.id in ("open", "print")
+    ] == []
+
+
+@pytest.mark.parametrize("path", modules(), ids=module_name)
+def test_only_the_pipeline_knows_spark(path: Path) -> None:
+    if part_of(module_name(path)) != "engine.pipeline":
+        assert [name for name, _ in imports(path) if name.split(".")[0] in ("pyspark", "pyarrow")] == []
+
+
+@pytest.mark.parametrize("path", modules(), ids=module_name)
+def test_the_product_knows_no_tests(path: Path) -> None:
+    assert [
+        name
+        for name, _ in imports(path)
+        if name.split(".")[0] in ("tests", "pytest", "hypothesis", "pyfakefs", "crcmod")
+    ] == []
+
+
+@pytest.mark.parametrize(
+    ("place", "text", "seen"),
+    [
+        ("engine/format/x.py", "from engine.files.disk import Disk", "engine.files.disk"),
+        ("engine/log/x.py", "def f():\n    import engine.repair.plan", "engine.repair.plan"),
+        ("engine/files/x.py", "from engine import store", "engine.store"),
+        ("engine/files/x.py", "from ..log import scan", "engine.log"),
+        ("engine/services/x.py", "from engine.repair import plan", "engine.repair"),
+        ("engine/store.py", "import rstore_cli.app", "rstore_cli.app"),
+        ("engine/errors.py", "from engine.format import names", "engine.format"),
+    ],
+)
+def test_an_import_that_points_up_is_noticed(
+    place: str, text: str, seen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / place
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    monkeypatch.setattr(f"{__name__}.ROOT", tmp_path)
+    (message,) = wrong(path)
+    assert f"imports {seen}" in message

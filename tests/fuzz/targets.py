@@ -1,0 +1,152 @@
+"""What is fuzzed: each decoder with real inputs to start from.
+
+A target takes bytes and may end in two ways: a value, or a typed RStoreError. Anything else is a bug.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from engine import config
+from engine.format import (
+    batch,
+    checkpoint,
+    fastjson,
+    hosts,
+    index_file,
+    message,
+    properties,
+    queue_ext,
+    queue_unit,
+)
+from engine.format.batch import BatchItem
+from engine.format.hosts import Host
+from engine.format.message import Message
+from engine.log.derive import Deriver, DeriveRules, QueueNumbers
+from engine.log.scan import RecordBatch, Scanner
+from engine.log.walk import Row, walk
+from tests.support import logs
+from tests.support.logs import MemoryLog
+
+V6 = Host(bytes.fromhex("20010db8000000000000000000000001"), 10911)
+SEGMENT = 8192
+
+
+@dataclass(frozen=True)
+class Target:
+    """A decoder, what it is fed at first, and the most bytes it may hold for each byte of input."""
+
+    name: str
+    decode: Callable[[bytes], object]
+    seeds: tuple[bytes, ...]
+    bytes_per_byte: int = 16
+
+
+def _messages() -> list[Message]:
+    delayed = {"DELAY": "3", "REAL_TOPIC": "T", "REAL_QID": "0", "TAGS": "a"}
+    multi = {"INNER_MULTI_DISPATCH": "%LMQ%a,b", "INNER_MULTI_QUEUE_OFFSET": "1,2", "KEYS": "a b"}
+    return [
+        Message("Topic", b"hello", properties={"TAGS": "标签", "KEYS": "k1  k2 🚀", "UNIQ_KEY": "0" * 32}),
+        Message("T", b"", flag=-1, born_host=V6),
+        Message("SCHEDULE_TOPIC_XXXX", b"x" * 200, queue_id=2, properties=delayed, store_host=V6),
+        Message("T" * 127, b"{}", born_host=V6, store_host=V6, sys_flag=0x30C, properties=multi),
+        Message("T", bytes(range(256)), sys_flag=8, properties={"WAIT": "false"}),
+    ]
+
+
+@functools.cache
+def _log() -> bytes:
+    """Two segments: enough of everything, small enough to be scanned a million times."""
+    built = logs.build(_messages() * 2 + [Message("T", b"y" * 6000), *_messages()], SEGMENT)
+    return b"".join(bytes(data) for data in built.log.files.values())
+
+
+def _as_log(data: bytes) -> MemoryLog:
+    return MemoryLog({at: bytearray(data[at : at + SEGMENT]) for at in range(0, len(data), SEGMENT)})
+
+
+def _walk(data: bytes) -> object:
+    rows: list[Row] = []
+    stop = walk(data, 0, len(data), rows)
+    for row in rows:
+        found = message.decode(data, row.position)
+        assert found.total_size == row.size, "walk and decode don't agree"
+        assert found.crc_ok, "walk took a record with a wrong CRC"
+    assert sum(row.size for row in rows) == stop.position, "rows that don't lie side by side"
+    return stop
+
+
+def _scan(data: bytes) -> object:
+    """With and without resume, everything derived; no event overlaps the one before, and resume misses nothing."""
+    deriver = Deriver(DeriveRules(multi_dispatch=True, lmq=True), QueueNumbers())
+    log = _as_log(data)
+    at = 0
+    for event in Scanner(log, max_message_size=4096, window=1024).scan(0, resume=True):
+        start, end = (
+            (event.start, event.end) if isinstance(event, RecordBatch) else (event.offset, event.offset + event.length)
+        )
+        assert at <= start < end <= len(data), "events that overlap or are empty"
+        at = end
+        if isinstance(event, RecordBatch):
+            deriver.derive(event)
+    assert at == len(data), "the scan ended before the log"
+    assert log.longest <= len(data) + (1 << 17), "a read larger than the log and the longest tail of a record"
+    return at
+
+
+def _text(decode: Callable[[str], object]) -> Callable[[bytes], object]:
+    return lambda data: decode(data.decode("utf-8", "replace"))
+
+
+def _seeds() -> dict[str, tuple[bytes, ...]]:
+    records = [bytes(record) for record in logs.build(_messages(), 1 << 16).records]
+    return {
+        "records": tuple(records),
+        "batches": (
+            batch.encode([]),
+            batch.encode([BatchItem(b"a"), BatchItem(b"body" * 20, -5, b"TAGS\x01a\x02KEYS\x01b c")] * 3),
+        ),
+        "properties": tuple(properties.join(put.properties).encode() for put in _messages()),
+    }
+
+
+@functools.cache
+def targets() -> dict[str, Target]:
+    """All of them, by name."""
+    seeds = _seeds()
+    units = b"".join(queue_unit.QueueUnit(i * 200, 200, -i).encode() for i in range(5))
+    conf = b"brokerRole = ASYNC_MASTER\nflushDiskType=SYNC_FLUSH\nmappedFileSizeCommitLog=1048576\n# \\u00e9\nx\\u0041 : y\nenableLmq=true\n"
+    json = b'{"offsetTable":{"t@g":{0:22,1:26},"%RETRY%g@g":{-1:0}},"dataVersion":{"counter":1},"s":"a\\"{1:\\u00e9"}'
+    ids = tuple(message.make_msg_id(host, 270549).encode() for host in (V6, Host(b"\x7f\0\0\1", 10911)))
+    found = [
+        Target("message", message.decode, seeds["records"]),
+        Target("batch", batch.decode, seeds["batches"], 64),
+        Target("properties", _text(properties.parse), seeds["properties"], 64),
+        Target("queue-unit", queue_unit.decode, (units,)),
+        Target("queue-units", lambda data: queue_unit.decode_many(data).tolist(), (units,), 64),
+        Target(
+            "queue-ext", queue_ext.decode, (queue_ext.ExtUnit(-5, 1_700_000_000_000, b"\x55" * 8).encode(), bytes(64))
+        ),
+        Target("checkpoint", checkpoint.decode, (checkpoint.Checkpoint(5, 6, 7).encode() + bytes(40),)),
+        Target("index-header", index_file.decode_header, (index_file.IndexHeader(1, 2, 3, 4, 5, 6).encode(),)),
+        Target(
+            "index-entry",
+            lambda data: index_file.decode_entry(data, len(data) % 7),
+            (index_file.IndexEntry(9, 8, 7, 6).encode() * 2,),
+        ),
+        Target("fastjson", _text(fastjson.loads), (json, b"[1,2,{3:4}]"), 128),
+        Target("host", _text(hosts.parse), (b"192.0.2.1:10911", b"[2001:db8::1]:10911", b"2001:db8::1|10911")),
+        Target("msg-id", _text(message.parse_msg_id), ids),
+        Target("config", _text(config.parse), (conf,), 64),
+        Target("walk", _walk, (b"".join(seeds["records"]),)),
+        Target("scan", _scan, (_log(),), 32),
+    ]
+    return {target.name: target for target in found}
+
+
+def rng(target: str, seed: int, part: int = 0) -> random.Random:
+    """The random numbers of one part of one target's run: the same every time."""
+    return random.Random(f"{target}/{seed}/{part}")
