@@ -23,14 +23,14 @@ from engine.files.disk import Disk
 from engine.files.lock import StoreLock
 from engine.format import names
 from engine.format.index_file import IndexLayout
-from engine.format.message import MIN_RECORD_SIZE, Message, StoredMessage, parse_msg_id
-from engine.log import reading
+from engine.format.message import Message
 from engine.log.checkpoint import CheckpointFile
 from engine.log.commitlog import Clock, CommitLog
 from engine.log.consume_queue import ConsumeQueue
 from engine.log.derive import TopicQueue
 from engine.log.index_service import IndexService
-from engine.log.results import GetResult, PutResult, QueryResult, StoreClosed
+from engine.log.message_reader import MessageReader
+from engine.log.results import PutResult, StoreClosed
 from engine.log.state import StoreState
 from engine.services.dispatch import DispatchService, Finding, Listener
 from engine.services.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService
@@ -41,19 +41,15 @@ from engine.services.running_flags import Flag, RunningFlags
 
 if TYPE_CHECKING:
     from engine.format.batch import BatchItem
-    from engine.log.filters import MessageFilter
 
 Recover = Callable[[Disk, StoreConfig], tuple[StoreState, StoreConfig]]
 """Recovers the closed, locked store; where it stands then, and its settings with the sizes that its files have."""
 
-END_OF_TIME = (1 << 63) - 1
 
-
-class MessageStore:
+class MessageStore(MessageReader):
     """See the module. Thread-safe. Also a context manager; made by `open`.
 
     Attributes:
-        config: settings, with the sizes that the files have.
         log: the commit log.
         queues: the consume queues.
         index: None without messageIndexEnable.
@@ -64,14 +60,13 @@ class MessageStore:
 
     def __init__(self, disk: Disk, config: StoreConfig, state: StoreState, lock: StoreLock, clock: Clock) -> None:
         """For `open` only: composes, and starts nothing."""
+        super().__init__(config)
         self._disk = disk
         self._lock = lock
         self._state = state
         self._clock = clock
         self._closed = False
-        self._limits = reading.ReadLimits.of(config)
         root = config.store_path_root_dir
-        self.config = config
         self.abort = AbortFile(disk, str(root))
         self.flags = RunningFlags()
         self.full_paths: tuple[str, ...] = ()
@@ -248,96 +243,29 @@ class MessageStore:
         """Whether a put has held the append lock longer than osPageCacheBusyTimeOutMills."""
         return self._puts.page_cache_busy
 
-    # --- reading ----------------------------------------------------------------------------------------------------
-
-    def get(
-        self,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        max_msgs: int = 32,
-        message_filter: MessageFilter | None = None,
-    ) -> GetResult:
-        """Messages of a queue from a queue offset on. Source: #getMessage.
-
-        Raises:
-            StorageError: the store is closed or not readable, or the disk is not.
-        """
-        self._demand_open()
-        if not self.flags.readable:
-            raise StorageError("the store is not readable", path=self.config.store_path_root_dir)
-        queue = self.queues.find(TopicQueue(topic, queue_id))
-        return reading.get_message(self.log, self.log.max_offset, queue, offset, max_msgs, self._limits, message_filter)
-
-    def look_message(self, physical_offset: int) -> StoredMessage | None:
-        """The message at a physical offset; None outside of the log. Raises FormatError: none starts there."""
-        self._demand_open()
-        return reading.look_message(self.log, physical_offset)
-
-    def look_by_msg_id(self, msg_id: str) -> StoredMessage | None:
-        """The message of an offset message id. Raises InvalidArgument, and as `look_message`."""
-        return self.look_message(parse_msg_id(msg_id)[1])
-
-    def query(self, topic: str, key: str, max_num: int = 32, begin: int = 0, end: int = END_OF_TIME) -> QueryResult:
-        """Messages with a key, stored in [begin, end] (ms): the newest `max_num`, in log order. Source: #queryMessage.
-
-        At most maxMsgsNumBatch.
-        """
-        self._demand_open()
-        if self.index is None:
-            return QueryResult()
-        most = min(max_num, self.config.max_msgs_num_batch)
-        chosen: dict[int, memoryview] = {}
-        found = self.index.query(topic, key, begin, end, most, accept=reading.verifier(self.log, topic, key, chosen))
-        return reading.query_result(chosen, found.last_update_timestamp, found.last_update_phy_offset)
-
-    # --- positions and times ----------------------------------------------------------------------------------------
-
-    def min_offset(self, topic: str, queue_id: int) -> int:
-        """First queue offset; 0 without such a queue, as Apache, which makes one when asked."""
-        queue = self.find_queue(topic, queue_id)
-        return 0 if queue is None else queue.min_offset
-
-    def max_offset(self, topic: str, queue_id: int) -> int:
-        """Next queue offset; 0 without such a queue."""
-        queue = self.find_queue(topic, queue_id)
-        return 0 if queue is None else queue.max_offset
-
-    def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
-        """Queue offset of the message stored nearest to a time (ms), by Apache's rules.
-
-        Source: #getOffsetInQueueByTime.
-        """
-        queue = self.find_queue(topic, queue_id)
-        return 0 if queue is None else queue.offset_by_time(timestamp, self._store_time_of, self.log.min_offset)
-
-    def lower_bound(self, topic: str, queue_id: int, timestamp: int) -> int:
-        """First queue offset stored at that time (ms) or later: exact."""
-        queue = self.find_queue(topic, queue_id)
-        return 0 if queue is None else queue.lower_bound_by_time(timestamp, self._store_time_of)
-
-    def upper_bound(self, topic: str, queue_id: int, timestamp: int) -> int:
-        """First queue offset stored later than that time (ms): exact."""
-        queue = self.find_queue(topic, queue_id)
-        return 0 if queue is None else queue.upper_bound_by_time(timestamp, self._store_time_of)
-
-    def message_store_timestamp(self, topic: str, queue_id: int, offset: int) -> int:
-        """Store time (ms) of the message at a queue offset, −1 without one. Source: #getMessageStoreTimeStamp."""
-        queue = self.find_queue(topic, queue_id)
-        return -1 if queue is None else reading.store_timestamp_of(self.log, queue, offset)
-
-    def earliest_message_time(self, topic: str | None = None, queue_id: int = 0) -> int:
-        """Store time (ms) of the first message of a queue, or (no topic) of the log; −1 without one."""
-        self._demand_open()
-        if topic is None:
-            return reading.store_timestamp_at(self.log, self.log.min_offset, MIN_RECORD_SIZE)
-        queue = self.find_queue(topic, queue_id)
-        return -1 if queue is None else reading.store_timestamp_of(self.log, queue, queue.min_offset)
+    # --- reading (MessageReader has the rest) -----------------------------------------------------------------------
 
     def find_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The consume queue, None when there is none."""
         self._demand_open()
         return self.queues.find(TopicQueue(topic, queue_id))
+
+    def _readable_log(self) -> CommitLog:
+        self._demand_open()
+        if not self.flags.readable:
+            raise StorageError("the store is not readable", path=self.config.store_path_root_dir)
+        return self.log
+
+    def _log_end(self) -> int:
+        return self.log.max_offset
+
+    def _walk_index(
+        self, topic: str, key: str, begin: int, end: int, max_num: int, accept: Callable[[int], bool]
+    ) -> tuple[int, int]:
+        if self.index is None:
+            return 0, 0
+        found = self.index.query(topic, key, begin, end, max_num, accept=accept)
+        return found.last_update_timestamp, found.last_update_phy_offset
 
     # --- state ------------------------------------------------------------------------------------------------------
 
@@ -386,9 +314,6 @@ class MessageStore:
     def _demand_open(self) -> None:
         if self._closed:
             raise StoreClosed("the store is closed", path=self.config.store_path_root_dir)
-
-    def _store_time_of(self, offset: int, size: int) -> int:
-        return reading.store_timestamp_at(self.log, offset, size)
 
     def _appended(self) -> None:
         if self._commit is not None:

@@ -44,7 +44,7 @@ def java_hash(text: str) -> int:
 
 
 def tags_code(tags: str | None) -> int:
-    """The tagsCode of a queue unit: the hash of TAGS, 0 without tags. Source: MessageExtBrokerInner#tagsString2tagsCode."""
+    """The tagsCode of a queue unit: the hash of TAGS, 0 without. Source: MessageExtBrokerInner#tagsString2tagsCode."""
     return java_hash(tags) if tags else 0
 
 

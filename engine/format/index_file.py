@@ -57,7 +57,7 @@ class IndexHeader:
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """One entry: hash of the key string, the message's physical offset, s since beginTimestamp, previous entry's number."""
+    """One entry: hash of the key string, physical offset of the message, s since beginTimestamp, number of the previous."""
 
     key_hash: int
     physical_offset: int

@@ -45,7 +45,7 @@ def join(properties: Mapping[str, str]) -> str:
 
 
 def key_words(keys: str | None) -> list[str]:
-    """The words of KEYS that are indexed: split at single blanks, empty ones left out. Source: IndexService#buildIndex."""
+    """The words of KEYS that are indexed: split at blanks, empty ones left out. Source: IndexService#buildIndex."""
     return [word for word in keys.split(" ") if word] if keys else []
 
 

@@ -1,4 +1,5 @@
-"""The consume queue extension unit (consumequeue_ext): `size i16, tagsCode i64, msgStoreTime i64, bitMapSize i16, bitMap`.
+"""The consume queue extension unit (consumequeue_ext): `size i16, tagsCode i64, msgStoreTime i64, bitMapSize i16,
+bitMap`.
 
 `size` counts the whole unit. A unit that doesn't fit leaves i16 −1 as end marker (4 bytes are kept free for it) and
 starts the next file. Source: ConsumeQueueExt.CqExtUnit.

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from engine.files.selected import SelectedBuffer
     from engine.format.queue_ext import ExtUnit
     from engine.log.filters import MessageFilter
+    from engine.log.queue_time import StoreTimeOf
 
 _UNITS = struct.Struct(">qiq")
 _SIZE_AND_MAGIC = struct.Struct(">iI")
@@ -80,6 +81,22 @@ class QueueReader(Protocol):
 
     def ext_unit(self, tags_code: int) -> ExtUnit | None:
         """The extension unit at an address."""
+        ...
+
+
+class TimedQueueReader(QueueReader, Protocol):
+    """A consume queue by store time, too (ms)."""
+
+    def offset_by_time(self, timestamp: int, store_time_of: StoreTimeOf, min_physical_offset: int) -> int:
+        """The offset stored nearest to a time, by Apache's rules."""
+        ...
+
+    def lower_bound_by_time(self, timestamp: int, store_time_of: StoreTimeOf) -> int:
+        """First offset stored then or later."""
+        ...
+
+    def upper_bound_by_time(self, timestamp: int, store_time_of: StoreTimeOf) -> int:
+        """First offset stored later."""
         ...
 
 
@@ -253,7 +270,7 @@ def store_timestamp_at(log: LogReader, offset: int, size: int) -> int:
     if offset < log.min_offset or size < MIN_RECORD_SIZE:
         return -1
     head = log.read_at(offset, MIN_RECORD_SIZE)
-    if head is None:
+    if head is None or _SIZE_AND_MAGIC.unpack_from(head)[1] not in MAGICS:
         return -1
     (sys_flag,) = _INT.unpack_from(head, record_format.POSITION_SYS_FLAG)
     time: int = _LONG.unpack_from(head, record_format.store_timestamp_position(sys_flag))[0]

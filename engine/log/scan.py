@@ -214,7 +214,7 @@ class Scanner:
         return False
 
     def _read(self, at: int, length: int, need: int = 0) -> memoryview:
-        """Up to `length` bytes from `at` on; before a page that can't be read, what lies before it, but `need` at least."""
+        """Up to `length` bytes from `at` on; near a page that can't be read, what lies before it (`need` at least)."""
         least = max(need, _PAGE - at % _PAGE)
         while True:
             try:

@@ -15,7 +15,9 @@ from engine.files.abort import AbortFile
 from engine.format import names
 from engine.format.checkpoint import FILE_SIZE, SAFETY_MS, Checkpoint
 from engine.format.message import POSITION_PHYSICAL_OFFSET
+from engine.format.queue_ext import ExtUnit
 from engine.format.queue_unit import PRE_BLANK, UNIT_SIZE, unit_dtype
+from engine.log.consume_queue_ext import ConsumeQueueExt
 from engine.log.derive import Keys
 from engine.log.index_file import IndexFile
 from engine.log.index_service import IndexService
@@ -189,11 +191,31 @@ class _Applier:
         bounds = np.flatnonzero((np.diff(ordered["queue"]) != 0) | (np.diff(ordered["queue_offset"]) != 1)) + 1
         for run in np.split(ordered, bounds):
             if len(run):
+                queue = changed[int(run["queue"][0])]
                 units = np.empty(len(run), dtype=unit_dtype())
                 for name in units.dtype.names or ():
                     units[name] = run[name]
-                with self._writer(changed[int(run["queue"][0])]) as writer:
+                if self._files.config.enable_consume_queue_ext:
+                    units["tags_code"] = self._extend(queue, run)
+                with self._writer(queue) as writer:
                     writer.write(int(run["queue_offset"][0]), units.tobytes())
+
+    def _extend(self, queue: QueuePlan, run: NDArray[np.void]) -> list[int]:
+        """Write an extension unit for each row: the addresses (or the tags codes, where the files can take no more)."""
+        config = self._files.config
+        base = os.path.join(self._files.root, names.CONSUMEQUEUE_EXT)
+        ext = ConsumeQueueExt(self._disk, base, queue.queue, config.mapped_file_size_consume_queue_ext)
+        ext.open()
+        try:
+            addresses = [
+                ext.put(ExtUnit(tags_code, stored))
+                for tags_code, stored in zip(run["tags_code"].tolist(), run["store_timestamp"].tolist(), strict=True)
+            ]
+            ext.flush()
+        finally:
+            ext.shutdown()
+        codes = run["tags_code"].tolist()
+        return [code if address is None else address for address, code in zip(addresses, codes, strict=True)]
 
     def _finish(self, queue: QueuePlan, writer: QueueWriter) -> None:
         """Pre-blank rows, filled rows, nothing behind the end."""

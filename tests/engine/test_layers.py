@@ -70,7 +70,7 @@ def imports(path: Path) -> Iterator[tuple[str, int]]:
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
-                above = package.split(".")[: len(package.split(".")) - node.level + 1]
+                above = package.split(".")[: package.count(".") + 2 - node.level]
                 base = ".".join([*above, base] if base else above)
             if base in ("engine", "rstore_cli"):
                 yield from ((f"{base}.{alias.name}", node.lineno) for alias in node.names)

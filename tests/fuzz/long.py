@@ -32,7 +32,7 @@ def main() -> int:
     total = options.inputs * len(names)
     print(f"{options.inputs:,} inputs for each of {len(names)} decoders, seed {options.seed}, {options.jobs} processes")
     started, done, found = time.monotonic(), 0, 0
-    left = {name: options.inputs for name in names}
+    left = dict.fromkeys(names, options.inputs)
     sums = {name: Outcome() for name in names}
     # spawn: the workers share no state with this process, and a crash of one is seen as such
     with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:

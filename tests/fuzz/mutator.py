@@ -6,11 +6,13 @@ import random
 from collections.abc import Callable, Sequence
 
 INTERESTING = [
-    bytes.fromhex(text)
-    for text in (
-        "00 ff 7f 80 0000 ffff 7fff 8000 00000000 ffffffff 7fffffff 80000000 00000001 0000005b 00000008 daa320a7 daa320ab cbd43194 "
-        "0000000000000000 ffffffffffffffff 7fffffffffffffff 8000000000000000 01 02 22 5c 7b 7d 2c 3a 30 c3 f09f9880 eda080"
-    ).split()
+    *(bytes.fromhex(number * width) for width in (1, 2, 4, 8) for number in ("00", "ff")),
+    *(bytes.fromhex("7f" + "ff" * rest) for rest in (0, 1, 3, 7)),
+    *(bytes.fromhex("80" + "00" * rest) for rest in (0, 1, 3, 7)),
+    *(number.to_bytes(4, "big") for number in (1, 8, 91, 0xDAA320A7, 0xDAA320AB, 0xCBD43194)),
+    *(bytes([code]) for code in b'\x01\x02"\\{},:0\xc3'),
+    "🚀".encode(),
+    "\ud800".encode("utf-8", "surrogatepass"),
 ]
 
 

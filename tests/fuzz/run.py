@@ -67,7 +67,7 @@ def run(
     measure_every: int = 500,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Outcome:
-    """Feed `inputs` mutations, the same ones for the same seed and part; one in `measure_every` has its memory measured."""
+    """Feed `inputs` mutations, the same for the same seed and part; one in `measure_every` has its memory measured."""
     numbers = rng(target.name, seed, part)
     outcome = Outcome()
     for data in target.seeds:

@@ -118,7 +118,8 @@ def targets() -> dict[str, Target]:
     """All of them, by name."""
     seeds = _seeds()
     units = b"".join(queue_unit.QueueUnit(i * 200, 200, -i).encode() for i in range(5))
-    conf = b"brokerRole = ASYNC_MASTER\nflushDiskType=SYNC_FLUSH\nmappedFileSizeCommitLog=1048576\n# \\u00e9\nx\\u0041 : y\nenableLmq=true\n"
+    conf = b"brokerRole = ASYNC_MASTER\nflushDiskType=SYNC_FLUSH\nmappedFileSizeCommitLog=1048576\n"
+    conf += b"# \\u00e9\nx\\u0041 : y\nenableLmq=true\n"
     json = b'{"offsetTable":{"t@g":{0:22,1:26},"%RETRY%g@g":{-1:0}},"dataVersion":{"counter":1},"s":"a\\"{1:\\u00e9"}'
     ids = tuple(message.make_msg_id(host, 270549).encode() for host in (V6, Host(b"\x7f\0\0\1", 10911)))
     found = [

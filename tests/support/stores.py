@@ -60,7 +60,7 @@ def digest(path: Path) -> str:
 
 
 def snapshot(root: Path) -> dict[str, Seen]:
-    """Every path below `root` (and itself, as ".") with its content and time: equal before and after = nothing written."""
+    """Every path below `root` (and itself, ".") with content and time: equal before and after = nothing written."""
     found: dict[str, Seen] = {}
     for path in (root, *sorted(root.rglob("*"))):
         content = "directory" if path.is_dir() else digest(path)

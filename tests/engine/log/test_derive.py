@@ -1,4 +1,4 @@
-"""What is derived from records: equal to the queue units and index entries that a real 4.9.8 made, and never an overflow."""
+"""What is derived from records: equal to the units and index entries that a real 4.9.8 made; never an overflow."""
 
 from __future__ import annotations
 

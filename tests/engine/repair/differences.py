@@ -1,6 +1,6 @@
 """Where recovery ends otherwise than Apache's on the damaged stores, case by case, with the rule of recovery.md.
 
-Keys are the ids of the two corpora: v… in ../shared/golden, f… in fixtures/. A case that is not here ends as with Apache.
+Keys are the ids of the two corpora: v… in ../shared/golden, f… in fixtures/. Any other case ends as with Apache.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ REFUSED = {
     "v117": "rule 13: a segment of the wrong size holds data",
     "v118": "rule 13: a segment of the wrong size holds data",
     "v119": "rule 13: a segment of the wrong size holds data",
+    "f044": "no commit log: refused without --yes-the-log-is-gone",
+    "f090": "rule 13: a segment of the wrong size holds data",
+    "f091": "rule 13: a segment of the wrong size holds data",
 }
 """Recovery refuses, nothing is changed."""
 
@@ -26,6 +29,11 @@ OPENED = {
     "v126": "rule 13: a stray directory stops Apache's start",
     "v151": "rule 13: an empty file stops Apache's start",
     "v184": "rule 9: Apache hangs",
+    "f034": "rule 15: Apache runs out of memory",
+    "f042": "rule 9: Apache hangs",
+    "f045": "rule 13: an empty file stops Apache's start",
+    "f046": "rule 13: a stray file stops Apache's start",
+    "f094": "rule 9: Apache hangs",
 }
 """Apache doesn't open the store at all; we do."""
 
@@ -63,10 +71,28 @@ QUEUES = {
     "v186": "rules 5, 6, 9: the lost queues are rebuilt around the lost page",
     "v192": "rule 5: the lost queues are rebuilt",
     "v193": "rule 5: the lost file is rebuilt",
+    "f008": "rule 17: the new queue's min offset",
+    "f014": "rule 17: the new queue's min offset",
+    "f021": "rule 5: the lost units are rebuilt whole",
+    "f022": "rule 5: the lost file is rebuilt whole",
+    "f023": "rule 5: the lost queue is rebuilt whole",
+    "f024": "rules 5, 6: the lost queues are rebuilt whole",
+    "f054": "rule 6: delivery times",
+    "f055": "rules 5, 6: the lost queues are rebuilt whole",
+    "f076": "rule 5: the lost unit is rebuilt",
+    "f077": "rule 5: the lost units are rebuilt",
+    "f078": "rule 5: the lost file is rebuilt",
+    "f079": "rule 5: the lost queue is rebuilt",
+    "f081": "rule 5: the lost units are rebuilt",
+    "f082": "rule 5: a unit that the log denies",
+    "f092": "rule 6: delivery times",
+    "f098": "the extension's old units stay, new ones go behind them; Apache writes over the old ones",
+    "f103": "rule 5: the lost queue is rebuilt",
 }
 """The log ends as with Apache; some queues are better."""
 
 LOG_END = {
     "v079": "rule 14: a blank record that doesn't end with its file is damage, and --cut ends the log there",
+    "f037": "rule 14: a blank record that doesn't end with its file is damage, and --cut ends the log there",
 }
 """The log ends elsewhere."""

@@ -1,0 +1,116 @@
+"""The log of a store that is closed, or that another process writes: messages by physical offset, and where it ends.
+
+No state says where such a log ends, so it is looked for, from as far behind as something trustworthy points, and
+only when somebody asks. Before that a message near the end counts as there when a sound record lies in its place.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.errors import StorageError
+from engine.format.message import BLANK_SIZE, MIN_RECORD_SIZE
+from engine.log.scan import Blank, Damage, Gap, RecordBatch, Scanner
+from engine.log.source import ClosedLog, Segment
+from engine.log.walk import Row, walk
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from engine.config import StoreConfig
+    from engine.files.disk import Disk
+
+
+class ClosedLogReader:
+    """See the module. Offsets are physical.
+
+    Args:
+        disk: the system's files.
+        segments: the log's files.
+        config: settings, sizes as the files have them.
+        hint: offset of some message near the end (from the index); 0 when nothing is known.
+    """
+
+    def __init__(self, disk: Disk, segments: Sequence[Segment], config: StoreConfig, hint: int = 0) -> None:
+        self.source = ClosedLog(disk, segments)
+        self._file_size = config.mapped_file_size_commit_log
+        self._scanner = Scanner(
+            self.source, check_crc=config.check_crc_on_recover, max_message_size=config.max_message_size
+        )
+        self._hint = hint
+        self._last = self._last_written()
+        self._end: int | None = None
+
+    @property
+    def min_offset(self) -> int:
+        """Of the first byte; −1 without files."""
+        segments = self.source.segments
+        return segments[0].offset if segments else -1
+
+    @property
+    def upper_bound(self) -> int:
+        """The log ends here or before: the end of the last file that holds anything. Costs nothing."""
+        return 0 if self._last is None else self._last.end
+
+    @property
+    def max_offset(self) -> int:
+        """Behind the last record: found by scanning, once."""
+        if self._end is None:
+            self._end = self._find_end()
+        return self._end
+
+    def roll_next_file(self, offset: int) -> int:
+        """Where the next file starts."""
+        return offset + self._file_size - offset % self._file_size
+
+    def read_at(self, offset: int, size: int) -> memoryview | None:
+        """Exactly `size` bytes within one file; None when they are not there, or no record is in them near the end."""
+        segment = self.source.segment_at(offset)
+        if segment is None or size < 0 or offset + size > segment.end or self._last is None:
+            return None
+        found = self.source.read(offset, size)
+        if len(found) < size:
+            return None
+        if segment.offset >= self._last.offset and size > MIN_RECORD_SIZE and not _is_record(found, segment, offset):
+            return None
+        return found
+
+    def close(self) -> None:
+        """Close the files."""
+        self.source.close()
+
+    def _last_written(self) -> Segment | None:
+        """The last file that does not begin with zeros: a file made ahead of time holds nothing yet."""
+        for segment in reversed(self.source.segments):
+            try:
+                if any(self.source.read(segment.offset, BLANK_SIZE)):
+                    return segment
+            except StorageError:
+                return segment
+        return None
+
+    def _find_end(self) -> int:
+        last = self._last
+        if last is None:
+            return max(0, self.min_offset)
+        start = last.offset
+        if last.offset <= self._hint < last.end and self._scanner.find_sound(self._hint, self._hint + 1) is not None:
+            start = self._hint
+        end = start
+        for event in self._scanner.scan(start):
+            match event:
+                case RecordBatch():
+                    end = event.end
+                case Blank(offset, _):
+                    end = offset
+                case Gap():
+                    break
+                case Damage(offset, _, _, _):
+                    end = offset
+        return end
+
+
+def _is_record(buffer: memoryview, segment: Segment, offset: int) -> bool:
+    rows: list[Row] = []
+    walk(buffer, 0, segment.end - offset, rows, max_rows=1)
+    return bool(rows) and rows[0].size == len(buffer)

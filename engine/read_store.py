@@ -1,0 +1,122 @@
+"""A store opened to be read: without the lock, without a recovery, without writing a byte, beside a live broker.
+
+Theory: nothing says where log and queues of such a store end, so a queue ends behind its last valid unit, and the
+log where the scanner finds no record any more. A message counts when a sound record lies where its unit says. Only
+what a question needs is opened: the directories are listed once, a queue when it is first asked for.
+
+It is a view: what a broker adds later is seen in queues that were not asked for before; open a new one for the rest.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from engine.errors import StorageError
+from engine.files.disk import Disk
+from engine.format import names
+from engine.log.closed_log import ClosedLogReader
+from engine.log.closed_queue import ClosedExt, ClosedQueue
+from engine.log.derive import TopicQueue
+from engine.log.index_reader import ClosedIndexFile
+from engine.log.message_reader import MessageReader
+from engine.log.results import StoreClosed
+from engine.repair.survey import survey
+
+if TYPE_CHECKING:
+    from engine.config import StoreConfig
+
+
+class ReadStore(MessageReader):
+    """See the module. Thread-safe. A context manager."""
+
+    def __init__(self, config: StoreConfig, disk: Disk | None = None) -> None:
+        """Look at the store that `config` names; sizes that nobody gave are taken from its files.
+
+        Raises:
+            NotAStore, CannotMend: there is none that can be read. StorageError.
+        """
+        self._disk = disk or Disk(mapped=False)
+        self.files = survey(self._disk, config)
+        super().__init__(self.files.config)
+        self._lock = threading.Lock()
+        self._queues: dict[TopicQueue, ClosedQueue] = {}
+        self._known = frozenset(queue.queue for queue in self.files.queues)
+        self._closed = False
+        self.log = ClosedLogReader(self._disk, self.files.log, self.config, self._index_end())
+
+    def close(self) -> None:
+        """Close all files; a second time does nothing."""
+        self._closed = True
+        with self._lock:
+            for queue in self._queues.values():
+                queue.close()
+            self._queues.clear()
+            self.log.close()
+
+    def __enter__(self) -> ReadStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def queues(self) -> tuple[TopicQueue, ...]:
+        """Every queue that has a directory, by topic and id."""
+        return tuple(sorted(self._known))
+
+    def find_queue(self, topic: str, queue_id: int) -> ClosedQueue | None:
+        """The consume queue, None when there is none. Raises StoreClosed, StorageError."""
+        self._readable_log()
+        wanted = TopicQueue(topic, queue_id)
+        with self._lock:
+            found = self._queues.get(wanted)
+            if found is None and wanted in self._known:
+                base = str(self.config.store_path_root_dir / names.CONSUMEQUEUE)
+                size = self.config.mapped_file_size_consume_queue
+                found = ClosedQueue(self._disk, base, wanted, size, self.log.min_offset, self._ext(wanted))
+                self._queues[wanted] = found
+            return found
+
+    def _readable_log(self) -> ClosedLogReader:
+        if self._closed:
+            raise StoreClosed("the store is closed", path=self.config.store_path_root_dir)
+        return self.log
+
+    def _log_end(self) -> int:
+        return self.log.upper_bound
+
+    def _walk_index(
+        self, topic: str, key: str, begin: int, end: int, max_num: int, accept: Callable[[int], bool]
+    ) -> tuple[int, int]:
+        from engine.format.hashing import index_key_hash
+
+        wanted = index_key_hash(f"{topic}#{key}")
+        newest = (0, 0)
+        left = max_num
+        for index in reversed([name for name in self.files.index if name.whole]):
+            with ClosedIndexFile(self._disk, index.path, self.files.index_layout) as file:
+                header = file.header
+                newest = max(newest, (header.end_timestamp, header.end_phy_offset))
+                if left > 0 and file.is_time_matched(begin, end):
+                    left -= len(file.query(wanted, begin, end, left, accept=accept).offsets)
+            if left <= 0 or header.begin_timestamp < begin:
+                break
+        return newest
+
+    def _ext(self, queue: TopicQueue) -> ClosedExt | None:
+        root = self.config.store_path_root_dir / names.CONSUMEQUEUE_EXT
+        if not self._disk.exists(str(root)):
+            return None
+        return ClosedExt(self._disk, str(root), queue, self.config.mapped_file_size_consume_queue_ext)
+
+    def _index_end(self) -> int:
+        """Physical offset of the newest message in the index; 0 when it can't be told."""
+        for index in reversed(self.files.index):
+            if index.whole:
+                try:
+                    with ClosedIndexFile(self._disk, index.path, self.files.index_layout) as file:
+                        return file.header.end_phy_offset
+                except StorageError:
+                    return 0
+        return 0

@@ -1,0 +1,58 @@
+"""README.md and its neighbours say what is true: targets, exit codes, places."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from engine import errors
+from tests.docs.markdown import section, tables
+
+ROOT = Path(__file__).resolve().parents[2]
+README = ROOT / "README.md"
+
+
+def targets() -> set[str]:
+    return set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
+
+
+def test_make_targets_that_are_named_are_there() -> None:
+    named = {name for text in (README, ROOT / ".ci" / "run") for name in re.findall(r"make ([a-z]+)", text.read_text())}
+    assert named
+    assert named <= targets()
+    assert {"demo", "setup", "test", "lint", "types", "bench", "interop", "fuzz"} <= targets()
+
+
+def test_exit_codes_are_those_of_the_errors() -> None:
+    stated = {int(row["exit"]) for row in tables(section(README, "Exit codes"))[0]}
+    raised = {
+        kind.exit_code
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, errors.RStoreError)
+    }
+    assert raised | {0, 1, 130} == stated
+
+
+def test_places_that_are_named_are_there() -> None:
+    for row in tables(section(README, "Where things are"))[0]:
+        assert (ROOT / row["place"]).exists(), row
+    for name in re.findall(r"\]\(([^)#:]+)\)", README.read_text(encoding="utf-8")):
+        assert (ROOT / name).exists(), name
+
+
+def test_python_is_the_version_of_pyproject() -> None:
+    (required,) = re.findall(r'requires-python = ">=([0-9.]+)"', (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert f"Python {required} or newer" in README.read_text(encoding="utf-8")
+    assert f"Python {required} or newer" in (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["LICENSE", "CHANGELOG.md", "README.md", ".ci/run", "fixtures/demo.sh"])
+def test_files_of_the_project(name: str) -> None:
+    assert (ROOT / name).stat().st_size > 100
+
+
+@pytest.mark.parametrize("name", [".ci/run", "fixtures/demo.sh"])
+def test_scripts_can_be_run(name: str) -> None:
+    assert (ROOT / name).stat().st_mode & 0o111
