@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support import fixtures, golden, stores
+from tests.support import fixtures, golden, references, stores
 
 settings.register_profile("rstore", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("rstore")
@@ -59,6 +59,12 @@ def fixture_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 def fixture_copy(fixture_store: Store, tmp_path: Path) -> Store:
     """`fixture_copy(name)`: a copy of a store of fixtures/, to change at will."""
     return _copies(fixture_store, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def reference_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """`reference_store("fixtures/lmq")`, `reference_store("golden/clean-small")`: shared, to read only."""
+    yield from _unpacked(tmp_path_factory, references.archive)
 
 
 @pytest.fixture

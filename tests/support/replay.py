@@ -45,8 +45,7 @@ def message_of(put: Line) -> Message:
 def items_of(put: Line) -> list[BatchItem]:
     """The messages of a batch."""
     return [
-        BatchItem(base64.b64decode(one["body"]), one["flag"], one["propertiesString"].encode())
-        for one in put["inner"]
+        BatchItem(base64.b64decode(one["body"]), one["flag"], one["propertiesString"].encode()) for one in put["inner"]
     ]
 
 
