@@ -57,7 +57,7 @@ class IndexHeader:
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """One entry: hash of the key string, physical offset of the message, s since beginTimestamp, number of the previous."""
+    """One entry: hash of the key string, physical offset, s since beginTimestamp, number of the entry before it."""
 
     key_hash: int
     physical_offset: int

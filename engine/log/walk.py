@@ -82,7 +82,7 @@ class Stop(NamedTuple):
     reason: Reason | None = None
 
 
-def walk(  # noqa: PLR0911, PLR0912 - one loop on purpose: a call per record would double its time
+def walk(  # noqa: PLR0912 - one loop on purpose: a call per record would double its time
     buffer: Buffer, start: int, room: int, rows: list[Row], *, check_crc: bool = True, max_rows: int = 1 << 30
 ) -> Stop:
     """Append a `Row` to `rows` for each sound record from `start` on, until something else comes.

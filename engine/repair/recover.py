@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from engine.files.disk import Disk
     from engine.log.derive import Keys
 
+_PIECE = 1 << 20
+
 
 def plan_recover(
     disk: Disk,
@@ -219,14 +221,13 @@ class _Planner:
 
     def _last_written(self, segment: Segment, start: int) -> int | None:
         """Physical offset behind the last byte that isn't zero in [start, segment end); None when all are."""
-        import numpy as np
-
         last: int | None = None
+        zeros = bytes(_PIECE)
         for data_start, data_end in self._log.data_ranges(segment, start) if start < segment.end else ():
-            for at in range(data_start, data_end, 1 << 20):
-                used = np.flatnonzero(np.frombuffer(self._log.read(at, min(1 << 20, data_end - at)), dtype=np.uint8))
-                if len(used):
-                    last = at + int(used[-1]) + 1
+            for at in range(data_start, data_end, _PIECE):
+                data = bytes(self._log.read(at, min(_PIECE, data_end - at)))
+                if data != zeros[: len(data)]:
+                    last = at + len(data.rstrip(b"\0"))
         return last
 
     def _problems(self, end: LogEnd, trap: Stretch | None, *findings: list[str]) -> tuple[str, ...]:

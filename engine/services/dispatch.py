@@ -146,6 +146,7 @@ class DispatchService(Worker):
         self._progress = (0, 0)
         self._failure: RStoreError | None = None
         self._stuck: DiskFull | None = None
+        self._over = False
         self._findings: deque[Finding] = deque(maxlen=FINDINGS_KEPT)
 
     @property
@@ -182,7 +183,7 @@ class DispatchService(Worker):
         """Wait until `position` has reached `offset`; False after `timeout_ms`, or when dispatch has failed."""
         with self._moved:
             self._moved.wait_for(
-                lambda: self._position >= offset or self._failure is not None or not self.running,
+                lambda: self._position >= offset or self._failure is not None or self._over,
                 None if timeout_ms is None else timeout_ms / 1000,
             )
             return self._position >= offset
@@ -194,7 +195,7 @@ class DispatchService(Worker):
             RStoreError: dispatch has failed. DiskFull: it waits for space.
         """
         with self._moved:
-            self._moved.wait_for(lambda: self._position >= offset or self._failure or self._stuck or not self.running)
+            self._moved.wait_for(lambda: self._position >= offset or self._failure or self._stuck or self._over)
             trouble = self._failure or self._stuck
             if self._position < offset and trouble is not None:
                 raise trouble
@@ -207,7 +208,10 @@ class DispatchService(Worker):
             caught_up = self._dispatch()
             going = self._wait(None if caught_up else RETRY_MS)
         self._dispatch()
+
+    def _ended(self) -> None:
         with self._moved:
+            self._over = True
             self._moved.notify_all()
 
     def _dispatch(self) -> bool:

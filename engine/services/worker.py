@@ -89,6 +89,11 @@ class Worker:
             failure = RStoreError(f"{self.name} has ended: {error!r}", hint="please report this")
             failure.__cause__ = error
             self._on_failure(failure)
+        finally:
+            self._ended()
+
+    def _ended(self) -> None:
+        """The loop is over, however it ended: for who waits for what it would have done."""
 
 
 def monotonic_ms() -> float:

@@ -1,4 +1,4 @@
-"""The stores that come with the repository (fixtures/README.md); the interop tests make them, and know how to read them."""
+"""The stores that come with the repository (fixtures/README.md); the interop tests make and read them, too."""
 
 from __future__ import annotations
 

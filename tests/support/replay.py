@@ -58,9 +58,14 @@ def put(store: MessageStore, line: Line) -> PutResult:
 def replay(store: MessageStore, clock: Clock, puts: Sequence[Line], log: Sequence[Line]) -> list[PutResult]:
     """Put all of them; `log` are the records that Apache made of them, in order, which have the store times."""
     at = 0
-    results = []
-    for line in puts:
+    results: list[PutResult] = []
+    for recorded in puts:
+        line = recorded
         clock.now = log[at]["storeTimestamp"]
+        if "preparedOf" in line:
+            half = results[line["preparedOf"]].append
+            assert half is not None
+            line = {**line, "preparedTransactionOffset": half.physical_offset}
         results.append(put(store, line))
         at += len(line["inner"]) if line["kind"] == "batch" else 1
     assert at == len(log)

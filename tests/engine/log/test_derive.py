@@ -75,7 +75,7 @@ def test_units_and_keys_are_apaches(name: str, reference_store: Callable[[str], 
     for query in queries:
         found = by_hash.get(index_key_hash(f"{query['topic']}#{query['key']}"), [])
         assert set(query["rawIndexOrder"]) <= set(found)
-        if not "crashed" in name:  # there Apache loses keys for good (recovery.md, 4)
+        if "crashed" not in name:  # there Apache loses keys for good (recovery.md, 4)
             assert sorted(set(query["rawIndexOrder"])) == sorted(set(found))
 
 
