@@ -268,6 +268,16 @@ class Disk:
         with self.doing(Operation.REPLACE, target, source=source):
             Path(source).replace(target)
 
+    def move(self, source: str, target: str) -> None:
+        """Rename, or for a file on another file system copy and unlink. Raises StorageError."""
+        try:
+            self.replace(source, target)
+        except StorageError:
+            if not self.stat(source).is_file:
+                raise
+            self.copy_file(source, target)
+            self.unlink(source)
+
     def unlink(self, path: str, *, missing_ok: bool = False) -> None:
         """Remove a file's name; durable after `sync_dir`."""
         if missing_ok and not self.exists(path):

@@ -24,17 +24,17 @@ from engine.log.index_service import IndexService
 from engine.log.source import ClosedLog
 from engine.log.state import StoreState
 from engine.repair.index_plan import index_directory
+from engine.repair.pieces import pieces_of
 from engine.repair.plan import RecoverPlan
 from engine.repair.queue_settle import QueuePlan
 from engine.repair.queue_write import QueueWriter
-from engine.repair.salvage import Piece, save
+from engine.repair.salvage import save
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from engine.files.disk import Disk
-    from engine.repair.survey import StoreFiles
 
 FILL_ROWS = 1 << 16
 
@@ -67,7 +67,7 @@ def apply(disk: Disk, plan: RecoverPlan, *, command: str = "recover", keep: bool
     _Applier(disk, plan).check()
     salvage = None
     if plan.changed and keep:
-        pieces = list(_pieces(plan))
+        pieces = list(pieces_of(plan))
         if pieces or plan.accepted:
             salvage = save(disk, plan.files.root, command, pieces, accepted=plan.accepted)
     return Applied(_Applier(disk, plan).run(clean), salvage)
@@ -112,7 +112,7 @@ class _Applier:
                 target = f"{base}-{n}"
             disk.mkdirs(os.path.dirname(target))
             disk.step("recover.set-aside")
-            disk.replace(odd.path, target)
+            disk.move(odd.path, target)
             disk.sync_dir(os.path.dirname(target))
             disk.sync_dir(os.path.dirname(odd.path))
 
@@ -267,7 +267,7 @@ class _Applier:
             disk.step("recover.rewind-index")
             file = IndexFile.open(disk, os.path.join(directory, rewind.name), layout)
             try:
-                file.rewind(rewind.keep, previous=rewind.previous)
+                file.rewind(rewind.keep, previous=rewind.previous, end_timestamp=rewind.end_timestamp)
             finally:
                 file.shutdown()
         made: list[str] = []
@@ -331,48 +331,6 @@ class _Applier:
             abort.create()
         elif files.abort:
             abort.remove()
-
-
-def _pieces(plan: RecoverPlan) -> Iterator[Piece]:
-    """Every piece of the store that applying the plan changes."""
-    files, log = plan.files, plan.log
-    for odd in plan.set_aside:
-        yield Piece("move", odd.path, 0, odd.size, odd.why)
-    for offset in log.mends:
-        segment = next(s for s in files.log if s.offset <= offset < s.end)
-        yield Piece("overwrite", segment.path, offset - segment.offset + POSITION_PHYSICAL_OFFSET, 8, "wrong offset")
-    for path in log.removed:
-        size = next(s.size for s in files.log if s.path == path)
-        yield Piece("remove", path, 0, size, "behind the log's end")
-    if log.tail is not None:
-        yield Piece("overwrite", log.tail[0], log.tail[1], log.tail[2], "behind the log's end")
-    yield from _queue_pieces(plan, files)
-    directory = index_directory(files)
-    sizes = {found.name: found.size for found in files.index}
-    for name in plan.index.removed:
-        yield Piece("remove", os.path.join(directory, name), 0, sizes[name], "index entries that don't agree")
-    touched = {rewind.name for rewind in plan.index.rewinds}
-    if plan.index.keys_put and plan.index.names_after:
-        touched.add(plan.index.names_after[-1])
-    for name in sorted(touched):
-        yield Piece("overwrite", os.path.join(directory, name), 0, sizes[name], "index entries are made anew")
-
-
-def _queue_pieces(plan: RecoverPlan, files: StoreFiles) -> Iterator[Piece]:
-    there = {found.queue: found for found in files.queues}
-    for queue in plan.queues:
-        found = there.get(queue.queue)
-        if not queue.changed or found is None:
-            continue
-        for file in found.files:
-            if file.offset >= queue.max_offset * UNIT_SIZE:
-                yield Piece("remove", file.path, 0, file.size, "units behind the log's end")
-                continue
-            for start, end in [*queue.written, *queue.fills, queue.pre_blanks, (queue.max_offset, queue.old_extent)]:
-                low = max(start * UNIT_SIZE, file.offset)
-                high = min(end * UNIT_SIZE, file.offset + file.size)
-                if low < high:
-                    yield Piece("overwrite", file.path, low - file.offset, high - low, "units that the log denies")
 
 
 def _keys(chunk: NDArray[np.void]) -> Keys:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.format import names
 from engine.format.index_file import IndexHeader
-from engine.log.index_reader import ClosedIndexFile, IndexCheck
+from engine.log.index_reader import ClosedIndexFile, IndexCheck, IndexFault
 from engine.log.scan import RecordBatch, Scanner
 from engine.repair.log_end import Mode
 from engine.repair.spool import Spool
@@ -47,12 +47,16 @@ class Insert:
 
 @dataclass(frozen=True, slots=True)
 class Rewind:
-    """An index file that keeps its entries 1 … `keep`; `previous`: endPhyOffset and endTimestamp of the one before."""
+    """An index file that keeps its entries 1 … `keep`; `previous`: endPhyOffset and endTimestamp of the one before.
+
+    `end_timestamp`: store time (ms) of the last kept entry's message, None when the log has it no more.
+    """
 
     name: str
     keep: int
     had: int
     previous: tuple[int, int]
+    end_timestamp: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +144,7 @@ class IndexPlanner:
         previous = (0, 0)
         for kept in self._kept:
             if kept.rewind:
-                rewinds.append(Rewind(kept.name, kept.keep, kept.had, previous))
+                rewinds.append(Rewind(kept.name, kept.keep, kept.had, previous, self._store_timestamp(kept.end)))
             if kept.keep:
                 previous = (kept.end, kept.end_timestamp)
         put = len(self._tail) - self._known_at_end() + sum(len(insert.keys) for insert in inserts)
@@ -168,7 +172,9 @@ class IndexPlanner:
                 last = i == len(present) - 1
                 if check.fault is not None:
                     self._findings.append(f"index/{found.name}: {check.fault.value}")
-                if check.fault is not None and (check.sound == 0 or (check.entry is not None and not last)):
+                # A header whose fields are wrong can't be told right ones from: that file is made anew as a whole.
+                lost = check.sound == 0 or check.fault is IndexFault.HEADER or (check.entry is not None and not last)
+                if check.fault is not None and lost:
                     self._removed.append(found.name)
                     continue
                 kept.append(_keep(file, found, header, check))
@@ -256,6 +262,13 @@ class IndexPlanner:
                 if number == 0 and not len(found):
                     break
         return found
+
+    def _store_timestamp(self, offset: int) -> int | None:
+        """Store time (ms) of the record at a physical offset."""
+        for event in self._scanner.scan(offset, offset + 1):
+            if isinstance(event, RecordBatch):
+                return event.rows[0].store_timestamp
+        return None
 
     def _known_at_end(self) -> int:
         """Keys of the tail that the index has: those of the record at its end."""

@@ -174,7 +174,9 @@ def test_a_unit_behind_the_log_is_a_message_that_is_gone(golden_copy: Store) -> 
         assert store.log.max_offset == last["physicalOffset"]
 
 
-def test_damage_in_a_queue_does_not_delete_what_lies_behind(golden_copy: Store, unchanged: Callable[[Path], None]) -> None:
+def test_damage_in_a_queue_does_not_delete_what_lies_behind(
+    golden_copy: Store, unchanged: Callable[[Path], None]
+) -> None:
     root = golden_copy("clean-small")
     with (root / "consumequeue/OracleTopicA/0/00000000000000000000").open("r+b") as file:
         file.seek(100 * 20)

@@ -1,0 +1,56 @@
+"""An empty store: the directories, a checkpoint of zeros, and the sizes that were asked for.
+
+A store's sizes are told by its files, but a new one has none yet. So they are written to `rstore.conf` in the store,
+a properties file with Apache's keys, which rstore reads underneath a broker.conf. A broker doesn't know it: give the
+same keys to its own.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from engine.config import apache_key
+from engine.errors import Refused
+from engine.format import names
+from engine.format.checkpoint import FILE_SIZE
+
+if TYPE_CHECKING:
+    from engine.config import StoreConfig
+    from engine.files.disk import Disk
+
+STORE_CONF = "rstore.conf"
+SIZES = (
+    "mapped_file_size_commit_log",
+    "mapped_file_size_consume_queue",
+    "max_hash_slot_num",
+    "max_index_num",
+)
+"""The settings (fields of StoreConfig) that a store keeps for life."""
+
+
+def create_store(disk: Disk, config: StoreConfig) -> dict[str, int]:
+    """Make an empty store at the root of `config`.
+
+    Returns:
+        its sizes, by Apache's keys.
+
+    Raises:
+        Refused: something is there already. DiskFull, StorageError.
+    """
+    root = os.fspath(config.store_path_root_dir)
+    for place in (root, *map(os.fspath, config.commit_log_paths)):
+        if disk.exists(place) and (not disk.is_dir(place) or disk.listdir(place)):
+            raise Refused("something is here already", path=place, hint="name an empty or a new directory")
+    sizes = {apache_key(name): int(getattr(config, name)) for name in SIZES}
+    disk.mkdirs(root)
+    for place in (*map(os.fspath, config.commit_log_paths), *_places(root)):
+        disk.mkdirs(place)
+    disk.write_file_atomically(os.path.join(root, names.CHECKPOINT), bytes(FILE_SIZE))
+    lines = ["# The sizes that this store was made with (rstore init).", *(f"{k}={v}" for k, v in sizes.items())]
+    disk.write_file_atomically(os.path.join(root, STORE_CONF), ("\n".join(lines) + "\n").encode())
+    return sizes
+
+
+def _places(root: str) -> list[str]:
+    return [os.path.join(root, name) for name in (names.CONSUMEQUEUE, names.INDEX, names.CONFIG)]

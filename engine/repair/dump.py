@@ -1,0 +1,294 @@
+"""Rows for looking at a store: the log's records, blanks and damage, queue units, index entries, checkpoint, config.
+
+Everything as it lies on disk, through the one scanner and the readers that recovery uses. Nothing is written; where a
+live process writes, the rows end with what is sound.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import CannotMend, FormatError, InvalidArgument, RStoreError, WrongFileSize
+from engine.files.lock import holder_of
+from engine.format import fastjson, message, names
+from engine.format.message import StoredMessage
+from engine.log.derive import TopicQueue
+from engine.log.index_reader import ClosedIndexFile
+from engine.log.scan import Damage, Event, Gap, RecordBatch, Scanner
+from engine.log.source import ClosedLog
+from engine.repair.log_end import MISSING_SEGMENT
+from engine.repair.queue_rows import QueueRows, is_real
+from engine.repair.survey import StoreFiles, read_checkpoint, survey
+from engine.repair.verify import boundary, judge_tail, settled_events
+
+if TYPE_CHECKING:
+    from engine.config import StoreConfig
+    from engine.files.disk import Disk
+    from engine.format.checkpoint import Checkpoint
+    from engine.format.index_file import IndexHeader
+
+MESSAGE, BLANK, DAMAGE = "message", "blank", "damage"
+_INDEX_ROWS = 1 << 14
+_BACKUP = ".bak"
+
+
+@dataclass(frozen=True, slots=True)
+class LogRow:
+    """One thing in the log, by physical offset and length in bytes.
+
+    `kind`: MESSAGE (with `message`), BLANK or DAMAGE (with `reason`). `path`: the file that it lies in.
+    """
+
+    kind: str
+    offset: int
+    length: int
+    path: str | None = None
+    message: StoredMessage | None = None
+    reason: str | None = None
+
+
+def dump_log(
+    disk: Disk, config: StoreConfig, *, start: int | None = None, end: int | None = None, topic: str | None = None
+) -> Iterator[LogRow]:
+    """The log from the physical offset `start` up to `end`; it goes on behind damage. `topic`: only its messages.
+
+    Raises:
+        NotAStore, CannotMend, StorageError.
+    """
+    files = survey(disk, config)
+    if not files.log:
+        return
+    wanted = None if topic is None else topic.encode("utf-8", "surrogateescape")
+    live = holder_of(disk, files.root) is not None
+    with ClosedLog(disk, files.log) as log:
+        scanner = Scanner(log, max_message_size=files.config.max_message_size)
+        first = files.log[0].offset if start is None else boundary(log, scanner, start)
+        held: list[Event] = []
+        for event in settled_events(disk, scanner, first, end, live=live):
+            if isinstance(event, Damage | Gap):
+                held.append(event)
+                continue
+            yield from _rows_of(held, files)
+            held.clear()
+            if isinstance(event, RecordBatch):
+                yield from _messages(event, wanted)
+            elif wanted is None:
+                yield LogRow(BLANK, event.offset, event.length)
+        tail = [event for event in held if isinstance(event, Damage)]
+        for bad in judge_tail(log, tail, live):
+            yield LogRow(DAMAGE, bad.offset, bad.length, bad.path, reason=bad.reason)
+
+
+def _rows_of(held: list[Event], files: StoreFiles) -> Iterator[LogRow]:
+    for event in held:
+        if isinstance(event, Damage):
+            yield LogRow(DAMAGE, event.offset, event.length, event.segment.path, reason=event.reason.value)
+        elif isinstance(event, Gap):
+            before = max((s for s in files.log if s.end <= event.offset), key=lambda s: s.end)
+            yield LogRow(DAMAGE, event.offset, event.length, before.path, reason=MISSING_SEGMENT)
+
+
+def _messages(batch: RecordBatch, topic: bytes | None) -> Iterator[LogRow]:
+    for i, row in enumerate(batch.rows):
+        if topic is None or batch.topic(i) == topic:
+            yield LogRow(MESSAGE, batch.offset(i), row.size, message=message.decode(batch.record(i)))
+
+
+# --- consume queue ---------------------------------------------------------------------------------------------------
+
+
+def dump_queue(
+    disk: Disk, config: StoreConfig, topic: str, queue_id: int, *, start: int | None = None, end: int | None = None
+) -> Iterator[dict[str, int]]:
+    """The units of a queue: queue offsets [start, end), from its first message on unless `start` says otherwise.
+
+    Raises:
+        InvalidArgument: there is no such queue. NotAStore, CannotMend, StorageError.
+    """
+    files = survey(disk, config)
+    found = next((q for q in files.queues if q.queue == TopicQueue(topic, queue_id)), None)
+    if found is None:
+        raise InvalidArgument(
+            f"no consume queue {topic}/{queue_id}", path=files.root, hint=_known_queues(files, topic)
+        )
+    rows = QueueRows(disk, found)
+    low = _first_real(rows) if start is None else max(start, rows.first)
+    high = rows.extent if end is None else min(end, rows.extent)
+    for first, chunk in rows.chunks(low, max(low, high)):
+        for i, (physical, size, tags_code) in enumerate(chunk.tolist()):
+            yield {"queueOffset": first + i, "physicalOffset": physical, "size": size, "tagsCode": tags_code}
+
+
+def _first_real(rows: QueueRows) -> int:
+    """Queue offset of the first row that isn't pre-blank filling; the end when there is none."""
+    import numpy as np
+
+    for first, chunk in rows.chunks(rows.first, rows.extent):
+        real = np.flatnonzero(is_real(chunk))
+        if len(real):
+            return first + int(real[0])
+    return rows.extent
+
+
+def _known_queues(files: StoreFiles, topic: str) -> str:
+    import difflib
+
+    ids = [str(q.queue.queue_id) for q in files.queues if q.queue.topic == topic]
+    if ids:
+        return f"this topic has the queues {', '.join(sorted(ids, key=int))}"
+    topics = sorted({q.queue.topic for q in files.queues})
+    close = difflib.get_close_matches(topic, topics, 3, 0.4)
+    named = ", ".join(close or topics[:8]) + ("" if close or len(topics) <= 8 else ", …")
+    return f"topics: {named}" if topics else "the store has no consume queues"
+
+
+# --- index -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFileDump:
+    """One index file: its header, or why it can't be read."""
+
+    name: str
+    header: IndexHeader | None
+    error: RStoreError | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The header's fields, by Apache's names."""
+        head = self.header
+        if head is None:
+            return {"file": self.name, "error": str(self.error)}
+        return {
+            "file": self.name,
+            "beginTimestamp": head.begin_timestamp,
+            "endTimestamp": head.end_timestamp,
+            "beginPhyOffset": head.begin_phy_offset,
+            "endPhyOffset": head.end_phy_offset,
+            "hashSlotCount": head.hash_slot_count,
+            "indexCount": head.index_count,
+        }
+
+
+def dump_index_headers(disk: Disk, config: StoreConfig) -> Iterator[IndexFileDump]:
+    """The header of every index file, by name.
+
+    Raises:
+        NotAStore, CannotMend, StorageError.
+    """
+    files = survey(disk, config)
+    for found in files.index:
+        try:
+            with ClosedIndexFile(disk, found.path, files.index_layout) as file:
+                yield IndexFileDump(found.name, file.header)
+        except WrongFileSize as error:
+            yield IndexFileDump(found.name, None, error)
+
+
+def dump_index(
+    disk: Disk, config: StoreConfig, *, start: int | None = None, end: int | None = None, file: str | None = None
+) -> Iterator[dict[str, int | str] | IndexFileDump]:
+    """Every entry of every index file (or of `file`) that points at [start, end) of the log (physical offsets).
+
+    A file that can't be read as one gives an IndexFileDump with its error.
+
+    Raises:
+        InvalidArgument: no index file `file`. NotAStore, CannotMend, StorageError.
+    """
+    files = survey(disk, config)
+    if file is not None and file not in (found.name for found in files.index):
+        raise InvalidArgument(f"no index file {file}", path=os.path.join(files.root, names.INDEX))
+    low, high = start or 0, 1 << 63 if end is None else end
+    for found in files.index:
+        if file not in (None, found.name):
+            continue
+        try:
+            reader = ClosedIndexFile(disk, found.path, files.index_layout)
+        except WrongFileSize as error:
+            yield IndexFileDump(found.name, None, error)
+            continue
+        with reader:
+            for first in range(1, reader.entry_count + 1, _INDEX_ROWS):
+                for i, (key_hash, physical, diff, previous) in enumerate(reader.entries(first, _INDEX_ROWS).tolist()):
+                    if low <= physical < high:
+                        yield {
+                            "file": found.name,
+                            "number": first + i,
+                            "keyHash": key_hash,
+                            "physicalOffset": physical,
+                            "timeDiff": diff,
+                            "previous": previous,
+                        }
+
+
+# --- checkpoint and config -------------------------------------------------------------------------------------------
+
+
+def dump_checkpoint(disk: Disk, config: StoreConfig) -> tuple[Checkpoint, bool]:
+    """The checkpoint, and whether its file is whole.
+
+    Raises:
+        CannotMend: there is none. NotAStore, StorageError.
+    """
+    files = survey(disk, config)
+    path = os.path.join(files.root, names.CHECKPOINT)
+    if not disk.exists(path):
+        raise CannotMend("there is no checkpoint", path=path, hint="rstore recover makes one")
+    return read_checkpoint(disk, path)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigDump:
+    """One file of config/: what it holds, read from `source`: the file itself, or its .bak when that is broken.
+
+    `problem`: what is wrong with the file itself; `source` None: neither can be read.
+    """
+
+    name: str
+    source: str | None
+    value: Any = None
+    problem: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """One line of `dump config`."""
+        found: dict[str, Any] = {"file": self.name, "source": self.source}
+        if self.source is not None:
+            found["value"] = self.value
+        if self.problem is not None:
+            found["problem"] = self.problem
+        return found
+
+
+def dump_config(disk: Disk, config: StoreConfig) -> Iterator[ConfigDump]:
+    """Topics, offsets and the rest of config/, as a broker would read them: with the .bak where the file is broken.
+
+    Raises:
+        NotAStore, StorageError.
+    """
+    files = survey(disk, config)
+    directory = os.path.join(files.root, names.CONFIG)
+    present = {e.name for e in disk.scandir(directory) if e.is_file} if disk.exists(directory) else set()
+    for name in sorted({name.removesuffix(_BACKUP) for name in present if name.endswith((".json", ".json" + _BACKUP))}):
+        value, problem = _read_json(disk, directory, name, present)
+        if problem is None:
+            yield ConfigDump(name, name, value)
+            continue
+        value, also = _read_json(disk, directory, name + _BACKUP, present)
+        if also is None:
+            yield ConfigDump(name, name + _BACKUP, value, problem)
+        else:
+            yield ConfigDump(name, None, None, f"{problem}; {name}{_BACKUP}: {also}")
+
+
+def _read_json(disk: Disk, directory: str, name: str, present: set[str]) -> tuple[Any, str | None]:
+    if name not in present:
+        return None, "there is no such file"
+    text = disk.read_file(os.path.join(directory, name)).decode("utf-8", "replace")
+    if not text.strip("\0 \t\r\n"):
+        return None, "the file is empty"
+    try:
+        return fastjson.loads(text), None
+    except FormatError as error:
+        return None, error.message

@@ -1,0 +1,86 @@
+"""Every piece of the store that applying a recovery's plan changes: what must be saved first."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from engine.format import names
+from engine.format.index_file import ENTRY_SIZE
+from engine.format.message import POSITION_PHYSICAL_OFFSET
+from engine.format.queue_unit import UNIT_SIZE
+from engine.repair.index_plan import index_directory
+from engine.repair.salvage import Piece
+
+if TYPE_CHECKING:
+    from engine.repair.plan import RecoverPlan
+    from engine.repair.queue_settle import QueuePlan
+
+
+def pieces_of(plan: RecoverPlan) -> Iterator[Piece]:
+    """The pieces, in the order in which they change."""
+    for odd in plan.set_aside:
+        yield Piece("move", odd.path, 0, odd.size, odd.why)
+    yield from _log_pieces(plan)
+    for queue in plan.queues:
+        if queue.changed:
+            yield from _queue_pieces(plan, queue)
+    yield from _index_pieces(plan)
+
+
+def _log_pieces(plan: RecoverPlan) -> Iterator[Piece]:
+    segments, log = plan.files.log, plan.log
+    for offset in log.mends:
+        segment = next(s for s in segments if s.offset <= offset < s.end)
+        yield Piece("overwrite", segment.path, offset - segment.offset + POSITION_PHYSICAL_OFFSET, 8, "wrong offset")
+    for path in log.removed:
+        size = next(s.size for s in segments if s.path == path)
+        yield Piece("remove", path, 0, size, "behind the log's end")
+    if log.tail is not None:
+        path, position, length = log.tail
+        yield Piece("overwrite", path, position, length, "behind the log's end")
+
+
+def _queue_pieces(plan: RecoverPlan, queue: QueuePlan) -> Iterator[Piece]:
+    found = next((f.files for f in plan.files.queues if f.queue == queue.queue), ())
+    size = plan.files.config.mapped_file_size_consume_queue
+    written = [*queue.written, *queue.fills, queue.pre_blanks]
+    for file in found:
+        if file.offset >= queue.max_offset * UNIT_SIZE:
+            yield Piece("remove", file.path, 0, file.size, "units behind the log's end")
+            continue
+        for start, end in [*written, (queue.max_offset, queue.old_extent)]:
+            low = max(start * UNIT_SIZE, file.offset)
+            high = min(end * UNIT_SIZE, file.offset + file.size)
+            if low < high:
+                yield Piece("overwrite", file.path, low - file.offset, high - low, "units that the log denies")
+    there = {file.offset for file in found}
+    directory = os.path.join(plan.files.root, names.CONSUMEQUEUE, queue.queue.topic, str(queue.queue.queue_id))
+    for offset in sorted({at for span in written for at in _files_of(span, size)} - there):
+        yield Piece("create", os.path.join(directory, names.segment_name(offset)), 0, size, "units made anew")
+
+
+def _files_of(span: tuple[int, int], file_size: int) -> range:
+    """Offsets of the queue files that rows [start, end) lie in."""
+    start, end = span[0] * UNIT_SIZE, span[1] * UNIT_SIZE
+    return range(start - start % file_size, end, file_size)
+
+
+def _index_pieces(plan: RecoverPlan) -> Iterator[Piece]:
+    index, layout = plan.index, plan.files.index_layout
+    directory = index_directory(plan.files)
+    sizes = {found.name: found.size for found in plan.files.index}
+    for name in index.removed:
+        yield Piece("remove", os.path.join(directory, name), 0, sizes[name], "index entries that don't agree")
+    touched = {rewind.name for rewind in index.rewinds}
+    if index.keys_put and index.names_after:
+        touched.add(index.names_after[-1])
+    for name in sorted(touched):
+        path = os.path.join(directory, name)
+        yield Piece("overwrite", path, 0, layout.entries_position, "header and slots")
+    for rewind in index.rewinds:
+        start = layout.entry_position(rewind.keep + 1)
+        length = min((rewind.had - rewind.keep) * ENTRY_SIZE, layout.file_size - start)
+        if length > 0:
+            yield Piece("overwrite", os.path.join(directory, rewind.name), start, length, "index entries taken away")

@@ -1,0 +1,283 @@
+"""Every record of the log looked at: magic, lengths, its own offset, the body's CRC. Reads, and writes nothing.
+
+What is bad: a place in the log without a sound record, unless only zeros follow it up to the log's last byte; a sound
+record that names another place; segments that are missing. Beside a live process the log ends where it stops being
+sound: what is being written there is torn by nature, and a place that has become sound meanwhile is read again.
+
+Records never cross segments, so segments can be checked apart, in as many processes as there are cores.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from engine.files.disk import Disk
+from engine.files.lock import holder_of
+from engine.log.scan import Blank, Damage, Event, Gap, RecordBatch, Scanner
+from engine.log.source import ClosedLog, Segment
+from engine.log.walk import Reason
+from engine.repair.log_end import MISSING_SEGMENT
+from engine.repair.survey import survey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from engine.config import StoreConfig
+
+MOVED = "its own physicalOffset field names another place"
+LEFT_BEHIND = "bytes behind the log's end that are no sound record"
+WORTH_A_PROCESS = 256 << 20
+"""Bytes of log for which one more process pays."""
+_AGAIN_MS = 20
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Bad:
+    """Something wrong at a physical offset: how many bytes, in which file, what. `stored`: what the record says."""
+
+    offset: int
+    length: int
+    path: str
+    reason: str
+    stored: int | None = None
+
+
+@dataclass(slots=True)
+class VerifyResult:
+    """Sound records and their bytes, and what is bad, by physical offset.
+
+    `live`: another process held the store. `end`: physical offset behind the last sound record (the start for none).
+    """
+
+    records: int = 0
+    size: int = 0
+    bad: list[Bad] = field(default_factory=list)
+    seconds: float = 0.0
+    start: int = 0
+    end: int = 0
+    live: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON of cli.md (verify-crc)."""
+        return {
+            "records": self.records,
+            "bytes": self.size,
+            "bad": [{"physicalOffset": b.offset, "file": os.path.basename(b.path), "reason": b.reason} for b in self.bad],
+            "seconds": round(self.seconds, 3),
+        }
+
+
+@dataclass(slots=True)
+class _Part:
+    """What one segment held. `held`: damage behind its last sound record, to be judged when what follows is known."""
+
+    records: int = 0
+    size: int = 0
+    end: int | None = None
+    bad: list[Bad] = field(default_factory=list)
+    held: list[Damage] = field(default_factory=list)
+
+
+def verify(
+    disk: Disk,
+    config: StoreConfig,
+    *,
+    start: int | None = None,
+    end: int | None = None,
+    jobs: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> VerifyResult:
+    """Check the log's records from the physical offset `start` up to `end` (default: all).
+
+    Args:
+        disk: how files are reached.
+        config: the store's settings.
+        start: the first record at or behind it is the first that is looked at.
+        end: records that start there or later are not looked at.
+        jobs: processes (default: what pays on this machine). More than one needs real files.
+        progress: called with bytes of the log read so far and in all.
+
+    Raises:
+        NotAStore, CannotMend, StorageError.
+    """
+    began = time.monotonic()
+    files = survey(disk, config)
+    live = holder_of(disk, files.root) is not None
+    found = VerifyResult(live=live)
+    segments = [s for s in files.log if (start is None or s.end > start) and (end is None or s.offset < end)]
+    if segments:
+        with ClosedLog(disk, files.log) as log:
+            scanner = Scanner(log, max_message_size=files.config.max_message_size)
+            first = segments[0].offset if start is None else boundary(log, scanner, start)
+            tasks = [_Task(s, max(s.offset, first), min(s.end, s.end if end is None else end)) for s in segments]
+            parts = _check_all(disk, files.config, tasks, live, _processes(jobs, tasks), progress)
+            _merge(found, log, tasks, parts)
+            found.start = first
+            found.end = max((part.end for part in parts if part.end is not None), default=first)
+    found.seconds = time.monotonic() - began
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """One segment's share: physical offsets [start, end)."""
+
+    segment: Segment
+    start: int
+    end: int
+
+
+def _merge(found: VerifyResult, log: ClosedLog, tasks: Sequence[_Task], parts: Sequence[_Part]) -> None:
+    last = max((i for i, part in enumerate(parts) if part.end is not None), default=-1)
+    for i, (task, part) in enumerate(zip(tasks, parts, strict=True)):
+        found.records += part.records
+        found.size += part.size
+        found.bad += part.bad
+        if i < last:
+            found.bad += map(_bad, part.held)
+        else:
+            found.bad += judge_tail(log, part.held, found.live)
+        if i and tasks[i - 1].segment.end < task.segment.offset:
+            gap = tasks[i - 1].segment
+            found.bad.append(Bad(gap.end, task.segment.offset - gap.end, gap.path, MISSING_SEGMENT))
+    found.bad.sort(key=lambda bad: bad.offset)
+
+
+def _bad(damage: Damage) -> Bad:
+    return Bad(damage.offset, damage.length, damage.segment.path, damage.reason.value)
+
+
+def judge_tail(log: ClosedLog, held: Sequence[Damage], live: bool) -> Iterator[Bad]:
+    """What is bad about the damage behind the last sound record: nothing where it is only empty, or being written."""
+    for damage in held:
+        if live:
+            continue
+        if damage.reason is not Reason.EMPTY:
+            yield _bad(damage)
+        elif (at := _first_byte(log, damage)) is not None:
+            yield Bad(at, damage.end - at, damage.segment.path, LEFT_BEHIND)
+
+
+def _first_byte(log: ClosedLog, damage: Damage) -> int | None:
+    """Physical offset of the first byte in a damaged stretch that isn't zero."""
+    for low, high in log.data_ranges(damage.segment, damage.offset):
+        for at in range(low, min(high, damage.end), _CHUNK):
+            data = bytes(log.read(at, min(_CHUNK, damage.end - at, high - at)))
+            rest = data.lstrip(b"\0")
+            if rest:
+                return at + len(data) - len(rest)
+    return None
+
+
+def boundary(log: ClosedLog, scanner: Scanner, offset: int) -> int:
+    """The first place at or behind `offset` where a record (or what stands in its place) begins."""
+    segment = log.segment_at(offset)
+    if segment is None or segment.offset == offset or scanner.sound_size(offset):
+        return offset
+    at = segment.offset
+    for event in Scanner(log, check_crc=False).scan(segment.offset, offset, resume=True):
+        if not isinstance(event, Gap):
+            at = event.end if isinstance(event, RecordBatch | Damage) else event.offset + event.length
+    return max(at, offset)
+
+
+def settled_events(disk: Disk, scanner: Scanner, start: int, end: int | None, *, live: bool = False) -> Iterator[Event]:
+    """Events as `Scanner.scan(resume=True)`; beside a live writer, what has become sound meanwhile is read again."""
+    at = start
+    tried = -1
+    while True:
+        for event in scanner.scan(at, end, resume=True):
+            if live and isinstance(event, Damage) and event.offset != tried and event.end < event.segment.end:
+                disk.sleep_ms(_AGAIN_MS)
+                at = tried = event.offset
+                break
+            yield event
+        else:
+            return
+
+
+# --- one segment after another, or many at once ----------------------------------------------------------------------
+
+
+def _processes(jobs: int | None, tasks: Sequence[_Task]) -> int:
+    if jobs is None:
+        jobs = min(multiprocessing.cpu_count(), sum(t.end - t.start for t in tasks) // WORTH_A_PROCESS)
+    return max(1, min(jobs, len(tasks)))
+
+
+def _check_all(
+    disk: Disk,
+    config: StoreConfig,
+    tasks: Sequence[_Task],
+    live: bool,
+    processes: int,
+    progress: Callable[[int, int], None] | None,
+) -> list[_Part]:
+    total = sum(max(0, task.end - task.start) for task in tasks)
+    read = 0
+    parts: list[_Part] = []
+
+    def advance(size: int) -> None:
+        nonlocal read
+        read += size
+        if progress is not None:
+            progress(read, total)
+
+    limit = config.max_message_size
+    if processes == 1:
+        for task in tasks:
+            before = read
+            parts.append(_check(disk, task, limit, live, advance))
+            advance(max(0, task.end - task.start) - (read - before))
+        return parts
+    # Not forked: a forked child would share locks with threads that draw the progress.
+    with multiprocessing.get_context("spawn").Pool(processes, _ignore_interrupt) as pool:
+        for task, part in zip(tasks, pool.imap(_check_apart, [(t, limit, live) for t in tasks]), strict=True):
+            parts.append(part)
+            advance(max(0, task.end - task.start))
+    return parts
+
+
+def _ignore_interrupt() -> None:
+    """Ctrl-C is the parent's to answer."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _check_apart(work: tuple[_Task, int, bool]) -> _Part:
+    task, limit, live = work
+    return _check(Disk(), task, limit, live, None)
+
+
+def _check(disk: Disk, task: _Task, limit: int, live: bool, advance: Callable[[int], None] | None) -> _Part:
+    part = _Part()
+    with ClosedLog(disk, [task.segment]) as log:
+        for event in settled_events(disk, Scanner(log, max_message_size=limit), task.start, task.end, live=live):
+            if isinstance(event, Damage):
+                part.held.append(event)
+                continue
+            part.bad += map(_bad, part.held)
+            part.held.clear()
+            if isinstance(event, RecordBatch):
+                _count(part, event, task.segment)
+                if advance is not None:
+                    advance(event.end - event.start)
+            elif isinstance(event, Blank):
+                part.end = event.offset + event.length
+    return part
+
+
+def _count(part: _Part, batch: RecordBatch, segment: Segment) -> None:
+    part.records += len(batch)
+    part.size += batch.end - batch.start
+    part.end = batch.end
+    for row in batch.rows:
+        place = batch.base + row.position
+        if row.stored_offset != place:
+            part.bad.append(Bad(place, row.size, segment.path, f"{MOVED} ({row.stored_offset})", row.stored_offset))
