@@ -1,0 +1,66 @@
+"""Intervals against Python's own sets; the spool against a list."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.repair import spool
+from engine.repair.intervals import Intervals
+from engine.repair.spool import Spool
+
+spans = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 12)), max_size=25)
+
+
+def both(pairs: list[tuple[int, int]]) -> tuple[Intervals, set[int]]:
+    found, members = Intervals(), set()
+    for start, length in pairs:
+        found.add(start, start + length)
+        members |= set(range(start, start + length))
+    return found, members
+
+
+@given(spans)
+def test_as_a_set(pairs: list[tuple[int, int]]) -> None:
+    found, members = both(pairs)
+    assert {v for start, end in found for v in range(start, end)} == members
+    assert found.total() == len(members)
+    assert all(a[1] < b[0] for a, b in zip(found, list(found)[1:], strict=False)), "disjoint and not touching"
+    assert [v in found for v in range(80)] == [v in members for v in range(80)]
+    assert found.mask(np.arange(80)).tolist() == [v in members for v in range(80)]
+    assert (found.start, found.end) == (min(members, default=0), max(members, default=-1) + 1)
+
+
+@given(spans, st.integers(0, 70), st.integers(0, 70))
+def test_missing_and_overlap(pairs: list[tuple[int, int]], start: int, end: int) -> None:
+    found, members = both(pairs)
+    wanted = set(range(start, end))
+    assert {v for a, b in found.missing(start, end) for v in range(a, b)} == wanted - members
+    assert found.overlap(start, end) == len(wanted & members)
+
+
+@given(spans, st.lists(st.integers(0, 80), max_size=40))
+def test_add_many(pairs: list[tuple[int, int]], values: list[int]) -> None:
+    found, members = both(pairs)
+    found.add_many(np.array(values, dtype=np.int64))
+    assert {v for start, end in found for v in range(start, end)} == members | set(values)
+
+
+@pytest.mark.parametrize("in_memory", [0, 1 << 20])
+def test_a_spool_gives_back_what_it_took(monkeypatch: pytest.MonkeyPatch, in_memory: int) -> None:
+    monkeypatch.setattr(spool, "IN_MEMORY", in_memory)
+    dtype = np.dtype([("a", "i4"), ("b", "i8")])
+    table = Spool(dtype)
+    taken = []
+    for n in (3, 0, 500_000, 1):
+        rows = np.zeros(n, dtype=dtype)
+        rows["b"] = np.arange(n) + len(taken)
+        table.add(rows)
+        taken += rows["b"].tolist()
+    for _ in range(2):
+        assert [int(v) for chunk in table.chunks() for v in chunk["b"]] == taken
+    assert len(table) == len(taken)
+    table.close()
+    assert list(table.chunks()) == []
