@@ -306,7 +306,7 @@ class MessageStore(MessageReader):
         except StorageError as error:
             self._failed(error)
             raise
-        self._appended()
+        self.dispatch.wake()
         return where
 
     # --- inside -----------------------------------------------------------------------------------------------------

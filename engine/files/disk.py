@@ -108,17 +108,25 @@ class Disk:
     # --- segments and files -----------------------------------------------------------------------------------------
 
     def open_segment(
-        self, path: str, size: int, *, create: bool = False, writable: bool = True, mapped: bool | None = None
+        self,
+        path: str,
+        size: int,
+        *,
+        create: bool = False,
+        writable: bool = True,
+        mapped: bool | None = None,
+        blocks: int | None = None,
     ) -> Segment:
         """Open a file of `size` bytes, or create it (it must not be there) allocated, zeroed and durable.
 
-        `mapped` overrides the disk's preference. An existing file is opened as it is, whatever its blocks: allocate
-        before writing through a map. Raises DiskFull, StorageError (also when an existing file is shorter than `size`,
-        which a map would answer with SIGBUS).
+        `blocks`: bytes at the front of a new file that get blocks (default: all; the rest must be allocated before it
+        is written through a map). `mapped` overrides the disk's preference. An existing file is opened as it is,
+        whatever its blocks: allocate before writing through a map. Raises DiskFull, StorageError (also when an
+        existing file is shorter than `size`, which a map would answer with SIGBUS).
         """
         wanted = self.mapped if mapped is None else mapped
         if create:
-            return self._create_segment(path, size, mapped=wanted)
+            return self._create_segment(path, size, size if blocks is None else min(blocks, size), mapped=wanted)
         file = self.open_raw(path, writable=writable)
         try:
             length = file.size()
@@ -358,12 +366,12 @@ class Disk:
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
-    def _create_segment(self, path: str, size: int, *, mapped: bool) -> Segment:
+    def _create_segment(self, path: str, size: int, blocks: int, *, mapped: bool) -> Segment:
         file = self.open_raw(path, new=True)
         try:
             self.step("create-segment:named")
             file.set_size(size)
-            allocated = file.allocate(0, size)
+            allocated = file.allocate(0, blocks)
             self.step("create-segment:allocated")
             file.sync(0, size)
             self.sync_dir(str(Path(path).parent))

@@ -46,7 +46,7 @@ class MappedFile(ReferenceCounted):
         file_from_offset: the number that is its name.
         store_timestamp: ms, of the newest message in it; set by who appends.
         first_create_in_queue: it was made as the first file of an empty queue.
-        allocate_step: bytes of blocks to take at a time when an opened file is appended to; None: to its end.
+        allocate_step: bytes of blocks to take at a time when the file is appended to; None: all, or to its end.
     """
 
     __slots__ = (
@@ -70,9 +70,7 @@ class MappedFile(ReferenceCounted):
         "store_timestamp",
     )
 
-    def __init__(
-        self, disk: Disk, segment: Segment, *, has_blocks: bool, pool: TransientStorePool | None = None
-    ) -> None:
+    def __init__(self, disk: Disk, segment: Segment, *, blocks: int, pool: TransientStorePool | None = None) -> None:
         super().__init__(disk.now_ms)
         name = Path(segment.path).name
         if not (name.isascii() and name.isdigit()):
@@ -90,27 +88,38 @@ class MappedFile(ReferenceCounted):
         self._wrote = self._committed = self._flushed = 0
         self._rewritten: tuple[int, int] | None = None
         self._has_blocks_from = 0
-        self._has_blocks_to = segment.size if has_blocks or not segment.mapped else 0
+        self._has_blocks_to = blocks if segment.mapped else segment.size
         self._target: memoryview | None = None
         self._room = 0
         self._aim()
 
     @classmethod
-    def create(cls, disk: Disk, path: str, file_size: int, pool: TransientStorePool | None = None) -> MappedFile:
+    def create(
+        cls,
+        disk: Disk,
+        path: str,
+        file_size: int,
+        pool: TransientStorePool | None = None,
+        *,
+        allocate_step: int | None = None,
+    ) -> MappedFile:
         """Make the file, which must not be there: allocated, zeros, durable; positions 0. Its directory must exist.
 
-        With a `pool` it takes a write buffer, if one is left. Raises DiskFull, StorageError; no file stays behind then.
+        With an `allocate_step` it is allocated as far as that, and on as it is appended to. With a `pool` it takes a
+        write buffer, if one is left. Raises DiskFull, StorageError; no file stays behind then.
         """
         if file_size < 1 or (pool is not None and pool.size != file_size):
             raise InvalidArgument(f"a store file of {file_size} bytes can't be made", path=path)
-        segment = disk.open_segment(path, file_size, create=True)
-        return cls(disk, segment, has_blocks=True, pool=pool)
+        blocks = file_size if allocate_step is None else min(allocate_step, file_size)
+        file = cls(disk, disk.open_segment(path, file_size, create=True, blocks=blocks), blocks=blocks, pool=pool)
+        file.allocate_step = allocate_step
+        return file
 
     @classmethod
     def open(cls, disk: Disk, path: str, file_size: int, *, writable: bool = True) -> MappedFile:
         """Open an existing file; all positions at its end, as Apache's load leaves them. Raises StorageError."""
         segment = disk.open_segment(path, file_size, writable=writable)
-        file = cls(disk, segment, has_blocks=False)
+        file = cls(disk, segment, blocks=0)
         file.truncate_to(file_size)
         return file
 

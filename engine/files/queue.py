@@ -44,7 +44,8 @@ class MappedFileQueue:
         directory: where the files are, or a PathPolicy for several directories.
         file_size: bytes of each file.
         allocator: makes files ahead of time; None: made when needed.
-        allocate_step: bytes of blocks that an opened file takes at a time when it is appended to; None: to its end.
+        allocate_step: bytes of blocks that a file takes at a time when it is appended to; None: all of it. The
+            allocator's files are always allocated whole.
     """
 
     def __init__(
@@ -330,8 +331,7 @@ class MappedFileQueue:
         else:
             path = self._path(offset)
             self._disk.mkdirs(str(Path(path).parent))
-            file = MappedFile.create(self._disk, path, self.file_size)
-        file.allocate_step = self._allocate_step
+            file = MappedFile.create(self._disk, path, self.file_size, allocate_step=self._allocate_step)
         with self._lock:
             file.first_create_in_queue = not self._files
             self._files = (*self._files, file)

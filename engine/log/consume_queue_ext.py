@@ -21,6 +21,7 @@ from engine.files.queue import MappedFileQueue
 from engine.format import queue_ext
 from engine.format.queue_ext import ExtUnit
 from engine.format.queue_unit import is_ext_address
+from engine.log.queue_files import ALLOCATE_STEP
 
 if TYPE_CHECKING:
     from engine.files.disk import Disk
@@ -47,7 +48,7 @@ class ConsumeQueueExt:
         if file_size < queue_ext.HEAD_SIZE + queue_ext.END_BLANK_LENGTH:
             raise InvalidArgument(f"extension files of {file_size} bytes hold no unit")
         directory = str(Path(base_dir) / queue.topic / str(queue.queue_id))
-        self._queue = MappedFileQueue(disk, directory, file_size)
+        self._queue = MappedFileQueue(disk, directory, file_size, allocate_step=ALLOCATE_STEP)
 
     def open(self, max_address: int | None = None, *, writable: bool = True) -> None:
         """Open the files that are there and find their end: behind the last unit, or behind that at `max_address`.

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 _AT_ONCE = 65536
 """Units that are written at a time where one is repeated."""
 
+ALLOCATE_STEP = 64 * 1024
+"""Bytes of blocks that a queue's file takes at a time: a store has thousands of queues with a few units each."""
+
 
 class QueueFiles:
     """See the module. Offsets are queue offsets.
@@ -43,7 +46,8 @@ class QueueFiles:
     def __init__(self, disk: Disk, base_dir: str, queue: TopicQueue, file_size: int) -> None:
         if file_size < UNIT_SIZE or file_size % UNIT_SIZE:
             raise InvalidArgument(f"consume queue files of {file_size} bytes don't hold whole units of {UNIT_SIZE}")
-        self.mapped = MappedFileQueue(disk, str(Path(base_dir) / queue.topic / str(queue.queue_id)), file_size)
+        directory = str(Path(base_dir) / queue.topic / str(queue.queue_id))
+        self.mapped = MappedFileQueue(disk, directory, file_size, allocate_step=ALLOCATE_STEP)
         self.per_file = file_size // UNIT_SIZE
         self.end = 0
 

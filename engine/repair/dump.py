@@ -111,9 +111,7 @@ def dump_queue(
     files = survey(disk, config)
     found = next((q for q in files.queues if q.queue == TopicQueue(topic, queue_id)), None)
     if found is None:
-        raise InvalidArgument(
-            f"no consume queue {topic}/{queue_id}", path=files.root, hint=_known_queues(files, topic)
-        )
+        raise InvalidArgument(f"no consume queue {topic}/{queue_id}", path=files.root, hint=_known_queues(files, topic))
     rows = QueueRows(disk, found)
     low = _first_real(rows) if start is None else max(start, rows.first)
     high = rows.extent if end is None else min(end, rows.extent)

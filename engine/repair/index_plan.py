@@ -139,6 +139,7 @@ class IndexPlanner:
             stay = tuple(f.name for f in self._files.index if f.whole)
             return IndexPlan(False, (), (), (), self._tail, 0, stay, [])
         self._cut(log_end)
+        self._drop_empty()
         inserts = tuple(self._fill_holes())
         rewinds = []
         previous = (0, 0)
@@ -221,6 +222,21 @@ class IndexPlanner:
                     kept.keep, kept.rewind = keep, True
                     kept.end = int(file.entries(keep, 1)[0]["physical_offset"])
                 self._findings.append(f"index/{kept.name}: entries behind the log's end")
+
+    def _drop_empty(self) -> None:
+        """Remove files without entries, but for a last one that begins where the one before it ends.
+
+        Whoever puts keys goes by the last file's header: with another end in it (the file before was lost, or its own
+        header was), keys would be passed over, or be put twice.
+        """
+        end: tuple[int, int] | None = (0, 0)
+        for kept in list(self._kept):
+            if kept.keep:
+                end = None if kept.rewind else (kept.end, kept.end_timestamp)
+            elif kept is not self._kept[-1] or (kept.end, kept.end_timestamp) != end:
+                self._removed.append(kept.name)
+                self._kept.remove(kept)
+                self._findings.append(f"index/{kept.name}: no entries, and not begun where the file before it ends")
 
     # --- holes ------------------------------------------------------------------------------------------------------
 

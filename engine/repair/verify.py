@@ -69,7 +69,9 @@ class VerifyResult:
         return {
             "records": self.records,
             "bytes": self.size,
-            "bad": [{"physicalOffset": b.offset, "file": os.path.basename(b.path), "reason": b.reason} for b in self.bad],
+            "bad": [
+                {"physicalOffset": b.offset, "file": os.path.basename(b.path), "reason": b.reason} for b in self.bad
+            ],
             "seconds": round(self.seconds, 3),
         }
 

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.config import FlushDiskType
-from engine.errors import DamageInTheMiddle
+from engine.errors import DamageInTheMiddle, NotAStore
 from engine.files.disk import Disk
 from engine.files.durable import Lose
 from engine.files.faults import FaultyDisk
@@ -57,47 +56,105 @@ class CuttingDisk(FaultyDisk):
 
     def cut(self, lose: Lose = "random") -> None:
         """A copy of now."""
-        acknowledged = tuple(self._ledger.acknowledged)  # before the copy: what comes in between may be lost
-        root = self._into / f"cut{len(self.cuts)}"
-        self.crash_copy(str(root), self._rng, lose, torn=self._torn)
-        self.cuts.append(Cut(root, acknowledged))
+        with self._model_lock:
+            acknowledged = tuple(self._ledger.acknowledged)  # before the copy: what comes in between may be lost
+            root = self._into / f"cut{len(self.cuts)}"
+            self.crash_copy(str(root), self._rng, lose, torn=self._torn)
+            self.cuts.append(Cut(root, acknowledged))
 
 
-def check(cut: Cut, ledger: Ledger) -> bool:
-    """Recover a copy and hold it against the ledger; whether recovery refused at first."""
-    plan = plan_recover(Disk(), settings(cut.root))
+def repair(root: Path, cut: Cut, disk: Disk | None = None) -> bool:
+    """Recover a copy, with `cut` where recovery refuses (and then only what nobody was told of is lost); whether so."""
+    disk = disk or Disk()
+    try:
+        plan = plan_recover(disk, settings(root))
+    except NotAStore:  # before the first name was there for sure
+        assert not cut.acknowledged
+        MessageStore.open(settings(root)).close()
+        return False
     refused = plan.refusal is not None
     if refused:
-        before = stores.snapshot(cut.root)
+        before = stores.snapshot(root)
         with pytest.raises(DamageInTheMiddle) as damage:
-            apply(Disk(), plan)
-        assert stores.snapshot(cut.root) == before
+            apply(disk, plan)
+        assert stores.snapshot(root) == before
         assert damage.value.offset is not None
         behind = [one for one in cut.acknowledged if one.end > damage.value.offset]
         assert not behind, "something acknowledged lies behind a damaged stretch"
-        plan = plan_recover(Disk(), settings(cut.root), cut=True)
-    apply(Disk(), plan)
+        plan = plan_recover(disk, settings(root), cut=True)
+    apply(disk, plan)
     assert all(one.end <= plan.state.max_offset for one in cut.acknowledged)
-    check_recovered(cut.root, cut.acknowledged, ledger)
     return refused
+
+
+def run(tmp_path: Path, seed: int, rng: random.Random, *, torn: bool, cuts: int = CUTS) -> tuple[Ledger, list[Cut]]:
+    """A store with puts, cut from power now and then."""
+    root = tmp_path / "store"
+    root.mkdir()
+    ledger = Ledger(seed)
+    moments = {rng.randrange(0, 600) for _ in range(cuts)}
+    disk = CuttingDisk(root, tmp_path, ledger, moments, rng, torn)
+    with MessageStore.open(settings(root), disk, Clock()) as store:
+        for _ in range(PUTS):
+            result = ledger.put(store, wait=rng.random() < 0.7)
+            assert result.ok, result.error
+        disk.cut()
+    disk.cut()
+    assert len(ledger.acknowledged) > PUTS // 2
+    return ledger, disk.cuts
 
 
 @pytest.mark.parametrize("torn", [False, True], ids=["pages", "sectors"])
 @pytest.mark.parametrize("seed", range(8))
 def test_what_was_acknowledged_is_there_after_a_power_cut(seed: int, torn: bool, tmp_path: Path) -> None:
-    rng = random.Random(f"{seed} {torn}")
+    ledger, cuts = run(tmp_path, seed, random.Random(f"{seed} {torn}"), torn=torn)
+    for cut in cuts:
+        repair(cut.root, cut)
+        check_recovered(cut.root, cut.acknowledged, ledger)
+
+
+@pytest.mark.parametrize("seed", range(100, 106))
+def test_a_power_cut_in_the_recovery_costs_nothing(seed: int, tmp_path: Path) -> None:
+    rng = random.Random(seed)
+    ledger, cuts = run(tmp_path, seed, rng, torn=True, cuts=2)
+    for cut in cuts:
+        again = tmp_path / f"{cut.root.name}-again"
+        again.mkdir()
+        disk = CuttingDisk(cut.root, again, ledger, {rng.randrange(0, 100) for _ in range(3)}, rng, torn=True)
+        repair(cut.root, cut, disk)
+        disk.cut("all")  # what recovery has promised is durable when it returns
+        for second in disk.cuts:
+            repair(second.root, cut)
+            check_recovered(second.root, cut.acknowledged, ledger)
+
+
+def test_all_that_is_acknowledged_is_sure(tmp_path: Path) -> None:
+    """Nothing but what was synced: the end of the log is the last acknowledged message."""
     root = tmp_path / "store"
     root.mkdir()
-    ledger = Ledger(seed)
-    moments = {rng.randrange(0, 700) for _ in range(CUTS)}
-    disk = CuttingDisk(root, tmp_path, ledger, moments, rng, torn)
+    ledger = Ledger(7)
+    disk = CuttingDisk(root, tmp_path, ledger, set(), random.Random(7), torn=True)
     with MessageStore.open(settings(root), disk, Clock()) as store:
         for _ in range(PUTS):
-            wait = rng.random() < 0.7
-            result = ledger.put(store, wait=wait)
-            assert result.ok, result.error
-        disk.cut()
-    disk.cut()
-    assert len(ledger.acknowledged) > PUTS // 2
-    for cut in disk.cuts:
-        check(cut, ledger)
+            assert ledger.put(store).ok
+            disk.cut("all")
+    for cut in disk.cuts[::6]:
+        assert not repair(cut.root, cut), "only the unsynced tail may be missing: no damage in the middle"
+        assert max(one.end for one in cut.acknowledged) == plan_recover(Disk(), settings(cut.root)).state.max_offset
+        check_recovered(cut.root, cut.acknowledged, ledger)
+
+
+def test_a_lost_sync_loses_what_was_acknowledged(tmp_path: Path) -> None:
+    """The proof that these tests can fail: a disk that lies about its syncs loses messages."""
+    root = tmp_path / "store"
+    root.mkdir()
+    ledger = Ledger(8)
+    disk = CuttingDisk(root, tmp_path, ledger, set(), random.Random(8), torn=False)
+    with MessageStore.open(settings(root), disk, Clock()) as store:
+        disk.lost_syncs = True
+        for _ in range(10):
+            assert ledger.put(store).ok
+        disk.cut("all")
+    (cut,) = disk.cuts
+    with pytest.raises(AssertionError):
+        repair(cut.root, cut)

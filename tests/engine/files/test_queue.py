@@ -494,3 +494,16 @@ def test_allocate_step_reaches_the_files(real: Place) -> None:
     queue.load()
     assert isinstance(queue.files[0], MappedFile)
     assert queue.files[0].allocate_step == 4096
+
+
+def test_a_new_file_takes_blocks_as_it_grows(tmp_path: Path) -> None:
+    """A store has thousands of queues: a file of 6 MB that holds three units must not take 6 MB of the disk."""
+    queue = MappedFileQueue(Disk(), str(tmp_path / "queue"), 6_000_000, allocate_step=65536)
+    file = queue.last(create=True)
+    assert file is not None
+    path = tmp_path / "queue" / f"{0:020d}"
+    assert path.stat().st_blocks * 512 <= 2 * 65536
+    for _ in range(1000):
+        assert file.append(b"x" * 500) is not None
+    assert 500_000 <= path.stat().st_blocks * 512 <= 500_000 + 3 * 65536
+    queue.shutdown(0)

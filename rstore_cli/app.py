@@ -1,0 +1,257 @@
+"""`rstore`: finds the command, runs it, and turns whatever goes wrong into one line and an exit code.
+
+A command's module is imported when it is run, and what it needs of the engine when it does its work: `rstore --help`
+answers at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from engine.errors import RStoreError
+from rstore_cli._common import ENVIRONMENT, INTERRUPTED, OK, PIPE_CLOSED, USAGE, Settings, settings_of
+
+COMMANDS = {
+    "init": "Make an empty store.",
+    "put": "Put one message, or many.",
+    "get": "Show messages of a queue, or one by its id or place.",
+    "query": "Find messages by key, through the index.",
+    "recover": "Bring a store that was not closed back to a sound state.",
+    "dump": "Show every field of log, queues, index, checkpoint or config.",
+    "verify-crc": "Check every record of the log: CRC, lengths, position.",
+    "status": "What state the store is in, and why.",
+}
+"""Every command and what it does."""
+
+_PARSER_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
+"""What the option parser raises; typer has no public name for it."""
+
+_HELP = """Recovery and operations for Apache RocketMQ 4.9 message stores.
+
+Reading never writes. A change shows its plan first and asks. Options may stand before or behind the command."""
+
+
+class Commands(TyperGroup):
+    """The commands, each imported when it is asked for."""
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
+        """Their names, in the order of the documentation."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # type: ignore[override]
+        """The command, with the options that every command has. Raises the parser's usage error."""
+        if cmd_name not in COMMANDS:
+            close = get_close_matches(cmd_name, COMMANDS, 1)
+            ctx.fail(f"No such command {cmd_name!r}" + (f"; did you mean {close[0]}?" if close else ""))
+        module = importlib.import_module("rstore_cli.commands." + cmd_name.replace("-", "_"))
+        command = typer.main.get_command(module.app)
+        _add_common(command)
+        return command
+
+    def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
+        """The list in the help, without importing a single one."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+# --- the options that every command has ------------------------------------------------------------------------------
+
+
+def _take_store(ctx: typer.Context, value: Path | None) -> None:
+    if value is not None:
+        settings = settings_of(ctx)
+        if settings.store is None or not _from_environment(ctx, "store"):
+            settings.store = value
+
+
+def _take_config(ctx: typer.Context, value: Path | None) -> None:
+    if value is not None:
+        settings = settings_of(ctx)
+        if settings.config is None or not _from_environment(ctx, "config"):
+            settings.config = value
+
+
+def _from_environment(ctx: typer.Context, name: str) -> bool:
+    """Whether an option's value is the environment's: what was typed before the command's name is stronger."""
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name == "ENVIRONMENT"
+
+
+def _take_json(ctx: typer.Context, value: bool) -> None:
+    settings_of(ctx).json |= value
+
+
+def _take_quiet(ctx: typer.Context, value: bool) -> None:
+    settings_of(ctx).quiet |= value
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            print(f"rstore {version('rstore')}")
+        except PackageNotFoundError:
+            print("rstore (not installed)")
+        raise typer.Exit(OK)
+
+
+StoreOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--store",
+        metavar="DIR",
+        envvar="RSTORE_STORE",
+        show_envvar=True,
+        expose_value=False,
+        callback=_take_store,
+        help="The store's directory (default: $HOME/store).",
+    ),
+]
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        "-c",
+        metavar="FILE",
+        envvar="RSTORE_CONF",
+        show_envvar=True,
+        expose_value=False,
+        callback=_take_config,
+        help="The broker's properties file (broker.conf).",
+    ),
+]
+JsonOption = Annotated[
+    bool, typer.Option("--json", expose_value=False, callback=_take_json, help="JSON on stdout, nothing else.")
+]
+QuietOption = Annotated[
+    bool, typer.Option("--quiet", "-q", expose_value=False, callback=_take_quiet, help="No notes, no progress.")
+]
+
+
+def _add_common(command: Any) -> None:
+    """Give a command (and its own commands) the common options."""
+    probe = typer.Typer(add_completion=False)
+
+    @probe.command()
+    def common(
+        store: StoreOption = None, config: ConfigOption = None, json: JsonOption = False, quiet: QuietOption = False
+    ) -> None:
+        pass
+
+    command.params.extend(typer.main.get_command(probe).params)
+    for inner in getattr(command, "commands", {}).values():
+        _add_common(inner)
+
+
+app = typer.Typer(cls=Commands, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+@app.callback(help=_HELP)
+def _root(
+    store: StoreOption = None,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version.")
+    ] = False,
+) -> None:
+    del version
+
+
+# --- running ---------------------------------------------------------------------------------------------------------
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit code."""
+    args = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):  # a name that is no text must not end a repair
+        with contextlib.suppress(AttributeError, ValueError):
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    settings = Settings()
+    try:
+        code = _run(args, settings)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _close_quietly()
+        return PIPE_CLOSED
+    except KeyboardInterrupt:
+        return _report(settings, "interrupted", f"interrupted: {settings.on_interrupt}", INTERRUPTED)
+    except RStoreError as error:
+        if _debug():
+            raise
+        return _report(settings, error.code, str(error), error.exit_code, error)
+    except _PARSER_ERROR as error:
+        return _usage(args, settings, error)
+    except Exception as error:  # noqa: BLE001 - never a traceback in front of an operator
+        if _debug():
+            raise
+        said = " ".join(str(error).split())
+        text = f"{type(error).__name__}: {said} (a fault of rstore: RSTORE_DEBUG=1 shows where)"
+        if isinstance(error, OSError):
+            text = f"{(error.strerror or said).lower()}{f': {error.filename}' if error.filename else ''}"
+        return _report(settings, "io" if isinstance(error, OSError) else "internal", text, ENVIRONMENT)
+    return code
+
+
+def _run(args: list[str], settings: Settings) -> int:
+    group = typer.main.get_command(app)
+    try:
+        with group.make_context("rstore", list(args) or ["--help"], obj=settings) as context:
+            group.invoke(context)
+    except typer.Exit as ending:
+        return ending.exit_code if args else USAGE
+    return OK
+
+
+def _usage(args: list[str], settings: Settings, error: Exception) -> int:
+    settings.json |= "--json" in args
+    context = getattr(error, "ctx", None)
+    where = context.command_path if context is not None else "rstore"
+    message = " ".join(error.format_message().split()).rstrip(".")  # type: ignore[attr-defined]
+    return _report(settings, "usage", f"{message} (see {where} --help)", USAGE)
+
+
+def _report(settings: Settings, code: str, line: str, exit_code: int, error: RStoreError | None = None) -> int:
+    """One line on stderr; with --json an object on stdout, too."""
+    try:
+        if settings.json:
+            known = {
+                "code": code,
+                "message": line if error is None else error.message,
+                "path": None if error is None else error.path,
+                "offset": None if error is None else error.offset,
+                "hint": None if error is None else error.hint,
+            }
+            print(json.dumps({**(settings.refused_plan or {}), "error": known}))
+        sys.stdout.flush()
+        print("rstore: " + " ".join(line.split("\n")), file=sys.stderr)
+    except BrokenPipeError:
+        _close_quietly()
+    return exit_code
+
+
+def _close_quietly() -> None:
+    """Nobody reads any more: what is left to write goes nowhere, and Python's own flush at the end can't complain."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _debug() -> bool:
+    return os.environ.get("RSTORE_DEBUG", "") not in ("", "0")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

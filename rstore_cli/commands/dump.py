@@ -1,0 +1,223 @@
+"""`rstore dump`: everything as it lies on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from rstore_cli._common import FOUND, parse_size, settings_of
+from rstore_cli.render import moment, size
+
+if TYPE_CHECKING:
+    from engine.repair.dump import LogRow
+    from rstore_cli.render import Output
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    no_args_is_help=False,
+    help="Show every field of log, queues, index, checkpoint or config. Reads only, and goes on behind damage.",
+)
+T = TypeVar("T")
+
+From = Annotated[str | None, typer.Option("--from", metavar="OFFSET", help="First physical offset.")]
+To = Annotated[str | None, typer.Option("--to", metavar="OFFSET", help="Stop before this physical offset.")]
+QueueFrom = Annotated[str | None, typer.Option("--from", metavar="OFFSET", help="First queue offset.")]
+QueueTo = Annotated[str | None, typer.Option("--to", metavar="OFFSET", help="Stop before this queue offset.")]
+Limit = Annotated[int | None, typer.Option("--limit", min=0, metavar="N", help="At most so many.")]
+
+
+@app.command()
+def commitlog(
+    context: typer.Context,
+    start: From = None,
+    end: To = None,
+    topic: Annotated[str | None, typer.Option("--topic", help="Only messages of this topic.")] = None,
+    limit: Limit = None,
+    redact: Annotated[bool, typer.Option("--redact", help="Leave bodies out.")] = False,
+) -> None:
+    """Messages, blanks and damage, in log order. Exit code 1 when there is damage."""
+    settings = settings_of(context)
+    output = settings.output()
+    config = settings.load()
+    low, high = _offset(start, "--from"), _offset(end, "--to")
+
+    from engine.files.disk import Disk
+    from engine.repair.dump import DAMAGE, dump_log
+
+    damaged = False
+    for row in islice(dump_log(Disk(), config, start=low, end=high, topic=topic), limit):
+        damaged |= row.kind == DAMAGE
+        _show_log_row(output, row, redact)
+    if damaged:
+        raise typer.Exit(FOUND)
+
+
+def _show_log_row(output: Output, row: LogRow, redact: bool) -> None:
+    from rstore_cli.messages import to_json, to_text
+
+    if row.message is not None:
+        if output.json:
+            output.line({"kind": row.kind, **to_json(row.message, place=row.offset, redact=redact)})
+            return
+        for line in to_text(row.message, redact=redact):
+            output.text(line)
+        if row.message.physical_offset != row.offset:
+            output.text(f"  ! it lies at {row.offset}, but its own field says {row.message.physical_offset}")
+        return
+    if output.json:
+        found: dict[str, Any] = {"kind": row.kind, "physicalOffset": row.offset, "length": row.length}
+        if row.reason is not None:
+            found |= {"reason": row.reason, "file": _name(row.path)}
+        output.line(found)
+    elif row.reason is not None:
+        output.text(f"! damage at {row.offset}, {size(row.length)}, in {_name(row.path)}: {row.reason}")
+    else:
+        output.text(f"blank at {row.offset}, {size(row.length)}: the file ends here")
+
+
+@app.command()
+def consumequeue(
+    context: typer.Context,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
+    queue: Annotated[int, typer.Argument(metavar="QUEUE", min=0)],
+    start: QueueFrom = None,
+    end: QueueTo = None,
+    limit: Limit = None,
+) -> None:
+    """The units of one queue, from its first message on."""
+    settings = settings_of(context)
+    output = settings.output()
+    config = settings.load()
+    low, high = _offset(start, "--from"), _offset(end, "--to")
+
+    from engine.files.disk import Disk
+    from engine.repair.dump import dump_queue
+
+    rows = islice(dump_queue(Disk(), config, topic, queue, start=low, end=high), limit)
+    _lines(output, rows, ["queueOffset", "physicalOffset", "size", "tagsCode"])
+
+
+@app.command()
+def index(
+    context: typer.Context,
+    start: From = None,
+    end: To = None,
+    limit: Limit = None,
+    header: Annotated[bool, typer.Option("--header", help="The files' headers instead of their entries.")] = False,
+    file: Annotated[str | None, typer.Option("--file", metavar="NAME", help="Only this index file.")] = None,
+) -> None:
+    """The entries of all index files, in the order of their making; or the files' headers."""
+    settings = settings_of(context)
+    output = settings.output()
+    config = settings.load()
+    low, high = _offset(start, "--from"), _offset(end, "--to")
+
+    from engine.files.disk import Disk
+    from engine.repair.dump import IndexFileDump, dump_index, dump_index_headers
+
+    broken: list[IndexFileDump] = []
+
+    def sound(rows: Iterable[Any]) -> Iterator[dict[str, Any]]:
+        for row in rows:
+            if not isinstance(row, IndexFileDump):
+                yield row
+            elif row.header is not None:
+                yield row.to_json()
+            else:
+                broken.append(row)
+
+    if header:
+        found = (row for row in dump_index_headers(Disk(), config) if file in (None, row.name))
+        heads = ["file", "beginTimestamp", "endTimestamp", "beginPhyOffset", "endPhyOffset", "hashSlotCount", "indexCount"]
+        _lines(output, islice(sound(found), limit), heads)
+    else:
+        entries = sound(dump_index(Disk(), config, start=low, end=high, file=file))
+        _lines(output, islice(entries, limit), ["file", "number", "keyHash", "physicalOffset", "timeDiff", "previous"])
+    for bad in broken:
+        output.warn(f"! {bad.error}")
+    if broken:
+        raise typer.Exit(FOUND)
+
+
+@app.command()
+def checkpoint(context: typer.Context) -> None:
+    """Up to which store time log, queues and index are known to be on disk."""
+    settings = settings_of(context)
+    output = settings.output()
+    config = settings.load()
+
+    from engine.files.disk import Disk
+    from engine.repair.dump import dump_checkpoint
+
+    point, whole = dump_checkpoint(Disk(), config)
+    values = {
+        "physicMsgTimestamp": point.physic_msg_timestamp,
+        "logicsMsgTimestamp": point.logics_msg_timestamp,
+        "indexMsgTimestamp": point.index_msg_timestamp,
+    }
+    if output.json:
+        output.document(values)
+    else:
+        output.facts([(name, f"{value}  {moment(value)}") for name, value in values.items()])
+    if not whole:
+        output.warn("! the checkpoint file is short: what is missing reads as zeros")
+        raise typer.Exit(FOUND)
+
+
+@app.command()
+def config(context: typer.Context) -> None:
+    """Topics, offsets and the rest of config/. A broken file is read from its .bak; exit code 1 then."""
+    settings = settings_of(context)
+    output = settings.output()
+    store = settings.load()
+
+    import json
+
+    from engine.files.disk import Disk
+    from engine.repair.dump import dump_config
+
+    broken = False
+    some = False
+    for file in dump_config(Disk(), store):
+        some = True
+        broken |= file.problem is not None
+        if output.json:
+            output.line(file.to_json())
+            continue
+        output.text(f"# {file.name}" + ("" if file.source in (None, file.name) else f", read from {file.source}"))
+        if file.problem is not None:
+            output.text(f"! {file.problem}")
+        if file.source is not None:
+            output.text(json.dumps(file.value, indent=2, ensure_ascii=False))
+        output.text()
+    if not some:
+        output.note("no configuration here: a broker keeps it in config/ in the store's directory")
+    if broken:
+        raise typer.Exit(FOUND)
+
+
+# --- shared ----------------------------------------------------------------------------------------------------------
+
+
+def _offset(text: str | None, what: str) -> int | None:
+    return None if text is None else parse_size(text, what)
+
+
+def _lines(output: Output, rows: Iterable[dict[str, Any]], heads: list[str]) -> None:
+    """Rows as JSON lines, or in columns wide enough for what usually stands in them."""
+    if output.json:
+        for row in rows:
+            output.line(row)
+        return
+    widths = [max(len(head), 17 if head == "file" else 12) for head in heads]
+    output.text("  ".join(f"{head:>{width}}" for head, width in zip(heads, widths, strict=True)))
+    for row in rows:
+        output.text("  ".join(f"{row[head]!s:>{width}}" for head, width in zip(heads, widths, strict=True)))
+
+
+def _name(path: str | None) -> str:
+    return "" if path is None else path.rpartition("/")[2]

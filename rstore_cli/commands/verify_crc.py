@@ -1,0 +1,77 @@
+"""`rstore verify-crc`: every record of the log, one by one."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rstore_cli._common import FOUND, parse_size, settings_of
+from rstore_cli.render import Output, count, size
+
+if TYPE_CHECKING:
+    from engine.repair.verify import VerifyResult
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+_SHOWN = 50
+
+
+@app.command("verify-crc")
+def verify_crc(
+    context: typer.Context,
+    start: Annotated[
+        str | None, typer.Option("--from", metavar="OFFSET", help="First physical offset (default: the log's start).")
+    ] = None,
+    end: Annotated[
+        str | None, typer.Option("--to", metavar="OFFSET", help="Stop before this physical offset.")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", min=1, metavar="N", help="Processes (default: what pays on this machine).")
+    ] = None,
+) -> None:
+    """Check every record of the log: CRC, lengths, position.
+
+    Reads only. Exit code 1 when something is bad. Damage does not stop it.
+    """
+    settings = settings_of(context)
+    output = settings.output()
+    config = settings.load()
+    first = None if start is None else parse_size(start, "--from")
+    last = None if end is None else parse_size(end, "--to")
+
+    from engine.files.disk import Disk
+    from engine.repair.verify import verify
+
+    with output.progress("verify") as tick:
+        found = verify(Disk(), config, start=first, end=last, jobs=jobs, progress=tick)
+    if output.json:
+        output.document(found.to_json())
+    else:
+        _show(output, found)
+    if found.bad:
+        raise typer.Exit(FOUND)
+
+
+def _show(output: Output, found: VerifyResult) -> None:
+    rate = f", {size(int(found.size / found.seconds))}/s" if found.seconds >= 0.1 else ""
+    output.text(
+        f"{count(found.records, 'sound record')}, {size(found.size)}, offsets {found.start} to {found.end}, "
+        f"in {found.seconds:.1f} s{rate}"
+    )
+    if found.live:
+        output.text("A live process holds the store: the log was checked as far as it is written.")
+    if not found.bad:
+        output.text("Nothing bad.")
+        return
+    output.text(f"{count(len(found.bad), 'bad place')}:")
+    output.text()
+    output.table(
+        ["offset", "bytes", "file", "what"],
+        [[str(b.offset), str(b.length), os.path.basename(b.path), b.reason] for b in found.bad[:_SHOWN]],
+        numbers=(0, 1),
+    )
+    if len(found.bad) > _SHOWN:
+        output.text(f"… and {len(found.bad) - _SHOWN} more (--json lists all)")
+    output.text()
+    output.text("Next: rstore recover --dry-run shows what recovery would make of it.")

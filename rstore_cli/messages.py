@@ -1,0 +1,194 @@
+"""A message as JSON, and back; a message as a few lines of text."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import zlib
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import InvalidArgument
+from engine.format import hosts, names, properties, sysflag
+from engine.format.message import Message, StoredMessage, make_msg_id
+from rstore_cli.render import moment, printable, size
+
+if TYPE_CHECKING:
+    from engine.format.hosts import Host
+
+DECOMPRESSED_MAX = 64 << 20
+_ZLIB = (0, sysflag.COMPRESSION_ZLIB)
+
+
+def to_json(
+    message: StoredMessage, *, place: int | None = None, redact: bool = False, decompress: bool = False
+) -> dict[str, Any]:
+    """The JSON of cli.md. `place`: where the record lies, when its own field may be wrong."""
+    offset = message.physical_offset if place is None else place
+    found: dict[str, Any] = {
+        "msgId": make_msg_id(message.store_host, offset),
+        "topic": message.topic,
+        "queueId": message.queue_id,
+        "queueOffset": message.queue_offset,
+        "physicalOffset": offset,
+        "storeSize": message.total_size,
+        "bodyCRC": message.body_crc,
+        "flag": message.flag,
+        "sysFlag": message.sys_flag,
+        "bornTimestamp": message.born_timestamp,
+        "bornHost": str(message.born_host),
+        "storeTimestamp": message.store_timestamp,
+        "storeHost": str(message.store_host),
+        "reconsumeTimes": message.reconsume_times,
+        "preparedTransactionOffset": message.prepared_transaction_offset,
+        "properties": message.properties,
+        "bodyLength": len(message.body),
+    }
+    if offset != message.physical_offset:
+        found["storedPhysicalOffset"] = message.physical_offset
+    if redact:
+        return found
+    plain = inflate(message) if decompress else None
+    if plain is not None:
+        found["decompressedLength"] = len(plain)
+    text = None if plain is None and is_compressed(message) else _text(message.body if plain is None else plain)
+    if text is not None:
+        found["body"] = text
+    else:
+        found["bodyBase64"] = base64.b64encode(message.body if plain is None else plain).decode()
+    return found
+
+
+def is_compressed(message: StoredMessage) -> bool:
+    """Whether the client has compressed the body."""
+    return bool(message.sys_flag & sysflag.COMPRESSED)
+
+
+def inflate(message: StoredMessage) -> bytes | None:
+    """The body as the producer gave it, when it is compressed with zlib and not too large; else None."""
+    if not is_compressed(message) or message.sys_flag & sysflag.COMPRESSION_TYPE_MASK not in _ZLIB:
+        return None
+    unpacker = zlib.decompressobj()
+    try:
+        plain = unpacker.decompress(message.body, DECOMPRESSED_MAX)
+    except zlib.error:
+        return None
+    return plain if unpacker.eof else None
+
+
+def _text(body: bytes) -> str | None:
+    try:
+        return body.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def to_text(message: StoredMessage, *, redact: bool = False, decompress: bool = False, limit: int = 200) -> list[str]:
+    """A few lines for people."""
+    found = message.properties
+    head = (
+        f"{printable(message.topic)}/{message.queue_id} at {message.queue_offset}  "
+        f"stored {moment(message.store_timestamp)}  log {message.physical_offset} ({size(message.total_size)})"
+    )
+    lines = [head, f"  id {message.msg_id}"]
+    shown = "  ".join(f"{printable(k)}={printable(v, 120)}" for k, v in found.items())
+    if shown:
+        lines.append(f"  {shown}")
+    if redact:
+        lines.append(f"  body: {size(len(message.body))}")
+        return lines
+    plain = inflate(message) if decompress else None
+    body = message.body if plain is None else plain
+    text = None if plain is None and is_compressed(message) else _text(body)
+    if text is None:
+        kind = "compressed" if plain is None and is_compressed(message) else "binary"
+        lines.append(f"  body: {size(len(body))}, {kind}: {body[:32].hex(' ')}{' …' if len(body) > 32 else ''}")
+    else:
+        lines.append(f"  body: {printable(text, limit)}" if text else "  body: empty")
+    return lines
+
+
+# --- back ------------------------------------------------------------------------------------------------------------
+
+
+def from_json(value: Any, *, topic: str | None, queue_id: int | None, now_ms: int, store_host: Host) -> Message | None:
+    """The message that a line of `get` or `dump commitlog` stands for; None for a line that is no message.
+
+    `topic` and `queue_id` win over the line's own. A message that waits for its delivery time goes to its real topic
+    again, with its delay.
+
+    Raises:
+        InvalidArgument: a field is missing, or not what it should be.
+    """
+    if not isinstance(value, dict):
+        raise InvalidArgument("no JSON object")
+    if value.get("kind", "message") != "message":
+        return None
+    found = _properties(value)
+    line_topic, line_queue = _field(value, "topic", str, None), _field(value, "queueId", int, 0)
+    if line_topic == names.SCHEDULE_TOPIC and found.get(properties.REAL_TOPIC):
+        line_topic = found.pop(properties.REAL_TOPIC)
+        real_queue = found.pop(properties.REAL_QID, "0")
+        line_queue = int(real_queue) if real_queue.isdecimal() else 0
+    chosen = topic or line_topic
+    if not chosen:
+        raise InvalidArgument("no topic", hint="name one on the command line, or in each line")
+    return Message(
+        topic=chosen,
+        body=_body(value),
+        queue_id=line_queue if queue_id is None else queue_id,
+        properties=found,
+        flag=_field(value, "flag", int, 0),
+        sys_flag=_field(value, "sysFlag", int, 0),
+        born_timestamp=_field(value, "bornTimestamp", int, now_ms),
+        born_host=_host(value, "bornHost", hosts.LOOPBACK),
+        store_host=_host(value, "storeHost", store_host),
+        reconsume_times=_field(value, "reconsumeTimes", int, 0),
+        prepared_transaction_offset=_field(value, "preparedTransactionOffset", int, 0),
+    )
+
+
+def checked_properties(found: dict[str, str]) -> dict[str, str]:
+    """The properties themselves, when they can be stored.
+
+    Raises:
+        InvalidArgument: a name or value holds one of the two characters that separate them, or is empty.
+    """
+    for name, value in found.items():
+        if any(c in name or c in value for c in (properties.NAME_VALUE, properties.SEPARATOR)):
+            raise InvalidArgument(f"property {printable(name)}: \\x01 and \\x02 separate properties, and can't be in one")
+        if not name:
+            raise InvalidArgument("a property without a name")
+    return found
+
+
+def _properties(value: dict[str, Any]) -> dict[str, str]:
+    found = _field(value, "properties", dict, {})
+    for name, text in found.items():
+        if not isinstance(text, str):
+            raise InvalidArgument(f"properties: the value of {name} is no text")
+    return checked_properties(dict(found))
+
+
+def _field(value: dict[str, Any], name: str, kind: type, default: Any) -> Any:
+    found = value.get(name)
+    if found is None:
+        return default
+    if not isinstance(found, kind) or isinstance(found, bool):
+        raise InvalidArgument(f"{name} is no {'number' if kind is int else 'text' if kind is str else 'object'}")
+    return found
+
+
+def _host(value: dict[str, Any], name: str, default: Host) -> Host:
+    text = _field(value, name, str, None)
+    return default if text is None else hosts.parse(text)
+
+
+def _body(value: dict[str, Any]) -> bytes:
+    coded = _field(value, "bodyBase64", str, None)
+    if coded is None:
+        text: str = _field(value, "body", str, "")
+        return text.encode("utf-8", "surrogatepass")
+    try:
+        return base64.b64decode(coded, validate=True)
+    except binascii.Error:
+        raise InvalidArgument("bodyBase64 is no Base64") from None

@@ -1,0 +1,186 @@
+"""A recovery's plan in words: what was found, what changes, what to do next."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from rstore_cli.render import Output, count, moment, printable, size
+
+if TYPE_CHECKING:
+    from engine.repair.plan import RecoverPlan
+
+_SHOWN = 20
+
+
+def show_plan(
+    output: Output, plan: RecoverPlan, *, changes: bool, done: bool, salvage: str | None, keep: bool
+) -> None:
+    """Print the plan, or what was done (`done`, with the salvage directory)."""
+    if done:
+        _show_result(output, plan, salvage, keep)
+        return
+    output.facts(
+        [
+            ("store", plan.files.root),
+            ("recovery", _mode(plan)),
+            ("commit log", _log(plan)),
+            ("cut", _cut(plan)),
+            ("queues", _queues(plan)),
+            ("index", _index(plan)),
+            *([("marks", _marks(plan))] if changes else []),
+        ]
+    )
+    _behind(output, plan)
+    _queue_table(output, plan)
+    _list(output, "Set aside into quarantine/:", [f"{_below(plan, o.path)}: {o.why}" for o in plan.set_aside])
+    _list(output, "Found:", list(plan.problems))
+    output.text()
+    if plan.refusal is not None:
+        output.text("REFUSED: nothing was changed.")
+    elif not changes:
+        output.text("Nothing to do: the store is sound.")
+    elif not keep:
+        output.text("What is removed is NOT saved (--no-salvage): it is lost for good.")
+    else:
+        output.text(f"What is removed or overwritten is saved to {os.path.join(plan.files.root, 'salvage')} first.")
+
+
+def _mode(plan: RecoverPlan) -> str:
+    why = "the abort file is there: the store was not closed" if plan.files.abort else "there is no abort file"
+    line = f"{plan.mode.value} ({why})"
+    start = plan.log.start_file
+    if start is None:
+        return f"{line}; there is no commit log to read"
+    line += f"\nreads from commit log file {os.path.basename(start)} on"
+    if plan.mode.value == "abnormal":
+        point = plan.files.checkpoint
+        line += f", as the checkpoint says (log {moment(point.physic_msg_timestamp)}, "
+        line += f"queues {moment(point.logics_msg_timestamp)})"
+    return line
+
+
+def _log(plan: RecoverPlan) -> str:
+    end = plan.log.end
+    line = f"{count(end.records, 'sound record')} read; the log holds offsets {plan.log.min_offset} to {end.end}"
+    if end.last_store_timestamp:
+        line += f"\nlast message stored {moment(end.last_store_timestamp)}"
+    return line
+
+
+def _cut(plan: RecoverPlan) -> str:
+    log = plan.log
+    lines = []
+    if log.bytes_cut:
+        lines.append(f"{size(log.bytes_cut)} behind offset {log.end.end} hold no message that stays")
+    if log.removed:
+        names = ", ".join(_below(plan, path) for path in sorted(log.removed)[:_SHOWN])
+        empty = "" if log.bytes_cut else " (nothing in it)" if len(log.removed) == 1 else " (nothing in them)"
+        lines.append(f"{count(len(log.removed), 'commit log file')} behind the end removed{empty}: {names}")
+    if log.mends:
+        lines.append(f"{count(len(log.mends), 'record')} get their own physicalOffset mended")
+    if log.end.records_behind:
+        lines.append(f"{count(log.end.records_behind, 'sound record')} behind the damage (listed below)")
+    return "\n".join(lines) or "nothing"
+
+
+def _queues(plan: RecoverPlan) -> str:
+    changed = [queue for queue in plan.queues if queue.changed]
+    if not changed:
+        return f"{count(len(plan.queues), 'queue')}, none changes"
+    return f"{count(len(plan.queues), 'queue')}, {len(changed)} of them change"
+
+
+def _index(plan: RecoverPlan) -> str:
+    index = plan.index
+    if not index.enabled:
+        return "not looked at (messageIndexEnable is off, or there is no log)"
+    parts = []
+    if index.removed:
+        parts.append(f"{count(len(index.removed), 'file')} removed ({', '.join(index.removed[:5])})")
+    parts += [f"{r.name} keeps {r.keep} of {r.had} entries" for r in index.rewinds[:5]]
+    if index.keys_put:
+        parts.append(f"{count(index.keys_put, 'key')} put in again")
+    return "; ".join(parts) or f"{count(len(index.names_after), 'file')}, none changes"
+
+
+def _marks(plan: RecoverPlan) -> str:
+    if plan.trap is not None:
+        return "the abort file stays, as damage stays in the log that a normal start would cut at (see below)"
+    abort = "the abort file goes; " if plan.files.abort else ""
+    return f"{abort}the checkpoint says that everything up to the last message is on disk"
+
+
+def _behind(output: Output, plan: RecoverPlan) -> None:
+    behind = plan.log.end.behind
+    if not behind:
+        return
+    output.text()
+    records = sum(n for n, _ in behind.values())
+    output.text(f"Sound messages behind the damage at {plan.log.end.end}: {records} in {count(len(behind), 'queue')}")
+    output.text()
+    rows = sorted(behind.items(), key=lambda item: -item[1][0])
+    output.table(
+        ["topic", "queue", "messages", "bytes"],
+        [[printable(q.topic), str(q.queue_id), str(n), size(b)] for q, (n, b) in rows[:_SHOWN]],
+        numbers=(1, 2, 3),
+    )
+    if len(rows) > _SHOWN:
+        output.text(f"… and {count(len(rows) - _SHOWN, 'more queue')} (--json lists all)")
+
+
+def _queue_table(output: Output, plan: RecoverPlan) -> None:
+    changed = [queue for queue in plan.queues if queue.changed]
+    if not changed:
+        return
+    output.text()
+    output.text("Queues that change:")
+    output.text()
+    output.table(
+        ["topic", "queue", "offsets", "units cut", "rebuilt", "filled"],
+        [
+            [
+                printable(q.queue.topic),
+                str(q.queue.queue_id),
+                f"{q.min_offset} to {q.max_offset}",
+                str(q.units_cut),
+                str(q.units_rebuilt),
+                str(sum(b - a for a, b in q.fills)),
+            ]
+            for q in changed[:_SHOWN]
+        ],
+        numbers=(1, 2, 3, 4, 5),
+    )
+    if len(changed) > _SHOWN:
+        output.text(f"… and {count(len(changed) - _SHOWN, 'more queue')} (--json lists all)")
+
+
+def _list(output: Output, title: str, lines: list[str]) -> None:
+    if not lines:
+        return
+    output.text()
+    output.text(title)
+    for line in lines[:_SHOWN]:
+        output.text(f"  - {printable(line)}")
+    if len(lines) > _SHOWN:
+        output.text(f"  … and {len(lines) - _SHOWN} more (--json lists all)")
+
+
+def _show_result(output: Output, plan: RecoverPlan, salvage: str | None, keep: bool) -> None:
+    end = plan.log.end
+    output.text()
+    output.text(f"Done. The log ends at {end.end}; {count(len(plan.queues), 'queue')} agree with it.")
+    if salvage is not None:
+        output.text(f"What was removed or overwritten is in {salvage}")
+    elif plan.changed and not keep:
+        output.text("What was removed was not saved.")
+    if plan.trap is not None:
+        output.text(
+            f"Damage stays in the log at {plan.trap.offset} ({plan.trap.reason}): the abort file stays, too, "
+            "so that the next start reads from behind it."
+        )
+    output.text("Next: rstore verify-crc reads the whole log once more; then start the broker.")
+
+
+def _below(plan: RecoverPlan, path: str) -> str:
+    return os.path.relpath(path, plan.files.root)

@@ -1,0 +1,192 @@
+"""How answers look: JSON for programs, tables for people. Progress and notes go to stderr.
+
+rich is loaded only where a terminal is there to show it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+Tick = Callable[[int, int], None]
+"""Progress: (done, total)."""
+
+SLOW = 1.0
+"""Seconds that something may take before its progress is shown."""
+_BIDI = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+class Output:
+    """Where a command's answer goes."""
+
+    def __init__(self, *, json: bool, quiet: bool) -> None:
+        self.json = json
+        self.quiet = quiet
+        self._ascii = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "") != "utf8"
+
+    # --- JSON -------------------------------------------------------------------------------------------------------
+
+    def document(self, value: Mapping[str, Any]) -> None:
+        """One JSON document."""
+        print(json.dumps(value, ensure_ascii=self._ascii, indent=2 if is_terminal(sys.stdout) else None))
+
+    def line(self, value: Mapping[str, Any]) -> None:
+        """One JSON line of many."""
+        sys.stdout.write(json.dumps(value, ensure_ascii=self._ascii, separators=(",", ":")) + "\n")
+
+    # --- text -------------------------------------------------------------------------------------------------------
+
+    def text(self, text: str = "") -> None:
+        """Text for people, on stdout."""
+        print(text)
+
+    def note(self, text: str) -> None:
+        """Something beside the answer, on stderr; not with --quiet."""
+        if not self.quiet:
+            sys.stdout.flush()
+            print(text, file=sys.stderr)
+
+    def warn(self, text: str) -> None:
+        """Something beside the answer that has to be said."""
+        sys.stdout.flush()
+        print(text, file=sys.stderr)
+
+    def facts(self, rows: Sequence[tuple[str, str]]) -> None:
+        """Names and values, one below the other."""
+        width = max((len(name) for name, _ in rows), default=0)
+        for name, value in rows:
+            first, *more = value.split("\n")
+            print(f"{name:<{width}}  {first}")
+            for line in more:
+                print(f"{'':<{width}}  {line}")
+
+    def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[int] = ()) -> None:
+        """A table; the columns `numbers` stand to the right."""
+        if is_terminal(sys.stdout):
+            _rich_table(heads, rows, numbers)
+            return
+        widths = [max(len(row[i]) for row in [heads, *rows]) for i in range(len(heads))]
+        for row in [heads, *rows]:
+            cells = [f"{c:>{w}}" if i in numbers else f"{c:<{w}}" for i, (c, w) in enumerate(zip(row, widths, strict=True))]
+            print("  ".join(cells).rstrip())
+
+    @contextlib.contextmanager
+    def progress(self, label: str, *, is_bytes: bool = True) -> Iterator[Tick]:
+        """A function to call with (done, total): a bar on stderr once it takes long, where there is a terminal."""
+        if self.quiet or self.json or not is_terminal(sys.stderr):
+            yield lambda done, total: None
+            return
+        bar = _Bar(label, is_bytes)
+        try:
+            yield bar
+        finally:
+            bar.stop()
+
+
+class _Bar:
+    """A progress bar that appears after a second."""
+
+    def __init__(self, label: str, is_bytes: bool) -> None:
+        self._label = label
+        self._is_bytes = is_bytes
+        self._began = time.monotonic()
+        self._progress: Progress | None = None
+
+    def __call__(self, done: int, total: int) -> None:
+        if self._progress is None:
+            if time.monotonic() - self._began < SLOW:
+                return
+            self._progress = _rich_progress(self._is_bytes)
+            self._progress.start()
+            self._task = self._progress.add_task(self._label, total=total)
+        self._progress.update(self._task, completed=done, total=total)
+
+    def stop(self) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+
+def is_terminal(stream: Any) -> bool:
+    """Whether a person sits in front of it."""
+    return bool(getattr(stream, "isatty", lambda: False)())
+
+
+def _rich_table(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for i, head in enumerate(heads):
+        table.add_column(head, justify="right" if i in numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    Console(highlight=False).print(table)
+
+
+def _rich_progress(is_bytes: bool) -> Progress:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    amount = [DownloadColumn(binary_units=True), TransferSpeedColumn()] if is_bytes else [MofNCompleteColumn()]
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        *amount,
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+
+
+# --- values as people read them --------------------------------------------------------------------------------------
+
+
+def size(count: int) -> str:
+    """Bytes: 1.5 GiB."""
+    value = float(count)
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if abs(value) < 1024:
+            return f"{count} bytes" if unit == "bytes" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def moment(millis: int) -> str:
+    """Ms since 1970 as local time; "-" for none."""
+    if millis <= 0:
+        return "-"
+    try:
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(millis // 1000))
+    except (ValueError, OverflowError, OSError):
+        return f"{millis} ms"
+    return f"{stamp}.{millis % 1000:03d}"
+
+
+def count(number: int, one: str, many: str | None = None) -> str:
+    """3 records, 1 record, no records."""
+    word = one if number == 1 else many or one + "s"
+    return f"{number or 'no'} {word}"
+
+
+def printable(text: str, limit: int | None = None) -> str:
+    """Text from a message, safe for a terminal: control characters escaped, cut to `limit` characters."""
+    shown = text if limit is None or len(text) <= limit else text[:limit]
+    safe = "".join(c if c.isprintable() and c not in _BIDI else c.encode("unicode_escape").decode() for c in shown)
+    return safe if shown is text else f"{safe}… ({len(text)} characters)"

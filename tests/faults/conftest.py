@@ -1,0 +1,16 @@
+"""What every fault test wants: syncs that cost nothing. `FaultyDisk` models what they mean; the device has no say."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from engine.files.libc import Libc
+
+
+@pytest.fixture(autouse=True)
+def free_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test here needs the device: a kill keeps the page cache, a power cut is a model."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    monkeypatch.setattr(Libc, "msync", lambda *_: None)
