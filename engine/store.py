@@ -121,8 +121,9 @@ class MessageStore(MessageReader):
         lock = StoreLock(disk, str(config.store_path_root_dir))
         lock.acquire()
         try:
-            for path in config.commit_log_paths:
-                disk.mkdirs(str(path))
+            if not disk.exists(str(config.store_path_root_dir / names.CONSUMEQUEUE)):
+                for path in config.commit_log_paths:  # a new store; queues without a log are for recovery to judge
+                    disk.mkdirs(str(path))
             state, config = (recover or recover_as_needed)(disk, config)
             store = cls(disk, config, state, lock, clock or disk.now_ms)
             for listener in listeners:
@@ -149,6 +150,7 @@ class MessageStore(MessageReader):
             self.dispatch.stop()
             self.log.close(clean=True)
             self.queues.shutdown()
+            self._finish_index()
             raise
         self._queue_flush.start()
         self._flush.start()

@@ -30,6 +30,8 @@ PIPE_CLOSED = 141
 """Whoever read our output went away: as if SIGPIPE had ended us."""
 
 STORE_CONF = "rstore.conf"
+USED_FROM_BROKER = frozenset({"brokerIP1", "listenPort"})
+"""BrokerConfig's keys that name the address in new records (rstore put)."""
 
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _AGO = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|min|h|d|w)\s+ago", re.IGNORECASE)
@@ -79,8 +81,8 @@ class Settings:
         return _rooted(found, root, on_top)
 
     def _name_unknown(self, config: StoreConfig) -> None:
-        if config.other and not self.quiet:
-            names = sorted(config.other)
+        if config.other.keys() - USED_FROM_BROKER and not self.quiet:
+            names = sorted(config.other.keys() - USED_FROM_BROKER)
             some = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
             print(f"note: {self.config}: settings that rstore has no use for: {some}", file=sys.stderr)
 

@@ -195,7 +195,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _report(settings, error.code, str(error), error.exit_code, error)
     except _PARSER_ERROR as error:
         return _usage(args, settings, error)
-    except Exception as error:  # noqa: BLE001 - never a traceback in front of an operator
+    except Exception as error:
         if _debug():
             raise
         said = " ".join(str(error).split())
@@ -221,10 +221,18 @@ def _usage(args: list[str], settings: Settings, error: Exception) -> int:
     context = getattr(error, "ctx", None)
     where = context.command_path if context is not None else "rstore"
     message = " ".join(error.format_message().split()).rstrip(".")  # type: ignore[attr-defined]
-    return _report(settings, "usage", f"{message} (see {where} --help)", USAGE)
+    return _report(settings, "usage", message, USAGE, hint=f"see {where} --help")
 
 
-def _report(settings: Settings, code: str, line: str, exit_code: int, error: RStoreError | None = None) -> int:
+def _report(
+    settings: Settings,
+    code: str,
+    line: str,
+    exit_code: int,
+    error: RStoreError | None = None,
+    *,
+    hint: str | None = None,
+) -> int:
     """One line on stderr; with --json an object on stdout, too."""
     try:
         if settings.json:
@@ -233,11 +241,12 @@ def _report(settings: Settings, code: str, line: str, exit_code: int, error: RSt
                 "message": line if error is None else error.message,
                 "path": None if error is None else error.path,
                 "offset": None if error is None else error.offset,
-                "hint": None if error is None else error.hint,
+                "hint": hint if error is None else error.hint,
             }
             print(json.dumps({**(settings.refused_plan or {}), "error": known}))
         sys.stdout.flush()
-        print("rstore: " + " ".join(line.split("\n")), file=sys.stderr)
+        told = line if hint is None else f"{line} ({hint})"
+        print("rstore: " + " ".join(told.split("\n")), file=sys.stderr)
     except BrokenPipeError:
         _close_quietly()
     return exit_code

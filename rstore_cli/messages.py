@@ -155,7 +155,9 @@ def checked_properties(found: dict[str, str]) -> dict[str, str]:
     """
     for name, value in found.items():
         if any(c in name or c in value for c in (properties.NAME_VALUE, properties.SEPARATOR)):
-            raise InvalidArgument(f"property {printable(name)}: \\x01 and \\x02 separate properties, and can't be in one")
+            raise InvalidArgument(
+                f"property {printable(name)}: \\x01 and \\x02 separate properties, and can't be in one"
+            )
         if not name:
             raise InvalidArgument("a property without a name")
     return found

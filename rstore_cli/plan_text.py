@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from rstore_cli.render import Output, count, moment, printable, size
+from rstore_cli.render import Output, count, moment, printable, short, size
 
 if TYPE_CHECKING:
     from engine.repair.plan import RecoverPlan
@@ -13,9 +13,7 @@ if TYPE_CHECKING:
 _SHOWN = 20
 
 
-def show_plan(
-    output: Output, plan: RecoverPlan, *, changes: bool, done: bool, salvage: str | None, keep: bool
-) -> None:
+def show_plan(output: Output, plan: RecoverPlan, *, changes: bool, done: bool, salvage: str | None, keep: bool) -> None:
     """Print the plan, or what was done (`done`, with the salvage directory)."""
     if done:
         _show_result(output, plan, salvage, keep)
@@ -37,7 +35,8 @@ def show_plan(
     _list(output, "Found:", list(plan.problems))
     output.text()
     if plan.refusal is not None:
-        output.text("REFUSED: nothing was changed.")
+        lost = bool(plan.log.end.records_behind or plan.log.end.gaps or plan.log.damage_before)
+        output.text("REFUSED, nothing was changed. " + ("The plan above is what --cut would do." if lost else ""))
     elif not changes:
         output.text("Nothing to do: the store is sound.")
     elif not keep:
@@ -62,6 +61,8 @@ def _mode(plan: RecoverPlan) -> str:
 
 def _log(plan: RecoverPlan) -> str:
     end = plan.log.end
+    if not plan.files.log:
+        return "no files"
     line = f"{count(end.records, 'sound record')} read; the log holds offsets {plan.log.min_offset} to {end.end}"
     if end.last_store_timestamp:
         line += f"\nlast message stored {moment(end.last_store_timestamp)}"
@@ -86,6 +87,8 @@ def _cut(plan: RecoverPlan) -> str:
 
 def _queues(plan: RecoverPlan) -> str:
     changed = [queue for queue in plan.queues if queue.changed]
+    if not plan.queues:
+        return "none"
     if not changed:
         return f"{count(len(plan.queues), 'queue')}, none changes"
     return f"{count(len(plan.queues), 'queue')}, {len(changed)} of them change"
@@ -94,7 +97,7 @@ def _queues(plan: RecoverPlan) -> str:
 def _index(plan: RecoverPlan) -> str:
     index = plan.index
     if not index.enabled:
-        return "not looked at (messageIndexEnable is off, or there is no log)"
+        return "not looked at, as there is no log" if not plan.files.log else "not looked at (messageIndexEnable=false)"
     parts = []
     if index.removed:
         parts.append(f"{count(len(index.removed), 'file')} removed ({', '.join(index.removed[:5])})")
@@ -122,7 +125,7 @@ def _behind(output: Output, plan: RecoverPlan) -> None:
     rows = sorted(behind.items(), key=lambda item: -item[1][0])
     output.table(
         ["topic", "queue", "messages", "bytes"],
-        [[printable(q.topic), str(q.queue_id), str(n), size(b)] for q, (n, b) in rows[:_SHOWN]],
+        [[short(q.topic), str(q.queue_id), str(n), size(b)] for q, (n, b) in rows[:_SHOWN]],
         numbers=(1, 2, 3),
     )
     if len(rows) > _SHOWN:
@@ -140,7 +143,7 @@ def _queue_table(output: Output, plan: RecoverPlan) -> None:
         ["topic", "queue", "offsets", "units cut", "rebuilt", "filled"],
         [
             [
-                printable(q.queue.topic),
+                short(q.queue.topic),
                 str(q.queue.queue_id),
                 f"{q.min_offset} to {q.max_offset}",
                 str(q.units_cut),
@@ -169,7 +172,7 @@ def _list(output: Output, title: str, lines: list[str]) -> None:
 def _show_result(output: Output, plan: RecoverPlan, salvage: str | None, keep: bool) -> None:
     end = plan.log.end
     output.text()
-    output.text(f"Done. The log ends at {end.end}; {count(len(plan.queues), 'queue')} agree with it.")
+    output.text(f"Done. The log ends at {end.end}; queues and index agree with it.")
     if salvage is not None:
         output.text(f"What was removed or overwritten is in {salvage}")
     elif plan.changed and not keep:

@@ -74,7 +74,9 @@ class Output:
             return
         widths = [max(len(row[i]) for row in [heads, *rows]) for i in range(len(heads))]
         for row in [heads, *rows]:
-            cells = [f"{c:>{w}}" if i in numbers else f"{c:<{w}}" for i, (c, w) in enumerate(zip(row, widths, strict=True))]
+            cells = [
+                f"{c:>{w}}" if i in numbers else f"{c:<{w}}" for i, (c, w) in enumerate(zip(row, widths, strict=True))
+            ]
             print("  ".join(cells).rstrip())
 
     @contextlib.contextmanager
@@ -183,6 +185,13 @@ def count(number: int, one: str, many: str | None = None) -> str:
     """3 records, 1 record, no records."""
     word = one if number == 1 else many or one + "s"
     return f"{number or 'no'} {word}"
+
+
+def short(text: str, limit: int = 48) -> str:
+    """A name for a table, safe for a terminal; the middle of a long one left out."""
+    safe = printable(text)
+    half = (limit - 1) // 2
+    return safe if len(safe) <= limit else f"{safe[:half]}…{safe[-half:]}"
 
 
 def printable(text: str, limit: int | None = None) -> str:

@@ -187,9 +187,9 @@ class CommitLog:
         self._put(file, records)
         file.store_timestamp = now
         if prepared.numbered:
+            following = {queue: table.get(queue, 0) + 1 for queue in prepared.further}
             table[prepared.queue] = queue_offset + len(starts)
-            further = {queue: table.get(queue, 0) + 1 for queue in prepared.further}
-            table.update(further)
+            table.update(following)
         return AppendResult(
             physical,
             len(records),

@@ -99,9 +99,10 @@ class Preparer:
         if len(message.body) > self._max_message_size:
             raise MessageRefused(f"a body takes at most {self._max_message_size} bytes", hint="see maxMessageSize")
         further = self._further_queues(message)
-        if numbered:
+        if numbered and properties.delay_level(message.properties) > 0:
             message = self._delayed(message)
-        records = _encode(message)
+            text = properties.join(message.properties)
+        records = _encode(message, text.encode("utf-8", "replace"))
         if len(records) > self._max_record:
             raise MessageRefused(f"a record of {len(records)} bytes fits no file: see mappedFileSizeCommitLog")
         queue = TopicQueue(message.topic, message.queue_id)
@@ -140,10 +141,8 @@ class Preparer:
         return Prepared(queue, records, tuple(starts), True, message.store_host)
 
     def _delayed(self, message: Message) -> Message:
-        """The message as it waits in the schedule topic, if it has a delay level."""
+        """The message as it waits in the schedule topic."""
         level = properties.delay_level(message.properties)
-        if level <= 0:
-            return message
         clamped = self._levels.clamp(level)
         changes = {properties.REAL_TOPIC: message.topic, properties.REAL_QID: str(message.queue_id)}
         if clamped != level:

@@ -111,7 +111,7 @@ def dump_queue(
     files = survey(disk, config)
     found = next((q for q in files.queues if q.queue == TopicQueue(topic, queue_id)), None)
     if found is None:
-        raise InvalidArgument(f"no consume queue {topic}/{queue_id}", path=files.root, hint=_known_queues(files, topic))
+        raise InvalidArgument(f"no consume queue {topic}/{queue_id}", path=files.root, hint=known_queues(files, topic))
     rows = QueueRows(disk, found)
     low = _first_real(rows) if start is None else max(start, rows.first)
     high = rows.extent if end is None else min(end, rows.extent)
@@ -131,7 +131,8 @@ def _first_real(rows: QueueRows) -> int:
     return rows.extent
 
 
-def _known_queues(files: StoreFiles, topic: str) -> str:
+def known_queues(files: StoreFiles, topic: str) -> str:
+    """A hint for somebody who asks for a queue that is not there."""
     import difflib
 
     ids = [str(q.queue.queue_id) for q in files.queues if q.queue.topic == topic]

@@ -50,7 +50,7 @@ class State(enum.Enum):
 
 _WHY = {
     State.CLEAN: "it was closed cleanly: there is no abort file, and nobody holds its lock",
-    State.CRASHED: "its abort file is there and nobody holds its lock: it was not closed. Next: rstore recover --dry-run",
+    State.CRASHED: "its abort file is there and nobody holds its lock. Next: rstore recover --dry-run",
     State.RUNNING: "{who} has it open",
     State.LOCKED: "{who} holds its lock, but has no abort file: it is starting, stopping, or repairing it",
     State.EMPTY: "there is no commit log file yet",

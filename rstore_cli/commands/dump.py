@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,8 +21,6 @@ app = typer.Typer(
     no_args_is_help=False,
     help="Show every field of log, queues, index, checkpoint or config. Reads only, and goes on behind damage.",
 )
-T = TypeVar("T")
-
 From = Annotated[str | None, typer.Option("--from", metavar="OFFSET", help="First physical offset.")]
 To = Annotated[str | None, typer.Option("--to", metavar="OFFSET", help="Stop before this physical offset.")]
 QueueFrom = Annotated[str | None, typer.Option("--from", metavar="OFFSET", help="First queue offset.")]
@@ -132,7 +130,15 @@ def index(
 
     if header:
         found = (row for row in dump_index_headers(Disk(), config) if file in (None, row.name))
-        heads = ["file", "beginTimestamp", "endTimestamp", "beginPhyOffset", "endPhyOffset", "hashSlotCount", "indexCount"]
+        heads = [
+            "file",
+            "beginTimestamp",
+            "endTimestamp",
+            "beginPhyOffset",
+            "endPhyOffset",
+            "hashSlotCount",
+            "indexCount",
+        ]
         _lines(output, islice(sound(found), limit), heads)
     else:
         entries = sound(dump_index(Disk(), config, start=low, end=high, file=file))
@@ -213,9 +219,11 @@ def _lines(output: Output, rows: Iterable[dict[str, Any]], heads: list[str]) -> 
         for row in rows:
             output.line(row)
         return
+    rows = iter(rows)
+    first = list(islice(rows, 1))  # what is wrong is said before the heads are printed
     widths = [max(len(head), 17 if head == "file" else 12) for head in heads]
     output.text("  ".join(f"{head:>{width}}" for head, width in zip(heads, widths, strict=True)))
-    for row in rows:
+    for row in chain(first, rows):
         output.text("  ".join(f"{row[head]!s:>{width}}" for head, width in zip(heads, widths, strict=True)))
 
 

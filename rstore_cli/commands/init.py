@@ -17,7 +17,9 @@ def init(
     context: typer.Context,
     commitlog_file_size: Annotated[
         str | None,
-        typer.Option("--commitlog-file-size", metavar="SIZE", help="Bytes of a commit log file, like 64M (default 1G)."),
+        typer.Option(
+            "--commitlog-file-size", metavar="SIZE", help="Bytes of a commit log file, like 64M (default 1G)."
+        ),
     ] = None,
     queue_file_units: Annotated[
         str | None,

@@ -10,7 +10,7 @@ import typer
 
 from engine.errors import InvalidArgument
 from rstore_cli._common import FOUND, OK, Settings, settings_of
-from rstore_cli.render import Output, is_terminal
+from rstore_cli.render import is_terminal
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
@@ -167,5 +167,3 @@ def would_change(plan: RecoverPlan) -> bool:
 
 def _json(plan: RecoverPlan, changes: bool, salvage: str | None = None) -> dict[str, Any]:
     return {**plan.to_json(salvage=salvage), "changed": changes}
-
-

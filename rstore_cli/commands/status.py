@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from rstore_cli._common import settings_of
-from rstore_cli.render import Output, count, moment, printable, size
+from rstore_cli.render import Output, count, moment, short, size
 
 if TYPE_CHECKING:
     from engine.repair.status import StoreStatus
@@ -38,19 +38,15 @@ def status(context: typer.Context) -> None:
 
 
 def _show(output: Output, found: StoreStatus) -> None:
-    log, files, point = found.log, found.files, found.files.checkpoint
+    files, point = found.files, found.files.checkpoint
     output.facts(
         [
             ("store", files.root),
             ("state", f"{found.state.value.upper()}: {found.why}"),
             ("commit log", _log_line(found)),
-            ("messages", f"stored from {moment(log.min_timestamp)} to {moment(log.max_timestamp)}"),
+            ("messages", _times_line(found)),
             ("queues", _queues_line(found)),
-            (
-                "index",
-                f"{count(len(files.index), 'file')}, {count(found.index_entries, 'entry', 'entries')}, "
-                f"up to {moment(found.index_timestamp)}",
-            ),
+            ("index", _index_line(found)),
             (
                 "checkpoint",
                 f"log {moment(point.physic_msg_timestamp)}, queues {moment(point.logics_msg_timestamp)}, "
@@ -70,7 +66,7 @@ def _show(output: Output, found: StoreStatus) -> None:
         output.table(
             ["topic", "queues", "messages", "bytes"],
             [
-                [printable(t.topic), str(t.queues), ("~" if t.estimated else "") + f"{t.messages:,}", size(t.size)]
+                [short(t.topic), str(t.queues), ("~" if t.estimated else "") + f"{t.messages:,}", size(t.size)]
                 for t in found.topics[:_SHOWN]
             ],
             numbers=(1, 2, 3),
@@ -86,8 +82,24 @@ def _log_line(found: StoreStatus) -> str:
     return f"{count(log.files, 'file')}, {size(log.size)}, offsets {log.min_offset} to {log.max_offset}"
 
 
+def _times_line(found: StoreStatus) -> str:
+    log = found.log
+    if not log.min_timestamp and not log.max_timestamp:
+        return "none"
+    return f"stored from {moment(log.min_timestamp)} to {moment(log.max_timestamp)}"
+
+
+def _index_line(found: StoreStatus) -> str:
+    if not found.files.index:
+        return "no files"
+    entries = count(found.index_entries, "entry", "entries")
+    return f"{count(len(found.files.index), 'file')}, {entries}, up to {moment(found.index_timestamp)}"
+
+
 def _queues_line(found: StoreStatus) -> str:
     log = found.log
+    if not found.files.queues:
+        return "none"
     line = f"{count(len(found.files.queues), 'queue')} of {count(len(found.topics), 'topic')}"
     if log.behind:
         return f"{line}; {count(log.behind, 'record')} ({size(log.behind_bytes)}) of the log are not in them yet"
@@ -112,7 +124,7 @@ def _warnings(output: Output, found: StoreStatus) -> None:
     if len(found.files.odd) > _SHOWN:
         lines.append(f"… and {len(found.files.odd) - _SHOWN} more files that don't belong here")
     if found.repairs:
-        lines.append(f"{count(len(found.repairs), 'repair')} saved what they removed, last: {found.repairs[-1]}")
+        lines.append(f"what earlier repairs removed is kept ({len(found.repairs)} so far), last: {found.repairs[-1]}")
     if lines:
         output.text()
         for line in lines:

@@ -23,9 +23,7 @@ def verify_crc(
     start: Annotated[
         str | None, typer.Option("--from", metavar="OFFSET", help="First physical offset (default: the log's start).")
     ] = None,
-    end: Annotated[
-        str | None, typer.Option("--to", metavar="OFFSET", help="Stop before this physical offset.")
-    ] = None,
+    end: Annotated[str | None, typer.Option("--to", metavar="OFFSET", help="Stop before this physical offset.")] = None,
     jobs: Annotated[
         int | None, typer.Option("--jobs", min=1, metavar="N", help="Processes (default: what pays on this machine).")
     ] = None,

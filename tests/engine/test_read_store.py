@@ -110,7 +110,7 @@ def test_the_open_store_answers_the_same(name: str, golden_copy: Store) -> None:
     root = golden_copy(name)
     queues = [q for q in golden.dump(name, "queue") if q["max"]]
     times = sorted({m["storeTimestamp"] for m in golden.dump(name, "log")})[:: 1 + len(NAMES) * 40]
-    asked = times + [times[0] - 5, times[-1] + 5, times[1] + 1]
+    asked = [*times, times[0] - 5, times[-1] + 5, times[1] + 1]
     keys = [(q["topic"], q["key"]) for q in golden.dump(name, "query")][::50]
     with view(root) as store:
         expected = answers(store, queues, asked, keys)
@@ -211,16 +211,16 @@ def test_a_closed_view_says_so(golden_store: Store) -> None:
 
 
 def test_only_what_is_asked_for_is_opened(golden_store: Store) -> None:
-    class Counting(Disk):
-        opened: list[str] = []
+    opened: list[str] = []
 
+    class Watched(Disk):
         def open_raw(self, path: str, **kwargs: bool):  # type: ignore[no-untyped-def]
-            self.opened.append(path)
+            opened.append(path)
             return super().open_raw(path, **kwargs)
 
-    with ReadStore(StoreConfig(store_path_root_dir=golden_store("clean-small")), Counting(mapped=False)) as store:
+    with ReadStore(StoreConfig(store_path_root_dir=golden_store("clean-small")), Watched(mapped=False)) as store:
         store.get("T", 0, 0, 1)
-    queues = {path for path in Counting.opened if "consumequeue" in path}
+    queues = {path for path in opened if "consumequeue" in path}
     assert {Path(path).parent.parent.name for path in queues} == {"T"}
 
 

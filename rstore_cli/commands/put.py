@@ -1,0 +1,342 @@
+"""`rstore put`: one message, or many. The store is locked, opened as a broker would, and closed cleanly."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from engine.errors import InvalidArgument, Refused, RStoreError, StorageError, from_os_error
+from rstore_cli._common import Settings, parse_size, settings_of
+from rstore_cli.render import Output, printable, size
+
+if TYPE_CHECKING:
+    from engine.config import StoreConfig
+    from engine.files.disk import Disk
+    from engine.format.hosts import Host
+    from engine.format.message import Message
+    from engine.log.results import AppendResult
+    from engine.log.state import StoreState
+    from engine.store import MessageStore
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+_LISTEN_PORT = 10911
+
+
+@app.command()
+def put(
+    context: typer.Context,
+    topic: Annotated[
+        str | None, typer.Argument(metavar="TOPIC", help="With --jsonl it may be left out: each line names its own.")
+    ] = None,
+    queue: Annotated[
+        int | None, typer.Option("--queue", min=0, metavar="N", help="Queue id (default 0, or the line's own).")
+    ] = None,
+    body: Annotated[str | None, typer.Option("--body", metavar="TEXT", help="The body.")] = None,
+    body_file: Annotated[Path | None, typer.Option("--body-file", metavar="FILE", help="The body's bytes.")] = None,
+    tags: Annotated[str | None, typer.Option("--tags", metavar="TAG", help="Its tag.")] = None,
+    keys: Annotated[str | None, typer.Option("--keys", metavar="KEYS", help="Its keys, separated by blanks.")] = None,
+    properties: Annotated[
+        list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="A property; may be repeated.")
+    ] = None,
+    delay_level: Annotated[
+        int | None, typer.Option("--delay-level", min=1, metavar="N", help="Deliver later, by messageDelayLevel.")
+    ] = None,
+    sync: Annotated[bool, typer.Option("--sync", help="Answer each put when it is on disk.")] = False,
+    jsonl: Annotated[
+        str | None,
+        typer.Option("--jsonl", metavar="FILE", help="Many: one JSON object a line, as get prints them; - is stdin."),
+    ] = None,
+    count: Annotated[int | None, typer.Option("--count", min=1, metavar="N", help="Many alike, for load.")] = None,
+    body_size: Annotated[
+        str | None, typer.Option("--size", metavar="BYTES", help="Bytes of each body with --count (default 1K).")
+    ] = None,
+) -> None:
+    """Put one message, or many.
+
+    Takes the store's lock. A store that was not closed cleanly is refused: rstore recover first.
+    """
+    settings = settings_of(context)
+    if sum(value is not None for value in (body, body_file, jsonl)) + (body_size is not None) > 1:
+        raise InvalidArgument("--body, --body-file, --size and --jsonl exclude each other")
+    if jsonl is not None and (count, tags, keys, properties, delay_level) != (None,) * 5:
+        raise InvalidArgument(
+            "with --jsonl each line has its own tags, keys and properties", hint="leave the others out"
+        )
+    if topic is None and jsonl is None:
+        raise InvalidArgument("which topic?", hint="rstore put TOPIC --body TEXT")
+    if body_size is not None and count is None:
+        raise InvalidArgument("--size goes with --count")
+    config = settings.load()
+    store_host = _store_host(config)
+    if jsonl is None:
+        assert topic is not None
+        payload = _payload(body, body_file, None if count is None else body_size or "1K")
+        found = _named(tags, keys, properties, delay_level)
+        one = _message(topic, queue or 0, payload, found, store_host)
+    if sync:
+        from engine.config import FlushDiskType
+
+        config = config.with_changes(flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    with ExitStack() as stack:
+        lines = None if jsonl is None else _open_lines(stack, jsonl)
+        run = _Run(settings, stack.enter_context(_open(config)))
+        if lines is not None:
+            run.lines(_parsed(lines, jsonl or "", topic, queue, store_host))
+        elif count is not None:
+            run.load(one, count)
+        else:
+            run.one(one)
+    run.finish()
+
+
+class _Run:
+    """Puts messages into an open store and says what came of it."""
+
+    def __init__(self, settings: Settings, store: MessageStore) -> None:
+        self._settings = settings
+        self._output: Output = settings.output()
+        self._store = store
+        self._began = time.monotonic()
+        self._done = 0
+        self._bytes = 0
+        self._answer: list[Any] = []
+
+    def one(self, message: Message) -> None:
+        """One message; its answer is given when the store is closed."""
+        self._answer.append(_answer(self._put(message), message, self._config()))
+
+    def lines(self, messages: Iterable[Message]) -> None:
+        """Messages of a file; with --json an answer each, else a summary."""
+        for message in messages:
+            append = self._put(message)
+            if self._output.json:
+                self._output.line(_answer(append, message, self._config()))
+        if not self._output.json:
+            self._answer.append(None)
+
+    def load(self, message: Message, count: int) -> None:
+        """`count` messages alike."""
+        from dataclasses import replace
+
+        with self._output.progress("put", is_bytes=False) as tick:
+            for i in range(count):
+                self._put(replace(message, born_timestamp=time.time_ns() // 1_000_000))
+                if i % 64 == 0:
+                    tick(i, count)
+        self._answer.append(None)
+
+    def finish(self) -> None:
+        """Print the answer: the store is closed, so what was put is on disk."""
+        for answer in self._answer:
+            if answer is None:
+                self._summary()
+            elif self._output.json:
+                self._output.document(answer)
+            else:
+                self._output.text(
+                    f"{answer['status']}  {printable(answer['topic'])}/{answer['queueId']} at {answer['queueOffset']}  "
+                    f"log {answer['physicalOffset']}  id {answer['msgId']}"
+                )
+
+    def _put(self, message: Message) -> AppendResult:
+        result = self._store.put(message)
+        if result.append is None or not result.ok:
+            before = f"; {self._done} messages were put before it" if self._done else ""
+            error = result.error
+            if error is None:
+                raise StorageError(f"put: {result.status.value}{before}", path=self._root())
+            raise _told(error, before)
+        self._done += 1
+        self._bytes += result.append.size
+        if self._done % 1024 == 1:
+            self._settings.on_interrupt = "the messages put so far are kept, and the store was closed cleanly"
+        return result.append
+
+    def _summary(self) -> None:
+        seconds = max(time.monotonic() - self._began, 1e-6)
+        if self._output.json:
+            self._output.document(
+                {
+                    "messages": self._done,
+                    "bytes": self._bytes,
+                    "seconds": round(seconds, 3),
+                    "messagesPerSecond": round(self._done / seconds, 1),
+                    "bytesPerSecond": round(self._bytes / seconds, 1),
+                }
+            )
+            return
+        self._output.text(
+            f"{self._done} messages, {size(self._bytes)}, in {seconds:.1f} s: "
+            f"{self._done / seconds:,.0f} a second, {size(int(self._bytes / seconds))}/s"
+        )
+
+    def _config(self) -> StoreConfig:
+        return self._store.config
+
+    def _root(self) -> str:
+        return str(self._store.config.store_path_root_dir)
+
+
+def _told(error: RStoreError, before: str) -> RStoreError:
+    error.message += before
+    return error
+
+
+def _answer(append: AppendResult, message: Message, config: StoreConfig) -> dict[str, Any]:
+    """What a broker's SendResult says, with the topic and queue that the message really went to."""
+    from engine.format.delay import DelayLevels, queue_of_level
+    from engine.format.names import SCHEDULE_TOPIC
+    from engine.format.properties import delay_level
+    from engine.format.sysflag import is_consumable
+
+    topic, queue_id = message.topic, message.queue_id
+    level = delay_level(message.properties) if is_consumable(message.sys_flag) else 0
+    if level > 0:
+        topic = SCHEDULE_TOPIC
+        queue_id = queue_of_level(DelayLevels.parse(config.message_delay_level).clamp(level))
+    return {
+        "status": "PUT_OK",
+        "msgId": append.msg_id,
+        "topic": topic,
+        "queueId": queue_id,
+        "queueOffset": append.queue_offset,
+        "physicalOffset": append.physical_offset,
+        "storeSize": append.size,
+        "storeTimestamp": append.store_timestamp,
+    }
+
+
+# --- opening ---------------------------------------------------------------------------------------------------------
+
+
+def _open(config: StoreConfig) -> MessageStore:
+    """The store, open; a directory that is no store is not made one by a typing mistake."""
+    from engine.files.disk import Disk
+    from engine.repair.survey import survey
+    from engine.store import MessageStore
+
+    disk = Disk()
+    survey(disk, config)
+    return MessageStore.open(config, disk, recover=_recover)
+
+
+def _recover(disk: Disk, config: StoreConfig) -> tuple[StoreState, StoreConfig]:
+    """What a clean store needs; one that needs more is refused, as a put is not the place to change it."""
+    from engine.repair.apply import apply
+    from engine.repair.recover import plan_recover
+
+    plan = plan_recover(disk, config)
+    if plan.refusal is not None:
+        raise plan.refusal
+    if plan.changed:
+        raise Refused(
+            "the store has to be recovered before anything is put into it",
+            path=plan.files.root,
+            hint="run rstore recover, which shows what it changes",
+        )
+    return apply(disk, plan, command="start", clean=False).state, plan.files.config
+
+
+def _store_host(config: StoreConfig) -> Host:
+    """The address in new records: the broker's own where its configuration names it."""
+    from engine.format import hosts
+
+    port = config.other.get("listenPort", "").strip() or str(_LISTEN_PORT)
+    return hosts.parse(f"{config.other.get('brokerIP1', '').strip() or '127.0.0.1'}:{port}")
+
+
+# --- what is put -----------------------------------------------------------------------------------------------------
+
+
+def _payload(body: str | None, body_file: Path | None, fill: str | None) -> bytes:
+    if body is not None:
+        return body.encode("utf-8", "surrogateescape")
+    if body_file is not None:
+        try:
+            return body_file.read_bytes()
+        except OSError as error:
+            raise from_os_error(error, "reading the body", body_file) from None
+    if fill is not None:
+        length = parse_size(fill, "--size")
+        pattern = bytes(range(ord("a"), ord("z") + 1))
+        return (pattern * (length // len(pattern) + 1))[:length]
+    return b""
+
+
+def _named(tags: str | None, keys: str | None, given: list[str] | None, delay_level: int | None) -> dict[str, str]:
+    from engine.format import properties as names
+    from rstore_cli.messages import checked_properties
+
+    found: dict[str, str] = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InvalidArgument(f"--property {printable(text)}: no NAME=VALUE")
+        found[name] = value
+    if keys is not None:
+        found[names.KEYS] = keys
+    if tags is not None:
+        found[names.TAGS] = tags
+    if delay_level is not None:
+        found[names.DELAY] = str(delay_level)
+    return checked_properties(found)
+
+
+def _message(topic: str, queue_id: int, body: bytes, found: dict[str, str], store_host: Host) -> Message:
+    from dataclasses import replace
+
+    from engine.format.message import Message
+
+    now = time.time_ns() // 1_000_000
+    return Message(
+        topic=topic,
+        body=body,
+        queue_id=queue_id,
+        properties=found,
+        born_timestamp=now,
+        born_host=replace(store_host, port=0),
+        store_host=store_host,
+    )
+
+
+def _open_lines(stack: ExitStack, name: str) -> Iterable[str]:
+    if name == "-":
+        return sys.stdin
+    try:
+        return stack.enter_context(Path(name).open(encoding="utf-8"))
+    except OSError as error:
+        raise from_os_error(error, "reading messages", name) from None
+
+
+def _parsed(
+    lines: Iterable[str], name: str, topic: str | None, queue_id: int | None, store_host: Host
+) -> Iterator[Message]:
+    from rstore_cli.messages import from_json
+
+    number = 0
+    try:
+        for number, line in enumerate(lines, 1):  # noqa: B007 - named in the error below
+            if not line.strip():
+                continue
+            now = time.time_ns() // 1_000_000
+            message = from_json(json.loads(line), topic=topic, queue_id=queue_id, now_ms=now, store_host=store_host)
+            if message is not None:
+                yield message
+    except json.JSONDecodeError as error:
+        raise _at_line(number, f"no JSON: {error.msg}", name) from None
+    except UnicodeDecodeError:
+        raise _at_line(number + 1, "no UTF-8 text", name) from None
+    except InvalidArgument as error:
+        raise _at_line(number, error.message, name, error.hint) from None
+
+
+def _at_line(number: int, what: str, name: str, hint: str | None = None) -> InvalidArgument:
+    hint = hint or "the lines before it were put; mend it and put the rest"
+    return InvalidArgument(f"line {number}: {what}", path="stdin" if name == "-" else name, hint=hint)

@@ -1,0 +1,183 @@
+"""Dispatch alone: what it does with gaps, blanks, jumps and batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from engine.config import StoreConfig
+from engine.errors import DiskFull, RStoreError
+from engine.files.disk import Disk
+from engine.log.commitlog import CommitLog
+from engine.log.derive import Keys, TopicQueue
+from engine.log.state import QueueState
+from engine.services.dispatch import Arrival, DispatchService
+from engine.services.queue_table import QueueTable
+from engine.services.running_flags import Flag, RunningFlags
+from tests.engine.opening import message, small
+
+T0 = TopicQueue("T", 0)
+
+
+@dataclass
+class Index:
+    """Takes keys; fails as often as told."""
+
+    failures: list[RStoreError] = field(default_factory=list)
+    keys: int = 0
+
+    def put(self, keys: Keys) -> int:
+        if self.failures:
+            raise self.failures.pop(0)
+        self.keys += len(keys)
+        return len(keys)
+
+
+@dataclass
+class Rig:
+    """Log, queues and dispatch without a store around them."""
+
+    config: StoreConfig
+    disk: Disk = field(default_factory=Disk)
+    flags: RunningFlags = field(default_factory=RunningFlags)
+    index: Index = field(default_factory=Index)
+    errors: list[RStoreError] = field(default_factory=list)
+    progress: int = 0
+
+    def __post_init__(self) -> None:
+        self.log = CommitLog(self.disk, self.config)
+        self.log.open(0, {})
+        self.queues = QueueTable(self.disk, self.config)
+        self.dispatch = DispatchService(
+            self.log, self.queues, self.index, self.flags, self.config, self.made_progress, self.errors.append
+        )
+
+    def made_progress(self) -> None:
+        self.progress += 1
+
+    def close(self) -> None:
+        self.dispatch.stop()
+        self.queues.shutdown()
+        self.log.close(clean=True)
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    made = Rig(small(tmp_path))
+    yield made
+    made.close()
+
+
+def test_it_starts_where_it_is_told(rig: Rig) -> None:
+    first = rig.log.append(message("1"))
+    rig.log.append(message("2"))
+    rig.queues.load([QueueState(T0, 0, 0, -1)], 0)
+    rig.dispatch.start_from(first.next_offset)
+    rig.dispatch.catch_up(rig.log.max_offset)
+    queue = rig.queues.find(T0)
+    assert queue is not None
+    assert (queue.min_offset, queue.max_offset) == (1, 2)
+    assert rig.dispatch.behind == 0
+    assert rig.dispatch.progress[0] == rig.log.max_offset
+    assert rig.progress == 1
+
+
+def test_many_queues_in_one_batch_keep_their_order(rig: Rig) -> None:
+    heard: list[Arrival] = []
+    rig.dispatch.add_listener(heard.extend)
+    for i in range(3000):
+        rig.log.append(message(str(i), queue_id=i * 7 % 5, KEYS="a b"))
+    rig.dispatch.start_from(0)
+    rig.dispatch.catch_up(rig.log.max_offset)
+    rig.dispatch.stop()
+    assert [queue.queue_id for queue in rig.queues.queues()] == [0, 1, 2, 3, 4]
+    for queue_id in range(5):
+        queue = rig.queues.find(TopicQueue("T", queue_id))
+        assert queue is not None
+        assert queue.max_offset == 600
+        places = [place for _, units in queue.units() for place in units["physical_offset"].tolist()]
+        assert places == sorted(places)
+        assert [a.next_offset for a in heard if a.queue_id == queue_id] == list(range(1, 601))
+    assert rig.index.keys == 6000
+    assert [a.physical_offset for a in heard] == sorted(a.physical_offset for a in heard)
+    assert rig.queues.next_offsets() == rig.log.topic_queue_table
+    assert rig.queues.max_physical_offset() == rig.log.max_offset
+
+
+def test_a_missing_file_is_stepped_over_and_named(rig: Rig) -> None:
+    for i in range(200):
+        rig.log.append(message(b"%d" % i * 500))
+    size = rig.config.mapped_file_size_commit_log
+    middle = next(file for file in rig.log.files.files if file.file_from_offset == size)
+    middle.destroy(0)
+    rig.log.files._forget(middle)
+    rig.dispatch.start_from(0)
+    rig.dispatch.catch_up(rig.log.max_offset)
+    assert [finding.offset for finding in rig.dispatch.findings][:1] == [size]
+    assert f"{size} bytes of the log are missing" in rig.dispatch.findings[0].text
+    assert "repeat their predecessor" in rig.dispatch.findings[1].text
+    queue = rig.queues.find(T0)
+    assert queue is not None
+    assert queue.max_offset == 200
+    assert rig.errors == []
+
+
+def test_starting_below_the_first_file_is_named(rig: Rig) -> None:
+    for i in range(200):
+        rig.log.append(message(b"%d" % i * 500))
+    first = rig.log.files.first()
+    assert first is not None
+    first.destroy(0)
+    rig.log.files._forget(first)
+    rig.dispatch.start_from(0)
+    rig.dispatch.catch_up(rig.log.max_offset)
+    assert rig.dispatch.findings[0].offset == 0
+
+
+def test_the_rest_of_a_batch_is_tried_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.services.dispatch.RETRY_MS", 5)
+    rig.index.failures = [DiskFull("full"), DiskFull("still")]
+    for i in range(10):
+        rig.log.append(message(str(i), KEYS="k"))
+    rig.dispatch.start_from(0)
+    with pytest.raises(DiskFull):
+        rig.dispatch.catch_up(rig.log.max_offset)
+    assert rig.dispatch.wait_dispatched(rig.log.max_offset, 5000)
+    queue = rig.queues.find(T0)
+    assert queue is not None
+    assert queue.max_offset == 10
+    assert rig.index.keys == 10
+    assert rig.flags.writeable
+    assert rig.errors == []
+
+
+def test_a_failed_index_is_final(rig: Rig) -> None:
+    rig.index.failures = [RStoreError("broken")]
+    rig.log.append(message(KEYS="k"))
+    rig.dispatch.start_from(0)
+    with pytest.raises(RStoreError, match="broken"):
+        rig.dispatch.catch_up(rig.log.max_offset)
+    assert rig.flags.is_set(Flag.WRITE_INDEX_FILE_ERROR)
+    assert not rig.dispatch.wait_dispatched(rig.log.max_offset)
+    assert len(rig.errors) == 1
+
+
+def test_waiting_in_vain(rig: Rig) -> None:
+    rig.dispatch.start_from(0)
+    assert not rig.dispatch.wait_dispatched(1, 20)
+    rig.dispatch.stop()
+    assert not rig.dispatch.wait_dispatched(1)
+
+
+def test_a_queue_can_be_taken_out(rig: Rig) -> None:
+    rig.log.append(message())
+    rig.dispatch.start_from(0)
+    rig.dispatch.catch_up(rig.log.max_offset)
+    gone: Callable[[TopicQueue], object] = rig.queues.forget
+    assert gone(T0) is not None
+    assert gone(T0) is None
+    assert rig.queues.find(T0) is None
+    assert rig.queues.queues() == ()

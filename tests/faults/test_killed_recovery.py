@@ -1,0 +1,179 @@
+"""Recovery is killed at each of its steps, and between them: run again, it ends as if nothing had happened.
+
+"As if" means the same bytes of log and queues, the same entries of the index, the same marks; and every byte that
+went lies in one of the salvage directories (or in quarantine).
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine.files.disk import Disk
+from engine.files.faults import FaultyDisk, Killed
+from engine.format import names
+from engine.log.index_reader import ClosedIndexFile
+from engine.repair.apply import apply
+from engine.repair.recover import plan_recover
+from engine.repair.survey import survey
+from tests.conftest import Store
+from tests.engine.repair import corpus
+from tests.support import fixtures, mutate, stores
+
+BETWEEN = 6
+"""Kills between two steps, for each case."""
+
+CASES = {
+    "nothing-but-a-crash": ["f001"],
+    "torn-tail": ["f003"],
+    "torn-inner-file": ["f006"],
+    "cut-in-the-middle": ["f018"],
+    "mended-offset": ["f010"],
+    "queues-lost": ["f024"],
+    "unit-past-the-end": ["f027"],
+    "index-file-lost": ["f028"],
+    "index-header-lost": ["f029"],
+    "strays": ["f031", "f045"],
+    "early-damage": ["f053"],
+    "trap": ["f057"],
+    "closed-cut": ["f074"],
+    "ext": ["f098"],
+    "lmq-torn": ["f105"],
+    "all-at-once": ["f006", "f010", "f023", "f029", "f046", "f031"],
+}
+LIKE_LOG = (names.COMMITLOG, names.CONSUMEQUEUE, names.CONSUMEQUEUE_EXT)
+ALL = {case["id"]: case for case in corpus.fixture_cases()}
+
+
+@dataclass(frozen=True)
+class End:
+    """What a store holds in the end."""
+
+    files: dict[str, str]
+    entries: list[tuple[int, int]]
+    marks: tuple[bool, bytes]
+    set_aside: frozenset[str]
+
+
+def end_of(root: Path, case: corpus.Case) -> End:
+    files = {
+        str(path.relative_to(root)): stores.digest(path)
+        for directory in LIKE_LOG
+        for path in sorted((root / directory).rglob("*"))
+        if path.is_file()
+    }
+    found = survey(Disk(mapped=False), corpus.config(root, case))
+    entries: list[tuple[int, int]] = []
+    for index in found.index:
+        with ClosedIndexFile(Disk(mapped=False), index.path, found.index_layout) as file:
+            assert file.verify().fault is None
+            rows = file.entries(1, file.entry_count) if file.entry_count else []
+            entries += [(int(row["key_hash"]), int(row["physical_offset"])) for row in rows]
+    quarantine = root / names.QUARANTINE
+    aside = frozenset(str(path.relative_to(quarantine)) for path in quarantine.rglob("*") if path.is_file())
+    checkpoint = (root / names.CHECKPOINT).read_bytes()
+    return End(files, entries, ((root / "abort").exists(), checkpoint), aside)
+
+
+def damaged(name: str, fixture_copy: Store) -> tuple[corpus.Case, Path]:
+    """A store with the damage of all of a case's parts."""
+    first = ALL[CASES[name][0]]
+    root = fixture_copy(first["base"])
+    for one in CASES[name]:
+        assert ALL[one]["base"] == first["base"]
+        mutate.apply(root, ALL[one]["ops"])
+    return first, root
+
+
+def recover(root: Path, case: corpus.Case, arm: Callable[[FaultyDisk], object] = lambda _: None) -> FaultyDisk:
+    disk = FaultyDisk(str(root))
+    plan = plan_recover(disk, corpus.config(root, case), cut=True)
+    assert disk.changes_seen == 0
+    arm(disk)
+    apply(disk, plan)
+    return disk
+
+
+def saved(root: Path, path: str, original: bytes) -> np.ndarray:
+    """For each byte of a store file, whether a salvage directory has it as it was."""
+    old = np.frombuffer(original, np.uint8)
+    there = np.zeros(len(old), bool)
+    for manifest in (root / names.SALVAGE).glob("*/manifest.json"):
+        for piece in json.loads(manifest.read_text())["pieces"]:
+            if piece["path"] == path and piece["file"] is not None:
+                data = np.frombuffer((manifest.parent / piece["file"]).read_bytes(), np.uint8)
+                at = slice(piece["offset"], piece["offset"] + len(data))
+                there[at] |= data == old[at]
+    return there
+
+
+def check_nothing_is_lost(before: Path, root: Path) -> None:
+    """Every byte that is not zero and not in its place any more was saved; every other file was set aside."""
+    for path in sorted(before.rglob("*")):
+        relative = str(path.relative_to(before))
+        if not path.is_file() or relative.split("/")[0] not in (*LIKE_LOG, names.INDEX):
+            continue
+        if (root / names.QUARANTINE / relative).exists():
+            continue
+        original = path.read_bytes()
+        now = (root / relative).read_bytes() if (root / relative).exists() else b""
+        if now != original:
+            old = np.frombuffer(original, np.uint8)
+            new = np.frombuffer(now.ljust(len(original), b"\0")[: len(original)], np.uint8)
+            gone = (old != new) & (old != 0)
+            assert not (gone & ~saved(root, relative, original)).any(), relative
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("name", CASES)
+def test_killed_anywhere_and_run_again(name: str, fixture_copy: Store, tmp_path: Path) -> None:
+    case, root = damaged(name, fixture_copy)
+    whole = stores.copy(root, tmp_path / "whole")
+    disk = recover(whole, case)
+    expected = end_of(whole, case)
+    check_nothing_is_lost(root, whole)
+
+    kills: list[Callable[[FaultyDisk], object]] = []
+    for step, count in Counter(disk.steps_seen).items():
+        kills += [lambda disk, step=step, nth=nth: disk.kill_at(step, nth) for nth in sorted({1, count})]
+    changes = random.Random(name).sample(range(1, disk.changes_seen + 1), BETWEEN)
+    kills += [lambda disk, nth=nth: disk.kill_before(nth) for nth in (*changes, disk.changes_seen)]
+    for number, arm in enumerate(kills):
+        copy = stores.copy(root, tmp_path / f"killed-{number}")
+        with pytest.raises(Killed):
+            recover(copy, case, arm)
+        recover(copy, case)
+        assert end_of(copy, case) == expected
+        check_nothing_is_lost(root, copy)
+        again = plan_recover(Disk(), corpus.config(copy, case))
+        assert again.refusal is None
+        assert not again.changed
+
+
+def test_killed_again_and_again(fixture_copy: Store, tmp_path: Path) -> None:
+    """Each try gets a little further than the one before."""
+    case, root = damaged("all-at-once", fixture_copy)
+    whole = stores.copy(root, tmp_path / "whole")
+    recover(whole, case)
+    copy = stores.copy(root, tmp_path / "copy")
+    for tries in range(10, 400, 30):
+        try:
+            recover(copy, case, lambda disk, tries=tries: disk.kill_before(tries))
+            break
+        except Killed:
+            pass
+    else:
+        recover(copy, case)
+    assert end_of(copy, case) == end_of(whole, case)
+    check_nothing_is_lost(root, copy)
+
+
+def test_the_cases_are_there() -> None:
+    assert set(fixtures.names()) >= {ALL[one]["base"] for parts in CASES.values() for one in parts}

@@ -1,0 +1,114 @@
+"""Run the command line: in this process, or as a process of its own where its start, signals or pipes matter."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rstore_cli.app import main
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a run left: exit code and the two texts."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The one document on stdout."""
+        return json.loads(self.out)
+
+    @property
+    def lines(self) -> list[Any]:
+        """The JSON lines on stdout."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    @property
+    def error_line(self) -> str:
+        """The one line that an error is; fails when there is more."""
+        assert "Traceback" not in self.err
+        (line,) = self.err.splitlines()
+        assert line.startswith("rstore: ")
+        return line
+
+
+Cli = Callable[..., Ran]
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("RSTORE_STORE", "RSTORE_CONF", "RSTORE_DEBUG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("TZ", "UTC")
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    """`cli("status", "--store", path)`: runs main() here."""
+
+    def run(*args: str | Path) -> Ran:
+        capsys.readouterr()
+        code = main([str(arg) for arg in args])
+        out, err = capsys.readouterr()
+        return Ran(code, out, err)
+
+    return run
+
+
+def process(*args: str | Path, **options: Any) -> subprocess.Popen[str]:
+    """The command line as a process of its own."""
+    environment = {**os.environ, **options.pop("env", {})}
+    return subprocess.Popen(
+        [sys.executable, "-m", "rstore_cli.app", *map(str, args)],
+        stdin=options.pop("stdin", subprocess.DEVNULL),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        **options,
+    )
+
+
+@pytest.fixture
+def damaged(fixture_copy: Callable[[str], Path]) -> Path:
+    """A cleanly closed store with one body byte changed in its second file: sound records lie behind it."""
+    store = fixture_copy("clean-small")
+    damage(store)
+    return store
+
+
+def damage(store: Path) -> None:
+    """Change a byte of a body in the second commit log file."""
+    from engine.config import StoreConfig
+    from engine.files.disk import Disk
+    from engine.repair.dump import dump_log
+
+    config = StoreConfig(store_path_root_dir=store)
+    row = next(r for r in dump_log(Disk(), config, start=150_000) if r.message is not None and len(r.message.body) > 20)
+    segment = row.offset // 131072 * 131072
+    with (store / "commitlog" / f"{segment:020d}").open("r+b") as file:
+        file.seek(row.offset - segment + 100)
+        byte = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte[0] ^ 0xFF]))
+
+
+@pytest.fixture
+def new_store(tmp_path: Path, cli: Cli) -> Path:
+    """An empty store with small files."""
+    store = tmp_path / "new"
+    sizes = ("--commitlog-file-size", "64K", "--queue-file-units", "100", "--index-slots", "100", "--index-entries", "400")
+    assert cli("--store", store, "init", *sizes).code == 0
+    return store
