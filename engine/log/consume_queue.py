@@ -97,7 +97,7 @@ class ConsumeQueue:
         self._min = 0
         self._max_physical = -1
 
-    def open(self, state: QueueState | None, *, writable: bool = True) -> None:
+    def open(self, state: QueueState | None) -> None:
         """Open the files and take the positions from recovery's `state`; files behind its end are deleted.
 
         With None the end is looked for in the bytes, see `queue_time.look_for_units`; a queue without files is empty.
@@ -107,7 +107,7 @@ class ConsumeQueue:
                 end. StorageError.
         """
         mapped = self._files.mapped
-        mapped.load(writable=writable)
+        mapped.load()
         if state is None:
             self._min, end, self._max_physical = queue_time.look_for_units(mapped)
         else:
@@ -122,7 +122,7 @@ class ConsumeQueue:
         mapped.flushed_where = mapped.committed_where = end * UNIT_SIZE
         self._files.end = end
         if self.ext is not None:
-            self.ext.open(self._max_ext_address(), writable=writable)
+            self.ext.open(self._max_ext_address())
 
     # --- positions --------------------------------------------------------------------------------------------------
 

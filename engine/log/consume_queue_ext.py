@@ -50,7 +50,7 @@ class ConsumeQueueExt:
         directory = str(Path(base_dir) / queue.topic / str(queue.queue_id))
         self._queue = MappedFileQueue(disk, directory, file_size, allocate_step=ALLOCATE_STEP)
 
-    def open(self, max_address: int | None = None, *, writable: bool = True) -> None:
+    def open(self, max_address: int | None = None) -> None:
         """Open the files that are there and find their end: behind the last unit, or behind that at `max_address`.
 
         Files behind the end are deleted. Source: ConsumeQueueExt#recover, #truncateByMaxAddress.
@@ -58,7 +58,7 @@ class ConsumeQueueExt:
         Raises:
             WrongFileSize, FormatError: an entry in the directory is no extension file. StorageError.
         """
-        self._queue.load(writable=writable)
+        self._queue.load()
         files = self._queue.files
         if not files:
             return

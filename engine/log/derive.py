@@ -165,9 +165,13 @@ class Deriver:
         return code
 
     def _multi_dispatch(self, queue_id: int, found: dict[str, str]) -> list[tuple[TopicQueue, int]]:
-        """The further queues of a multi-dispatch message. Unequal lists and offsets that are none give none."""
-        targets = found.get(properties.INNER_MULTI_DISPATCH, "").split(properties.MULTI_DISPATCH_SPLITTER)
-        offsets = found.get(properties.INNER_MULTI_QUEUE_OFFSET, "").split(properties.MULTI_DISPATCH_SPLITTER)
+        """The further queues of a multi-dispatch message. Unequal lists and offsets that are none give none.
+
+        Java's split drops empty names at the end of a list.
+        """
+        comma = properties.MULTI_DISPATCH_SPLITTER
+        targets = found.get(properties.INNER_MULTI_DISPATCH, "").rstrip(comma).split(comma)
+        offsets = found.get(properties.INNER_MULTI_QUEUE_OFFSET, "").rstrip(comma).split(comma)
         if len(targets) != len(offsets) or not targets[0].strip():
             return []
         try:

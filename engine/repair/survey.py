@@ -99,6 +99,8 @@ def survey(disk: Disk, config: StoreConfig) -> StoreFiles:
         files = list_segments(disk, [directory], config.mapped_file_size_consume_queue)
         odd += [OddFile(o.path, o.size, o.why.value, movable=True) for o in files.odd]
         queues.append(QueueFiles(queue, directory, files.files))
+    if config.enable_consume_queue_ext:
+        odd += _odd_ext_files(disk, root, config.mapped_file_size_consume_queue_ext)
     size = IndexLayout(config.max_hash_slot_num, config.max_index_num).file_size
     point, point_ok = read_checkpoint(disk, os.path.join(root, names.CHECKPOINT))
     return StoreFiles(
@@ -170,6 +172,21 @@ def _index_entries(disk: Disk, directory: str) -> tuple[list[Entry], list[OddFil
         else:
             odd.append(OddFile(entry.path, entry.size, "no index file's name", movable=True))
     return found, odd
+
+
+def _odd_ext_files(disk: Disk, root: str, size: int) -> list[OddFile]:
+    """What is no extension file among them: a crash while one is made leaves an empty one.
+
+    One of another length stays: it is more likely that the setting is wrong.
+    """
+    directories, _ = _queue_directories(disk, os.path.join(root, names.CONSUMEQUEUE_EXT))
+    strays = (Oddness.EMPTY, Oddness.STRANGE_NAME, Oddness.NOT_A_FILE)
+    return [
+        OddFile(odd.path, odd.size, odd.why.value, movable=True)
+        for _, directory in directories
+        for odd in list_segments(disk, [directory], size).odd
+        if odd.why in strays
+    ]
 
 
 def _odd_log_entry(disk: Disk, entry: OddEntry) -> OddFile:

@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +14,7 @@ import typer
 
 from engine.errors import InvalidArgument, Refused, RStoreError, StorageError, from_os_error
 from rstore_cli._common import Settings, parse_size, settings_of
+from rstore_cli.interrupt import Interrupts
 from rstore_cli.render import Output, printable, size
 
 if TYPE_CHECKING:
@@ -86,7 +87,8 @@ def put(
         config = config.with_changes(flush_disk_type=FlushDiskType.SYNC_FLUSH)
     with ExitStack() as stack:
         lines = None if jsonl is None else _open_lines(stack, jsonl)
-        run = _Run(settings, stack.enter_context(_open(config)))
+        interrupts = stack.enter_context(Interrupts())
+        run = _Run(settings, stack.enter_context(_opened(config, interrupts)), interrupts)
         if lines is not None:
             run.lines(_parsed(lines, jsonl or "", topic, queue, store_host))
         elif count is not None:
@@ -99,10 +101,11 @@ def put(
 class _Run:
     """Puts messages into an open store and says what came of it."""
 
-    def __init__(self, settings: Settings, store: MessageStore) -> None:
+    def __init__(self, settings: Settings, store: MessageStore, interrupts: Interrupts) -> None:
         self._settings = settings
         self._output: Output = settings.output()
         self._store = store
+        self._interrupts = interrupts
         self._began = time.monotonic()
         self._done = 0
         self._bytes = 0
@@ -146,7 +149,8 @@ class _Run:
                 )
 
     def _put(self, message: Message) -> AppendResult:
-        result = self._store.put(message)
+        with self._interrupts.held():
+            result = self._store.put(message)
         if result.append is None or not result.ok:
             before = f"; {self._done} messages were put before it" if self._done else ""
             error = result.error
@@ -155,8 +159,7 @@ class _Run:
             raise _told(error, before)
         self._done += 1
         self._bytes += result.append.size
-        if self._done % 1024 == 1:
-            self._settings.on_interrupt = "the messages put so far are kept, and the store was closed cleanly"
+        self._settings.on_interrupt = f"{self._done} messages were put and are kept; the store was closed cleanly"
         return result.append
 
     def _summary(self) -> None:
@@ -216,15 +219,24 @@ def _answer(append: AppendResult, message: Message, config: StoreConfig) -> dict
 # --- opening ---------------------------------------------------------------------------------------------------------
 
 
-def _open(config: StoreConfig) -> MessageStore:
-    """The store, open; a directory that is no store is not made one by a typing mistake."""
+@contextmanager
+def _opened(config: StoreConfig, interrupts: Interrupts) -> Iterator[MessageStore]:
+    """The store, open, closed at the end; a directory that is no store is not made one by a typing mistake."""
     from engine.files.disk import Disk
     from engine.repair.survey import survey
     from engine.store import MessageStore
 
     disk = Disk()
     survey(disk, config)
-    return MessageStore.open(config, disk, recover=_recover)
+    store: MessageStore | None = None
+    try:
+        with interrupts.held():
+            store = MessageStore.open(config, disk, recover=_recover)
+        yield store
+    finally:
+        with interrupts.held():
+            if store is not None:
+                store.close()
 
 
 def _recover(disk: Disk, config: StoreConfig) -> tuple[StoreState, StoreConfig]:

@@ -331,14 +331,29 @@ def test_ctrl_c_while_changing_says_what_to_run(
     assert cli("--store", store, "recover", "--yes").code == 0
 
 
+def wait_for(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def end(running: subprocess.Popen[str]) -> tuple[str, str]:
+    """Ctrl-C, and no process left behind when that doesn't help."""
+    running.send_signal(signal.SIGINT)
+    try:
+        return running.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        running.kill()
+        raise
+
+
 def test_ctrl_c_from_the_keyboard(new_store: Path, cli: Cli) -> None:
     """A real signal while messages are put: one line, 130, and a store that was closed cleanly."""
     running = process("--store", new_store, "put", "T", "--count", "10000000", "--size", "100")
-    while not any((new_store / "commitlog").iterdir()):
-        time.sleep(0.02)
+    wait_for(lambda: any((new_store / "commitlog").iterdir()))
     time.sleep(0.5)
-    running.send_signal(signal.SIGINT)
-    out, err = running.communicate(timeout=60)
+    out, err = end(running)
     assert (running.returncode, out) == (130, "")
     assert err.startswith("rstore: interrupted: ")
     assert len(err.splitlines()) == 1
@@ -400,16 +415,15 @@ def test_reading_beside_a_process_that_writes(args: tuple[str, ...], new_store: 
     assert cli("--store", new_store, "put", "T", "--keys", "k1", "--body", "first").code == 0
     writer = process("--store", new_store, "put", "T", "--count", "10000000", "--size", "300")
     try:
-        while not (new_store / "abort").exists():
-            time.sleep(0.02)
+        wait_for((new_store / "abort").exists)
         for _ in range(3):
             ran = cli("--store", new_store, *args)
-            assert (ran.code, ran.err if "note" not in ran.err and "more:" not in ran.err else "") == (0, ""), ran
+            assert ran.code == 0, ran
+            assert "rstore: " not in ran.err
         assert cli("--store", new_store, "status", "--json").json["pid"] == writer.pid
         assert cli("--store", new_store, "put", "T").code == 3
         assert cli("--store", new_store, "recover", "--yes").code == 3
         assert writer.poll() is None
     finally:
-        writer.send_signal(signal.SIGINT)
-        writer.communicate(timeout=60)
+        end(writer)
     assert cli("--store", new_store, "verify-crc").code == 0

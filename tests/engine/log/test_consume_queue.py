@@ -98,13 +98,12 @@ def test_golden_queues_again(golden_store, tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["clean-small", "default-sizes-tiny"])
-def test_positions_of_a_store_that_apache_wrote(golden_store, name: str) -> None:
+def test_positions_of_a_store_that_apache_wrote(golden_copy, name: str) -> None:
     size = rebuild.config_of(name, ours=False).mapped_file_size_consume_queue
+    base = str(golden_copy(name) / "consumequeue")
     for line in golden.dump(name, "queue"):
-        queue = ConsumeQueue(
-            Disk(), str(golden_store(name) / "consumequeue"), TopicQueue(line["topic"], line["queueId"]), size
-        )
-        queue.open(None, writable=False)
+        queue = ConsumeQueue(Disk(), base, TopicQueue(line["topic"], line["queueId"]), size)
+        queue.open(None)
         found = (queue.min_offset, queue.max_offset, queue.max_physical_offset)
         queue.shutdown()
         # Apache has counted the messages that were put again when it opened the store: it looks at the same bytes

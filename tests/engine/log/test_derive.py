@@ -135,6 +135,12 @@ def test_multi_dispatch() -> None:
     assert [unit[:3] for unit in plain] == [("T", 2, 0), ("%LMQ%a", 2, 5), ("b", 2, 9)]
 
 
+def test_multi_dispatch_with_an_empty_name_at_the_end() -> None:
+    """Java's split drops it, so the lists have one length."""
+    built = logs.build([multi("a,", "7")], 4096)
+    assert len(derived(built.log, DeriveRules(multi_dispatch=True))[0]) == 2
+
+
 @pytest.mark.parametrize("offsets", ["5", "5,6,7", "5,x", "5,-6", "5,9223372036854775808", "5,²"])
 def test_multi_dispatch_that_makes_no_sense_gives_none(offsets: str) -> None:
     built = logs.build([multi("a,b", offsets)], 4096)
