@@ -20,6 +20,7 @@ from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk, Killed
 from engine.format import names
 from engine.log.index_reader import ClosedIndexFile
+from engine.read_store import ReadStore
 from engine.repair.apply import apply
 from engine.repair.recover import plan_recover
 from engine.repair.survey import survey
@@ -63,12 +64,15 @@ class End:
 
 
 def end_of(root: Path, case: corpus.Case) -> End:
+    extended = case["base"] == "transient-ext"
     files = {
         str(path.relative_to(root)): stores.digest(path)
-        for directory in LIKE_LOG
+        for directory in (LIKE_LOG[:1] if extended else LIKE_LOG)
         for path in sorted((root / directory).rglob("*"))
         if path.is_file()
     }
+    if extended:
+        files |= units_of(root, case)
     found = survey(Disk(mapped=False), corpus.config(root, case))
     entries: list[tuple[int, int]] = []
     for index in found.index:
@@ -80,6 +84,23 @@ def end_of(root: Path, case: corpus.Case) -> End:
     # A kill can leave an empty file, which is set aside, too.
     aside = (path for path in quarantine.rglob("*") if path.is_file() and path.stat().st_size)
     return End(files, entries, (root / "abort").exists(), frozenset(str(path.relative_to(quarantine)) for path in aside))
+
+
+def units_of(root: Path, case: corpus.Case) -> dict[str, str]:
+    """The units by queue offset with what their extension says: a killed run leaves units in it that nobody refers to."""
+    found = {}
+    with ReadStore(corpus.config(root, case)) as store:
+        for name in store.queues():
+            queue = store.find_queue(*name)
+            assert queue is not None
+            for offset in range(queue.min_offset, queue.max_offset):
+                unit = queue.get(offset)
+                assert unit is not None
+                further = queue.ext_unit(unit.tags_code)
+                assert further is not None
+                place = f"{unit.physical_offset} {unit.size}"
+                found[f"{name} {offset}"] = f"{place} {further.tags_code} {further.store_timestamp}"
+    return found
 
 
 def checkpoint(root: Path) -> bytes:

@@ -109,6 +109,15 @@ def damage(store: Path) -> None:
 def new_store(tmp_path: Path, cli: Cli) -> Path:
     """An empty store with small files."""
     store = tmp_path / "new"
-    sizes = ("--commitlog-file-size", "64K", "--queue-file-units", "100", "--index-slots", "100", "--index-entries", "400")
+    sizes = (
+        "--commitlog-file-size",
+        "64K",
+        "--queue-file-units",
+        "100",
+        "--index-slots",
+        "100",
+        "--index-entries",
+        "400",
+    )
     assert cli("--store", store, "init", *sizes).code == 0
     return store

@@ -319,9 +319,7 @@ def test_ctrl_c_while_looking(fixture_copy: Store, cli: Cli, monkeypatch: pytest
     assert after.keys() - before.keys() <= {"lock"}
 
 
-def test_ctrl_c_while_changing_says_what_to_run(
-    fixture_copy: Store, cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_while_changing_says_what_to_run(fixture_copy: Store, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     store = fixture_copy("crashed-small")
     interrupted(monkeypatch, "engine.repair.apply.apply")
     ran = cli("--store", store, "recover", "--yes")

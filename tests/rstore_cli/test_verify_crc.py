@@ -1,0 +1,44 @@
+"""`rstore verify-crc`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.rstore_cli.conftest import Cli
+
+Store = Callable[[str], Path]
+
+
+def test_a_sound_log(fixture_store: Store, cli: Cli) -> None:
+    store = fixture_store("clean-small")
+    ran = cli("--store", store, "verify-crc", "--json")
+    assert ran.code == 0
+    assert ran.json.keys() == {"records", "bytes", "bad", "seconds"}
+    assert (ran.json["records"], ran.json["bad"]) == (600, [])
+    assert "Nothing bad." in cli("--store", store, "verify-crc").out
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_damage_is_1(jobs: str, damaged: Path, cli: Cli) -> None:
+    ran = cli("--store", damaged, "verify-crc", "--json", "--jobs", jobs)
+    assert ran.code == 1
+    assert ran.json["records"] == 599
+    (bad,) = ran.json["bad"]
+    assert bad.keys() == {"physicalOffset", "file", "reason"}
+    assert bad["file"] == f"{131072:020d}"
+    text = cli("--store", damaged, "verify-crc")
+    assert text.code == 1
+    assert str(bad["physicalOffset"]) in text.out
+    assert "Next: rstore recover --dry-run" in text.out
+
+
+def test_a_part_of_the_log(damaged: Path, cli: Cli) -> None:
+    (bad,) = cli("--store", damaged, "verify-crc", "--json").json["bad"]
+    at = bad["physicalOffset"]
+    before = cli("--store", damaged, "verify-crc", "--json", "--to", str(at))
+    behind = cli("--store", damaged, "verify-crc", "--json", "--from", str(at + 1))
+    assert (before.code, behind.code) == (0, 0)
+    assert before.json["records"] + behind.json["records"] == 599
