@@ -21,7 +21,8 @@ setup: $(READY) ## .venv with rstore and all that the tests need (Python 3.11 or
 
 $(READY): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "rstore needs Python 3.11 or newer: none found on PATH." >&2; exit 1; }
-	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV) >/dev/null || { rm -rf $(VENV); \
+	  echo "$(PYTHON) can't make virtual environments here (Debian: apt-get install python3-venv)." >&2; exit 1; }
 	$(PY) -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 

@@ -12,6 +12,7 @@ Sources: DefaultMessageStore (4.9.8) for every method of the same name.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
@@ -340,7 +341,8 @@ class MessageStore(MessageReader):
 
     def _index_durable(self, timestamp: int) -> None:
         self.checkpoint.index_msg_timestamp = timestamp
-        self.checkpoint.flush()
+        with contextlib.suppress(DiskFull):  # written with the queues' time, as soon as there is space
+            self.checkpoint.flush()
 
     def _finish_index(self) -> None:
         if self.index is not None:

@@ -13,11 +13,12 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from engine.errors import InvalidArgument
+from engine.errors import InvalidArgument, StorageError
 from engine.files.mapped_file import MappedFile
 from engine.format.index_file import (
     HEADER_SIZE,
@@ -134,9 +135,8 @@ class IndexFile(IndexReader):
             number += 1
         self._write(self.layout.entry_position(header.index_count), b"".join(entries))
         last = taken - 1
-        self._write_header(IndexHeader(begin, store_timestamp[last], begin_offset, physical_offset[last], used, number))
-        for slot, newest in named.items():
-            self._write(self.layout.slot_position(slot), newest.to_bytes(SLOT_SIZE, "big"))
+        end = IndexHeader(begin, store_timestamp[last], begin_offset, physical_offset[last], used, number)
+        self._count_and_name(end, named.items())
         return taken
 
     def rewind(self, keep: int, *, previous: tuple[int, int] = (0, 0), end_timestamp: int | None = None) -> None:
@@ -241,19 +241,36 @@ class IndexFile(IndexReader):
         self._file.write_at(self.layout.entry_position(first), memoryview(cast("bytes", records.view(np.uint8))))
         used = header.hash_slot_count + int(np.count_nonzero(before == NO_ENTRY))
         end, end_offset = int(store_timestamp[-1]), int(physical_offset[-1])
-        self._write_header(IndexHeader(begin, end, begin_offset, end_offset, used, first + count))
-        self._name_newest(runs.slot, runs.order[runs.tail] + first)
-
-    def _name_newest(self, slot: NDArray[np.int64], newest: NDArray[np.int64]) -> None:
-        import numpy as np
-
-        size = self.layout.slots * SLOT_SIZE
-        memory = self._file.writable(HEADER_SIZE, size)
-        if memory is not None:
-            np.frombuffer(memory, dtype=">i4")[slot] = newest
+        now = IndexHeader(begin, end, begin_offset, end_offset, used, first + count)
+        newest = runs.order[runs.tail] + first
+        memory = self._file.writable(HEADER_SIZE, self.layout.slots * SLOT_SIZE)
+        if memory is None:
+            self._count_and_name(now, zip(runs.slot.tolist(), newest.tolist(), strict=True))
             return
-        for place, number in zip(slot.tolist(), newest.tolist(), strict=True):
-            self._write(self.layout.slot_position(place), number.to_bytes(SLOT_SIZE, "big"))
+        self._write_header(now)
+        np.frombuffer(memory, dtype=">i4")[runs.slot] = newest
+
+    def _count_and_name(self, header: IndexHeader, newest: Iterable[tuple[int, int]]) -> None:
+        """Write the header that counts the new entries, then (slot, newest entry): all of it, or nothing of it.
+
+        By channel a slot's write can meet a full disk. What was written once has its blocks: it is written back.
+        """
+        before = self._header
+        old: list[tuple[int, bytes]] = []
+        try:
+            self._write_header(header)
+            for slot, number in newest:
+                place = self.layout.slot_position(slot)
+                old.append((place, bytes(self._read(place, SLOT_SIZE))))
+                self._write(place, number.to_bytes(SLOT_SIZE, "big"))
+        except StorageError:
+            for place, data in old:
+                with contextlib.suppress(StorageError):
+                    self._write(place, data)
+            with contextlib.suppress(StorageError):
+                self._write_header(before)
+            self._header = before
+            raise
 
     def _header_of(self, keep: int, used: int, previous: tuple[int, int], end_timestamp: int | None) -> IndexHeader:
         if keep == 0:

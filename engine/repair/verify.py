@@ -12,6 +12,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ from engine.repair.survey import survey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from multiprocessing.pool import Pool
 
     from engine.config import StoreConfig
 
@@ -240,16 +242,23 @@ def _check_all(
             advance(max(0, task.end - task.start) - (read - before))
         return parts
     # Not forked: a forked child would share locks with threads that draw the progress.
-    with multiprocessing.get_context("spawn").Pool(processes, _ignore_interrupt) as pool:
+    with _pool(processes) as pool:
         for task, part in zip(tasks, pool.imap(_check_apart, [(t, limit, live) for t in tasks]), strict=True):
             parts.append(part)
             advance(max(0, task.end - task.start))
     return parts
 
 
-def _ignore_interrupt() -> None:
-    """Ctrl-C is the parent's to answer."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _pool(processes: int) -> Pool:
+    """Processes that leave Ctrl-C to their parent, from their first instruction on: an ignored signal is inherited."""
+    context = multiprocessing.get_context("spawn")
+    if threading.current_thread() is not threading.main_thread():
+        return context.Pool(processes)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        return context.Pool(processes)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _check_apart(work: tuple[_Task, int, bool]) -> _Part:

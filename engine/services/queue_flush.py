@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.config import BrokerRole
+from engine.errors import DiskFull
 from engine.services.worker import OnFailure, Worker, monotonic_ms
 
 if TYPE_CHECKING:
@@ -53,8 +54,16 @@ class FlushConsumeQueueService(Worker):
                 self._dirty = True
                 going = self._pause(self._interval)
             if going:
-                self._flush()
+                self._flush_or_wait()
         self.flush_all()
+
+    def _flush_or_wait(self) -> None:
+        """A new checkpoint takes space: on a full disk it waits, as nothing is lost by an older one."""
+        try:
+            self._flush()
+        except DiskFull:
+            self._dirty = True
+            self._last = 0.0
 
     def _flush(self) -> None:
         now = monotonic_ms()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from engine.errors import InvalidArgument
+from engine.errors import FormatError, InvalidArgument
 from rstore_cli._common import FOUND, parse_size, parse_time, settings_of
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 _AT_ONCE = 32
+_A_BODY, _ONE_BODY = 200, 20_000
+"""Characters of a body that are shown: of one among many, and of the only one. --json shows all."""
 
 
 @app.command()
@@ -64,7 +66,7 @@ def get(
     from engine.read_store import ReadStore
 
     with ReadStore(config) as store:
-        show = _Shower(output, decompress)
+        show = _Shower(output, decompress, _ONE_BODY if by_place else _A_BODY)
         if topic is None or queue is None:
             show.show(_single(store, msg_id, place))
         else:
@@ -77,10 +79,11 @@ def get(
 class _Shower:
     """Shows messages, and counts those whose body isn't what its CRC says."""
 
-    def __init__(self, output: Output, decompress: bool) -> None:
+    def __init__(self, output: Output, decompress: bool, limit: int) -> None:
         self.output = output
         self.bad = 0
         self._decompress = decompress
+        self._limit = limit
 
     def show(self, message: StoredMessage) -> None:
         from rstore_cli.messages import to_json, to_text
@@ -88,11 +91,16 @@ class _Shower:
         if self.output.json:
             self.output.line(to_json(message, decompress=self._decompress))
         else:
-            for line in to_text(message, decompress=self._decompress, limit=2000):
+            for line in to_text(message, decompress=self._decompress, limit=self._limit):
                 self.output.text(line)
         if not message.crc_ok:
             self.bad += 1
             self.output.warn(f"! the body at {message.physical_offset} is not what its CRC says: rstore verify-crc")
+
+    def broken(self, queue: str, error: FormatError) -> None:
+        """Bytes that a queue names and that are no record."""
+        self.bad += 1
+        self.output.warn(f"! a message of {queue} can't be read: {error.message}. Next: rstore verify-crc")
 
 
 def _single(store: ReadStore, msg_id: str | None, place: int | None) -> StoredMessage:
@@ -135,7 +143,10 @@ def _queue(
     while shown < count and at < high:
         result = store.get(topic, queue_id, at, min(_AT_ONCE, count - shown), tags)
         for record in result.messages:
-            show.show(decode(record))
+            try:
+                show.show(decode(record))
+            except FormatError as error:
+                show.broken(f"{topic}/{queue_id}", error)
         shown += result.message_count
         if result.next_begin_offset <= at:
             break

@@ -48,7 +48,7 @@ def query(
             if output.json:
                 output.line(to_json(message, decompress=decompress))
             else:
-                for line in to_text(message, decompress=decompress, limit=2000):
+                for line in to_text(message, decompress=decompress):
                     output.text(line)
             if not message.crc_ok:
                 bad = True

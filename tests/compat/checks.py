@@ -61,9 +61,7 @@ def records_of(put: Line, result: PutResult) -> list[Line]:
     assert append is not None
     if put["kind"] == "batch":
         common = properties.join(put["properties"])
-        inner = [
-            (one["body"], one["flag"], common_to(one["propertiesString"], common), 0) for one in put["inner"]
-        ]
+        inner = [(one["body"], one["flag"], common_to(one["propertiesString"], common), 0) for one in put["inner"]]
     else:
         inner = [(put["body"], put["flag"], text_of(put), put["preparedTransactionOffset"])]
     topic, queue_id = put["topic"], put["queueId"]

@@ -26,7 +26,9 @@ def test_apache_keeps_us_out_and_lets_us_in_again(tmp_path: Path) -> None:
         with pytest.raises(StoreLocked) as refused:
             MessageStore.open(config)
         assert refused.value.exit_code == 3
-        assert stores.snapshot(root) == before, "locked, and yet something was written (it has an abort file to recover)"
+        assert stores.snapshot(root) == before, (
+            "locked, and yet something was written (it has an abort file to recover)"
+        )
     MessageStore.open(config).close()
 
 

@@ -11,7 +11,16 @@ from engine.format.message import decode
 from engine.store import MessageStore
 from tests.compat import apache, puts
 from tests.compat.apache import SMALL, Line, Sizes
-from tests.compat.checks import bytes_of, check_keys, check_log, check_queues, our_offsets, our_queues, put_all, settings
+from tests.compat.checks import (
+    bytes_of,
+    check_keys,
+    check_log,
+    check_queues,
+    our_offsets,
+    our_queues,
+    put_all,
+    settings,
+)
 
 pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("apache_store")]
 

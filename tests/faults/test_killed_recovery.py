@@ -83,7 +83,9 @@ def end_of(root: Path, case: corpus.Case) -> End:
     quarantine = root / names.QUARANTINE
     # A kill can leave an empty file, which is set aside, too.
     aside = (path for path in quarantine.rglob("*") if path.is_file() and path.stat().st_size)
-    return End(files, entries, (root / "abort").exists(), frozenset(str(path.relative_to(quarantine)) for path in aside))
+    return End(
+        files, entries, (root / "abort").exists(), frozenset(str(path.relative_to(quarantine)) for path in aside)
+    )
 
 
 def units_of(root: Path, case: corpus.Case) -> dict[str, str]:

@@ -425,3 +425,18 @@ def test_reading_beside_a_process_that_writes(args: tuple[str, ...], new_store: 
     finally:
         end(writer)
     assert cli("--store", new_store, "verify-crc").code == 0
+
+
+# --- documents -------------------------------------------------------------------------------------------------------
+
+
+def test_the_readme_names_every_command_and_option(cli: Cli) -> None:
+    import re
+
+    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+    dumps = [("dump", kind) for kind in ("commitlog", "consumequeue", "index", "checkpoint", "config")]
+    for words in [*((name,) for name in COMMANDS), *dumps]:
+        options = set(re.findall(r"^  (?:-\w, )?(--[a-z-]+)", cli(*words, "--help").out, flags=re.MULTILINE))
+        for option in options - {"--help", "--quiet", "--config"}:
+            assert f"`{option}`" in readme or f" {option} " in readme, (words, option)
+        assert words[0] in readme

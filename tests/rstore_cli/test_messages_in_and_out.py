@@ -249,6 +249,21 @@ def test_a_body_that_is_not_its_crc_s(damaged: Path, cli: Cli) -> None:
     assert "not what its CRC says" in ran.err
 
 
+def test_a_queue_goes_on_behind_bytes_that_are_no_record(fixture_copy: Store, cli: Cli) -> None:
+    store = fixture_copy("clean-small")
+    messages = [line for line in fixtures.dump("clean-small") if line["type"] == "msg"]
+    first = next(m for m in messages if m["cqPhyOffset"] < 131072 and m["cqOffset"] == 0)
+    with (store / "commitlog" / f"{0:020d}").open("r+b") as file:
+        file.seek(first["cqPhyOffset"])
+        file.write(bytes(first["cqSize"]))
+    queue = (first["cqTopic"], str(first["cqQueueId"]))
+    own = [m for m in messages if (m["cqTopic"], str(m["cqQueueId"])) == queue]
+    ran = cli("--store", store, "get", *queue, "--count", "1000", "--json")
+    assert ran.code == 1
+    assert [m["msgId"] for m in ran.lines] == [m["msgId"] for m in own[1:]]
+    assert "can't be read" in ran.err
+
+
 def test_compressed_bodies(new_store: Path, cli: Cli, tmp_path: Path) -> None:
     packed = zlib.compress(b"plain" * 100)
     line = {"topic": "T", "sysFlag": 1, "bodyBase64": base64.b64encode(packed).decode()}

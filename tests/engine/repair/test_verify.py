@@ -88,7 +88,7 @@ def test_bytes_behind_the_end(fixture_copy: Store) -> None:
 def test_a_torn_tail(fixture_copy: Store) -> None:
     store = fixture_copy("clean-small")
     last, size = records("clean-small")[-1]
-    write(store, last + size - 10, bytes(10))
+    write(store, last + 60, bytes(size - 60))
     found = check(store)
     assert found.end == last
     assert [bad.offset for bad in found.bad] == [last]
