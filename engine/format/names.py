@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import time
 
-from engine.format.numbers import LONG_MAX
+from engine.errors import InvalidArgument
+from engine.format.numbers import INT_MAX, INT_MIN, LONG_MAX
 
 ABORT = "abort"
 CHECKPOINT = "checkpoint"
@@ -29,6 +31,10 @@ SYSTEM_PREFIX = "rmq_sys_"
 TOPIC_MAX_LENGTH = 127
 """A topic's length is a signed byte in a 4.9 record."""
 
+FILE_NAME_MAX = 255
+"""Bytes of a name in a directory (NAME_MAX of Linux)."""
+
+_QUEUE_ID = re.compile(r"0|-?[1-9][0-9]{0,9}")
 _SEGMENT = re.compile(r"[0-9]{20}")
 _INDEX_FILE = re.compile(r"[0-9]{17}")
 
@@ -55,6 +61,38 @@ def index_name(millis: int) -> str:
 def is_index_name(name: str) -> bool:
     """Whether `name` is an index file's: 17 digits."""
     return _INDEX_FILE.fullmatch(name) is not None
+
+
+@functools.lru_cache(maxsize=4096)
+def is_directory_name(topic: str) -> bool:
+    """Whether a topic can be the name of its queues' directory.
+
+    A log may say anything: "../../x" or "/etc" would lead out of the store, "a/b" to where no start finds it again.
+    """
+    if topic in ("", ".", "..") or "/" in topic or "\0" in topic:
+        return False
+    return len(topic.encode("utf-8", "surrogateescape")) <= FILE_NAME_MAX
+
+
+def queue_directory(base: str, topic: str, queue_id: int) -> str:
+    """Where the files of a queue are, below `base`.
+
+    Raises:
+        InvalidArgument: a topic that is no directory's name; nothing outside of `base` is ever named.
+    """
+    if not is_directory_name(topic):
+        raise InvalidArgument(f"a topic that is no directory name: {topic!r}", path=base)
+    return f"{base}/{topic}/{queue_id}"
+
+
+def queue_id_of(name: str) -> int | None:
+    """The queue id that a directory's name says, None when it is none, or would be written in another way.
+
+    Source: DefaultMessageStore#loadConsumeQueue (Integer.parseInt), which then looks into the directory of that number.
+    """
+    if _QUEUE_ID.fullmatch(name) is None or not INT_MIN <= int(name) <= INT_MAX:
+        return None
+    return int(name)
 
 
 def is_lmq(topic: str) -> bool:
