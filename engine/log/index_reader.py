@@ -13,7 +13,7 @@ so that a bad sector is a StorageError.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -68,6 +68,15 @@ class IndexCheck:
     sound: int
     entry: int | None = None
     fault: IndexFault | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFaults:
+    """So many faults of one kind; `entry`: number of the first entry concerned, None when it is in slots or header."""
+
+    fault: IndexFault
+    entry: int | None
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,30 +210,47 @@ class IndexReader:
         Raises:
             StorageError: the system can't read it.
         """
+        count = self.entry_count
+        first = next(self.faults(), None)
+        if first is None:
+            return IndexCheck(count)
+        return IndexCheck(count if first.entry is None else first.entry - 1, first.entry, first.fault)
+
+    def faults(self, *, growing: bool = False) -> Iterator[IndexFaults]:
+        """Everything that does not agree, by kind and piece of the file; the first one is the first in the file.
+
+        Args:
+            growing: another process puts keys meanwhile: only the entries that are there now are looked at.
+
+        Raises:
+            StorageError: the system can't read it.
+        """
         header = self.header
         slots = NumberedSlots(self.layout.slots)
-        count = self.entry_count
+        count = min(header.index_count, self.layout.entries) - 1
         last_offset = first_offset = -1
         last_diff = 0
         for first in range(1, count + 1, CHUNK):
-            found = self.entries(first, CHUNK)
+            found = self.entries(first, min(CHUNK, count - first + 1))
             offsets = found["physical_offset"].astype("i8")
-            faults = _faults(found, offsets, last_offset, link(slots, found["key_hash"], first))
-            if faults is not None:
-                at, fault = faults
-                return IndexCheck(first + at - 1, first + at, fault)
+            for at, fault, many in _faults(found, offsets, last_offset, link(slots, found["key_hash"], first)):
+                yield IndexFaults(fault, first + at, many)
             if first == 1:
                 first_offset = int(offsets[0])
             last_offset, last_diff = int(offsets[-1]), int(found["time_diff"][-1])
+        if growing:
+            return
         for slot in range(0, self.layout.slots, CHUNK):
             stored = self.slots(slot, CHUNK)
-            if (stored != slots.newest[slot : slot + len(stored)]).any():
-                return IndexCheck(count, None, IndexFault.SLOT)
-        if header.index_count > self.layout.entries or header.hash_slot_count != slots.used:
-            return IndexCheck(count, None, IndexFault.HEADER)
-        if count and not _fits(header, count, first_offset, last_offset, last_diff):
-            return IndexCheck(count, None, IndexFault.HEADER)
-        return IndexCheck(count)
+            wrong = int((stored != slots.newest[slot : slot + len(stored)]).sum())
+            if wrong:
+                yield IndexFaults(IndexFault.SLOT, None, wrong)
+        if (
+            header.index_count > self.layout.entries
+            or header.hash_slot_count != slots.used
+            or (count and not _fits(header, count, first_offset, last_offset, last_diff))
+        ):
+            yield IndexFaults(IndexFault.HEADER, None, 1)
 
     def _finding(self, fault: IndexFault, place: int) -> FormatError:
         return FormatError(fault.value, path=self.path, offset=place, hint="run rstore reindex")
@@ -272,8 +298,11 @@ class ClosedIndexFile(IndexReader):
 
 def _faults(
     found: NDArray[np.void], offsets: NDArray[np.int64], before: int, previous: NDArray[np.int32]
-) -> tuple[int, IndexFault] | None:
-    """(place in the array, kind) of the first entry that does not agree; `before`: offset of the entry before."""
+) -> list[tuple[int, IndexFault, int]]:
+    """Each kind that is there: (place in the array of its first, kind, how many), by place.
+
+    `before`: offset of the entry before.
+    """
     import numpy as np
 
     wrong = {
@@ -282,8 +311,8 @@ def _faults(
         IndexFault.TIME: found["time_diff"] < 0,
         IndexFault.PREVIOUS: found["previous"] != previous,
     }
-    places = [(int(np.argmax(mask)), fault) for fault, mask in wrong.items() if mask.any()]
-    return min(places, key=lambda one: one[0]) if places else None
+    places = [(int(np.argmax(mask)), fault, int(mask.sum())) for fault, mask in wrong.items() if mask.any()]
+    return sorted(places, key=lambda one: one[0])
 
 
 def _fits(header: IndexHeader, count: int, first_offset: int, last_offset: int, last_diff: int) -> bool:

@@ -270,18 +270,19 @@ def dump_config(disk: Disk, config: StoreConfig) -> Iterator[ConfigDump]:
     directory = os.path.join(files.root, names.CONFIG)
     present = {e.name for e in disk.scandir(directory) if e.is_file} if disk.exists(directory) else set()
     for name in sorted({name.removesuffix(_BACKUP) for name in present if name.endswith((".json", ".json" + _BACKUP))}):
-        value, problem = _read_json(disk, directory, name, present)
+        value, problem = read_json(disk, directory, name, present)
         if problem is None:
             yield ConfigDump(name, name, value)
             continue
-        value, also = _read_json(disk, directory, name + _BACKUP, present)
+        value, also = read_json(disk, directory, name + _BACKUP, present)
         if also is None:
             yield ConfigDump(name, name + _BACKUP, value, problem)
         else:
             yield ConfigDump(name, None, None, f"{problem}; {name}{_BACKUP}: {also}")
 
 
-def _read_json(disk: Disk, directory: str, name: str, present: set[str]) -> tuple[Any, str | None]:
+def read_json(disk: Disk, directory: str, name: str, present: set[str]) -> tuple[Any, str | None]:
+    """The value of a configuration file, or what is wrong with it; `present`: the names in its directory."""
     if name not in present:
         return None, "there is no such file"
     text = disk.read_file(os.path.join(directory, name)).decode("utf-8", "replace")

@@ -15,7 +15,7 @@ Memory is bounded: records are compared in chunks, pending ones are spooled, row
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from engine.format import names
 from engine.format.queue_unit import EXT_ADDRESS_MAX, UNIT_SIZE
@@ -24,6 +24,8 @@ from engine.repair.queue_rows import QueueRows, is_real
 from engine.repair.spool import Spool
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from engine.repair.survey import QueueFiles
 
 CHUNK_UNITS = 1 << 20
+
+Observer: TypeAlias = "Callable[[TopicQueue, NDArray[np.void], NDArray[np.void]], None]"
 
 _ROW_FIELDS = [
     ("queue", "i4"),
@@ -60,10 +64,27 @@ class QueueAccount:
 
 
 class QueueComparer:
-    """Takes units in log order and keeps account of every queue."""
+    """Takes units in log order and keeps account of every queue.
 
-    def __init__(self, disk: Disk, queues: tuple[QueueFiles, ...], numbers: QueueNumbers, queue_file_size: int) -> None:
+    Args:
+        disk: how files are reached.
+        queues: the queues' files.
+        numbers: how units name their queue.
+        queue_file_size: setting mappedFileSizeConsumeQueue (bytes).
+        observe: judges the tags codes instead: gets the queue, and rows and units (row_dtype) of the same message. A
+            row counts then as right whatever its tags code is.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        queues: tuple[QueueFiles, ...],
+        numbers: QueueNumbers,
+        queue_file_size: int,
+        observe: Observer | None = None,
+    ) -> None:
         self.numbers = numbers
+        self._observe = observe
         self.file_rows = queue_file_size // UNIT_SIZE
         self.accounts: dict[int, QueueAccount] = {}
         for files in queues:
@@ -132,6 +153,10 @@ class QueueComparer:
             found = np.concatenate([rows.read(int(o), int(o) + 1) for o in offsets[inside]])
         want = wanted[inside]
         same = (found["physical_offset"] == want["physical_offset"]) & (found["size"] == want["size"])
+        if self._observe is not None:
+            right[inside] = same
+            self._observe(queue, found[same], want[same])
+            return right
         right[inside] = same & ~lost_delivery_time(queue, found, want)
         other = (
             same & right[inside] & (found["tags_code"] != want["tags_code"]) & (found["tags_code"] > EXT_ADDRESS_MAX)
@@ -168,3 +193,36 @@ def real_rows(rows: QueueRows, start: int, end: int) -> tuple[NDArray[np.int64],
     found = rows.read(start, end)
     at = np.flatnonzero(is_real(found))
     return (at + start).astype(np.int64), found[at]
+
+
+def repeats_neighbour(account: QueueAccount, found: NDArray[np.void], start: int, end: int) -> NDArray[np.bool_]:
+    """Rows that repeat the accounted row before (or, at the queue's front, behind) their stretch: filled gaps.
+
+    Args:
+        account: the queue's.
+        found: rows of the stretch.
+        start: queue offset where the stretch of rows that are not accounted for begins.
+        end: queue offset behind it.
+    """
+    import numpy as np
+
+    repeats = np.zeros(len(found), dtype=np.bool_)
+    rows = account.rows
+    assert rows is not None
+    for at in (start - 1, end):
+        if at in account.right:
+            model = rows.read(at, at + 1)[0]
+            repeats |= (found["physical_offset"] == model["physical_offset"]) & (found["size"] == model["size"])
+    return repeats
+
+
+def point_at_records(
+    found: NDArray[np.void], asked: NDArray[np.bool_], record_size: Callable[[int], int]
+) -> NDArray[np.bool_]:
+    """Which of the rows asked for point at a sound record of just their size."""
+    import numpy as np
+
+    pointing = np.zeros(len(found), dtype=np.bool_)
+    for at in np.flatnonzero(asked):
+        pointing[at] = record_size(int(found["physical_offset"][at])) == int(found["size"][at])
+    return pointing

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 from engine.format.message import MIN_RECORD_SIZE
 from engine.format.queue_unit import PRE_BLANK
 from engine.repair.intervals import Intervals
-from engine.repair.queue_compare import QueueAccount, QueueComparer, real_rows, row_dtype
+from engine.repair.queue_compare import (
+    QueueAccount,
+    QueueComparer,
+    point_at_records,
+    real_rows,
+    repeats_neighbour,
+    row_dtype,
+)
 from engine.repair.queue_rows import CHUNK, QueueRows
 from engine.repair.spool import Spool
 
@@ -138,14 +145,15 @@ class Settler:
                 offsets, found = real_rows(rows, start, min(start + CHUNK, gap_end))
                 physical = found["physical_offset"].astype(np.int64)
                 stays = (physical < self._log_end) & ((physical < self._log_min) | self._lost.mask(physical))
-                stays |= self._repeats_neighbour(account, found, gap_start, gap_end)
+                stays |= repeats_neighbour(account, found, gap_start, gap_end)
                 other, same = self._wanted_by_own(number, account, offsets, found)
                 if other.any():
                     state = self._state(number)
                     state.elsewhere = _joined(state.elsewhere, physical[other])
                     self._note(rows.queue, offsets[other], physical[other], "names another queue offset")
                 stays |= other
-                foreign = self._point_at_records(found, ~stays & ~same & (physical < self._log_end))
+                asked = ~stays & ~same & (physical < self._log_end)
+                foreign = point_at_records(found, asked, self._record_size)
                 self._note(rows.queue, offsets[foreign], physical[foreign], "is no message of this queue")
                 stays |= foreign
                 account.right.add_many(offsets[stays])
@@ -179,30 +187,6 @@ class Settler:
                     same |= here & np.equal(offsets, row["queue_offset"])
                     other |= here & ~np.equal(offsets, row["queue_offset"])
         return other & ~same, same
-
-    def _point_at_records(self, found: NDArray[np.void], asked: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Which of the rows asked for point at a sound record of just their size."""
-        import numpy as np
-
-        pointing = np.zeros(len(found), dtype=np.bool_)
-        for at in np.flatnonzero(asked):
-            pointing[at] = self._record_size(int(found["physical_offset"][at])) == int(found["size"][at])
-        return pointing
-
-    def _repeats_neighbour(
-        self, account: QueueAccount, found: NDArray[np.void], start: int, end: int
-    ) -> NDArray[np.bool_]:
-        """Rows that repeat the accounted row before (or, at the queue's front, behind) their stretch: filled gaps."""
-        import numpy as np
-
-        repeats = np.zeros(len(found), dtype=np.bool_)
-        rows = account.rows
-        assert rows is not None
-        for at in (start - 1, end):
-            if at in account.right:
-                model = rows.read(at, at + 1)[0]
-                repeats |= (found["physical_offset"] == model["physical_offset"]) & (found["size"] == model["size"])
-        return repeats
 
     def _drop_held_elsewhere(self, leftovers: dict[int, NDArray[np.int64]]) -> None:
         """A record whose topic or queueId is damaged gets no second row beside that of the queue that holds it."""

@@ -7,12 +7,10 @@ its last trustworthy entry. Nothing is cut that has sound records behind it unle
 
 from __future__ import annotations
 
-import json
 import os
 from typing import TYPE_CHECKING
 
 from engine.errors import DamageInTheMiddle, LogIsGone, RStoreError, WrongFileSize
-from engine.format import names
 from engine.log.derive import Deriver, DeriveRules, QueueNumbers
 from engine.log.scan import Damage, Event, RecordBatch, Scanner
 from engine.log.source import ClosedLog, Segment
@@ -20,6 +18,7 @@ from engine.log.state import QueueState, StoreState
 from engine.repair.coverage import Coverage
 from engine.repair.index_plan import IndexPlanner
 from engine.repair.intervals import Intervals
+from engine.repair.known import known_places
 from engine.repair.log_end import (
     MISSING_SEGMENT,
     LogEnd,
@@ -33,7 +32,6 @@ from engine.repair.log_end import (
 from engine.repair.plan import LogPlan, RecoverPlan
 from engine.repair.queue_compare import QueueComparer
 from engine.repair.queue_settle import Settler
-from engine.repair.salvage import MANIFEST
 from engine.repair.survey import OddFile, StoreFiles, survey
 
 if TYPE_CHECKING:
@@ -168,7 +166,7 @@ class _Planner:
         )
         queues = tuple(settler.settle()) if files.log or self._log_is_gone else ()
         index_plan = index.plan(end.end)
-        known = _accepted(self._disk, files.root)
+        known = known_places(self._disk, files.root).accepted
         fresh = [s for s in (*end.gaps, *self._damage_before) if (s.offset, s.length) not in known]
         log_plan = self._log_plan(start, log_min, end)
         trap = next_start_damage(files, self._scanner, start, end) if start is not None else None
@@ -296,15 +294,3 @@ def _in_log(files: StoreFiles, odd: OddFile) -> bool:
     directory = os.path.dirname(odd.path)
     config = files.config
     return directory in [os.fspath(p) for p in (*config.commit_log_paths, *config.read_only_commit_log_paths)]
-
-
-def _accepted(disk: Disk, root: str) -> set[tuple[int, int]]:
-    """Stretches of the log that an earlier repair was told to go on behind."""
-    found: set[tuple[int, int]] = set()
-    base = os.path.join(root, names.SALVAGE)
-    for entry in disk.scandir(base) if disk.exists(base) else ():
-        path = os.path.join(entry.path, MANIFEST)
-        if not entry.is_file and disk.exists(path):
-            manifest = json.loads(disk.read_file(path))
-            found |= {(stretch["offset"], stretch["length"]) for stretch in manifest.get("accepted", [])}
-    return found

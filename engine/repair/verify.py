@@ -9,10 +9,7 @@ Records never cross segments, so segments can be checked apart, in as many proce
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import signal
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -24,18 +21,16 @@ from engine.log.scan import Blank, Damage, Event, Gap, RecordBatch, Scanner
 from engine.log.source import ClosedLog, Segment
 from engine.log.walk import Reason
 from engine.repair.log_end import MISSING_SEGMENT
+from engine.repair.parallel import processes, run_apart
 from engine.repair.survey import survey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from multiprocessing.pool import Pool
 
     from engine.config import StoreConfig
 
 MOVED = "its own physicalOffset field names another place"
 LEFT_BEHIND = "bytes behind the log's end that are no sound record"
-WORTH_A_PROCESS = 256 << 20
-"""Bytes of log for which one more process pays."""
 _AGAIN_MS = 20
 _CHUNK = 1 << 20
 
@@ -121,7 +116,8 @@ def verify(
             scanner = Scanner(log, max_message_size=files.config.max_message_size)
             first = segments[0].offset if start is None else boundary(log, scanner, start)
             tasks = [_Task(s, max(s.offset, first), min(s.end, s.end if end is None else end)) for s in segments]
-            parts = _check_all(disk, files.config, tasks, live, _processes(jobs, tasks), progress)
+            count = processes(jobs, len(tasks), sum(t.end - t.start for t in tasks))
+            parts = _check_all(disk, files.config, tasks, live, count, progress)
             _merge(found, log, tasks, parts)
             found.start = first
             found.end = max((part.end for part in parts if part.end is not None), default=first)
@@ -210,18 +206,12 @@ def settled_events(disk: Disk, scanner: Scanner, start: int, end: int | None, *,
 # --- one segment after another, or many at once ----------------------------------------------------------------------
 
 
-def _processes(jobs: int | None, tasks: Sequence[_Task]) -> int:
-    if jobs is None:
-        jobs = min(multiprocessing.cpu_count(), sum(t.end - t.start for t in tasks) // WORTH_A_PROCESS)
-    return max(1, min(jobs, len(tasks)))
-
-
 def _check_all(
     disk: Disk,
     config: StoreConfig,
     tasks: Sequence[_Task],
     live: bool,
-    processes: int,
+    count: int,
     progress: Callable[[int, int], None] | None,
 ) -> list[_Part]:
     total = sum(max(0, task.end - task.start) for task in tasks)
@@ -235,30 +225,17 @@ def _check_all(
             progress(read, total)
 
     limit = config.max_message_size
-    if processes == 1:
+    if count == 1:
         for task in tasks:
             before = read
             parts.append(_check(disk, task, limit, live, advance))
             advance(max(0, task.end - task.start) - (read - before))
         return parts
-    # Not forked: a forked child would share locks with threads that draw the progress.
-    with _pool(processes) as pool:
-        for task, part in zip(tasks, pool.imap(_check_apart, [(t, limit, live) for t in tasks]), strict=True):
-            parts.append(part)
-            advance(max(0, task.end - task.start))
+    apart = run_apart(_check_apart, [(t, limit, live) for t in tasks], count)
+    for task, part in zip(tasks, apart, strict=True):
+        parts.append(part)
+        advance(max(0, task.end - task.start))
     return parts
-
-
-def _pool(processes: int) -> Pool:
-    """Processes that leave Ctrl-C to their parent, from their first instruction on: an ignored signal is inherited."""
-    context = multiprocessing.get_context("spawn")
-    if threading.current_thread() is not threading.main_thread():
-        return context.Pool(processes)
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        return context.Pool(processes)
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _check_apart(work: tuple[_Task, int, bool]) -> _Part:
