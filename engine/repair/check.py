@@ -1,0 +1,421 @@
+"""Everything in a store against everything else, both ways: files, log, queues, extension, index, checkpoint, config.
+
+Reads, writes nothing, takes no lock. The log is read once, in as many processes as are asked for; each record looks for
+its unit and its keys, and what no record has asked for is judged then. CHECK.md lists every finding.
+
+Beside a live writer only that is said which holds whatever the writer does next: the end of the log is what is sound,
+queues are judged as far as dispatch had come when check began, the index as far as it reached then.
+
+Bounded: windows of the log, chunks of queues and pieces of the index in memory; findings are counted, and the first named.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import StorageError
+from engine.files.listing import Oddness
+from engine.files.lock import holder_of
+from engine.format import names
+from engine.format.delay import DelayLevels
+from engine.log.derive import TopicQueue
+from engine.log.scan import Scanner
+from engine.log.source import ClosedLog, Segment
+from engine.repair import check_config
+from engine.repair.check_index import IndexPart, check_index_file, check_order
+from engine.repair.check_log import LogPart, LogTask, check_apart, check_log, place
+from engine.repair.check_queues import LogView, QueueJudge, dispatched
+from engine.repair.finding import Finding, Findings, Severity
+from engine.repair.intervals import Intervals
+from engine.repair.known import known_places
+from engine.repair.log_end import MISSING_SEGMENT
+from engine.repair.parallel import processes, run_apart
+from engine.repair.queue_rows import QueueRows
+from engine.repair.survey import StoreFiles, survey
+from engine.repair.verify import judge_tail
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from engine.config import StoreConfig
+    from engine.files.disk import Disk
+
+ATTEMPTS = 3
+"""How often check begins again when a live broker has removed a file under its hands."""
+RUNS_PER_PROCESS = 4
+_HUGE = 1 << 63
+_SIZES = {Oddness.WRONG_SIZE.value, Oddness.MISALIGNED.value, Oddness.DUPLICATE.value}
+_STRAYS = {Oddness.EMPTY.value, Oddness.STRANGE_NAME.value, Oddness.NOT_A_FILE.value}
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """The result. `ok`: no error and no warning; notes by the way (info) may be there.
+
+    `counts`: what was looked at, and occurrences by code and severity. `complete`: False when the time was up.
+    """
+
+    ok: bool
+    findings: tuple[Finding, ...]
+    counts: dict[str, Any]
+    root: str = ""
+    live: bool = False
+    complete: bool = True
+    seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON of cli.md (check)."""
+        return {"ok": self.ok, "findings": [f.to_json() for f in self.findings], "counts": self.counts}
+
+
+def check(
+    disk: Disk,
+    config: StoreConfig,
+    *,
+    jobs: int | None = 1,
+    time_box_ms: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> CheckResult:
+    """Check the store that `config` names.
+
+    Args:
+        disk: how files are reached.
+        config: the store's settings; sizes, the extension and multi-dispatch are told by the files where nobody said.
+        jobs: processes (None: what pays on this machine). More than one needs real files.
+        time_box_ms: stop after so long (ms), and say what was not looked at.
+        progress: called with bytes of the log read so far and in all.
+
+    Raises:
+        NotAStore, CannotMend: there is no store to check. StorageError: it can't be read.
+    """
+    began = time.monotonic()
+    deadline = None if time_box_ms is None else began + time_box_ms / 1000
+    for attempt in range(ATTEMPTS):
+        run = _Run(disk, config, jobs, deadline, progress)
+        try:
+            return run.result(began)
+        except StorageError as error:
+            gone = error.path is not None and not disk.exists(error.path)
+            if not (run.live and gone) or attempt == ATTEMPTS - 1:
+                raise
+    raise AssertionError
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What was looked at."""
+
+    files: int = 0
+    log_files: int = 0
+    records: int = 0
+    size: int = 0
+    queues: int = 0
+    units: int = 0
+    index_files: int = 0
+    index_entries: int = 0
+    keys: int = 0
+    config_files: int = 0
+    skipped: list[str] = field(default_factory=list)
+
+
+class _Run:
+    def __init__(
+        self,
+        disk: Disk,
+        config: StoreConfig,
+        jobs: int | None,
+        deadline: float | None,
+        progress: Callable[[int, int], None] | None,
+    ) -> None:
+        self._disk = disk
+        self._jobs = jobs
+        self._deadline = deadline
+        self._progress = progress
+        self._files = files = survey(disk, settled(disk, config))
+        self.live = holder_of(disk, files.root) is not None
+        self._known = known_places(disk, files.root)
+        self._found = Findings()
+        self._seen = _Seen(log_files=len(files.log), queues=len(files.queues), index_files=len(files.index))
+
+    def result(self, began: float) -> CheckResult:
+        """Look at everything."""
+        self._names()
+        config = check_config.read_config(self._disk, self._files.root, self._found)
+        self._seen.config_files = config.files
+        until = dispatched(self._disk, self._files) if self.live else None
+        index = self._index()
+        parts = self._log(index)
+        lost = self._log_end(parts)
+        self._queues(parts, lost, until)
+        self._against_queues(config)
+        self._checkpoint(parts)
+        if self._seen.skipped:
+            self._found.add("time-box", "time", "the store", "; ".join(self._seen.skipped))
+        if self.live:
+            self._found.add("live", "lock", names.LOCK)
+        findings = self._found.result()
+        by_severity = Counter(f.severity for f in findings for _ in range(1))
+        return CheckResult(
+            ok=not any(f.severity is not Severity.INFO for f in findings),
+            findings=findings,
+            counts=self._counts(by_severity),
+            root=self._files.root,
+            live=self.live,
+            complete=not self._seen.skipped,
+            seconds=time.monotonic() - began,
+        )
+
+    def _counts(self, by_severity: Counter[Severity]) -> dict[str, Any]:
+        seen = self._seen
+        return {
+            "logFiles": seen.log_files,
+            "records": seen.records,
+            "bytes": seen.size,
+            "queues": seen.queues,
+            "units": seen.units,
+            "indexFiles": seen.index_files,
+            "indexEntries": seen.index_entries,
+            "keys": seen.keys,
+            "configFiles": seen.config_files,
+            "errors": by_severity[Severity.ERROR],
+            "warnings": by_severity[Severity.WARNING],
+            "infos": by_severity[Severity.INFO],
+            "byCode": self._found.totals(),
+        }
+
+    def _late(self) -> bool:
+        return self._deadline is not None and time.monotonic() > self._deadline
+
+    # --- files ------------------------------------------------------------------------------------------------------
+
+    def _names(self) -> None:
+        """What the names and lengths of files alone tell."""
+        files, found = self._files, self._found
+        for odd in files.odd:
+            where = os.path.relpath(odd.path, files.root)
+            code = "file-size" if odd.why in _SIZES else "file-odd" if not _stops_a_start(odd.why) else "file-stray"
+            if not (self.live and code == "file-stray"):  # one that is being made has no length yet
+                found.add(code, where, where, f"{odd.why}, {odd.size} bytes")
+        for index in files.index:
+            if not index.whole and not (self.live and index.size == 0):
+                where = f"index/{index.name}"
+                found.add("file-size", where, where, f"{index.size} instead of {files.index_layout.file_size} bytes")
+        if files.abort and not self.live:
+            found.add("not-closed", names.ABORT, names.ABORT)
+        if not files.log and any(queue.files for queue in files.queues):
+            found.add("log-gone", names.COMMITLOG, os.fspath(files.config.commit_log_paths[0]))
+        for bridged, length in sorted(self._known.bridged):
+            segment = next((s for s in files.log if s.offset <= bridged < s.end), None)
+            if segment is not None:
+                found.add("log-bridged", segment.path, place(segment.path, bridged), f"{length} bytes at {bridged}")
+
+    def _checkpoint(self, parts: list[LogPart]) -> None:
+        files, point = self._files, self._files.checkpoint
+        if not files.checkpoint_ok:
+            if files.log or files.queues:
+                self._found.add("checkpoint-missing", names.CHECKPOINT, names.CHECKPOINT)
+            return
+        newest = max((part.newest for part in parts), default=0)
+        times = {
+            "physicMsgTimestamp": point.physic_msg_timestamp,
+            "logicsMsgTimestamp": point.logics_msg_timestamp,
+            "indexMsgTimestamp": point.index_msg_timestamp,
+        }
+        whole = all(part.in_time for part in parts) and not self._seen.skipped
+        for name, value in times.items():
+            if value < 0 or (whole and not self.live and parts and value > newest):
+                self._found.add(
+                    "checkpoint-ahead", names.CHECKPOINT, names.CHECKPOINT, f"{name} {value}, the newest record {newest}"
+                )
+
+    # --- index ------------------------------------------------------------------------------------------------------
+
+    def _index(self) -> list[IndexPart] | None:
+        """Each file by itself; None when the index can't be compared with the log."""
+        files = self._files
+        if not files.config.message_index_enable:
+            return None
+        parts = []
+        whole = [one for one in files.index if one.whole]
+        for number, one in enumerate(whole):
+            if self._late():
+                self._seen.skipped.append(f"{len(whole) - number} of {len(whole)} index files, and keys in the log")
+                return None
+            growing = self.live and one is whole[-1]
+            part = check_index_file(self._disk, one, files.index_layout, growing=growing)
+            self._found.merge(part.findings)
+            self._seen.index_entries += part.entries
+            parts.append(part)
+        check_order(parts, self._found)
+        self._outside(parts)
+        return parts
+
+    def _outside(self, parts: list[IndexPart]) -> None:
+        """Entries that point behind the last segment: no window of the log meets them."""
+        end = self._files.log[-1].end if self._files.log else 0
+        if self.live:
+            return
+        for part in parts:
+            for piece in part.pieces:
+                if piece.high >= end:
+                    where = f"index/{part.name}"
+                    self._found.add("index-nowhere", where, where, f"{piece.high} is behind the log's last file")
+
+    # --- log --------------------------------------------------------------------------------------------------------
+
+    def _log(self, index: list[IndexPart] | None) -> list[LogPart]:
+        files = self._files
+        if not files.log:
+            return []
+        pieces = None if index is None else tuple(piece for part in index for piece in part.pieces)
+        indexed = max((p.high for p in pieces or ()), default=0) if self.live else None
+        size = sum(s.size for s in files.log)
+        count = processes(self._jobs, len(files.log), size)
+        tasks = [LogTask(files, run, pieces, self.live, indexed, self._deadline) for run in _runs(files.log, count)]
+        done = 0
+
+        def advance(more: int) -> None:
+            nonlocal done
+            done += more
+            if self._progress is not None:
+                self._progress(done, size)
+
+        parts: list[LogPart] = []
+        results: Iterator[LogPart] = (
+            (check_log(self._disk, task, advance) for task in tasks)
+            if count == 1
+            else run_apart(check_apart, tasks, count)
+        )
+        for task, part in zip(tasks, results, strict=True):
+            parts.append(part)
+            if count > 1:
+                advance(sum(s.size for s in task.segments))
+            self._found.merge(part.findings)
+            self._seen.records += part.records
+            self._seen.size += part.size
+            self._seen.keys += part.keys
+            if not part.in_time:
+                left = task.segments[-1].end - part.reached
+                self._seen.skipped.append(f"the log from {part.reached} to {task.segments[-1].end} ({left} bytes)")
+        return parts
+
+    def _log_end(self, parts: list[LogPart]) -> Intervals:
+        """Damage and gaps, told from the log's end; the stretches that are lost."""
+        files = self._files
+        last = max((i for i, part in enumerate(parts) if part.end is not None), default=-1)
+        lost = Intervals()
+        end = 0
+        with ClosedLog(self._disk, files.log) as log:
+            for i, part in enumerate(parts):
+                middle = [*part.lost, *(part.held if i < last else [])]
+                for damage in middle:
+                    lost.add(damage.offset, damage.end)
+                    self._stretch("log-damage", damage.segment, damage.offset, damage.length, damage.reason.value)
+                end = part.end or end
+                if i >= last and part.in_time:
+                    for bad in judge_tail(log, part.held, self.live):
+                        self._found.add("log-tail", bad.path, place(bad.path, bad.offset), bad.reason)
+        for one, two in pairwise(files.log):
+            if one.end < two.offset:
+                lost.add(one.end, two.offset)
+                self._stretch("log-gap", one, one.end, two.offset - one.end, MISSING_SEGMENT)
+        for part in parts:
+            for physical, name, number in part.into_damage:
+                if self.live and physical >= end:
+                    continue
+                code = "index-lost" if physical in lost else "index-nowhere"
+                where = f"index/{name}"
+                self._found.add(code, where, f"{where} entry {number}", f"entry {number} names {physical}")
+        return lost
+
+    def _stretch(self, code: str, segment: Segment, offset: int, length: int, reason: str) -> None:
+        known = (offset, length) in self._known.accepted
+        where = place(segment.path, offset)
+        detail = f"{length} bytes at {offset}: {reason}"
+        self._found.add("log-accepted" if known else code, segment.path, where, detail)
+
+    # --- queues -----------------------------------------------------------------------------------------------------
+
+    def _queues(self, parts: list[LogPart], lost: Intervals, until: int | None) -> None:
+        files = self._files
+        seen = Intervals()
+        for part in parts:
+            seen.add(part.start, part.reached)
+        if parts and all(part.in_time for part in parts):
+            seen.add(parts[-1].start, _HUGE)
+        if until is not None:
+            seen = _below(seen, until)
+        with ClosedLog(self._disk, files.log) as log:
+            scanner = Scanner(log, max_message_size=files.config.max_message_size)
+            log_min = files.log[0].offset if files.log else 0
+            view = LogView(log_min, seen, lost, scanner.sound_size, until, self._deadline)
+            if files.log:
+                judge = QueueJudge(self._disk, files, self._found, view)
+                judge.judge(parts)
+                self._seen.units = judge.units
+                if not judge.in_time:
+                    self._seen.skipped.append("units that no record vouches for")
+
+    def _against_queues(self, config: check_config.ConfigFiles) -> None:
+        files, found = self._files, self._found
+        ends: dict[TopicQueue, int] = {}
+        starts: dict[TopicQueue, int] = {}
+        wanted = config.tables.keys() & {check_config.CONSUMERS, check_config.DELAYS}
+        for queue in files.queues if wanted else ():
+            rows = QueueRows(self._disk, queue)
+            ends[queue.queue], starts[queue.queue] = (rows.extent, rows.first) if queue.files else (0, 0)
+        check_config.check_consumers(config, ends, found)
+        levels = DelayLevels.parse(files.config.message_delay_level)
+        check_config.check_delays(config, levels, ends, starts, found)
+        check_config.check_topics(config, {queue.queue.topic for queue in files.queues}, found)
+
+
+def settled(disk: Disk, config: StoreConfig) -> StoreConfig:
+    """`config` with what the store's directories tell and nobody said: the extension and its size, multi-dispatch."""
+    root = os.fspath(config.store_path_root_dir)
+    changes: dict[str, Any] = {}
+    ext = _files_below(disk, os.path.join(root, names.CONSUMEQUEUE_EXT))
+    if ext and "enable_consume_queue_ext" not in config.given:
+        changes["enable_consume_queue_ext"] = True
+    if ext and "mapped_file_size_consume_queue_ext" not in config.given:
+        changes["mapped_file_size_consume_queue_ext"] = Counter(ext).most_common(1)[0][0]
+    queues = os.path.join(root, names.CONSUMEQUEUE)
+    lmq = disk.is_dir(queues) and any(names.is_lmq(name) for name in disk.listdir(queues))
+    if lmq and not config.given & {"enable_lmq", "enable_multi_dispatch"}:
+        changes["enable_lmq"] = changes["enable_multi_dispatch"] = True
+    return dataclasses.replace(config, **changes).checked() if changes else config
+
+
+def _files_below(disk: Disk, directory: str) -> list[int]:
+    """Sizes of the files of an extension."""
+    if not disk.is_dir(directory):
+        return []
+    sizes = []
+    for topic in disk.scandir(directory):
+        for queue in () if topic.is_file else disk.scandir(topic.path):
+            sizes += [e.size for e in (() if queue.is_file else disk.scandir(queue.path)) if e.is_file and e.size >= 64]
+    return sizes
+
+
+def _stops_a_start(why: str) -> bool:
+    return why in _STRAYS or why.startswith("no index file")
+
+
+def _runs(log: tuple[Segment, ...], count: int) -> Iterator[tuple[Segment, ...]]:
+    """The segments in runs, a few for each process; one for one process."""
+    runs = 1 if count == 1 else min(len(log), count * RUNS_PER_PROCESS)
+    for i in range(runs):
+        yield log[i * len(log) // runs : (i + 1) * len(log) // runs]
+
+
+def _below(some: Intervals, end: int) -> Intervals:
+    out = Intervals()
+    for start, stop in some:
+        out.add(start, min(stop, end))
+    return out

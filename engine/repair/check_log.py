@@ -1,0 +1,243 @@
+"""A run of segments against queues and index, in one reading: what check does in each of its processes.
+
+Records never cross segments, so runs can be checked apart. What only the whole log can tell (where it ends, rows that no
+record vouches for) is left to the parent: a part says which rows it found right, and which records have none.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from engine.errors import StorageError
+from engine.files.disk import Disk
+from engine.format import names
+from engine.format.queue_unit import EXT_ADDRESS_MAX
+from engine.log.closed_queue import ClosedExt
+from engine.log.derive import Deriver, DeriveRules, QueueNumbers, TopicQueue
+from engine.log.scan import Blank, Damage, RecordBatch, Scanner
+from engine.log.source import ClosedLog, Segment
+from engine.log.walk import Reason
+from engine.repair.check_index import IndexPiece, KeyComparer
+from engine.repair.finding import Findings
+from engine.repair.queue_compare import QueueComparer, lost_delivery_time, row_dtype
+from engine.repair.verify import settled_events
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from engine.repair.survey import StoreFiles
+
+MAX_PENDING = 1 << 16
+"""Records without a unit that a part hands on one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogTask:
+    """A run of segments. `live`: another process writes the store; what lies behind `indexed` (physical) is not judged.
+
+    `pieces` None: the index is left out. `deadline`: of time.monotonic(), which is the same in every process.
+    """
+
+    files: StoreFiles
+    segments: tuple[Segment, ...]
+    pieces: tuple[IndexPiece, ...] | None
+    live: bool
+    indexed: int | None
+    deadline: float | None
+
+
+@dataclass(slots=True)
+class LogPart:
+    """What a run held.
+
+    `end`: behind its last sound record. `reached`: physical offset up to which it was looked at. `lost`: damaged
+    stretches with a sound record behind them; `held`: those at the run's end. `right`: rows (queue offsets) that are
+    their record's. `pending`: records without a unit (row_dtype, `queue` a place in `queues`), `more_pending` beyond.
+    """
+
+    start: int
+    reached: int
+    records: int = 0
+    size: int = 0
+    keys: int = 0
+    end: int | None = None
+    newest: int = 0
+    findings: Findings = field(default_factory=Findings)
+    lost: list[Damage] = field(default_factory=list)
+    held: list[Damage] = field(default_factory=list)
+    queues: list[TopicQueue] = field(default_factory=list)
+    right: list[tuple[int, list[tuple[int, int]]]] = field(default_factory=list)
+    pending: NDArray[np.void] | None = None
+    more_pending: int = 0
+    into_damage: list[tuple[int, str, int]] = field(default_factory=list)
+    in_time: bool = True
+
+
+def place(path: str, offset: int) -> str:
+    """How a place in the log is written: its file and physical offset."""
+    return f"commitlog/{os.path.basename(path)} at {offset}"
+
+
+def check_apart(task: LogTask) -> LogPart:
+    """`check_log` in a process of its own."""
+    return check_log(Disk(), task)
+
+
+def check_log(disk: Disk, task: LogTask, advance: Callable[[int], None] | None = None) -> LogPart:
+    """Look at a run of segments. `advance` is called with bytes read.
+
+    Raises:
+        StorageError: queues or index can't be read, or a segment went away.
+    """
+    return _Run(disk, task, advance).run()
+
+
+class _Run:
+    def __init__(self, disk: Disk, task: LogTask, advance: Callable[[int], None] | None) -> None:
+        self._disk = disk
+        self._task = task
+        self._advance = advance
+        files = task.files
+        config = files.config
+        start = task.segments[0].offset
+        self._part = part = LogPart(start, start)
+        self._numbers = QueueNumbers()
+        self._deriver = Deriver(DeriveRules.of(config), self._numbers)
+        units = UnitJudge(disk, files, part.findings)
+        self._queues = QueueComparer(
+            disk, files.queues, self._numbers, config.mapped_file_size_consume_queue, units.observe
+        )
+        self._keys: KeyComparer | None = None
+        if task.pieces is not None:
+            self._keys = KeyComparer(disk, files.index_layout, task.pieces, part.findings, start, task.indexed)
+
+    def run(self) -> LogPart:
+        part = self._part
+        with ClosedLog(self._disk, self._task.segments) as log:
+            scanner = Scanner(log, max_message_size=self._task.files.config.max_message_size)
+            for segment in self._task.segments:
+                if not self._segment(scanner, segment):
+                    part.in_time = False
+                    break
+                part.reached = segment.end
+        self._queues.flush()
+        if self._keys is not None:
+            self._keys.flush(part.reached)
+            part.into_damage, part.keys = self._keys.into_damage, self._keys.compared
+        part.queues = [self._numbers[i] for i in range(len(self._numbers))]
+        part.right = [(n, list(account.right)) for n, account in self._queues.accounts.items() if account.right]
+        self._keep_pending()
+        return part
+
+    def _segment(self, scanner: Scanner, segment: Segment) -> bool:
+        """One segment; False when the time is up."""
+        part, keys = self._part, self._keys
+        if keys is not None and part.reached != segment.offset:
+            keys.flush(part.reached)
+            keys.skip_to(segment.offset)
+        read = 0
+        for event in settled_events(self._disk, scanner, segment.offset, segment.end, live=self._task.live):
+            if self._task.deadline is not None and time.monotonic() > self._task.deadline:
+                return False
+            if isinstance(event, Damage):
+                self._damage(event, segment)
+                continue
+            part.lost += part.held
+            part.held.clear()
+            if isinstance(event, RecordBatch):
+                self._records(event, segment)
+                part.reached = event.end
+                read += event.end - event.start
+                if self._advance is not None:
+                    self._advance(event.end - event.start)
+            elif isinstance(event, Blank):
+                part.end = event.offset + event.length
+        if self._advance is not None:
+            self._advance(segment.size - read)
+        return True
+
+    def _damage(self, event: Damage, segment: Segment) -> None:
+        if self._task.live and event.reason is Reason.UNREADABLE and not self._disk.exists(segment.path):
+            raise StorageError("the file went away", path=segment.path)
+        self._part.held.append(event)
+        if self._keys is not None:
+            self._keys.lost(event.offset, event.length)
+
+    def _records(self, batch: RecordBatch, segment: Segment) -> None:
+        part = self._part
+        part.records += len(batch)
+        part.size += batch.end - batch.start
+        part.end = batch.end
+        part.newest = max(part.newest, max(row.store_timestamp for row in batch.rows))
+        for row in batch.rows:
+            at = batch.base + row.position
+            if row.stored_offset != at:
+                group = place(segment.path, segment.offset)
+                part.findings.add("log-offset", group, place(segment.path, at), f"at {at} it says {row.stored_offset}")
+        units, keys = self._deriver.derive(batch)
+        self._queues.feed(units)
+        if self._keys is not None:
+            self._keys.feed(batch, keys)
+
+    def _keep_pending(self) -> None:
+        import numpy as np
+
+        kept: list[NDArray[np.void]] = []
+        room = MAX_PENDING
+        for chunk in self._queues.pending.chunks():
+            kept.append(chunk[:room].copy())
+            self._part.more_pending += len(chunk) - len(kept[-1])
+            room -= len(kept[-1])
+        self._part.pending = np.concatenate(kept) if kept else np.zeros(0, dtype=row_dtype())
+
+
+class UnitJudge:
+    """Judges the tags codes of units that stand at their place: hash, delivery time, or address in the extension."""
+
+    def __init__(self, disk: Disk, files: StoreFiles, findings: Findings) -> None:
+        self._disk = disk
+        self._base = os.path.join(files.root, names.CONSUMEQUEUE_EXT)
+        self._ext_size = files.config.mapped_file_size_consume_queue_ext
+        self._findings = findings
+
+    def observe(self, queue: TopicQueue, found: NDArray[np.void], want: NDArray[np.void]) -> None:
+        """Rows and the units that their records derive to."""
+        import numpy as np
+
+        differs = found["tags_code"] != want["tags_code"]
+        if not differs.any():
+            return
+        address = differs & (found["tags_code"] <= EXT_ADDRESS_MAX)
+        self._extension(queue, found[address], want[address])
+        if queue.topic == names.SCHEDULE_TOPIC:
+            lost = lost_delivery_time(queue, found, want)
+            self._note("unit-delivery-time", queue, want[np.flatnonzero(lost)])
+            self._note("unit-delivery-other", queue, want[np.flatnonzero(differs & ~address & ~lost)])
+        else:
+            self._note("unit-tags", queue, want[np.flatnonzero(differs & ~address)])
+
+    def _extension(self, queue: TopicQueue, found: NDArray[np.void], want: NDArray[np.void]) -> None:
+        ext = ClosedExt(self._disk, self._base, queue, self._ext_size)
+        for row, unit in zip(found, want, strict=True):
+            at = ext.get(int(row["tags_code"]))
+            if at is None:
+                self._note("ext-missing", queue, [unit])
+            elif (at.tags_code, at.store_timestamp) != (int(unit["tags_code"]), int(unit["store_timestamp"])):
+                self._note("ext-wrong", queue, [unit])
+
+    def _note(self, code: str, queue: TopicQueue, units: NDArray[np.void] | list[np.void]) -> None:
+        if len(units):
+            first = int(units[0]["queue_offset"])
+            details = ", ".join(f"#{int(unit['queue_offset'])}" for unit in units[:3])
+            self._findings.add(code, str(queue), queue_place(queue, first), details, len(units))
+
+
+def queue_place(queue: TopicQueue, offset: int) -> str:
+    """How a place in a queue is written: topic, queue id, queue offset."""
+    return f"consumequeue/{queue} #{offset}"

@@ -1,0 +1,176 @@
+"""What is left when every record has looked for its unit: rows that no record vouches for, records without a row.
+
+The same questions as recovery asks (queue_settle.py), without deciding what becomes of them.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from engine.format.queue_unit import PRE_BLANK, PRE_BLANK_SIZE, UNIT_SIZE
+from engine.repair.check_log import queue_place
+from engine.repair.intervals import Intervals
+from engine.repair.queue_compare import QueueAccount, point_at_records, repeats_neighbour
+from engine.repair.queue_rows import QueueRows, is_real
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from engine.files.disk import Disk
+    from engine.log.derive import TopicQueue
+    from engine.repair.check_log import LogPart
+    from engine.repair.finding import Findings
+    from engine.repair.survey import StoreFiles
+
+
+@dataclass(frozen=True, slots=True)
+class LogView:
+    """What the log is, for judging rows (physical offsets).
+
+    `seen`: what was compared. `lost`: stretches without sound records that the log goes on behind. `live_until`: with
+    a live writer, where dispatch had come to at the start; nothing behind it is judged.
+    """
+
+    log_min: int
+    seen: Intervals
+    lost: Intervals
+    record_size: Callable[[int], int]
+    live_until: int | None
+    deadline: float | None
+
+
+class QueueJudge:
+    """Judges all queues of a store. `units`: rows that hold a message's unit."""
+
+    def __init__(self, disk: Disk, files: StoreFiles, findings: Findings, view: LogView) -> None:
+        self._findings = findings
+        self._view = view
+        self._accounts: dict[TopicQueue, QueueAccount] = {
+            q.queue: QueueAccount(QueueRows(disk, q) if q.files else None) for q in files.queues
+        }
+        self._elsewhere: set[int] = set()
+        self.units = 0
+        self.in_time = True
+
+    def judge(self, parts: Iterable[LogPart]) -> None:
+        """Everything that the parts of the log have left open."""
+        parts = list(parts)
+        for part in parts:
+            for number, spans in part.right:
+                right = self._accounts.setdefault(part.queues[number], QueueAccount(None)).right
+                for start, end in spans:
+                    right.add(start, end)
+        for queue, account in self._accounts.items():
+            self.units += account.right.total()
+            if account.rows is not None:
+                self._rows(queue, account)
+        for part in parts:
+            self._pending(part)
+
+    def _rows(self, queue: TopicQueue, account: QueueAccount) -> None:
+        rows = account.rows
+        assert rows is not None
+        absent = self._gaps(queue, rows)
+        end = rows.extent
+        if self._view.live_until is not None:
+            end -= 1  # it may be half written
+        for gap_start, gap_end in list(account.right.missing(rows.first, end)):
+            for at, found in rows.chunks(gap_start, gap_end):
+                if self._late():
+                    return
+                self._judge(queue, account, at, found, (gap_start, gap_end), absent)
+
+    def _gaps(self, queue: TopicQueue, rows: QueueRows) -> Intervals:
+        """Rows whose files are missing."""
+        absent = Intervals()
+        for one, two in pairwise(rows.files):
+            start, end = (one.offset + one.size) // UNIT_SIZE, two.offset // UNIT_SIZE
+            if start < end:
+                absent.add(start, end)
+                detail = f"queue offsets {start} to {end - 1}"
+                self._findings.add("queue-gap", str(queue), queue_place(queue, start), detail)
+        return absent
+
+    def _judge(
+        self,
+        queue: TopicQueue,
+        account: QueueAccount,
+        first: int,
+        found: NDArray[np.void],
+        stretch: tuple[int, int],
+        absent: Intervals,
+    ) -> None:
+        """Rows from queue offset `first` on that are not accounted for; `stretch`: all of them in a row."""
+        import numpy as np
+
+        view = self._view
+        offsets = np.arange(first, first + len(found), dtype=np.int64)
+        real = is_real(found)
+        front = offsets < account.right.start if account.right else np.ones(len(found), dtype=np.bool_)
+        filling = (found["physical_offset"] == PRE_BLANK.physical_offset) & (found["size"] == PRE_BLANK_SIZE)
+        filling &= (found["tags_code"] == PRE_BLANK.tags_code) & front
+        self._note("unit-invalid", queue, offsets, found, ~real & ~filling & ~absent.mask(offsets))
+        physical = found["physical_offset"].astype(np.int64)
+        left = real & ~(front & (physical < view.log_min))
+        repeated = left & repeats_neighbour(account, found, *stretch)
+        lost = left & ~repeated & view.lost.mask(physical)
+        left &= ~repeated & ~lost & (view.seen.mask(physical) | (physical < view.log_min))
+        elsewhere = point_at_records(found, left, view.record_size)
+        self._elsewhere.update(physical[elsewhere].tolist())
+        self._note("unit-repeated", queue, offsets, found, repeated)
+        self._note("unit-lost", queue, offsets, found, lost)
+        self._note("unit-elsewhere", queue, offsets, found, elsewhere)
+        self._note("unit-nowhere", queue, offsets, found, left & ~elsewhere)
+
+    def _note(
+        self,
+        code: str,
+        queue: TopicQueue,
+        offsets: NDArray[np.int64],
+        found: NDArray[np.void],
+        which: NDArray[np.bool_],
+    ) -> None:
+        import numpy as np
+
+        at = np.flatnonzero(which)
+        if len(at):
+            named = ", ".join(f"#{offsets[i]}: {int(found['physical_offset'][i])}" for i in at[:3])
+            self._findings.add(code, str(queue), queue_place(queue, int(offsets[at[0]])), named, len(at))
+
+    def _pending(self, part: LogPart) -> None:
+        """Records without a unit, unless one at another place points at them (that one is noted)."""
+        assert part.pending is not None
+        until = self._view.live_until
+        for row in part.pending:
+            physical = int(row["physical_offset"])
+            if physical in self._elsewhere or (until is not None and physical >= until):
+                continue
+            queue, offset = part.queues[int(row["queue"])], int(row["queue_offset"])
+            detail = f"#{offset}: the record at {physical}"
+            self._findings.add("unit-missing", str(queue), queue_place(queue, offset), detail)
+        if part.more_pending and until is None:
+            self._findings.add("unit-missing", "consumequeue", "consumequeue", count=part.more_pending)
+
+    def _late(self) -> bool:
+        late = self._view.deadline is not None and time.monotonic() > self._view.deadline
+        self.in_time &= not late
+        return late
+
+
+def dispatched(disk: Disk, files: StoreFiles) -> int:
+    """Physical offset of the newest message that any queue holds at this moment; 0 without one."""
+    newest = 0
+    for queue in files.queues:
+        if queue.files:
+            rows = QueueRows(disk, queue)
+            last = rows.read(max(rows.first, rows.extent - 2), rows.extent)
+            real = last[is_real(last)]
+            if len(real):
+                newest = max(newest, int(real["physical_offset"].max()))
+    return newest
