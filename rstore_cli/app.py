@@ -30,6 +30,7 @@ COMMANDS = {
     "recover": "Bring a store that was not closed back to a sound state.",
     "dump": "Show every field of log, queues, index, checkpoint or config.",
     "verify-crc": "Check every record of the log: CRC, lengths, position.",
+    "check": "Check log, queues, index and config against each other.",
     "status": "What state the store is in, and why.",
 }
 """Every command and what it does."""

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 ATTEMPTS = 3
 """How often check begins again when a live broker has removed a file under its hands."""
 RUNS_PER_PROCESS = 4
-_HUGE = 1 << 63
+_HUGE = (1 << 63) - 1
 _SIZES = {Oddness.WRONG_SIZE.value, Oddness.MISALIGNED.value, Oddness.DUPLICATE.value}
 _STRAYS = {Oddness.EMPTY.value, Oddness.STRANGE_NAME.value, Oddness.NOT_A_FILE.value}
 
@@ -231,7 +231,10 @@ class _Run:
         for name, value in times.items():
             if value < 0 or (whole and not self.live and parts and value > newest):
                 self._found.add(
-                    "checkpoint-ahead", names.CHECKPOINT, names.CHECKPOINT, f"{name} {value}, the newest record {newest}"
+                    "checkpoint-ahead",
+                    names.CHECKPOINT,
+                    names.CHECKPOINT,
+                    f"{name} {value}, the newest record {newest}",
                 )
 
     # --- index ------------------------------------------------------------------------------------------------------

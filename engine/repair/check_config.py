@@ -102,7 +102,11 @@ def check_consumers(found: ConfigFiles, ends: dict[TopicQueue, int], findings: F
 
 
 def check_delays(
-    found: ConfigFiles, levels: DelayLevels, ends: dict[TopicQueue, int], starts: dict[TopicQueue, int], findings: Findings
+    found: ConfigFiles,
+    levels: DelayLevels,
+    ends: dict[TopicQueue, int],
+    starts: dict[TopicQueue, int],
+    findings: Findings,
 ) -> None:
     """Each delay level's offset lies within its queue of SCHEDULE_TOPIC_XXXX. `starts`: each queue's first offset."""
     place = f"config/{DELAYS}"

@@ -52,7 +52,9 @@ CODES: dict[str, Code] = {
     "log-tail": Code(_WARNING, "bytes behind the log's end that are no sound record", _RECOVER),
     "log-offset": Code(_WARNING, "a record whose own physicalOffset names another place", _RECOVER + " (it mends it)"),
     "log-accepted": Code(_INFO, "a lost stretch of the log that an earlier repair went on behind", "nothing to do"),
-    "log-bridged": Code(_INFO, "a damaged stretch of the log that a repair bridged", "rstore salvage lists what it held"),
+    "log-bridged": Code(
+        _INFO, "a damaged stretch of the log that a repair bridged", "rstore salvage lists what it held"
+    ),
     # consume queues
     "queue-gap": Code(_ERROR, "files are missing in the middle of a queue", _RECOVER),
     "unit-missing": Code(_ERROR, "a record has no unit at its queue offset: consumers don't get it", _RECOVER),
@@ -61,9 +63,7 @@ CODES: dict[str, Code] = {
     "unit-elsewhere": Code(
         _WARNING, "a unit points at a record that names another queue or queue offset", "recovery leaves it as it is"
     ),
-    "unit-tags": Code(
-        _ERROR, "a unit's tags code is not its record's: tag filters pass it over", _REINDEX_QUEUE
-    ),
+    "unit-tags": Code(_ERROR, "a unit's tags code is not its record's: tag filters pass it over", _REINDEX_QUEUE),
     "unit-delivery-time": Code(
         _ERROR, "a delayed message's unit holds no delivery time: it is delivered at once", _RECOVER
     ),
@@ -104,18 +104,20 @@ CODES: dict[str, Code] = {
         _WARNING, "a configuration file that can't be read: a broker takes its .bak", "copy the .bak over the file"
     ),
     "config-bak-bad": Code(_INFO, "a .bak that can't be read", "nothing to do while the file itself is good"),
-    "config-value": Code(_ERROR, "a configuration file that says what can't be", "mend the file before a broker starts"),
+    "config-value": Code(
+        _ERROR, "a configuration file that says what can't be", "mend the file before a broker starts"
+    ),
     "consumer-ahead": Code(
         _WARNING, "a group's offset is above its queue's maximum", "mqadmin resetOffsetByTime sets the group back"
     ),
     "consumer-queue": Code(_INFO, "a group's offset of a queue that is not there", "nothing to do"),
-    "delay-range": Code(_WARNING, "a delay level's offset is outside of its queue", "a broker corrects it when it starts"),
+    "delay-range": Code(
+        _WARNING, "a delay level's offset is outside of its queue", "a broker corrects it when it starts"
+    ),
     "topic-unknown": Code(_INFO, "topics in the log have no configuration", "mqadmin updateTopic, if they are wanted"),
     "topic-unused": Code(_INFO, "topics have a configuration, but no queues", "nothing to do"),
     # the check itself
-    "live": Code(
-        _INFO, "a live process has the store: its ends were not judged", "stop it for a check of everything"
-    ),
+    "live": Code(_INFO, "a live process has the store: its ends were not judged", "stop it for a check of everything"),
     "time-box": Code(_INFO, "the time was up before everything was looked at", "rstore check with a longer --time-box"),
 }
 """Every code that check reports. Stable: scripts go by them."""

@@ -26,9 +26,7 @@ def processes(jobs: int | None, tasks: int, size: int) -> int:
     return max(1, min(jobs, tasks))
 
 
-def run_apart(
-    function: Callable[[_Task], _Result], tasks: Sequence[_Task], count: int
-) -> Iterator[_Result]:
+def run_apart(function: Callable[[_Task], _Result], tasks: Sequence[_Task], count: int) -> Iterator[_Result]:
     """`function` of every task, in `count` processes."""
     with pool(count) as workers:
         yield from workers.imap(function, tasks)

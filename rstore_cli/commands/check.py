@@ -1,0 +1,101 @@
+"""`rstore check`: everything in a store against everything else."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from engine.errors import InvalidArgument
+from rstore_cli._common import FOUND, settings_of
+from rstore_cli.render import Output, count, printable, size
+
+if TYPE_CHECKING:
+    from engine.repair.check import CheckResult
+    from engine.repair.finding import Finding
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|min|h)?", re.IGNORECASE)
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
+
+
+@app.command()
+def check(
+    context: typer.Context,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", min=1, metavar="N", help="Processes (default: what pays on this machine).")
+    ] = None,
+    time_box: Annotated[
+        str | None,
+        typer.Option("--time-box", metavar="TIME", help="Stop after so long (30s, 5m), and say what is left."),
+    ] = None,
+) -> None:
+    """Check log, queues, extension, index, checkpoint and config against each other, both ways.
+
+    Reads only. Exit code 1 when something is wrong. Runs beside a live broker, and then leaves out what it is writing.
+    """
+    settings = settings_of(context)
+    output = settings.output()
+    limit = None if time_box is None else parse_duration(time_box, "--time-box")
+    config = settings.load()
+
+    from engine.files.disk import Disk
+    from engine.repair.check import check as look
+
+    with output.progress("check") as tick:
+        found = look(Disk(), config, jobs=jobs, time_box_ms=limit, progress=tick)
+    if output.json:
+        output.document(found.to_json())
+    else:
+        _show(output, found)
+    if not found.ok:
+        raise typer.Exit(FOUND)
+
+
+def parse_duration(text: str, what: str) -> int:
+    """Ms from "30s", "5m", "500ms"; a bare number is seconds.
+
+    Raises:
+        InvalidArgument: it is no duration.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise InvalidArgument(f"{what}: no duration: {text!r}", hint="like 30s or 5m")
+    return round(float(match.group(1)) * _UNITS_MS[(match.group(2) or "s").lower()])
+
+
+def _show(output: Output, found: CheckResult) -> None:
+    seen = found.counts
+    output.text(
+        f"{count(seen['records'], 'record')} ({size(seen['bytes'])}), {count(seen['units'], 'unit')} in "
+        f"{count(seen['queues'], 'queue')}, {count(seen['indexEntries'], 'index entry', 'index entries')}, "
+        f"{count(seen['configFiles'], 'config file')}; {found.seconds:.1f} s"
+    )
+    if any(f.code == "not-closed" for f in found.findings):
+        output.text("The store was not closed: run rstore recover first, then check again; it may mend what is below.")
+    show_findings(output, found.findings)
+    if found.ok:
+        output.text("Nothing is wrong." if found.complete else "Nothing is wrong in what was looked at.")
+
+
+def show_findings(output: Output, findings: tuple[Finding, ...]) -> None:
+    """Findings as people read them: worst first, each with what to run; the same advice is given once."""
+    if not findings:
+        return
+    told: set[str] = set()
+    for finding in findings:
+        output.text()
+        output.text(f"{finding.severity.value.upper():<8} {printable(finding.where)}  [{finding.code}]")
+        output.text(f"         {printable(finding.message)}")
+        if finding.hint not in told:
+            output.text(f"         Next: {finding.hint}")
+        told.add(finding.hint)
+    output.text()
+    by = {word: sum(f.severity.value == word for f in findings) for word in ("error", "warning")}
+    notes = len(findings) - sum(by.values())
+    output.text(
+        f"{count(by['error'], 'error')}, {count(by['warning'], 'warning')}"
+        + (f", {count(notes, 'note')}" if notes else "")
+    )
