@@ -7,11 +7,12 @@ its last trustworthy entry. Nothing is cut that has sound records behind it unle
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from typing import TYPE_CHECKING
 
-from engine.errors import DamageInTheMiddle, LogIsGone, RStoreError, WrongFileSize
+from engine.errors import DamageInTheMiddle, LogIsGone, RStoreError, StorageError, WrongFileSize
 from engine.format import names
 from engine.log.derive import Deriver, DeriveRules, QueueNumbers
 from engine.log.scan import Damage, Event, RecordBatch, Scanner
@@ -99,6 +100,7 @@ class _Planner:
         self._comparer = QueueComparer(disk, files.queues, self._numbers, config.mapped_file_size_consume_queue)
         self._scanner = Scanner(log, check_crc=config.check_crc_on_recover, max_message_size=config.max_message_size)
         self._mends: list[int] = []
+        self._unplaced = 0
         self._damage_before: list[Stretch] = []
         self._read = 0
         self._to_read = 0
@@ -110,7 +112,10 @@ class _Planner:
         end = LogEnd(0)
         if start is not None:
             self._to_read = files.log[-1].end - start.offset
-            coverage = Coverage(self._comparer, self._log, self._scanner, self._feed_before)
+            one_unit_each = not self._deriver.rules.multi_dispatch
+            coverage = Coverage(
+                self._comparer, self._log, self._scanner, self._feed_before, one_unit_each=one_unit_each
+            )
             for segment in files.log:
                 if segment.end <= start.offset:
                     coverage.check(segment)
@@ -142,7 +147,9 @@ class _Planner:
                 self._progress(self._read, self._to_read)
 
     def _compare(self, batch: RecordBatch) -> Keys:
+        before = self._deriver.unplaced
         units, keys = self._deriver.derive(batch)
+        self._unplaced += self._deriver.unplaced - before
         self._comparer.feed(units)
         self._mends += [
             batch.base + row.position for row in batch.rows if row.stored_offset != batch.base + row.position
@@ -169,9 +176,12 @@ class _Planner:
         queues = tuple(settler.settle()) if files.log or self._log_is_gone else ()
         index_plan = index.plan(end.end)
         known = _accepted(self._disk, files.root)
-        fresh = [s for s in (*end.gaps, *self._damage_before) if (s.offset, s.length) not in known]
+        fresh = [
+            s for s in (*end.gaps, *self._damage_before) if known.overlap(s.offset, s.offset + s.length) < s.length
+        ]
         log_plan = self._log_plan(start, log_min, end)
-        trap = next_start_damage(files, self._scanner, start, end) if start is not None else None
+        traps = next_start_damage(files, self._scanner, start, end) if start is not None else []
+        trap = traps[0] if traps else None
         return RecoverPlan(
             files=files,
             mode=mode,
@@ -181,7 +191,7 @@ class _Planner:
             index=index_plan,
             set_aside=tuple(odd for odd in files.odd if odd.movable),
             problems=self._problems(end, trap, self._comparer.findings, settler.findings, index_plan.findings),
-            refusal=self._refusal(end, fresh),
+            refusal=self._refusal(end, fresh, sum(queue.units_cut for queue in queues)),
             accepted=tuple((s.offset, s.length) for s in fresh) if self._cut else (),
             trap=trap,
             state=StoreState(
@@ -189,6 +199,7 @@ class _Planner:
                 max_offset=end.end,
                 queues=tuple(QueueState(q.queue, q.min_offset, q.max_offset, q.max_physical_offset) for q in queues),
                 index_files=index_plan.names_after,
+                trap=traps[-1].offset if traps else None,
             ),
         )
 
@@ -225,7 +236,11 @@ class _Planner:
         zeros = bytes(_PIECE)
         for data_start, data_end in self._log.data_ranges(segment, start) if start < segment.end else ():
             for at in range(data_start, data_end, _PIECE):
-                data = bytes(self._log.read(at, min(_PIECE, data_end - at)))
+                try:
+                    data = bytes(self._log.read(at, min(_PIECE, data_end - at)))
+                except StorageError:  # nobody knows what is there: something
+                    last = min(at + _PIECE, data_end)
+                    continue
                 if data != zeros[: len(data)]:
                     last = at + len(data.rstrip(b"\0"))
         return last
@@ -240,6 +255,8 @@ class _Planner:
         out += [f"segments missing at {gap.offset}, {gap.length} bytes" for gap in end.gaps]
         out += [f"damage at {s.offset}, {s.length} bytes: {s.reason}" for s in end.damage]
         out += [f"the record at {offset} has a wrong physicalOffset" for offset in self._mends[:20]]
+        if self._unplaced:
+            out.append(f"{self._unplaced} messages name a topic that is no directory name: the log has them, no queue")
         if trap is not None:
             out.append(
                 f"damage at {trap.offset} ({trap.reason}): a normal start would read it and cut there, "
@@ -249,7 +266,11 @@ class _Planner:
             out += some
         return tuple(out)
 
-    def _refusal(self, end: LogEnd, fresh: list[Stretch]) -> RStoreError | None:
+    def _log_paths(self) -> list[str]:
+        config = self._files.config
+        return [os.fspath(path) for path in (*config.commit_log_paths, *config.read_only_commit_log_paths)]
+
+    def _refusal(self, end: LogEnd, fresh: list[Stretch], units_cut: int) -> RStoreError | None:
         wrong = next((o for o in self._files.odd if not o.movable and _in_log(self._files, o)), None)
         if wrong is not None:
             return WrongFileSize(
@@ -266,6 +287,13 @@ class _Planner:
             return None
         if self._cut:
             return None
+        missing = next((p for p in self._log_paths() if not self._disk.exists(p)), None)
+        if missing is not None and units_cut:
+            return LogIsGone(
+                f"{units_cut} messages of the consume queues are not in the log, and one of its directories is missing",
+                path=missing,
+                hint="is its disk mounted? --cut goes on without what was there",
+            )
         if end.damage:
             first = end.damage[0]
             size = sum(size for _, size in end.behind.values())
@@ -298,13 +326,20 @@ def _in_log(files: StoreFiles, odd: OddFile) -> bool:
     return directory in [os.fspath(p) for p in (*config.commit_log_paths, *config.read_only_commit_log_paths)]
 
 
-def _accepted(disk: Disk, root: str) -> set[tuple[int, int]]:
-    """Stretches of the log that an earlier repair was told to go on behind."""
-    found: set[tuple[int, int]] = set()
+def _accepted(disk: Disk, root: str) -> Intervals:
+    """Stretches of the log that an earlier repair was told to go on behind.
+
+    A manifest that can't be read accepts nothing: at worst the operator is asked once more.
+    """
+    found = Intervals()
     base = os.path.join(root, names.SALVAGE)
-    for entry in disk.scandir(base) if disk.exists(base) else ():
+    for entry in disk.scandir(base) if disk.is_dir(base) else ():
         path = os.path.join(entry.path, MANIFEST)
         if not entry.is_file and disk.exists(path):
-            manifest = json.loads(disk.read_file(path))
-            found |= {(stretch["offset"], stretch["length"]) for stretch in manifest.get("accepted", [])}
+            with contextlib.suppress(
+                ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, StorageError
+            ):
+                manifest = json.loads(disk.read_file(path))
+                for stretch in manifest.get("accepted", []):
+                    found.add(int(stretch["offset"]), int(stretch["offset"]) + int(stretch["length"]))
     return found
