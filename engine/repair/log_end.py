@@ -18,6 +18,7 @@ from engine.format.message import MAGICS, V4_HEAD_SIZE, store_timestamp_position
 from engine.log.derive import TopicQueue
 from engine.log.scan import Blank, Damage, Event, Gap, RecordBatch, Scanner
 from engine.log.state import NORMAL_FILES
+from engine.log.walk import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -148,14 +149,21 @@ def next_start_damage(files: StoreFiles, scanner: Scanner, start: Segment, end: 
 
 
 def _judge(files: StoreFiles, scanner: Scanner, found: LogEnd, damage: Damage, gap: Gap | None, cut: bool) -> None:
-    """A break at `damage`: the torn tail, or damage with sound records behind it."""
+    """A break at `damage`: the torn tail, or damage with sound records behind it.
+
+    What the system can't read is never taken for a torn tail: nobody knows what is there.
+    """
     sound = scanner.find_sound(damage.offset + 1)
-    if sound is None:
+    if sound is None and damage.reason is not Reason.UNREADABLE:
         return
     if gap is not None:
         found.gaps.append(_missing(files, gap))
     found.cut = cut
     found.end = damage.offset
+    if sound is None:
+        length = damage.segment.end - damage.offset
+        found.damage.append(Stretch(damage.offset, length, damage.segment.path, damage.reason.value))
+        return
     for event in _breaks(scanner, damage):
         if isinstance(event, RecordBatch):
             _count(found, event)

@@ -10,10 +10,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from collections import Counter
 from typing import TYPE_CHECKING
 
-from engine.errors import DamageInTheMiddle, LogIsGone, RStoreError, StorageError, WrongFileSize
-from engine.format import names
+from engine.errors import CannotMend, DamageInTheMiddle, LogIsGone, RStoreError, StorageError, WrongFileSize
+from engine.format import fastjson, names
 from engine.log.derive import Deriver, DeriveRules, QueueNumbers
 from engine.log.scan import Damage, Event, RecordBatch, Scanner
 from engine.log.source import ClosedLog, Segment
@@ -43,8 +44,11 @@ if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.files.disk import Disk
     from engine.log.derive import Keys
+    from engine.repair.queue_settle import QueuePlan
 
 _PIECE = 1 << 20
+_MOVED_RECORDS = 8
+"""So many records of one segment that are off by the same distance are no damage: the file has another's name."""
 
 
 def plan_recover(
@@ -100,6 +104,7 @@ class _Planner:
         self._comparer = QueueComparer(disk, files.queues, self._numbers, config.mapped_file_size_consume_queue)
         self._scanner = Scanner(log, check_crc=config.check_crc_on_recover, max_message_size=config.max_message_size)
         self._mends: list[int] = []
+        self._shifts: Counter[tuple[int, int]] = Counter()  # records by (segment, how far off their own offset is)
         self._unplaced = 0
         self._damage_before: list[Stretch] = []
         self._read = 0
@@ -151,9 +156,11 @@ class _Planner:
         units, keys = self._deriver.derive(batch)
         self._unplaced += self._deriver.unplaced - before
         self._comparer.feed(units)
-        self._mends += [
-            batch.base + row.position for row in batch.rows if row.stored_offset != batch.base + row.position
-        ]
+        size = self._files.config.mapped_file_size_commit_log
+        for row in [row for row in batch.rows if row.stored_offset != batch.base + row.position]:
+            offset = batch.base + row.position
+            self._mends.append(offset)
+            self._shifts[offset - offset % size, row.stored_offset - offset] += 1
         return keys
 
     # --- the outcome ------------------------------------------------------------------------------------------------
@@ -190,7 +197,7 @@ class _Planner:
             writes=settler.writes,
             index=index_plan,
             set_aside=tuple(odd for odd in files.odd if odd.movable),
-            problems=self._problems(end, trap, self._comparer.findings, settler.findings, index_plan.findings),
+            problems=self._problems(end, trap, queues, self._comparer.findings, settler.findings, index_plan.findings),
             refusal=self._refusal(end, fresh, sum(queue.units_cut for queue in queues)),
             accepted=tuple((s.offset, s.length) for s in fresh) if self._cut else (),
             trap=trap,
@@ -245,7 +252,9 @@ class _Planner:
                     last = at + len(data.rstrip(b"\0"))
         return last
 
-    def _problems(self, end: LogEnd, trap: Stretch | None, *findings: list[str]) -> tuple[str, ...]:
+    def _problems(
+        self, end: LogEnd, trap: Stretch | None, queues: tuple[QueuePlan, ...], *findings: list[str]
+    ) -> tuple[str, ...]:
         out = [f"{os.path.relpath(o.path, self._files.root)}: {o.why}" for o in self._files.odd]
         if not self._files.checkpoint_ok:
             out.append("the checkpoint is missing or short: it reads as zeros")
@@ -255,6 +264,7 @@ class _Planner:
         out += [f"segments missing at {gap.offset}, {gap.length} bytes" for gap in end.gaps]
         out += [f"damage at {s.offset}, {s.length} bytes: {s.reason}" for s in end.damage]
         out += [f"the record at {offset} has a wrong physicalOffset" for offset in self._mends[:20]]
+        out += self._oddities(queues, end)
         if self._unplaced:
             out.append(f"{self._unplaced} messages name a topic that is no directory name: the log has them, no queue")
         if trap is not None:
@@ -265,6 +275,20 @@ class _Planner:
         for some in findings:
             out += some
         return tuple(out)
+
+    def _oddities(self, queues: tuple[QueuePlan, ...], end: LogEnd) -> list[str]:
+        """What recovery does all the same, but the operator may know better."""
+        out = []
+        cut = sum(queue.units_cut for queue in queues)
+        if cut and not end.damage:
+            out.append(f"{cut} units point behind the log's end at {end.end}: are segments missing there?")
+        known = _known_topics(self._disk, self._files.root)
+        there = {found.queue.topic for found in self._files.queues if found.files}
+        revived = {q.queue.topic for q in queues if q.units_rebuilt} - there
+        for topic in sorted(revived - known) if known else ():
+            if not names.is_system_topic(topic):
+                out.append(f"{topic} gets its queues back, but config/topics.json doesn't have it: was it deleted?")
+        return out
 
     def _log_paths(self) -> list[str]:
         config = self._files.config
@@ -285,6 +309,14 @@ class _Planner:
                     hint="is its disk mounted? give --yes-the-log-is-gone if it is really gone",
                 )
             return None
+        moved = next((key for key, records in self._shifts.items() if records >= _MOVED_RECORDS), None)
+        if moved is not None:
+            segment = next(s for s in self._files.log if s.offset <= moved[0] < s.end)
+            return CannotMend(
+                f"{self._shifts[moved]} records of this segment say that they lie {moved[1]:+d} bytes from here",
+                path=segment.path,
+                hint="was the file renamed? give it its own name back",
+            )
         if self._cut:
             return None
         missing = next((p for p in self._log_paths() if not self._disk.exists(p)), None)
@@ -318,6 +350,16 @@ class _Planner:
                 hint="--cut rebuilds what is sound around it; nothing was changed",
             )
         return None
+
+
+def _known_topics(disk: Disk, root: str) -> set[str]:
+    """The topics of config/topics.json; none when it can't be read."""
+    path = os.path.join(root, names.CONFIG, "topics.json")
+    try:
+        table = fastjson.loads(disk.read_file(path).decode("utf-8", "replace"))["topicConfigTable"]
+        return set(table)
+    except (RStoreError, TypeError, LookupError):
+        return set()
 
 
 def _in_log(files: StoreFiles, odd: OddFile) -> bool:
