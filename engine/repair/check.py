@@ -37,7 +37,7 @@ from engine.repair.known import known_places
 from engine.repair.log_end import MISSING_SEGMENT
 from engine.repair.parallel import processes, run_apart
 from engine.repair.queue_rows import QueueRows
-from engine.repair.survey import StoreFiles, survey
+from engine.repair.survey import survey
 from engine.repair.verify import judge_tail
 
 if TYPE_CHECKING:
@@ -210,10 +210,10 @@ class _Run:
             found.add("not-closed", names.ABORT, names.ABORT)
         if not files.log and any(queue.files for queue in files.queues):
             found.add("log-gone", names.COMMITLOG, os.fspath(files.config.commit_log_paths[0]))
-        for bridged, length in sorted(self._known.bridged):
-            segment = next((s for s in files.log if s.offset <= bridged < s.end), None)
+        for start, end in self._known.bridged:
+            segment = next((s for s in files.log if s.offset <= start < s.end), None)
             if segment is not None:
-                found.add("log-bridged", segment.path, place(segment.path, bridged), f"{length} bytes at {bridged}")
+                found.add("log-bridged", segment.path, place(segment.path, start), f"{end - start} bytes at {start}")
 
     def _checkpoint(self, parts: list[LogPart]) -> None:
         files, point = self._files, self._files.checkpoint
@@ -338,7 +338,7 @@ class _Run:
         return lost
 
     def _stretch(self, code: str, segment: Segment, offset: int, length: int, reason: str) -> None:
-        known = (offset, length) in self._known.accepted
+        known = self._known.accepted.overlap(offset, offset + length) == length
         where = place(segment.path, offset)
         detail = f"{length} bytes at {offset}: {reason}"
         self._found.add("log-accepted" if known else code, segment.path, where, detail)

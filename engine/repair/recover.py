@@ -8,9 +8,11 @@ its last trustworthy entry. Nothing is cut that has sound records behind it unle
 from __future__ import annotations
 
 import os
+from collections import Counter
 from typing import TYPE_CHECKING
 
-from engine.errors import DamageInTheMiddle, LogIsGone, RStoreError, WrongFileSize
+from engine.errors import CannotMend, DamageInTheMiddle, LogIsGone, RStoreError, StorageError, WrongFileSize
+from engine.format import fastjson, names
 from engine.log.derive import Deriver, DeriveRules, QueueNumbers
 from engine.log.scan import Damage, Event, RecordBatch, Scanner
 from engine.log.source import ClosedLog, Segment
@@ -40,8 +42,11 @@ if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.files.disk import Disk
     from engine.log.derive import Keys
+    from engine.repair.queue_settle import QueuePlan
 
 _PIECE = 1 << 20
+_MOVED_RECORDS = 8
+"""So many records of one segment that are off by the same distance are no damage: the file has another's name."""
 
 
 def plan_recover(
@@ -97,6 +102,8 @@ class _Planner:
         self._comparer = QueueComparer(disk, files.queues, self._numbers, config.mapped_file_size_consume_queue)
         self._scanner = Scanner(log, check_crc=config.check_crc_on_recover, max_message_size=config.max_message_size)
         self._mends: list[int] = []
+        self._shifts: Counter[tuple[int, int]] = Counter()  # records by (segment, how far off their own offset is)
+        self._unplaced = 0
         self._damage_before: list[Stretch] = []
         self._read = 0
         self._to_read = 0
@@ -108,7 +115,10 @@ class _Planner:
         end = LogEnd(0)
         if start is not None:
             self._to_read = files.log[-1].end - start.offset
-            coverage = Coverage(self._comparer, self._log, self._scanner, self._feed_before)
+            one_unit_each = not self._deriver.rules.multi_dispatch
+            coverage = Coverage(
+                self._comparer, self._log, self._scanner, self._feed_before, one_unit_each=one_unit_each
+            )
             for segment in files.log:
                 if segment.end <= start.offset:
                     coverage.check(segment)
@@ -140,11 +150,15 @@ class _Planner:
                 self._progress(self._read, self._to_read)
 
     def _compare(self, batch: RecordBatch) -> Keys:
+        before = self._deriver.unplaced
         units, keys = self._deriver.derive(batch)
+        self._unplaced += self._deriver.unplaced - before
         self._comparer.feed(units)
-        self._mends += [
-            batch.base + row.position for row in batch.rows if row.stored_offset != batch.base + row.position
-        ]
+        size = self._files.config.mapped_file_size_commit_log
+        for row in [row for row in batch.rows if row.stored_offset != batch.base + row.position]:
+            offset = batch.base + row.position
+            self._mends.append(offset)
+            self._shifts[offset - offset % size, row.stored_offset - offset] += 1
         return keys
 
     # --- the outcome ------------------------------------------------------------------------------------------------
@@ -167,9 +181,12 @@ class _Planner:
         queues = tuple(settler.settle()) if files.log or self._log_is_gone else ()
         index_plan = index.plan(end.end)
         known = known_places(self._disk, files.root).accepted
-        fresh = [s for s in (*end.gaps, *self._damage_before) if (s.offset, s.length) not in known]
+        fresh = [
+            s for s in (*end.gaps, *self._damage_before) if known.overlap(s.offset, s.offset + s.length) < s.length
+        ]
         log_plan = self._log_plan(start, log_min, end)
-        trap = next_start_damage(files, self._scanner, start, end) if start is not None else None
+        traps = next_start_damage(files, self._scanner, start, end) if start is not None else []
+        trap = traps[0] if traps else None
         return RecoverPlan(
             files=files,
             mode=mode,
@@ -178,8 +195,8 @@ class _Planner:
             writes=settler.writes,
             index=index_plan,
             set_aside=tuple(odd for odd in files.odd if odd.movable),
-            problems=self._problems(end, trap, self._comparer.findings, settler.findings, index_plan.findings),
-            refusal=self._refusal(end, fresh),
+            problems=self._problems(end, trap, queues, self._comparer.findings, settler.findings, index_plan.findings),
+            refusal=self._refusal(end, fresh, sum(queue.units_cut for queue in queues)),
             accepted=tuple((s.offset, s.length) for s in fresh) if self._cut else (),
             trap=trap,
             state=StoreState(
@@ -187,6 +204,7 @@ class _Planner:
                 max_offset=end.end,
                 queues=tuple(QueueState(q.queue, q.min_offset, q.max_offset, q.max_physical_offset) for q in queues),
                 index_files=index_plan.names_after,
+                trap=traps[-1].offset if traps else None,
             ),
         )
 
@@ -223,12 +241,18 @@ class _Planner:
         zeros = bytes(_PIECE)
         for data_start, data_end in self._log.data_ranges(segment, start) if start < segment.end else ():
             for at in range(data_start, data_end, _PIECE):
-                data = bytes(self._log.read(at, min(_PIECE, data_end - at)))
+                try:
+                    data = bytes(self._log.read(at, min(_PIECE, data_end - at)))
+                except StorageError:  # nobody knows what is there: something
+                    last = min(at + _PIECE, data_end)
+                    continue
                 if data != zeros[: len(data)]:
                     last = at + len(data.rstrip(b"\0"))
         return last
 
-    def _problems(self, end: LogEnd, trap: Stretch | None, *findings: list[str]) -> tuple[str, ...]:
+    def _problems(
+        self, end: LogEnd, trap: Stretch | None, queues: tuple[QueuePlan, ...], *findings: list[str]
+    ) -> tuple[str, ...]:
         out = [f"{os.path.relpath(o.path, self._files.root)}: {o.why}" for o in self._files.odd]
         if not self._files.checkpoint_ok:
             out.append("the checkpoint is missing or short: it reads as zeros")
@@ -238,6 +262,9 @@ class _Planner:
         out += [f"segments missing at {gap.offset}, {gap.length} bytes" for gap in end.gaps]
         out += [f"damage at {s.offset}, {s.length} bytes: {s.reason}" for s in end.damage]
         out += [f"the record at {offset} has a wrong physicalOffset" for offset in self._mends[:20]]
+        out += self._oddities(queues, end)
+        if self._unplaced:
+            out.append(f"{self._unplaced} messages name a topic that is no directory name: the log has them, no queue")
         if trap is not None:
             out.append(
                 f"damage at {trap.offset} ({trap.reason}): a normal start would read it and cut there, "
@@ -247,7 +274,25 @@ class _Planner:
             out += some
         return tuple(out)
 
-    def _refusal(self, end: LogEnd, fresh: list[Stretch]) -> RStoreError | None:
+    def _oddities(self, queues: tuple[QueuePlan, ...], end: LogEnd) -> list[str]:
+        """What recovery does all the same, but the operator may know better."""
+        out = []
+        cut = sum(queue.units_cut for queue in queues)
+        if cut and not end.damage:
+            out.append(f"{cut} units point behind the log's end at {end.end}: are segments missing there?")
+        known = _known_topics(self._disk, self._files.root)
+        there = {found.queue.topic for found in self._files.queues if found.files}
+        revived = {q.queue.topic for q in queues if q.units_rebuilt} - there
+        for topic in sorted(revived - known) if known else ():
+            if not names.is_system_topic(topic):
+                out.append(f"{topic} gets its queues back, but config/topics.json doesn't have it: was it deleted?")
+        return out
+
+    def _log_paths(self) -> list[str]:
+        config = self._files.config
+        return [os.fspath(path) for path in (*config.commit_log_paths, *config.read_only_commit_log_paths)]
+
+    def _refusal(self, end: LogEnd, fresh: list[Stretch], units_cut: int) -> RStoreError | None:
         wrong = next((o for o in self._files.odd if not o.movable and _in_log(self._files, o)), None)
         if wrong is not None:
             return WrongFileSize(
@@ -262,8 +307,23 @@ class _Planner:
                     hint="is its disk mounted? give --yes-the-log-is-gone if it is really gone",
                 )
             return None
+        moved = next((key for key, records in self._shifts.items() if records >= _MOVED_RECORDS), None)
+        if moved is not None:
+            segment = next(s for s in self._files.log if s.offset <= moved[0] < s.end)
+            return CannotMend(
+                f"{self._shifts[moved]} records of this segment say that they lie {moved[1]:+d} bytes from here",
+                path=segment.path,
+                hint="was the file renamed? give it its own name back",
+            )
         if self._cut:
             return None
+        missing = next((p for p in self._log_paths() if not self._disk.exists(p)), None)
+        if missing is not None and units_cut:
+            return LogIsGone(
+                f"{units_cut} messages of the consume queues are not in the log, and one of its directories is missing",
+                path=missing,
+                hint="is its disk mounted? --cut goes on without what was there",
+            )
         if end.damage:
             first = end.damage[0]
             size = sum(size for _, size in end.behind.values())
@@ -288,6 +348,16 @@ class _Planner:
                 hint="--cut rebuilds what is sound around it; nothing was changed",
             )
         return None
+
+
+def _known_topics(disk: Disk, root: str) -> set[str]:
+    """The topics of config/topics.json; none when it can't be read."""
+    path = os.path.join(root, names.CONFIG, "topics.json")
+    try:
+        table = fastjson.loads(disk.read_file(path).decode("utf-8", "replace"))["topicConfigTable"]
+        return set(table)
+    except (RStoreError, TypeError, LookupError):
+        return set()
 
 
 def _in_log(files: StoreFiles, odd: OddFile) -> bool:
