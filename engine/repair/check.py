@@ -6,7 +6,8 @@ its unit and its keys, and what no record has asked for is judged then. CHECK.md
 Beside a live writer only that is said which holds whatever the writer does next: the end of the log is what is sound,
 queues are judged as far as dispatch had come when check began, the index as far as it reached then.
 
-Bounded: windows of the log, chunks of queues and pieces of the index in memory; findings are counted, and the first named.
+Bounded: windows of the log, chunks of queues and pieces of the index in memory; findings are counted, and the first
+ones named.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """config/ by itself and against the queues: JSON that can be read, offsets that can be.
 
-Source: ConfigManager#load: a file that can't be read is replaced by its .bak; without a .bak a broker starts with nothing.
+Source: ConfigManager#load: a file that can't be read is replaced by its .bak; without one a broker starts with nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The index against itself and against the log: every file's chains, then every entry and every key.
 
-A file's own structure is `IndexReader.faults`. Against the log, keys are compared a window of the log at a time with the
-entries that point into it: entries and keys are both in log order, so a window needs few pieces of few files.
+A file's own structure is `IndexReader.faults`. Against the log, keys are compared a window of the log at a time with
+the entries that point into it: entries and keys are both in log order, so a window needs few pieces of few files.
 """
 
 from __future__ import annotations

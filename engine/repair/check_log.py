@@ -1,7 +1,7 @@
 """A run of segments against queues and index, in one reading: what check does in each of its processes.
 
-Records never cross segments, so runs can be checked apart. What only the whole log can tell (where it ends, rows that no
-record vouches for) is left to the parent: a part says which rows it found right, and which records have none.
+Records never cross segments, so runs can be checked apart. What only the whole log can tell (where it ends, rows that
+no record vouches for) is left to the parent: a part says which rows it found right, and which records have none.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class _Run:
         part.records += len(batch)
         part.size += batch.end - batch.start
         part.end = batch.end
-        part.newest = max(part.newest, max(row.store_timestamp for row in batch.rows))
+        part.newest = max(part.newest, *(row.store_timestamp for row in batch.rows))
         for row in batch.rows:
             at = batch.base + row.position
             if row.stored_offset != at:

@@ -17,7 +17,7 @@ FIRST = 3
 
 
 class Severity(enum.Enum):
-    """Error: messages can't be read, or a start fails or cuts. Warning: it works, but not as it says. Info: by the way."""
+    """Error: messages can't be read, or a start fails or cuts. Warning: it works, but not as it says."""
 
     ERROR = "error"
     WARNING = "warning"

@@ -22,6 +22,7 @@ from engine.repair.apply import apply
 from engine.repair.plan import RecoverPlan
 from engine.repair.recover import plan_recover
 from engine.store import MessageStore
+from tests.support.checking import check_clean
 
 LOG_FILE = 16384
 SIZES = {
@@ -184,6 +185,7 @@ def check_recovered(root: Path, expected: Sequence[Stored], ledger: Ledger) -> N
     again = plan_recover(Disk(), settings(root))
     assert again.refusal is None
     assert not again.changed, again.to_json()
+    check_clean(root, settings(root))
     with ReadStore(settings(root)) as view:
         check_store(view, expected, ledger)
     new = Ledger(seed=ledger.seed + 5000)

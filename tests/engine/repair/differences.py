@@ -96,3 +96,6 @@ LOG_END = {
     "f037": "rule 14: a blank record that doesn't end with its file is damage, and --cut ends the log there",
 }
 """The log ends elsewhere."""
+
+LEFT: dict[str, tuple[tuple[str, ...], str]] = {}
+"""What `check` finds in the recovered store all the same: codes, and why recovery leaves it so."""

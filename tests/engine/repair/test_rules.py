@@ -27,6 +27,7 @@ from engine.store import MessageStore
 from tests.compat import fixtures
 from tests.conftest import Store
 from tests.support import stores
+from tests.support.checking import check_clean
 
 SIZES = {
     "mapped_file_size_commit_log": 8192,
@@ -64,6 +65,7 @@ def damage(root: Path, offset: int, data: bytes) -> None:
 def recover(root: Path, *, cut: bool = False) -> RecoverPlan:
     plan = plan_recover(Disk(), settings(root), cut=cut)
     apply(Disk(), plan)
+    check_clean(root, settings(root))
     return plan
 
 
