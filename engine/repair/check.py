@@ -24,6 +24,7 @@ from engine.errors import StorageError
 from engine.files.listing import Oddness
 from engine.files.lock import holder_of
 from engine.format import names
+from engine.format.checkpoint import SAFETY_MS
 from engine.format.delay import DelayLevels
 from engine.log.derive import TopicQueue
 from engine.log.scan import Scanner
@@ -230,7 +231,7 @@ class _Run:
         }
         whole = all(part.in_time for part in parts) and not self._seen.skipped
         for name, value in times.items():
-            if value < 0 or (whole and not self.live and parts and value > newest):
+            if value < 0 or (whole and not self.live and parts and value > newest + SAFETY_MS):
                 self._found.add(
                     "checkpoint-ahead",
                     names.CHECKPOINT,

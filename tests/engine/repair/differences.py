@@ -97,5 +97,23 @@ LOG_END = {
 }
 """The log ends elsewhere."""
 
-LEFT: dict[str, tuple[tuple[str, ...], str]] = {}
+OUTSIDE_CRC = "the damaged field is outside of the record's CRC: nobody can tell record from unit or key; both stay"
+BEFORE_START = "damage before recovery's start stays in the log"
+EXTENSION = "recovery leaves the extension as it is: addresses that lead nowhere count as plain units"
+
+LEFT: dict[str, tuple[tuple[str, ...], str]] = {
+    "f008": (("unit-elsewhere",), OUTSIDE_CRC),
+    "f009": (("unit-elsewhere",), OUTSIDE_CRC),
+    "f014": (("unit-elsewhere", "index-key", "index-missing"), OUTSIDE_CRC),
+    "f015": (("unit-tags",), OUTSIDE_CRC),
+    "f016": (("log-damage",), BEFORE_START),
+    "f057": (("not-closed", "log-damage"), BEFORE_START),
+    "f067": (("index-time",), OUTSIDE_CRC),
+    "f070": (("unit-elsewhere", "index-key", "index-missing"), OUTSIDE_CRC),
+    "f071": (("unit-tags", "log-damage"), BEFORE_START),
+    "f072": (("not-closed", "log-damage"), BEFORE_START),
+    "f075": (("unit-tags", "log-damage"), BEFORE_START),
+    "f097": (("ext-missing",), EXTENSION),
+    "f099": (("ext-missing",), EXTENSION),
+}
 """What `check` finds in the recovered store all the same: codes, and why recovery leaves it so."""

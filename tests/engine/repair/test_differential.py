@@ -12,6 +12,7 @@ import pytest
 
 from engine.errors import RStoreError
 from engine.files.disk import Disk
+from engine.repair.finding import Severity
 from engine.repair.recover import plan_recover
 from tests.conftest import Store
 from tests.engine.repair import corpus, differences
@@ -75,7 +76,8 @@ def test_fixture_case(case: corpus.Case, fixture_store: Store, fixture_copy: Sto
     check(case, fixture_store(case["base"]), store)
     if case["id"] not in differences.REFUSED:
         known, why = differences.LEFT.get(case["id"], ((), ""))
-        check_clean(store, corpus.config(store, case), known=known, why=why)
+        left = check_clean(store, corpus.config(store, case), known=known, why=why)
+        assert {f.code for f in left.findings if f.severity is not Severity.INFO} == set(known)
 
 
 def test_every_difference_is_a_case() -> None:

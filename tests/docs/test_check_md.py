@@ -1,0 +1,25 @@
+"""CHECK.md lists every finding of check, as the code has it."""
+
+from __future__ import annotations
+
+from engine.repair import finding
+from engine.repair.finding import CODES
+from tests.docs.markdown import section, tables
+from tests.docs.test_readme import ROOT
+
+CHECK = ROOT / "engine" / "repair" / "CHECK.md"
+
+
+def test_the_table_is_that_of_the_code() -> None:
+    rows = tables(section(CHECK, "Findings"))[0]
+    stated = [(row["code"].strip("`"), row["severity"], row["says"]) for row in rows]
+    assert stated == [(name, code.severity.value, code.what) for name, code in CODES.items()]
+
+
+def test_the_parts_are_there() -> None:
+    for row in tables(section(CHECK, "How it looks"))[0]:
+        assert (CHECK.parent / row["where"]).is_file(), row
+
+
+def test_places_are_as_many_as_stated() -> None:
+    assert f"at most {finding.PLACES} places" in CHECK.read_text(encoding="utf-8")
