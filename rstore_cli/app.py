@@ -31,6 +31,7 @@ COMMANDS = {
     "dump": "Show every field of log, queues, index, checkpoint or config.",
     "verify-crc": "Check every record of the log: CRC, lengths, position.",
     "check": "Check log, queues, index and config against each other.",
+    "doctor": "Why a broker does not start on this store.",
     "status": "What state the store is in, and why.",
 }
 """Every command and what it does."""

@@ -318,6 +318,16 @@ class Disk:
         """Whether a file system is mounted there."""
         return os.path.ismount(path)
 
+    def may(self, path: str, *, write: bool) -> bool:
+        """Whether this process may read (and with `write`, change) it; a directory must be searchable, too."""
+        wanted = os.R_OK | (os.W_OK if write else 0) | (os.X_OK if self.is_dir(path) else 0)
+        return os.access(path, wanted)
+
+    def is_read_only(self, path: str) -> bool:
+        """Whether its file system is mounted read-only."""
+        with self.doing(Operation.STAT, path):
+            return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+
     def stat(self, path: str) -> Entry:
         """One name's size and time; raises StorageError when it is absent."""
         with self.doing(Operation.STAT, path):

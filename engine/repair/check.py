@@ -39,7 +39,7 @@ from engine.repair.known import known_places
 from engine.repair.log_end import MISSING_SEGMENT
 from engine.repair.parallel import processes, run_apart
 from engine.repair.queue_rows import QueueRows
-from engine.repair.survey import survey
+from engine.repair.survey import StoreFiles, survey
 from engine.repair.verify import judge_tail
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class _Run:
         if self.live:
             self._found.add("live", "lock", names.LOCK)
         findings = self._found.result()
-        by_severity = Counter(f.severity for f in findings for _ in range(1))
+        by_severity = Counter(f.severity for f in findings)
         return CheckResult(
             ok=not any(f.severity is not Severity.INFO for f in findings),
             findings=findings,
@@ -199,19 +199,7 @@ class _Run:
     def _names(self) -> None:
         """What the names and lengths of files alone tell."""
         files, found = self._files, self._found
-        for odd in files.odd:
-            where = os.path.relpath(odd.path, files.root)
-            code = "file-size" if odd.why in _SIZES else "file-odd" if not _stops_a_start(odd.why) else "file-stray"
-            if not (self.live and code == "file-stray"):  # one that is being made has no length yet
-                found.add(code, where, where, f"{odd.why}, {odd.size} bytes")
-        for index in files.index:
-            if not index.whole and not (self.live and index.size == 0):
-                where = f"index/{index.name}"
-                found.add("file-size", where, where, f"{index.size} instead of {files.index_layout.file_size} bytes")
-        if files.abort and not self.live:
-            found.add("not-closed", names.ABORT, names.ABORT)
-        if not files.log and any(queue.files for queue in files.queues):
-            found.add("log-gone", names.COMMITLOG, os.fspath(files.config.commit_log_paths[0]))
+        file_findings(files, found, live=self.live)
         for start, end in self._known.bridged:
             segment = next((s for s in files.log if s.offset <= start < s.end), None)
             if segment is not None:
@@ -379,6 +367,23 @@ class _Run:
         levels = DelayLevels.parse(files.config.message_delay_level)
         check_config.check_delays(config, levels, ends, starts, found)
         check_config.check_topics(config, {queue.queue.topic for queue in files.queues}, found)
+
+
+def file_findings(files: StoreFiles, found: Findings, *, live: bool, leave_out: frozenset[str] = frozenset()) -> None:
+    """What the names and lengths of a store's files tell. `leave_out`: paths that were told of already."""
+    for odd in files.odd:
+        where = os.path.relpath(odd.path, files.root)
+        code = "file-size" if odd.why in _SIZES else "file-odd" if not _stops_a_start(odd.why) else "file-stray"
+        if odd.path not in leave_out and not (live and code == "file-stray"):  # one in the making has no length yet
+            found.add(code, where, where, f"{odd.why}, {odd.size} bytes")
+    for index in files.index:
+        if not index.whole and not (live and index.size == 0):
+            where = f"index/{index.name}"
+            found.add("file-size", where, where, f"{index.size} instead of {files.index_layout.file_size} bytes")
+    if files.abort and not live:
+        found.add("not-closed", names.ABORT, names.ABORT)
+    if not files.log and any(queue.files for queue in files.queues):
+        found.add("log-gone", names.COMMITLOG, os.fspath(files.config.commit_log_paths[0]))
 
 
 def settled(disk: Disk, config: StoreConfig) -> StoreConfig:

@@ -1,8 +1,9 @@
-"""CHECK.md lists every finding of check, as the code has it."""
+"""CHECK.md lists every finding of check and doctor, as the code has it."""
 
 from __future__ import annotations
 
 from engine.repair import finding
+from engine.repair.doctor import DOCTOR_CODES
 from engine.repair.finding import CODES
 from tests.docs.markdown import section, tables
 from tests.docs.test_readme import ROOT
@@ -14,6 +15,17 @@ def test_the_table_is_that_of_the_code() -> None:
     rows = tables(section(CHECK, "Findings"))[0]
     stated = [(row["code"].strip("`"), row["severity"], row["says"]) for row in rows]
     assert stated == [(name, code.severity.value, code.what) for name, code in CODES.items()]
+
+
+def test_the_table_of_doctor_is_that_of_the_code() -> None:
+    rows = tables(section(CHECK, "Doctor"))[0]
+    own = {name: code for name, code in DOCTOR_CODES.items() if name not in CODES}
+    assert {row["code"]: (row["severity"], row["says"]) for row in rows} == {
+        name: (code.severity.value, code.what) for name, code in own.items()
+    }
+    for name in DOCTOR_CODES.keys() & CODES.keys():
+        assert DOCTOR_CODES[name] is CODES[name]
+        assert f"`{name}`" in section(CHECK, "Doctor")
 
 
 def test_the_parts_are_there() -> None:

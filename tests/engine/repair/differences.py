@@ -110,9 +110,9 @@ LEFT: dict[str, tuple[tuple[str, ...], str]] = {
     "f057": (("not-closed", "log-damage"), BEFORE_START),
     "f067": (("index-time",), OUTSIDE_CRC),
     "f070": (("unit-elsewhere", "index-key", "index-missing"), OUTSIDE_CRC),
-    "f071": (("unit-tags", "log-damage"), BEFORE_START),
-    "f072": (("not-closed", "log-damage"), BEFORE_START),
-    "f075": (("unit-tags", "log-damage"), BEFORE_START),
+    "f071": (("unit-tags",), OUTSIDE_CRC),
+    "f072": (("log-damage",), BEFORE_START),
+    "f075": (("log-damage",), BEFORE_START),
     "f097": (("ext-missing",), EXTENSION),
     "f099": (("ext-missing",), EXTENSION),
 }

@@ -1,0 +1,240 @@
+"""Why doesn't it start: what a broker would stumble over, and what code 14 (SERVICE_NOT_AVAILABLE) would mean here.
+
+Looks at names, lengths, rights, disks and settings, never at the messages themselves (that is check's). Every finding of
+severity error keeps a broker from starting, or from starting with its data.
+
+Source: MappedFileQueue#doLoad, DefaultMessageStore#checkStoreStatus, #isOSPageCacheBusy, RunningFlags, ConfigManager.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from engine.config import BrokerRole, apache_key
+from engine.errors import CannotMend, NotAStore, StorageError
+from engine.files.listing import Oddness
+from engine.files.lock import holder_of
+from engine.format import names
+from engine.repair.check import file_findings, settled
+from engine.repair.check_config import read_config
+from engine.repair.create import SIZES
+from engine.repair.finding import CODES, Code, Finding, Findings, Severity
+from engine.repair.survey import StoreFiles, survey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from engine.config import StoreConfig
+    from engine.files.disk import Disk
+
+DISK_FULL, DISK_FORCED = 0.90, 0.85
+"""Used ratios: above, a broker refuses puts; above, it deletes segments before their time. (MessageStoreConfig)"""
+
+_ERROR, _WARNING, _INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
+
+DOCTOR_CODES: dict[str, Code] = {
+    "store-missing": Code(_ERROR, "there is no store", "name one with --store, or make one with: rstore init"),
+    "store-kind": Code(_ERROR, "a kind of store that is not read here", "use the broker that wrote it"),
+    "path-missing": Code(_ERROR, "a directory of the commit log is not there", "is its disk mounted? Start no broker"),
+    "file-twice": Code(
+        _ERROR, "a second file for the same offset of the log", "keep the one that rstore verify-crc finds sound"
+    ),
+    "size-setting": Code(
+        _ERROR, "a size in the broker's settings is not that of the files", "mend the setting; never the files"
+    ),
+    "size-needed": Code(_INFO, "a size that is not Apache's default", "the broker.conf must say it"),
+    "permission": Code(
+        _ERROR, "this user may not read or write it", "look at owner and mode; run as the broker's user"
+    ),
+    "read-only": Code(_ERROR, "the file system is mounted read-only", "remount it; look into the system's log for why"),
+    "disk-full": Code(
+        _WARNING,
+        "the disk is used above 90 %: a broker refuses every put",
+        "free space; rstore status shows it",
+    ),
+    "disk-forced": Code(
+        _WARNING, "the disk is used so much that a broker deletes segments early", "free space before a broker starts"
+    ),
+    "running": Code(_INFO, "a live process has the store: a second one will not start", "nothing to do"),
+    "slave": Code(_INFO, "brokerRole is SLAVE: puts are refused by design", "put to the master"),
+    "java-missing": Code(_INFO, "Java was not found on this machine", "a broker needs it; rstore does not"),
+    "spark-missing": Code(_INFO, "Spark (pyspark) is not installed", "pip install 'rstore[spark]' for Spark jobs"),
+    **{
+        name: CODES[name]
+        for name in (
+            *("file-size", "file-stray", "file-odd", "not-closed", "log-gone", "log-gap", "checkpoint-missing"),
+            *("config-bad", "config-bak", "config-bak-bad"),
+        )
+    },
+}
+"""Every code that doctor reports; those that check has, too, mean the same."""
+
+_CODE_14 = {
+    "disk-full": "the disk is used above 90 %",
+    "read-only": "the file system is read-only",
+    "permission": "files can't be written",
+    "slave": "this broker is a slave",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorResult:
+    """The result. `starts`: nothing keeps a broker from starting. `code_14`: why puts would be refused."""
+
+    starts: bool
+    findings: tuple[Finding, ...]
+    root: str
+    sizes: dict[str, int] = field(default_factory=dict)
+    disk_used: float = -1.0
+    code_14: tuple[str, ...] = ()
+    java: str | None = None
+    spark: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """One document; findings as check's."""
+        return {
+            "ok": self.starts,
+            "findings": [f.to_json() for f in self.findings],
+            "store": self.root,
+            "sizes": self.sizes,
+            "diskUsedRatio": self.disk_used,
+            "serviceNotAvailable": list(self.code_14),
+            "java": self.java,
+            "spark": self.spark,
+        }
+
+
+def doctor(disk: Disk, config: StoreConfig) -> DoctorResult:
+    """Look at the store that `config` names. Whatever is wrong with it is a finding, never an error."""
+    root = os.fspath(config.store_path_root_dir)
+    found = Findings(DOCTOR_CODES)
+    java, spark = _java(disk), importlib.util.find_spec("pyspark") is not None
+    if java is None:
+        found.add("java-missing", "java", "PATH, JAVA_HOME")
+    if not spark:
+        found.add("spark-missing", "spark", "this Python")
+    files = _survey(disk, config, root, found)
+    sizes: dict[str, int] = {}
+    used = -1.0
+    if files is not None:
+        _look(disk, config, files, found)
+        sizes = {apache_key(name): int(getattr(files.config, name)) for name in SIZES}
+    if disk.is_dir(root):
+        _rights(disk, config, root, found)
+        used = max(disk.disk_used_ratio(path) for path in (root, *_log_paths(config)))
+        _room(config, root, used, found)
+    findings = found.result()
+    present = {f.code for f in findings}
+    reasons = [why for code, why in _CODE_14.items() if code in present]
+    starts = not any(f.severity is Severity.ERROR for f in findings)
+    return DoctorResult(starts, findings, root, sizes, used, tuple(reasons), java, spark)
+
+
+def _survey(disk: Disk, config: StoreConfig, root: str, found: Findings) -> StoreFiles | None:
+    kind = _other_kind(disk, config, root)
+    if kind is not None:
+        found.add("store-kind", root, root, kind)
+        return None
+    try:
+        for path in _log_paths(config):
+            if config.store_path_commit_log and not disk.is_dir(path):
+                found.add("path-missing", path, path)
+        return survey(disk, settled(disk, config))
+    except NotAStore as error:
+        found.add("store-missing" if "no store" in error.message else "store-kind", root, root, error.message)
+    except CannotMend as error:
+        found.add("file-size", error.path or root, error.path or root, error.message)
+    except StorageError as error:
+        found.add("permission", error.path or root, error.path or root, error.message)
+    return None
+
+
+def _other_kind(disk: Disk, config: StoreConfig, root: str) -> str | None:
+    """What kind of store it is when it is not Apache's plain one, of those that survey does not tell."""
+    if disk.exists(os.path.join(root, names.CONFIG, "tieredStoreMetadata.json")):
+        return "a 5.x store with tiers: its older messages are elsewhere"
+    if "Tiered" in config.other.get("messageStorePlugIn", ""):
+        return "a 5.x store with tiers (messageStorePlugIn)"
+    if "rocksdb" in config.other.get("storeType", "").lower():
+        return "a 5.x store with RocksDB consume queues (storeType)"
+    return None
+
+
+def _look(disk: Disk, given: StoreConfig, files: StoreFiles, found: Findings) -> None:
+    """Files, sizes and configuration."""
+    live = holder_of(disk, files.root) is not None
+    if live:
+        found.add("running", names.LOCK, names.LOCK)
+    twice = [odd for odd in files.odd if odd.why == Oddness.DUPLICATE.value]
+    for odd in twice:
+        found.add("file-twice", odd.path, odd.path)
+    file_findings(files, found, live=live, leave_out=frozenset(odd.path for odd in twice))
+    for one, two in pairwise(files.log):
+        if one.end < two.offset:
+            found.add("log-gap", one.path, one.path, f"{two.offset - one.end} bytes at {one.end}")
+    if not files.checkpoint_ok and (files.log or files.queues):
+        found.add("checkpoint-missing", names.CHECKPOINT, names.CHECKPOINT)
+    _sizes(disk, given, files, found)
+    read_config(disk, files.root, found)
+
+
+def _sizes(disk: Disk, given: StoreConfig, files: StoreFiles, found: Findings) -> None:
+    """Settings that somebody gave, against what the files say; and sizes that a broker.conf must give."""
+    defaults = type(given)()
+    told = survey(disk, settled(disk, given).as_given(given.given - set(SIZES))).config
+    for name in SIZES:
+        key, theirs = apache_key(name), getattr(told, name)
+        if name in given.given:
+            if theirs not in (getattr(given, name), getattr(defaults, name)):
+                found.add("size-setting", key, key, f"{getattr(given, name)}, the files have {theirs}")
+        elif getattr(files.config, name) != getattr(defaults, name):
+            found.add("size-needed", key, key, f"{key}={getattr(files.config, name)}")
+
+
+def _rights(disk: Disk, config: StoreConfig, root: str, found: Findings) -> None:
+    """Whether this user may read and write everything, down to the files."""
+    try:
+        for path in {root, *(p for p in _log_paths(config) if disk.is_dir(p))}:
+            if disk.is_read_only(path):
+                found.add("read-only", path, path)
+            for place in _below(disk, path):
+                if not disk.may(place, write=True):
+                    found.add("permission", os.path.dirname(place), place, os.path.basename(place))
+    except StorageError as error:
+        found.add("permission", error.path or root, error.path or root, error.message)
+
+
+def _below(disk: Disk, path: str, depth: int = 4) -> Iterator[str]:
+    yield path
+    if depth and disk.may(path, write=False):
+        for entry in disk.scandir(path):
+            if entry.is_file or not disk.is_dir(entry.path):
+                yield entry.path
+            else:
+                yield from _below(disk, entry.path, depth - 1)
+
+
+def _room(config: StoreConfig, root: str, used: float, found: Findings) -> None:
+    percent = f"{used:.0%} used"
+    if used > DISK_FULL:
+        found.add("disk-full", root, root, percent)
+    elif used > DISK_FORCED or used * 100 > config.disk_max_used_space_ratio:
+        found.add("disk-forced", root, root, percent)
+    if config.broker_role is BrokerRole.SLAVE:
+        found.add("slave", "brokerRole", "brokerRole")
+
+
+def _log_paths(config: StoreConfig) -> list[str]:
+    return [os.fspath(p) for p in (*config.commit_log_paths, *config.read_only_commit_log_paths)]
+
+
+def _java(disk: Disk) -> str | None:
+    """Where java is."""
+    home = os.environ.get("JAVA_HOME")
+    named = os.path.join(home, "bin", "java") if home else None
+    return named if named and disk.exists(named) else shutil.which("java")

@@ -1,0 +1,42 @@
+"""`rstore doctor`: why a broker does not start on this store."""
+
+from __future__ import annotations
+
+import typer
+
+from rstore_cli._common import FOUND, settings_of
+from rstore_cli.commands.check import show_findings
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def doctor(context: typer.Context) -> None:
+    """Why a broker does not start on this store: files, sizes, paths, rights, disk, configuration, kind of store.
+
+    Reads only, and never a message: rstore check does that. Exit code 1 when something keeps a broker from starting.
+    """
+    settings = settings_of(context)
+    output = settings.output()
+    config = settings.load()
+
+    from engine.files.disk import Disk
+    from engine.repair.doctor import doctor as look
+
+    found = look(Disk(), config)
+    if output.json:
+        output.document(found.to_json())
+    else:
+        said = "Nothing here keeps a broker from starting." if found.starts else "A broker does not start like this:"
+        output.text(said)
+        show_findings(output, found.findings)
+        output.text()
+        why = "; ".join(found.code_14)
+        output.text(
+            f"Code 14 (SERVICE_NOT_AVAILABLE) here and now: {why}."
+            if why
+            else "Code 14 (SERVICE_NOT_AVAILABLE): nothing here is a reason; it would come from the running broker "
+            "(shutting down, or an earlier error of log, queue or index)."
+        )
+    if not found.starts:
+        raise typer.Exit(FOUND)

@@ -1,0 +1,211 @@
+"""doctor: everything that keeps a broker from starting can be made and is found, and is told from what does not."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.config import BrokerRole, StoreConfig
+from engine.files.disk import Disk
+from engine.files.lock import StoreLock
+from engine.repair import doctor as module
+from engine.repair.doctor import DOCTOR_CODES, DoctorResult, doctor
+from engine.repair.finding import Severity
+from tests.conftest import Store
+from tests.support import golden, stores
+
+SEGMENT = 131072
+
+
+class Half(Disk):
+    """A disk that is half used."""
+
+    used = 0.5
+
+    def disk_used_ratio(self, path: str) -> float:
+        return self.used
+
+
+def look(store: Path, disk: Disk | None = None, **changes: Any) -> DoctorResult:
+    return doctor(disk or Half(), StoreConfig(store_path_root_dir=store).with_changes(**changes))
+
+
+def codes(found: DoctorResult) -> set[str]:
+    return {f.code for f in found.findings if not f.code.endswith("-missing") or f.severity is not Severity.INFO}
+
+
+def touch(*parts: str, text: str = "") -> Callable[[Path], None]:
+    def make(store: Path) -> None:
+        path = store.joinpath(*parts)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    return make
+
+
+def remove(*parts: str) -> Callable[[Path], None]:
+    def make(store: Path) -> None:
+        path = store.joinpath(*parts)
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    return make
+
+
+def both(store: Path) -> None:
+    touch("config", "topics.json", text="{")(store)
+    touch("config", "topics.json.bak", text="{}")(store)
+
+
+def bad_backup(store: Path) -> None:
+    touch("config", "topics.json", text="{}")(store)
+    touch("config", "topics.json.bak", text="{")(store)
+
+
+MAKERS: dict[str, Callable[[Path], None]] = {
+    "store-missing": lambda store: shutil.rmtree(store),
+    "store-kind": touch("config", "tieredStoreMetadata.json"),
+    "file-size": lambda store: os.truncate(store / "commitlog" / f"{SEGMENT:020d}", 77),
+    "file-stray": touch("commitlog", ".DS_Store"),
+    "file-odd": touch("consumequeue", "notes"),
+    "not-closed": touch("abort"),
+    "log-gone": remove("commitlog"),
+    "log-gap": remove("commitlog", f"{SEGMENT:020d}"),
+    "checkpoint-missing": remove("checkpoint"),
+    "config-bad": touch("config", "consumerOffset.json", text="{"),
+    "config-bak": both,
+    "config-bak-bad": bad_backup,
+}
+BY_OTHER_TESTS = {
+    *(
+        "path-missing",
+        "file-twice",
+        "size-setting",
+        "size-needed",
+        "permission",
+        "read-only",
+        "disk-full",
+        "disk-forced",
+    ),
+    *("running", "slave", "java-missing", "spark-missing"),
+}
+
+
+def test_every_code_has_a_test() -> None:
+    assert MAKERS.keys() | BY_OTHER_TESTS == DOCTOR_CODES.keys()
+
+
+@pytest.mark.parametrize("code", MAKERS)
+def test_every_finding_can_be_made(code: str, fixture_copy: Store) -> None:
+    store = fixture_copy("clean-small")
+    assert look(store).starts
+    MAKERS[code](store)
+    before = stores.snapshot(store) if store.exists() else None
+    found = look(store)
+    assert code in {f.code for f in found.findings}, found.findings
+    assert before is None or stores.snapshot(store) == before
+    assert found.starts == all(f.severity is not Severity.ERROR for f in found.findings)
+
+
+@pytest.mark.parametrize("kind", ["dledger-n0", "consumequeue_rocksdb"])
+def test_other_kinds_of_store(kind: str, fixture_copy: Store) -> None:
+    store = fixture_copy("clean-small")
+    (store / kind).mkdir()
+    found = look(store)
+    assert "store-kind" in codes(found)
+    assert not found.starts
+
+
+@pytest.mark.parametrize("name", ["clean-small", "lmq", "transient-ext"])
+def test_a_sound_store_starts(name: str, fixture_store: Store) -> None:
+    found = look(fixture_store(name))
+    assert found.starts
+    assert codes(found) == {"size-needed"}
+    assert found.sizes["mappedFileSizeCommitLog"] == SEGMENT
+    assert found.code_14 == ()
+
+
+def test_apache_s_own_sizes_need_no_word(golden_store: Store) -> None:
+    assert codes(look(golden_store("default-sizes-tiny"))) == set()
+    assert golden.NAMES
+
+
+def test_a_size_that_is_not_the_files(fixture_store: Store) -> None:
+    found = look(fixture_store("clean-small"), mapped_file_size_commit_log=1 << 20)
+    assert {"size-setting", "file-size"} <= codes(found)
+    (one,) = [f for f in found.findings if f.code == "size-setting"]
+    assert (one.where, str(SEGMENT) in one.message) == ("mappedFileSizeCommitLog", True)
+
+
+def test_several_paths(fixture_copy: Store, tmp_path: Path) -> None:
+    store = fixture_copy("clean-small")
+    second = tmp_path / "second"
+    paths = f"{store / 'commitlog'},{second}"
+    assert "path-missing" in codes(look(store, store_path_commit_log=paths))
+    second.mkdir()
+    assert look(store, store_path_commit_log=paths).starts
+    shutil.copy(store / "commitlog" / f"{SEGMENT:020d}", second)
+    found = look(store, store_path_commit_log=paths)
+    assert {"file-twice", "size-needed"} == codes(found)
+    assert not found.starts
+
+
+def test_rights_and_read_only(fixture_store: Store) -> None:
+    store = fixture_store("clean-small")
+
+    class Refusing(Half):
+        def may(self, path: str, *, write: bool) -> bool:
+            return not (write and "consumequeue" in path)
+
+        def is_read_only(self, path: str) -> bool:
+            return True
+
+    found = look(store, Refusing())
+    assert {"permission", "read-only"} <= codes(found)
+    assert set(found.code_14) == {"the file system is read-only", "files can't be written"}
+
+
+@pytest.mark.parametrize(
+    ("used", "code"), [(0.91, "disk-full"), (0.9, "disk-forced"), (0.76, "disk-forced"), (0.75, None)]
+)
+def test_the_disk(used: float, code: str | None, fixture_store: Store) -> None:
+    disk = Half()
+    disk.used = used
+    found = look(fixture_store("clean-small"), disk)
+    assert codes(found) - {"size-needed"} == ({code} if code else set())
+    assert bool(found.code_14) == (code == "disk-full")
+    assert found.starts
+
+
+def test_a_slave_and_a_running_store(fixture_copy: Store) -> None:
+    store = fixture_copy("crashed-small")
+    with StoreLock(Disk(), str(store)):
+        found = look(store, broker_role=BrokerRole.SLAVE)
+    assert codes(found) == {"size-needed", "running", "slave"}
+    assert found.code_14 == ("this broker is a slave",)
+
+
+def test_java_and_spark(fixture_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = fixture_store("clean-small")
+    monkeypatch.setattr(module.shutil, "which", lambda _: None)
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    found = look(store)
+    assert {"java-missing", "spark-missing"} <= {f.code for f in found.findings}
+    assert (found.java, found.spark, found.starts) == (None, False, True)
+    monkeypatch.setattr(module.shutil, "which", lambda _: "/usr/bin/java")
+    assert look(store).java == "/usr/bin/java"
+
+
+def test_a_store_that_can_t_be_surveyed(fixture_copy: Store) -> None:
+    """Index files whose layout nobody can tell: a finding, no error."""
+    store = fixture_copy("clean-small")
+    for path in (store / "index").iterdir():
+        os.truncate(path, 1001)
+    found = look(store)
+    assert "file-size" in codes(found)
+    assert not found.starts
