@@ -12,8 +12,6 @@ ones named.
 
 from __future__ import annotations
 
-import dataclasses
-import os
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -21,7 +19,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import StorageError
-from engine.files.listing import Oddness
 from engine.files.lock import holder_of
 from engine.format import names
 from engine.format.checkpoint import SAFETY_MS
@@ -30,6 +27,7 @@ from engine.log.derive import TopicQueue
 from engine.log.scan import Scanner
 from engine.log.source import ClosedLog, Segment
 from engine.repair import check_config
+from engine.repair.check_files import file_findings, settled
 from engine.repair.check_index import IndexPart, check_index_file, check_order
 from engine.repair.check_log import LogPart, LogTask, check_apart, check_log, place
 from engine.repair.check_queues import LogView, QueueJudge, dispatched
@@ -39,7 +37,7 @@ from engine.repair.known import known_places
 from engine.repair.log_end import MISSING_SEGMENT
 from engine.repair.parallel import processes, run_apart
 from engine.repair.queue_rows import QueueRows
-from engine.repair.survey import StoreFiles, survey
+from engine.repair.survey import survey
 from engine.repair.verify import judge_tail
 
 if TYPE_CHECKING:
@@ -52,8 +50,6 @@ ATTEMPTS = 3
 """How often check begins again when a live broker has removed a file under its hands."""
 RUNS_PER_PROCESS = 4
 _HUGE = (1 << 63) - 1
-_SIZES = {Oddness.WRONG_SIZE.value, Oddness.MISALIGNED.value, Oddness.DUPLICATE.value}
-_STRAYS = {Oddness.EMPTY.value, Oddness.STRANGE_NAME.value, Oddness.NOT_A_FILE.value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,54 +363,6 @@ class _Run:
         levels = DelayLevels.parse(files.config.message_delay_level)
         check_config.check_delays(config, levels, ends, starts, found)
         check_config.check_topics(config, {queue.queue.topic for queue in files.queues}, found)
-
-
-def file_findings(files: StoreFiles, found: Findings, *, live: bool, leave_out: frozenset[str] = frozenset()) -> None:
-    """What the names and lengths of a store's files tell. `leave_out`: paths that were told of already."""
-    for odd in files.odd:
-        where = os.path.relpath(odd.path, files.root)
-        code = "file-size" if odd.why in _SIZES else "file-odd" if not _stops_a_start(odd.why) else "file-stray"
-        if odd.path not in leave_out and not (live and code == "file-stray"):  # one in the making has no length yet
-            found.add(code, where, where, f"{odd.why}, {odd.size} bytes")
-    for index in files.index:
-        if not index.whole and not (live and index.size == 0):
-            where = f"index/{index.name}"
-            found.add("file-size", where, where, f"{index.size} instead of {files.index_layout.file_size} bytes")
-    if files.abort and not live:
-        found.add("not-closed", names.ABORT, names.ABORT)
-    if not files.log and any(queue.files for queue in files.queues):
-        found.add("log-gone", names.COMMITLOG, os.fspath(files.config.commit_log_paths[0]))
-
-
-def settled(disk: Disk, config: StoreConfig) -> StoreConfig:
-    """`config` with what the store's directories tell and nobody said: the extension and its size, multi-dispatch."""
-    root = os.fspath(config.store_path_root_dir)
-    changes: dict[str, Any] = {}
-    ext = _files_below(disk, os.path.join(root, names.CONSUMEQUEUE_EXT))
-    if ext and "enable_consume_queue_ext" not in config.given:
-        changes["enable_consume_queue_ext"] = True
-    if ext and "mapped_file_size_consume_queue_ext" not in config.given:
-        changes["mapped_file_size_consume_queue_ext"] = Counter(ext).most_common(1)[0][0]
-    queues = os.path.join(root, names.CONSUMEQUEUE)
-    lmq = disk.is_dir(queues) and any(names.is_lmq(name) for name in disk.listdir(queues))
-    if lmq and not config.given & {"enable_lmq", "enable_multi_dispatch"}:
-        changes["enable_lmq"] = changes["enable_multi_dispatch"] = True
-    return dataclasses.replace(config, **changes).checked() if changes else config
-
-
-def _files_below(disk: Disk, directory: str) -> list[int]:
-    """Sizes of the files of an extension."""
-    if not disk.is_dir(directory):
-        return []
-    sizes = []
-    for topic in disk.scandir(directory):
-        for queue in () if topic.is_file else disk.scandir(topic.path):
-            sizes += [e.size for e in (() if queue.is_file else disk.scandir(queue.path)) if e.is_file and e.size >= 64]
-    return sizes
-
-
-def _stops_a_start(why: str) -> bool:
-    return why in _STRAYS or why.startswith("no index file")
 
 
 def _runs(log: tuple[Segment, ...], count: int) -> Iterator[tuple[Segment, ...]]:

@@ -1,7 +1,7 @@
 """Why doesn't it start: what a broker would stumble over, and what code 14 (SERVICE_NOT_AVAILABLE) would mean here.
 
-Looks at names, lengths, rights, disks and settings, never at the messages themselves (that is check's). Every finding of
-severity error keeps a broker from starting, or from starting with its data.
+Looks at names, lengths, rights, disks and settings, never at the messages themselves (that is check's). Every finding
+of severity error keeps a broker from starting, or from starting with its data.
 
 Source: MappedFileQueue#doLoad, DefaultMessageStore#checkStoreStatus, #isOSPageCacheBusy, RunningFlags, ConfigManager.
 """
@@ -20,8 +20,8 @@ from engine.errors import CannotMend, NotAStore, StorageError
 from engine.files.listing import Oddness
 from engine.files.lock import holder_of
 from engine.format import names
-from engine.repair.check import file_findings, settled
 from engine.repair.check_config import read_config
+from engine.repair.check_files import file_findings, settled
 from engine.repair.create import SIZES
 from engine.repair.finding import CODES, Code, Finding, Findings, Severity
 from engine.repair.survey import StoreFiles, survey

@@ -67,7 +67,7 @@ def bad_backup(store: Path) -> None:
 
 
 MAKERS: dict[str, Callable[[Path], None]] = {
-    "store-missing": lambda store: shutil.rmtree(store),
+    "store-missing": shutil.rmtree,
     "store-kind": touch("config", "tieredStoreMetadata.json"),
     "file-size": lambda store: os.truncate(store / "commitlog" / f"{SEGMENT:020d}", 77),
     "file-stray": touch("commitlog", ".DS_Store"),
