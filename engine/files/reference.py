@@ -11,13 +11,14 @@ Invariants: `hold` never succeeds after `shutdown`; `_cleanup` runs at most once
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 FORCED = 1000
 """How far below zero a forced shutdown puts the count, so that late releases change nothing (Apache's value)."""
 
 
-class ReferenceCounted:
+class ReferenceCounted(ABC):
     """Base of what is held and released. Thread-safe.
 
     Args:
@@ -79,6 +80,6 @@ class ReferenceCounted:
             self._cleaned = True
             self._cleanup()
 
+    @abstractmethod
     def _cleanup(self) -> None:
         """Give the resource back; called once, with the lock held."""
-        raise NotImplementedError

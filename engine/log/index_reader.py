@@ -13,6 +13,7 @@ so that a bad sector is a StorageError.
 from __future__ import annotations
 
 import enum
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -87,7 +88,7 @@ class IndexMatches:
     finding: FormatError | None = None
 
 
-class IndexReader:
+class IndexReader(ABC):
     """See the module. Base of the two kinds of file: each says how bytes are read.
 
     Attributes:
@@ -101,8 +102,9 @@ class IndexReader:
         self.path = path
         self.layout = layout
 
+    @abstractmethod
     def _read(self, position: int, length: int) -> memoryview:
-        raise NotImplementedError
+        """Bytes of the file. Raises StorageError."""
 
     @property
     def header(self) -> IndexHeader:

@@ -5,6 +5,7 @@ A subclass says where the bytes are: the log, a queue, the index. What is done w
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 END_OF_TIME = (1 << 63) - 1
 
 
-class MessageReader:
+class MessageReader(ABC):
     """See the module. Sources: DefaultMessageStore (4.9.8), the method of the same meaning.
 
     Attributes:
@@ -33,18 +34,19 @@ class MessageReader:
 
     # --- where the bytes are ----------------------------------------------------------------------------------------
 
+    @abstractmethod
     def find_queue(self, topic: str, queue_id: int) -> TimedQueueReader | None:
         """The consume queue, None when there is none. Raises StoreClosed, StorageError."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _readable_log(self) -> LogReader:
         """The log; raises StoreClosed, StorageError when it can't be read now."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _log_end(self) -> int:
         """Physical offset of the log's end, to tell memory from disk: an upper bound will do."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _walk_index(
         self, topic: str, key: str, begin: int, end: int, max_num: int, accept: Callable[[int], bool]
     ) -> tuple[int, int]:
@@ -53,7 +55,6 @@ class MessageReader:
         Returns:
             store time (ms) and physical offset of the newest message in the index.
         """
-        raise NotImplementedError
 
     # --- messages ---------------------------------------------------------------------------------------------------
 

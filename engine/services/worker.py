@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from engine.errors import RStoreError
@@ -16,7 +17,7 @@ OnFailure = Callable[[RStoreError], None]
 """Is told what ended a service; decides what the store may still do."""
 
 
-class Worker:
+class Worker(ABC):
     """See the module. Subclasses write `_run`, which loops until `_stopping`.
 
     Args:
@@ -62,8 +63,9 @@ class Worker:
         thread = self._thread
         return thread is not None and thread.is_alive()
 
+    @abstractmethod
     def _run(self) -> None:
-        raise NotImplementedError
+        """What the thread does until it is told to stop."""
 
     def _wait(self, timeout_ms: float | None) -> bool:
         """Until woken, stopped, or after `timeout_ms` (None: for ever); False when it is time to stop."""
