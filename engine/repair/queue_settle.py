@@ -9,51 +9,23 @@ from engine.format.message import MIN_RECORD_SIZE
 from engine.format.queue_unit import PRE_BLANK
 from engine.repair.intervals import Intervals
 from engine.repair.queue_compare import QueueAccount, QueueComparer, real_rows, row_dtype
+from engine.repair.queue_plan import LostRows, QueuePlan
 from engine.repair.queue_rows import CHUNK, QueueRows
 from engine.repair.spool import Spool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
     from engine.log.derive import TopicQueue
+    from engine.repair.bridge import Bridge
 
 MAX_FILL = 1 << 22
 """Rows that one jump of queue offsets may fill; a larger one is a damaged field."""
 NAMED = 20
 """Findings of one kind that are named one by one."""
-
-
-@dataclass(frozen=True, slots=True)
-class QueuePlan:
-    """What one queue becomes. Offsets are queue offsets; `max_physical_offset` is −1 for an empty queue.
-
-    `written`: rows that get the unit of their record.
-
-    `old_extent`: behind the last row on disk that isn't zeros. `fills`: rows without a message, filled with their
-    neighbour's unit. `pre_blanks`: rows at the front of the first file that get the pre-blank unit. `units_cut`: units
-    of messages removed at the end.
-    """
-
-    queue: TopicQueue
-    number: int
-    min_offset: int
-    max_offset: int
-    max_physical_offset: int
-    old_extent: int
-    units_cut: int
-    units_rebuilt: int
-    fills: tuple[tuple[int, int], ...]
-    pre_blanks: tuple[int, int]
-    written: tuple[tuple[int, int], ...]
-
-    @property
-    def changed(self) -> bool:
-        """Whether a byte of its files changes."""
-        start, end = self.pre_blanks
-        return bool(self.units_rebuilt or self.fills or start < end or self.old_extent > self.max_offset)
 
 
 @dataclass(slots=True)
@@ -64,8 +36,10 @@ class _Queue:
     known: Intervals  # rows that stay, and rows that will be written
     elsewhere: NDArray[np.int64] | None = None  # pending records (physical offsets) that the store holds at other rows
     written: Intervals = field(default_factory=Intervals)
+    lost: Intervals = field(default_factory=Intervals)  # rows on disk whose message was in a bridged stretch
     last: int | None = None  # queue offset of the last row settled in log order
     last_physical_end: int = -1
+    first_place: int = 0  # physical offset of the first record that gets a row
     top: tuple[int, int] = (0, -1)  # behind the highest row written, and behind its record
     table: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None = None
 
@@ -78,6 +52,7 @@ class Settler:
         log_min: physical offset of the log's first byte.
         log_end: physical offset of the log's end after the repair.
         lost: stretches of the log (physical) between the two that hold no sound record.
+        bridges: what the repair writes over other such stretches.
         record_size: bytes of the sound record at a physical offset, 0 when there is none.
         abnormal: in normal mode a record that another queue holds is not dispatched again (as in Apache).
     """
@@ -89,6 +64,7 @@ class Settler:
         log_end: int,
         lost: Intervals,
         *,
+        bridges: Sequence[Bridge] = (),
         record_size: Callable[[int], int],
         abnormal: bool,
     ) -> None:
@@ -96,6 +72,7 @@ class Settler:
         self._log_min = log_min
         self._log_end = log_end
         self._lost = lost
+        self._bridged = LostRows(bridges)
         self._record_size = record_size
         self._abnormal = abnormal
         self._queues: dict[int, _Queue] = {}
@@ -138,6 +115,10 @@ class Settler:
                 offsets, found = real_rows(rows, start, min(start + CHUNK, gap_end))
                 physical = found["physical_offset"].astype(np.int64)
                 stays = (physical < self._log_end) & ((physical < self._log_min) | self._lost.mask(physical))
+                gone = self._bridged.places.mask(physical)
+                if gone.any():
+                    self._state(number).lost.add_many(offsets[gone])
+                    offsets, found, physical, stays = offsets[~gone], found[~gone], physical[~gone], stays[~gone]
                 stays |= self._repeats_neighbour(account, found, gap_start, gap_end)
                 other, same = self._wanted_by_own(number, account, offsets, found)
                 if other.any():
@@ -263,6 +244,8 @@ class Settler:
                 end = start + 1
             elif expected is not None and start > expected:
                 self.findings.append(f"{queue} #{expected} to #{start - 1}: no record for these queue offsets")
+        if not state.written:
+            state.first_place = physical
         state.written.add(start, end)
         state.last, state.last_physical_end = end - 1, int(run["physical_offset"][-1]) + int(run["size"][-1])
         state.top = max(state.top, (end, state.last_physical_end))
@@ -299,7 +282,8 @@ class Settler:
         if start < expected:
             return False
         jump = start - expected
-        lost = self._lost.overlap(behind, int(run["physical_offset"][0]))
+        place = int(run["physical_offset"][0])
+        lost = self._lost.overlap(behind, place) + self._bridged.places.overlap(behind, place)
         if jump <= lost // MIN_RECORD_SIZE:
             return True
         return jump <= MAX_FILL and (len(run) > 1 or (start ^ expected).bit_count() > 1)
@@ -314,19 +298,27 @@ class Settler:
         whole = _union(account.right, state.written)
         extent = rows.extent if rows is not None else 0
         cut = len(real_rows(rows, max(end, rows.first), extent)[0]) if rows is not None and extent > end else 0
-        first = whole.start
+        first, front, inert = whole.start, (0, 0), None
+        if self._bridged:
+            known = rows is not None or self._log_min > 0
+            front, inert = self._bridged.front(state.lost, whole, None if known else state.first_place)
+            end = max(whole.end, state.lost.end) if whole or inert is not None else 0
+        if state.lost and not end:
+            self.findings.append(f"{self._comparer.numbers[number]}: every message is lost, its offsets begin anew")
         return QueuePlan(
             queue=self._comparer.numbers[number],
             number=number,
-            min_offset=self._min_offset(state),
+            min_offset=front[0] if front[0] < front[1] else self._min_offset(state),
             max_offset=end,
-            max_physical_offset=self._max_physical(state, end),
+            max_physical_offset=sum(inert) if inert else self._max_physical(state, whole.end),
             old_extent=extent if rows is not None and rows.files else 0,
             units_cut=cut,
             units_rebuilt=state.written.total(),
             fills=tuple(whole.missing(first, end)) if whole else (),
-            pre_blanks=self._pre_blanks(rows, first),
+            pre_blanks=self._pre_blanks(rows, front[0] if front[0] < front[1] else first),
             written=tuple(state.written),
+            front=front,
+            inert=inert,
         )
 
     def _pre_blanks(self, rows: QueueRows | None, first: int) -> tuple[int, int]:
