@@ -14,6 +14,8 @@
     └── StorageError                 io               5     the system said no (permission, I/O error …)
         └── DiskFull                 disk-full        5     no space left on the device
 
+Below them, declared where they arise (engine.log.results): MessageRefused (usage), StoreClosed and WriteFailed (io).
+
 Each carries where it is (`path`, `offset` in bytes from the start of the file or of the log, as the message says)
 and `hint`: what to do next. The text of an error is one line.
 """

@@ -23,6 +23,7 @@ from engine.files.abort import AbortFile
 from engine.files.disk import Disk
 from engine.files.lock import StoreLock
 from engine.format import names
+from engine.format.checkpoint import SAFETY_MS, Checkpoint
 from engine.format.index_file import IndexLayout
 from engine.format.message import Message
 from engine.log.checkpoint import CheckpointFile
@@ -32,7 +33,7 @@ from engine.log.derive import TopicQueue
 from engine.log.index_service import IndexService
 from engine.log.message_reader import MessageReader
 from engine.log.results import PutResult, StoreClosed
-from engine.log.state import StoreState
+from engine.log.state import NORMAL_FILES, StoreState
 from engine.services.dispatch import DispatchService, Finding, Listener
 from engine.services.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService
 from engine.services.put import PutService, Replicate
@@ -175,6 +176,9 @@ class MessageStore(MessageReader):
         self.dispatch.stop()
         self._queue_flush.stop()
         steps: list[Callable[[], object]] = [self._finish_index, lambda: self.log.close(clean=True)]
+        trapped = self._trapped()
+        if trapped:
+            steps.append(self._checkpoint_behind_trap)
         if self.flags.writeable and self.dispatch.behind == 0:
             steps.append(self.checkpoint.flush)
         for step in steps:
@@ -184,7 +188,7 @@ class MessageStore(MessageReader):
                 self._failed(error)
         self.queues.shutdown()
         try:
-            if self.flags.writeable and self.dispatch.behind == 0:
+            if self.flags.writeable and self.dispatch.behind == 0 and not trapped:
                 self.abort.remove()
         finally:
             self._lock.release()
@@ -343,6 +347,17 @@ class MessageStore(MessageReader):
         self.checkpoint.index_msg_timestamp = timestamp
         with contextlib.suppress(DiskFull):  # written with the queues' time, as soon as there is space
             self.checkpoint.flush()
+
+    def _trapped(self) -> bool:
+        """Whether a normal start would still read, and cut at, the damage that recovery left in the log."""
+        trap, files = self._state.trap, self.log.files.files
+        return trap is not None and bool(files) and files[-NORMAL_FILES:][0].file_from_offset <= trap
+
+    def _checkpoint_behind_trap(self) -> None:
+        """The abort mark stays, and the checkpoint has the next start begin with the last file, behind the damage."""
+        newest = self.log.flushed_timestamp + SAFETY_MS
+        if newest > self.checkpoint.physic_msg_timestamp:
+            self.checkpoint.set(Checkpoint(newest, newest, newest))
 
     def _finish_index(self) -> None:
         if self.index is not None:

@@ -326,7 +326,7 @@ class Disk:
     def scandir(self, path: str) -> tuple[Entry, ...]:
         """What is in a directory, sorted by name; StorageError when it is absent.
 
-        A name that vanishes meanwhile is left out; a dangling link is an entry that is no file.
+        A name that vanishes meanwhile is left out; a link that leads nowhere is an entry that is no file.
         """
         with self.doing(Operation.LIST, path):
             found = sorted(Path(path).iterdir())
@@ -335,7 +335,9 @@ class Disk:
             with self.doing(Operation.STAT, str(place)):
                 try:
                     entries.append(_entry(place))
-                except FileNotFoundError:
+                except OSError as error:
+                    if error.errno not in (errno.ENOENT, errno.ELOOP):
+                        raise
                     if place.is_symlink():
                         entries.append(Entry(place.name, str(place), is_file=False, size=0, mtime_ns=0))
         return tuple(entries)

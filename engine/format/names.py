@@ -71,7 +71,7 @@ def is_directory_name(topic: str) -> bool:
     """
     if topic in ("", ".", "..") or "/" in topic or "\0" in topic:
         return False
-    return len(topic.encode("utf-8", "surrogateescape")) <= FILE_NAME_MAX
+    return len(topic.encode("utf-8", "replace")) <= FILE_NAME_MAX
 
 
 def queue_directory(base: str, topic: str, queue_id: int) -> str:

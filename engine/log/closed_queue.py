@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.errors import FormatError
-from engine.format import queue_ext
+from engine.format import names, queue_ext
 from engine.format.names import segment_name
 from engine.format.queue_unit import UNIT_SIZE, QueueUnit, is_ext_address
 from engine.log import queue_time
@@ -36,7 +36,7 @@ class ClosedExt:
 
     def __init__(self, disk: Disk, base_dir: str, queue: TopicQueue, file_size: int) -> None:
         self._disk = disk
-        self._directory = Path(base_dir) / queue.topic / str(queue.queue_id)
+        self._directory = Path(names.queue_directory(base_dir, queue.topic, queue.queue_id))
         self._file_size = file_size
 
     def get(self, address: int) -> ExtUnit | None:

@@ -13,12 +13,11 @@ unit that would cross its file's end ends the file's walk instead of the start.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.errors import FormatError, InvalidArgument
 from engine.files.queue import MappedFileQueue
-from engine.format import queue_ext
+from engine.format import names, queue_ext
 from engine.format.queue_ext import ExtUnit
 from engine.format.queue_unit import is_ext_address
 from engine.log.queue_files import ALLOCATE_STEP
@@ -47,7 +46,7 @@ class ConsumeQueueExt:
     def __init__(self, disk: Disk, base_dir: str, queue: TopicQueue, file_size: int) -> None:
         if file_size < queue_ext.HEAD_SIZE + queue_ext.END_BLANK_LENGTH:
             raise InvalidArgument(f"extension files of {file_size} bytes hold no unit")
-        directory = str(Path(base_dir) / queue.topic / str(queue.queue_id))
+        directory = names.queue_directory(base_dir, queue.topic, queue.queue_id)
         self._queue = MappedFileQueue(disk, directory, file_size, allocate_step=ALLOCATE_STEP)
 
     def open(self, max_address: int | None = None) -> None:

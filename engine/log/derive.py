@@ -112,13 +112,18 @@ class Keys:
 
 
 class Deriver:
-    """Derives units and keys of record batches; remembers topics and tags that it has seen."""
+    """Derives units and keys of record batches; remembers topics and tags that it has seen.
+
+    Attributes:
+        unplaced: units that no queue can take so far, as their topic (or light queue) is no directory's name.
+    """
 
     def __init__(self, rules: DeriveRules, queues: QueueNumbers) -> None:
         self.rules = rules
         self.queues = queues
         self._topics: dict[bytes, str] = {}
         self._tags: dict[str, int] = {}
+        self.unplaced = 0
 
     def derive(self, batch: RecordBatch) -> tuple[Units, Keys]:
         """Units and keys of a batch. Prepared and rolled back records give no unit, rolled back ones no key."""
@@ -131,12 +136,15 @@ class Deriver:
             found = properties.parse(batch.properties(i).decode("utf-8", "replace"))
             if sysflag.is_consumable(row.sys_flag):
                 code = self._tags_code(topic, found, row.store_timestamp)
-                number = self.queues.number(TopicQueue(topic, row.queue_id))
-                units.append((number, row.queue_offset, offset, row.size, code, row.store_timestamp))
+                places = [(TopicQueue(topic, row.queue_id), row.queue_offset)]
                 if self.rules.multi_dispatch:
-                    for queue, queue_offset in self._multi_dispatch(row.queue_id, found):
-                        number = self.queues.number(queue)
-                        units.append((number, queue_offset, offset, row.size, code, row.store_timestamp))
+                    places += self._multi_dispatch(row.queue_id, found)
+                for queue, queue_offset in places:
+                    if not names.is_directory_name(queue.topic):
+                        self.unplaced += 1
+                        continue
+                    number = self.queues.number(queue)
+                    units.append((number, queue_offset, offset, row.size, code, row.store_timestamp))
             if self.rules.index and sysflag.is_indexed(row.sys_flag):
                 texts = index_keys(topic, found)
                 key_texts += texts

@@ -48,12 +48,13 @@ _FEW = 12
 class IndexFile(IndexReader):
     """See the module. One writer, many readers, which `hold` and `release` it. Made by `create` or `open`."""
 
-    __slots__ = ("_file", "_header")
+    __slots__ = ("_file", "_header", "_undo")
 
     def __init__(self, file: MappedFile, layout: IndexLayout, header: IndexHeader) -> None:
         super().__init__(file.path, layout)
         self._file = file
         self._header = header
+        self._undo: list[tuple[int, bytes]] = []
 
     @classmethod
     def create(
@@ -69,7 +70,11 @@ class IndexFile(IndexReader):
         offset, time = max(0, end_phy_offset), max(0, end_timestamp)
         header = IndexHeader(time, time, offset, offset)
         # Apache writes the counts with the first key only.
-        file.write_at(0, replace(header, index_count=0).encode())
+        try:
+            file.write_at(0, replace(header, index_count=0).encode())
+        except StorageError:
+            file.destroy(0)
+            raise
         return cls(file, layout, header)
 
     @classmethod
@@ -119,6 +124,7 @@ class IndexFile(IndexReader):
         if taken <= 0:
             return 0
         self._file.ensure_allocated(0)
+        self._write_back()
         named: dict[int, int] = {}
         entries: list[bytes] = []
         for i in range(taken):
@@ -222,6 +228,7 @@ class IndexFile(IndexReader):
         import numpy as np
 
         self._file.ensure_allocated(0)
+        self._write_back()
         header, count = self._header, len(key_hash)
         first = header.index_count
         runs = Runs(key_hash % np.int32(self.layout.slots))
@@ -253,24 +260,28 @@ class IndexFile(IndexReader):
     def _count_and_name(self, header: IndexHeader, newest: Iterable[tuple[int, int]]) -> None:
         """Write the header that counts the new entries, then (slot, newest entry): all of it, or nothing of it.
 
-        By channel a slot's write can meet a full disk. What was written once has its blocks: it is written back.
+        By channel each of these writes can meet a full disk: then all is written back, at the latest by the next put.
         """
         before = self._header
-        old: list[tuple[int, bytes]] = []
+        self._undo.append((0, bytes(self._read(0, HEADER_SIZE))))
         try:
             self._write_header(header)
             for slot, number in newest:
                 place = self.layout.slot_position(slot)
-                old.append((place, bytes(self._read(place, SLOT_SIZE))))
+                self._undo.append((place, bytes(self._read(place, SLOT_SIZE))))
                 self._write(place, number.to_bytes(SLOT_SIZE, "big"))
         except StorageError:
-            for place, data in old:
-                with contextlib.suppress(StorageError):
-                    self._write(place, data)
-            with contextlib.suppress(StorageError):
-                self._write_header(before)
             self._header = before
+            with contextlib.suppress(StorageError):
+                self._write_back()
             raise
+        self._undo.clear()
+
+    def _write_back(self) -> None:
+        """Undo what a put that failed has written."""
+        while self._undo:
+            self._write(*self._undo[-1])
+            self._undo.pop()
 
     def _header_of(self, keep: int, used: int, previous: tuple[int, int], end_timestamp: int | None) -> IndexHeader:
         if keep == 0:

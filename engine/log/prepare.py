@@ -163,7 +163,7 @@ class Preparer:
     def _check_topic(self, topic: str) -> None:
         if _java_length(topic) > names.TOPIC_MAX_LENGTH:
             raise MessageRefused(f"a topic takes at most {names.TOPIC_MAX_LENGTH} characters: {topic[:20]}…")
-        if not topic or topic in (".", "..") or "/" in topic or "\0" in topic:
+        if not names.is_directory_name(topic):
             raise MessageRefused(f"a topic that is no directory name: {topic!r}")
 
 

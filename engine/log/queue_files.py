@@ -8,12 +8,11 @@ place: a reader below it sees whole units. One writer, many readers.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from engine.errors import InvalidArgument
 from engine.files.queue import MappedFileQueue
-from engine.format import queue_unit
+from engine.format import names, queue_unit
 from engine.format.queue_unit import PRE_BLANK, UNIT_SIZE, QueueUnit
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ class QueueFiles:
     def __init__(self, disk: Disk, base_dir: str, queue: TopicQueue, file_size: int) -> None:
         if file_size < UNIT_SIZE or file_size % UNIT_SIZE:
             raise InvalidArgument(f"consume queue files of {file_size} bytes don't hold whole units of {UNIT_SIZE}")
-        directory = str(Path(base_dir) / queue.topic / str(queue.queue_id))
+        directory = names.queue_directory(base_dir, queue.topic, queue.queue_id)
         self.mapped = MappedFileQueue(disk, directory, file_size, allocate_step=ALLOCATE_STEP)
         self.per_file = file_size // UNIT_SIZE
         self.end = 0

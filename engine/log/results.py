@@ -49,9 +49,15 @@ class MessageRefused(InvalidArgument):
     """A message that the log can't take; `status` is what its put is answered with."""
 
     def __init__(
-        self, message: str, status: PutMessageStatus = PutMessageStatus.MESSAGE_ILLEGAL, *, hint: str | None = None
+        self,
+        message: str,
+        status: PutMessageStatus = PutMessageStatus.MESSAGE_ILLEGAL,
+        *,
+        path: str | None = None,
+        offset: int | None = None,
+        hint: str | None = None,
     ) -> None:
-        super().__init__(message, hint=hint)
+        super().__init__(message, path=path, offset=offset, hint=hint)
         self.status = status
 
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 WINDOW = 4 << 20
 """Bytes that are read at once."""
+FIRST_WINDOW = 64 << 10
+"""Bytes that are read at first behind damage: a log with many damaged places is not read 4 MiB for each."""
 _PAGE = 4096
 
 _NEEDLES = tuple(magic.to_bytes(4, "big") for magic in (MESSAGE_MAGIC, MESSAGE_MAGIC_V2))
@@ -180,15 +182,17 @@ class Scanner:
     def _scan_segment(self, segment: Segment, at: int, until: int, resume: bool) -> Generator[Event, None, bool]:
         """Events of one segment; the generator's value tells whether the scan is over."""
         need = 0  # bytes that the record at `at` is known to take
+        window = self._window
         while at < until:
             reason: Reason | None = None
             try:
-                buffer = self._read(at, max(min(self._window, until - at), need, V4_HEAD_SIZE), need)
+                buffer = self._read(at, max(min(window, until - at), need, V4_HEAD_SIZE), need)
             except StorageError:
                 reason = Reason.UNREADABLE
             else:
                 if len(buffer) < max(need, 1):
                     reason = Reason.CUT
+            window = min(2 * window, self._window)
             if reason is None:
                 rows: list[Row] = []
                 stop = walk(buffer, 0, segment.end - at, rows, check_crc=self._check_crc)
@@ -211,6 +215,7 @@ class Scanner:
             if not resume:
                 return True
             at, need = (until if found is None else found), 0
+            window = min(FIRST_WINDOW, self._window)
         return False
 
     def _read(self, at: int, length: int, need: int = 0) -> memoryview:
@@ -257,9 +262,10 @@ class Scanner:
         return None
 
     def _find_in_range(self, segment: Segment, at: int, until: int) -> int | None:
+        window = min(FIRST_WINDOW, self._window)
         while at < until:
             try:
-                buffer = self._read(at, self._window)
+                buffer = self._read(at, window)
             except StorageError:
                 at += _PAGE - at % _PAGE  # step over the page that can't be read
                 continue
@@ -269,6 +275,7 @@ class Scanner:
                 candidate = at + position
                 if candidate < until and self._sound_size(segment, candidate):
                     return candidate
+            window = min(2 * window, self._window)
             overlap = POSITION_MAGIC + 3  # a magic may lie across the border
             at += len(buffer) - overlap if len(buffer) > overlap else len(buffer)
         return None

@@ -8,6 +8,7 @@ The live commit log of an open store is a source, too (engine.log.commitlog).
 from __future__ import annotations
 
 import bisect
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -53,13 +54,14 @@ class LogSource(Protocol):
 
 
 class ClosedLog:
-    """The commit log files of a store as they lie on disk."""
+    """The commit log files of a store as they lie on disk. Thread-safe: a file is never closed under a read."""
 
     def __init__(self, disk: Disk, segments: Sequence[Segment]) -> None:
         self._disk = disk
         self._segments = tuple(sorted(segments, key=lambda s: s.offset))
         self._starts = [s.offset for s in self._segments]
         self._open: dict[int, RawFile] = {}
+        self._lock = threading.Lock()
 
     @property
     def segments(self) -> Sequence[Segment]:
@@ -77,19 +79,27 @@ class ClosedLog:
         if segment is None:
             return memoryview(b"")
         position = offset - segment.offset
-        return self._reader(segment).read(position, min(length, segment.size - position))
+        with self._lock:
+            return self._reader(segment).read(position, min(length, segment.size - position))
 
     def data_ranges(self, segment: Segment, offset: int) -> Iterator[tuple[int, int]]:
         """As `LogSource.data_ranges`."""
-        reader = self._reader(segment)
-        start = reader.next_data(offset - segment.offset, segment.size)
-        while start is not None:
-            end = reader.next_hole(start, segment.size)
-            yield segment.offset + start, segment.offset + end
-            start = reader.next_data(end, segment.size)
+        at = offset - segment.offset
+        while True:
+            with self._lock:
+                reader = self._reader(segment)
+                start = reader.next_data(at, segment.size)
+                if start is None:
+                    return
+                at = reader.next_hole(start, segment.size)
+            yield segment.offset + start, segment.offset + at
 
     def close(self) -> None:
         """Close the files."""
+        with self._lock:
+            self._close_all()
+
+    def _close_all(self) -> None:
         for reader in self._open.values():
             reader.close()
         self._open.clear()
@@ -104,6 +114,6 @@ class ClosedLog:
         reader = self._open.get(segment.offset)
         if reader is None:
             if len(self._open) >= 16:  # a log has thousands of segments; a process has few descriptors
-                self.close()
+                self._close_all()
             reader = self._open[segment.offset] = self._disk.open_reader(segment.path)
         return reader

@@ -9,6 +9,10 @@ if TYPE_CHECKING:
     from engine.log.derive import TopicQueue
 
 
+NORMAL_FILES = 3
+"""Segments that a normal recovery reads."""
+
+
 @dataclass(frozen=True, slots=True)
 class QueueState:
     """One consume queue: offsets of its first real unit and behind its last one (queue offsets).
@@ -24,9 +28,14 @@ class QueueState:
 
 @dataclass(frozen=True, slots=True)
 class StoreState:
-    """The whole store: the log's first byte and its end (physical offsets), the queues, the index files' names."""
+    """The whole store: the log's first byte and its end (physical offsets), the queues, the index files' names.
+
+    `trap`: physical offset of the last damage that stays in the log and that a normal start would cut at, as long as
+    it lies in one of the files which that reads.
+    """
 
     min_offset: int
     max_offset: int
     queues: tuple[QueueState, ...]
     index_files: tuple[str, ...]
+    trap: int | None = None

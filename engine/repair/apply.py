@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from engine.errors import InvalidArgument
@@ -91,6 +92,8 @@ class _Applier:
     def run(self, clean: bool) -> StoreState:
         disk, plan = self._disk, self._plan
         self._set_aside()
+        if plan.trap is not None:  # before the log becomes shorter: who is killed in between must not fall into it
+            self._mark(SAFETY_MS, abort=True)
         self._log()
         disk.step("recover.log-done")
         self._queues()
@@ -100,7 +103,7 @@ class _Applier:
         if clean:
             self._leave_clean()
         state = plan.state
-        return StoreState(state.min_offset, state.max_offset, state.queues, index_files)
+        return replace(state, index_files=index_files)
 
     def _set_aside(self) -> None:
         """Move what is no store file to `quarantine/`, under its own path."""
@@ -263,7 +266,8 @@ class _Applier:
             file.close()
 
     def _directory(self, queue: QueuePlan) -> str:
-        return os.path.join(self._files.root, names.CONSUMEQUEUE, queue.queue.topic, str(queue.queue.queue_id))
+        base = os.path.join(self._files.root, names.CONSUMEQUEUE)
+        return names.queue_directory(base, queue.queue.topic, queue.queue.queue_id)
 
     def _writer(self, queue: QueuePlan) -> QueueWriter:
         return QueueWriter(self._disk, self._directory(queue), self._files.config.mapped_file_size_consume_queue)
@@ -303,6 +307,8 @@ class _Applier:
             last = [os.path.basename(file.path) for file in service.files]
         finally:
             service.shutdown()
+        for name in index.names_after:  # a killed broker's pages may be in the cache only, but the checkpoint vouches
+            self._sync(os.path.join(directory, name), layout.file_size)
         return tuple(sorted({*made, *last}))
 
     def _insert(self, directory: str, name: str, chunks: Iterator[NDArray[np.void]]) -> list[str]:
@@ -334,22 +340,25 @@ class _Applier:
         With damage left that a normal start would cut at, the abort file stays (or is made), and the checkpoint lets
         the next start begin with the last segment.
         """
-        disk, files, trap = self._disk, self._files, self._plan.trap
-        if not self._plan.changed and files.checkpoint_ok and files.abort == (trap is not None):
-            return
+        files, trap = self._files, self._plan.trap
+        if self._plan.changed or not files.checkpoint_ok or files.abort != (trap is not None):
+            self._mark(SAFETY_MS if trap is not None else 0, abort=trap is not None)
+
+    def _mark(self, ahead_ms: int, *, abort: bool) -> None:
+        """The checkpoint at the newest message, and so much behind it; then the abort file, or none."""
+        disk, files = self._disk, self._files
         newest = self._plan.log.end.last_store_timestamp or files.checkpoint.physic_msg_timestamp
-        if trap is not None:
-            newest += SAFETY_MS
+        newest += ahead_ms
         path = os.path.join(files.root, names.CHECKPOINT)
         whole = disk.read_file(path, FILE_SIZE) if disk.exists(path) else b""
         point = Checkpoint(newest, newest, newest).encode()
         disk.write_file_atomically(path, (point + whole[len(point) :]).ljust(FILE_SIZE, b"\0"))
         disk.step("recover.checkpoint-written")
-        abort = AbortFile(disk, files.root)
-        if trap is not None:
-            abort.create()
+        mark = AbortFile(disk, files.root)
+        if abort:
+            mark.create()
         elif files.abort:
-            abort.remove()
+            mark.remove()
 
 
 def _keys(chunk: NDArray[np.void]) -> Keys:

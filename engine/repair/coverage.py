@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from engine.errors import StorageError
 from engine.format.message import BLANK_SIZE, blank_length
 from engine.format.queue_unit import UNIT_SIZE
 from engine.log.scan import Blank, Damage, Event, RecordBatch, Scanner
@@ -45,21 +46,33 @@ class Coverage:
         comparer: gets the rows that are accounted for, and (through `feed`) the records that had to be read.
         scanner: reads the log where it must be read.
         feed: takes the events of such reads.
+        one_unit_each: False where a message may have units in several queues (multi-dispatch): one queue's unit says
+            nothing about the others then, and everything is read.
     """
 
     def __init__(
-        self, comparer: QueueComparer, source: LogSource, scanner: Scanner, feed: Callable[[Event], None]
+        self,
+        comparer: QueueComparer,
+        source: LogSource,
+        scanner: Scanner,
+        feed: Callable[[Event], None],
+        *,
+        one_unit_each: bool = True,
     ) -> None:
         self._comparer = comparer
         self._source = source
         self._scanner = scanner
         self._feed = feed
+        self._one_unit_each = one_unit_each
         self._ranges: list[_Range] | None = None
 
     def check(self, segment: Segment) -> None:
         """Account for every unit that points into `segment`, reading it where the units leave holes."""
         import numpy as np
 
+        if not self._one_unit_each:
+            self._read(segment.offset, segment.end)
+            return
         queues, offsets, starts, ends = self._claims(segment)
         if not len(starts):
             self._read(segment.offset, segment.end)
@@ -71,21 +84,35 @@ class Coverage:
             return
         at = segment.offset
         last: int | None = None  # a run's last unit: right, unless the hole behind it is due to its size
-        for run in np.split(np.arange(len(starts)), breaks):
-            start = int(starts[run[0]])
+        for whole in np.split(np.arange(len(starts)), breaks):
+            run, start = whole, int(starts[whole[0]])
             if start < at:
                 continue  # inside of something that was read: a unit that points nowhere
             if start > at:
                 reached = self._read(at if last is None else int(starts[last]), start)
                 last, at = None, max(reached, start)
-                if reached > start or (reached < start and not self._scanner.sound_size(start)):
+                if reached > start:
                     continue
+                if reached < start:  # damage, which may go on under the run's first units
+                    run, at = self._behind_damage(run, starts)
+                    if not len(run):
+                        continue
             self._account(queues[run[:-1]], offsets[run[:-1]])
             last, at = int(run[-1]), int(ends[run[-1]])
         if last is None or not self._ends_with_blank(segment, at):
             self._read(at if last is None else int(starts[last]), segment.end)
         else:
             self._account(queues[last : last + 1], offsets[last : last + 1])
+
+    def _behind_damage(self, run: NDArray[np.intp], starts: NDArray[np.int64]) -> tuple[NDArray[np.intp], int]:
+        """A run of units without its first ones up to one that points at a sound record, and how far all is read."""
+        first = int(starts[run[0]])
+        for i, number in enumerate(run):
+            start = int(starts[number])
+            if self._scanner.sound_size(start):
+                reached = max(start, self._read(first, start)) if i else start
+                return (run[i:] if reached == start else run[:0]), reached
+        return run[:0], first
 
     def _read(self, start: int, end: int) -> int:
         """Feed [start, end) of the log, past damage; returns how far sound records reach without damage behind them."""
@@ -101,7 +128,10 @@ class Coverage:
         return reached
 
     def _ends_with_blank(self, segment: Segment, at: int) -> bool:
-        return blank_length(self._source.read(at, BLANK_SIZE)) == segment.end - at
+        try:
+            return blank_length(self._source.read(at, BLANK_SIZE)) == segment.end - at
+        except StorageError:  # the read that follows says so
+            return False
 
     def _same_place(
         self, starts: NDArray[np.int64], ends: NDArray[np.int64], breaks: NDArray[np.intp]

@@ -118,7 +118,7 @@ class IndexPlanner:
         self._removed: list[str] = []
         self._tail = Spool(key_dtype())
         self._kept = self._judge() if self._enabled else []
-        self._resume = max([self._log_min, *(kept.end for kept in self._kept if kept.keep)])
+        self._resume = self._where_to_resume()
 
     def begin(self, start: int) -> None:
         """Read the keys that lie before `start` (physical), from where recovery reads, and aren't in the index."""
@@ -140,6 +140,12 @@ class IndexPlanner:
             return IndexPlan(False, (), (), (), self._tail, 0, stay, [])
         self._cut(log_end)
         self._drop_empty()
+        resume = self._where_to_resume()
+        if resume < self._resume:  # what was cut may have stood behind a hole
+            self._resume = resume
+            for event in self._scanner.scan(resume, log_end, resume=True):
+                if isinstance(event, RecordBatch):
+                    self.feed(self._deriver.derive(event)[1])
         inserts = tuple(self._fill_holes())
         rewinds = []
         previous = (0, 0)
@@ -159,6 +165,10 @@ class IndexPlanner:
             names_after=tuple(kept.name for kept in self._kept),
             findings=self._findings,
         )
+
+    def _where_to_resume(self) -> int:
+        """Physical offset of the newest message in the index: keys from there on are put."""
+        return max([self._log_min, *(kept.end for kept in self._kept if kept.keep)])
 
     # --- files ------------------------------------------------------------------------------------------------------
 

@@ -67,7 +67,9 @@ class Intervals:
 
     def overlap(self, start: int, end: int) -> int:
         """How many members lie in [start, end)."""
-        return sum(max(0, min(end, e) - max(start, s)) for s, e in self if s < end and e > start)
+        low, high = bisect.bisect_right(self._ends, start), bisect.bisect_left(self._starts, end)
+        inside = zip(self._starts[low:high], self._ends[low:high], strict=True)
+        return sum(max(0, min(end, e) - max(start, s)) for s, e in inside)
 
     def missing(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """The intervals of [start, end) that are not in the set."""

@@ -12,19 +12,19 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from engine.errors import StorageError
 from engine.format import sysflag
 from engine.format.message import MAGICS, V4_HEAD_SIZE, store_timestamp_position
 from engine.log.derive import TopicQueue
 from engine.log.scan import Blank, Damage, Event, Gap, RecordBatch, Scanner
+from engine.log.state import NORMAL_FILES
+from engine.log.walk import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from engine.log.source import ClosedLog, Segment
     from engine.repair.survey import StoreFiles
-
-NORMAL_FILES = 3
-"""Segments that a normal recovery reads."""
 
 MISSING_SEGMENT = "segments are missing"
 
@@ -83,8 +83,11 @@ def start_segment(files: StoreFiles, log: ClosedLog, mode: Mode) -> Segment:
 
 
 def first_store_timestamp(log: ClosedLog, segment: Segment) -> int:
-    """storeTimestamp (ms) of a segment's first record, 0 without a record there."""
-    head = log.read(segment.offset, V4_HEAD_SIZE)
+    """storeTimestamp (ms) of a segment's first record, 0 without a record there, or one that can't be read."""
+    try:
+        head = log.read(segment.offset, V4_HEAD_SIZE)
+    except StorageError:  # the scan will say so
+        return 0
     if len(head) < V4_HEAD_SIZE or int.from_bytes(head[4:8], "big") not in MAGICS:
         return 0
     at = store_timestamp_position(int.from_bytes(head[36:40], "big"))
@@ -129,29 +132,38 @@ def gaps_before(files: StoreFiles, start: Segment) -> list[Stretch]:
     ]
 
 
-def next_start_damage(files: StoreFiles, scanner: Scanner, start: Segment, end: LogEnd) -> Stretch | None:
-    """The first damage before `start` that a normal start of the recovered store would read, and cut at.
+def next_start_damage(files: StoreFiles, scanner: Scanner, start: Segment, end: LogEnd) -> list[Stretch]:
+    """The damage before `start` that a normal start of the recovered store would read; it would cut at the first.
 
     A crash or a cut makes the third last file another one than recovery began with.
     """
     left = [segment for segment in files.log if segment.offset <= end.end]
     first = left[max(0, len(left) - NORMAL_FILES)] if left else start
-    if first.offset < start.offset:
-        for event in scanner.scan(first.offset, start.offset):
-            if isinstance(event, Damage):
-                return Stretch(event.offset, event.length, event.segment.path, event.reason.value)
-    return None
+    if first.offset >= start.offset:
+        return []
+    return [
+        Stretch(event.offset, event.length, event.segment.path, event.reason.value)
+        for event in scanner.scan(first.offset, start.offset, resume=True)
+        if isinstance(event, Damage)
+    ]
 
 
 def _judge(files: StoreFiles, scanner: Scanner, found: LogEnd, damage: Damage, gap: Gap | None, cut: bool) -> None:
-    """A break at `damage`: the torn tail, or damage with sound records behind it."""
+    """A break at `damage`: the torn tail, or damage with sound records behind it.
+
+    What the system can't read is never taken for a torn tail: nobody knows what is there.
+    """
     sound = scanner.find_sound(damage.offset + 1)
-    if sound is None:
+    if sound is None and damage.reason is not Reason.UNREADABLE:
         return
     if gap is not None:
         found.gaps.append(_missing(files, gap))
     found.cut = cut
     found.end = damage.offset
+    if sound is None:
+        length = damage.segment.end - damage.offset
+        found.damage.append(Stretch(damage.offset, length, damage.segment.path, damage.reason.value))
+        return
     for event in _breaks(scanner, damage):
         if isinstance(event, RecordBatch):
             _count(found, event)

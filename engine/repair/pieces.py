@@ -60,7 +60,8 @@ def _queue_pieces(plan: RecoverPlan, queue: QueuePlan) -> Iterator[Piece]:
             if low < high:
                 yield Piece("overwrite", file.path, low - file.offset, high - low, "units that the log denies")
     there = {file.offset for file in found}
-    directory = os.path.join(plan.files.root, names.CONSUMEQUEUE, queue.queue.topic, str(queue.queue.queue_id))
+    base = os.path.join(plan.files.root, names.CONSUMEQUEUE)
+    directory = names.queue_directory(base, queue.queue.topic, queue.queue.queue_id)
     for offset in sorted({at for span in written for at in _files_of(span, size)} - there):
         yield Piece("create", os.path.join(directory, names.segment_name(offset)), 0, size, "units made anew")
 

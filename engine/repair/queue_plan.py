@@ -29,8 +29,8 @@ class QueuePlan:
 
     `old_extent`: behind the last row on disk that isn't zeros. `fills`: rows without a message, filled with the unit
     before them. `front`: rows at the queue's front whose messages are lost, filled with the unit behind them; for a
-    queue that lost all of them, with a unit for the inert record (`inert`: place and size). `pre_blanks`: rows at the front of the first file that get the pre-blank unit. `units_cut`: units
-    of messages removed at the end.
+    queue that lost all of them, with a unit for the inert record (`inert`: place and size). `pre_blanks`: rows at the
+    front of the first file that get the pre-blank unit. `units_cut`: units of messages removed at the end.
     """
 
     queue: TopicQueue

@@ -14,7 +14,7 @@ from engine.repair.queue_rows import CHUNK, QueueRows
 from engine.repair.spool import Spool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -34,6 +34,7 @@ class _Queue:
 
     account: QueueAccount
     known: Intervals  # rows that stay, and rows that will be written
+    restarts: list[tuple[int, int]] = field(default_factory=list)  # where (physical) offsets begin anew, and at which
     elsewhere: NDArray[np.int64] | None = None  # pending records (physical offsets) that the store holds at other rows
     written: Intervals = field(default_factory=Intervals)
     lost: Intervals = field(default_factory=Intervals)  # rows on disk whose message was in a bridged stretch
@@ -151,14 +152,14 @@ class Settler:
         other = np.zeros(len(found), dtype=np.bool_)
         same = np.zeros(len(found), dtype=np.bool_)
         if account.pending and len(found):
+            physical = found["physical_offset"].astype(np.int64)
             for chunk in self._comparer.pending.chunks():
-                for row in chunk[
-                    (chunk["queue"] == number) & np.isin(chunk["physical_offset"], found["physical_offset"])
-                ]:
-                    here = np.equal(found["physical_offset"], row["physical_offset"])
-                    here &= np.equal(found["size"], row["size"])
-                    same |= here & np.equal(offsets, row["queue_offset"])
-                    other |= here & ~np.equal(offsets, row["queue_offset"])
+                own = chunk[chunk["queue"] == number]  # ascending, as the log is
+                if len(own):
+                    at = np.searchsorted(own["physical_offset"], physical).clip(max=len(own) - 1)
+                    here = (own["physical_offset"][at] == physical) & (own["size"][at] == found["size"])
+                    same |= here & (own["queue_offset"][at] == offsets)
+                    other |= here & (own["queue_offset"][at] != offsets)
         return other & ~same, same
 
     def _point_at_records(self, found: NDArray[np.void], asked: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -201,6 +202,12 @@ class Settler:
     # --- records without a row --------------------------------------------------------------------------------------
 
     def _place_all(self) -> None:
+        self._find_restarts()
+        for number, group in self._pending_groups():
+            self._place(number, group)
+
+    def _pending_groups(self) -> Iterator[tuple[int, NDArray[np.void]]]:
+        """The pending records in log order, those of one queue together: (queue number, records)."""
         import numpy as np
 
         for chunk in self._comparer.pending.chunks():
@@ -209,7 +216,25 @@ class Settler:
             bounds = np.flatnonzero(np.diff(ordered["queue"])) + 1
             for group in np.split(ordered, bounds):
                 if len(group):
-                    self._place(int(group["queue"][0]), group)
+                    yield int(group["queue"][0]), group
+
+    def _find_restarts(self) -> None:
+        """Where the offsets of a queue without rows begin anew: its topic was deleted and made again (or a field lies).
+
+        Several records in a row must say so. What was there before, from that queue offset on, is no message of the
+        queue any more: the newest life counts, as it does for a broker that kept its queues.
+        """
+        tops: dict[int, int] = {}
+        for number, group in self._pending_groups():
+            if not self._comparer.account(number).right:
+                for run in _runs(group):
+                    start, end = int(run["queue_offset"][0]), int(run["queue_offset"][-1]) + 1
+                    top = tops.get(number, 0)
+                    if len(run) > 1 and 0 <= start < top:
+                        self._state(number).restarts.append((int(run["physical_offset"][0]), start))
+                        tops[number] = end
+                    else:
+                        tops[number] = max(top, end)
 
     def _place(self, number: int, group: NDArray[np.void]) -> None:
         """Give the pending records of one queue their rows."""
@@ -218,10 +243,16 @@ class Settler:
         state = self._state(number)
         if state.elsewhere is not None:
             group = group[~np.isin(group["physical_offset"], state.elsewhere)]
-        breaks = np.flatnonzero(np.diff(group["queue_offset"]) != 1) + 1
-        for run in np.split(group, breaks):
-            if len(run):
-                self._place_run(state, number, run)
+        for physical, start in state.restarts:
+            earlier = (group["physical_offset"] < physical) & (group["queue_offset"] >= start)
+            if earlier.any():
+                self.findings.append(
+                    f"{self._comparer.numbers[number]} #{start}: offsets begin anew with the record at {physical}; "
+                    f"{int(earlier.sum())} record(s) before it are in no queue"
+                )
+                group = group[~earlier]
+        for run in _runs(group):
+            self._place_run(state, number, run)
 
     def _place_run(self, state: _Queue, number: int, run: NDArray[np.void]) -> None:
         """Place records whose queue offsets follow one another."""
@@ -229,13 +260,15 @@ class Settler:
         physical = int(run["physical_offset"][0])
         follows = start - 1 in state.known or start - 1 in state.written
         free = start >= 0 and not state.known.overlap(start, end) and not state.written.overlap(start, end)
+        free = free and start <= physical // MIN_RECORD_SIZE and self._precedes_later_rows(state, physical, end)
         if not (free and (follows or not (state.known or state.written))):
             expected, behind = self._expected(state, physical)
             queue = self._comparer.numbers[number]
             if not free or (expected is not None and not self._may_jump(start, expected, behind, run)):
                 if len(run) > 1 or expected is None or expected in state.known or expected in state.written:
                     self.findings.append(
-                        f"{queue} #{start}: {len(run)} record(s) from {physical} on name queue offsets that others hold"
+                        f"{queue} #{start}: {len(run)} record(s) from {physical} on name queue offsets that others "
+                        "hold, or that can't be"
                     )
                     return
                 self.findings.append(f"{queue} #{expected}: the record at {physical} names queue offset {start}")
@@ -251,6 +284,21 @@ class Settler:
         state.top = max(state.top, (end, state.last_physical_end))
         self.writes.add(run)
 
+    def _precedes_later_rows(self, state: _Queue, physical: int, end: int) -> bool:
+        """Whether rows of records behind `physical` have queue offsets from `end` on: never an older message behind."""
+        import numpy as np
+
+        if state.account.rows is None:
+            return True
+        offsets, physicals, _ = self._table_of(state)
+        at = int(np.searchsorted(physicals, physical, side="right"))
+        return at == len(offsets) or int(offsets[at]) >= end
+
+    def _table_of(self, state: _Queue) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        if state.table is None:
+            state.table = _table(state.account)
+        return state.table
+
     def _expected(self, state: _Queue, physical: int) -> tuple[int | None, int]:
         """The queue offset that a record at `physical` should have: behind the nearest row before it in the log.
 
@@ -263,9 +311,7 @@ class Settler:
         if state.last is not None and state.last_physical_end <= physical:
             best = (state.last + 1, state.last_physical_end)
         if state.account.rows is not None:
-            if state.table is None:
-                state.table = _table(state.account)
-            offsets, physicals, sizes = state.table
+            offsets, physicals, sizes = self._table_of(state)
             at = int(np.searchsorted(physicals, physical, side="left")) - 1
             if at >= 0 and int(physicals[at]) + int(sizes[at]) > best[1]:
                 best = (int(offsets[at]) + 1, int(physicals[at]) + int(sizes[at]))
@@ -365,6 +411,14 @@ def _union(*sets: Intervals) -> Intervals:
         for start, end in one:
             out.add(start, end)
     return out
+
+
+def _runs(group: NDArray[np.void]) -> Iterator[NDArray[np.void]]:
+    """The records of one queue, in log order, cut where queue offsets don't follow one another."""
+    import numpy as np
+
+    breaks = np.flatnonzero(np.diff(group["queue_offset"]) != 1) + 1
+    return (run for run in np.split(group, breaks) if len(run))
 
 
 def _joined(one: NDArray[np.int64] | None, other: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -8,12 +8,14 @@ same planning goes over the log as it will be (engine.repair.bridge).
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from collections import Counter
+from typing import TYPE_CHECKING
 
-from engine.errors import DamageInTheMiddle, InvalidArgument, LogIsGone, RStoreError, WrongFileSize
-from engine.format import names
+from engine.errors import InvalidArgument, RStoreError, StorageError
+from engine.format import fastjson, names
 from engine.log.derive import Deriver, DeriveRules, QueueNumbers
 from engine.log.scan import Damage, Event, RecordBatch, Scanner
 from engine.log.source import ClosedLog, Segment
@@ -23,7 +25,6 @@ from engine.repair.coverage import Coverage
 from engine.repair.index_plan import IndexPlanner
 from engine.repair.intervals import Intervals
 from engine.repair.log_end import (
-    MISSING_SEGMENT,
     LogEnd,
     Mode,
     Stretch,
@@ -35,8 +36,9 @@ from engine.repair.log_end import (
 from engine.repair.plan import LogPlan, RecoverPlan
 from engine.repair.queue_compare import QueueComparer
 from engine.repair.queue_settle import Settler
+from engine.repair.refusal import Choices, refusal
 from engine.repair.salvage import MANIFEST
-from engine.repair.survey import OddFile, StoreFiles, survey
+from engine.repair.survey import StoreFiles, survey
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.files.disk import Disk
     from engine.log.derive import Keys
+    from engine.repair.queue_plan import QueuePlan
 
 _PIECE = 1 << 20
 
@@ -79,7 +82,7 @@ def plan_recover(
     read = _Progress(progress)
     bridges = _bridges(disk, files, read) if bridge and files.log else ()
     with BridgedLog(disk, files.log, bridges) as log:
-        return _Planner(disk, files, log, bridges, _Choices(cut, bridge, log_is_gone), read).plan(
+        return _Planner(disk, files, log, bridges, Choices(cut, bridge, log_is_gone), read).plan(
             mode or (Mode.ABNORMAL if files.abort else Mode.NORMAL)
         )
 
@@ -102,14 +105,6 @@ class _Progress:
             self._tell(self._done, self._total)
 
 
-class _Choices(NamedTuple):
-    """What the operator gave up, or wants bridged."""
-
-    cut: bool
-    bridge: bool
-    log_is_gone: bool
-
-
 def _bridges(disk: Disk, files: StoreFiles, read: _Progress) -> tuple[Bridge, ...]:
     config = files.config
     # Once to find damage, and once from the damage on to plan: the second time is an estimate.
@@ -128,7 +123,7 @@ class _Planner:
         files: StoreFiles,
         log: ClosedLog,
         bridges: tuple[Bridge, ...],
-        choices: _Choices,
+        choices: Choices,
         progress: _Progress,
     ) -> None:
         self._disk = disk
@@ -143,6 +138,8 @@ class _Planner:
         self._comparer = QueueComparer(disk, files.queues, self._numbers, config.mapped_file_size_consume_queue)
         self._scanner = Scanner(log, check_crc=config.check_crc_on_recover, max_message_size=config.max_message_size)
         self._mends: list[int] = []
+        self._shifts: Counter[tuple[int, int]] = Counter()  # records by (segment, how far off their own offset is)
+        self._unplaced = 0
         self._damage_before: list[Stretch] = []
 
     def plan(self, mode: Mode) -> RecoverPlan:
@@ -152,7 +149,10 @@ class _Planner:
         end = LogEnd(0)
         if start is not None:
             self._progress.expect(files.log[-1].end - start.offset)
-            coverage = Coverage(self._comparer, self._log, self._scanner, self._feed_before)
+            one_unit_each = not self._deriver.rules.multi_dispatch
+            coverage = Coverage(
+                self._comparer, self._log, self._scanner, self._feed_before, one_unit_each=one_unit_each
+            )
             for segment in files.log:
                 if segment.end <= start.offset:
                     coverage.check(segment)
@@ -188,11 +188,15 @@ class _Planner:
             self._progress(event.end - event.start)
 
     def _compare(self, batch: RecordBatch) -> Keys:
+        before = self._deriver.unplaced
         units, keys = self._deriver.derive(batch)
+        self._unplaced += self._deriver.unplaced - before
         self._comparer.feed(units)
-        self._mends += [
-            batch.base + row.position for row in batch.rows if row.stored_offset != batch.base + row.position
-        ]
+        size = self._files.config.mapped_file_size_commit_log
+        for row in [row for row in batch.rows if row.stored_offset != batch.base + row.position]:
+            offset = batch.base + row.position
+            self._mends.append(offset)
+            self._shifts[offset - offset % size, row.stored_offset - offset] += 1
         return keys
 
     # --- the outcome ------------------------------------------------------------------------------------------------
@@ -216,9 +220,12 @@ class _Planner:
         queues = tuple(settler.settle()) if files.log or self._choices.log_is_gone else ()
         index_plan = index.plan(end.end)
         known = _accepted(self._disk, files.root)
-        fresh = [s for s in (*end.gaps, *self._damage_before) if (s.offset, s.length) not in known]
+        fresh = [
+            s for s in (*end.gaps, *self._damage_before) if known.overlap(s.offset, s.offset + s.length) < s.length
+        ]
         log_plan = self._log_plan(start, log_min, end)
-        trap = next_start_damage(files, self._scanner, start, end) if start is not None else None
+        traps = next_start_damage(files, self._scanner, start, end) if start is not None else []
+        trap = traps[0] if traps else None
         return RecoverPlan(
             files=files,
             mode=mode,
@@ -227,8 +234,10 @@ class _Planner:
             writes=settler.writes,
             index=index_plan,
             set_aside=tuple(odd for odd in files.odd if odd.movable),
-            problems=self._problems(end, trap, self._comparer.findings, settler.findings, index_plan.findings),
-            refusal=self._refusal(end, fresh),
+            problems=self._problems(end, trap, queues, self._comparer.findings, settler.findings, index_plan.findings),
+            refusal=refusal(
+                self._disk, files, self._choices, end, fresh, self._shifts, sum(queue.units_cut for queue in queues)
+            ),
             accepted=tuple((s.offset, s.length) for s in fresh) if self._choices.cut or self._choices.bridge else (),
             trap=trap,
             state=StoreState(
@@ -236,6 +245,7 @@ class _Planner:
                 max_offset=end.end,
                 queues=tuple(QueueState(q.queue, q.min_offset, q.max_offset, q.max_physical_offset) for q in queues),
                 index_files=index_plan.names_after,
+                trap=traps[-1].offset if traps else None,
             ),
         )
 
@@ -273,12 +283,18 @@ class _Planner:
         zeros = bytes(_PIECE)
         for data_start, data_end in self._log.data_ranges(segment, start) if start < segment.end else ():
             for at in range(data_start, data_end, _PIECE):
-                data = bytes(self._log.read(at, min(_PIECE, data_end - at)))
+                try:
+                    data = bytes(self._log.read(at, min(_PIECE, data_end - at)))
+                except StorageError:  # nobody knows what is there: something
+                    last = min(at + _PIECE, data_end)
+                    continue
                 if data != zeros[: len(data)]:
                     last = at + len(data.rstrip(b"\0"))
         return last
 
-    def _problems(self, end: LogEnd, trap: Stretch | None, *findings: list[str]) -> tuple[str, ...]:
+    def _problems(
+        self, end: LogEnd, trap: Stretch | None, queues: tuple[QueuePlan, ...], *findings: list[str]
+    ) -> tuple[str, ...]:
         out = [f"{os.path.relpath(o.path, self._files.root)}: {o.why}" for o in self._files.odd]
         if not self._files.checkpoint_ok:
             out.append("the checkpoint is missing or short: it reads as zeros")
@@ -289,6 +305,9 @@ class _Planner:
         out += [f"segments missing at {gap.offset}, {gap.length} bytes" for gap in end.gaps]
         out += [f"damage at {s.offset}, {s.length} bytes: {s.reason}" for s in end.damage]
         out += [f"the record at {offset} has a wrong physicalOffset" for offset in self._mends[:20]]
+        out += self._oddities(queues, end)
+        if self._unplaced:
+            out.append(f"{self._unplaced} messages name a topic that is no directory name: the log has them, no queue")
         if trap is not None:
             out.append(
                 f"damage at {trap.offset} ({trap.reason}): a normal start would read it and cut there, "
@@ -298,74 +317,45 @@ class _Planner:
             out += some
         return tuple(out)
 
-    def _refusal(self, end: LogEnd, fresh: list[Stretch]) -> RStoreError | None:
-        wrong = next((o for o in self._files.odd if not o.movable and _in_log(self._files, o)), None)
-        if wrong is not None:
-            return WrongFileSize(
-                f"{wrong.why} among the commit log's", path=wrong.path, hint="rstore doctor tells more"
-            )
-        if not self._files.log:
-            held = [queue for queue in self._files.queues if queue.files]
-            if held and not self._choices.log_is_gone:
-                return LogIsGone(
-                    f"{len(held)} consume queues, but no commit log",
-                    path=os.fspath(self._files.config.commit_log_paths[0]),
-                    hint="is its disk mounted? give --yes-the-log-is-gone if it is really gone",
-                )
-            return None
-        if self._choices.cut:
-            return None
-        if end.damage and self._choices.bridge:
-            first = end.damage[0]
-            return DamageInTheMiddle(
-                f"{first.reason}; {first.length} bytes here can't be bridged, and {end.records_behind} sound records "
-                "lie behind them",
-                path=first.path,
-                offset=first.offset,
-                hint="--cut ends the log there and saves the rest; nothing was changed",
-            )
-        if end.damage:
-            first = end.damage[0]
-            size = sum(size for _, size in end.behind.values())
-            return DamageInTheMiddle(
-                f"{first.reason}; {end.records_behind} sound records ({size} bytes) lie behind it",
-                path=first.path,
-                offset=first.offset,
-                hint="--bridge keeps what lies behind, --cut ends the log there and saves the rest; "
-                "nothing was changed",
-            )
-        if self._choices.bridge:
-            return None
-        if fresh and fresh[0].reason == MISSING_SEGMENT:
-            return DamageInTheMiddle(
-                f"{fresh[0].length} bytes of the commit log are missing behind this file",
-                path=fresh[0].path,
-                offset=fresh[0].offset,
-                hint="find the missing segments, or give --bridge to go on behind them; nothing was changed",
-            )
-        if fresh:
-            return DamageInTheMiddle(
-                f"{fresh[0].reason}, in a part of the log that queues must be rebuilt from",
-                path=fresh[0].path,
-                offset=fresh[0].offset,
-                hint="--bridge writes an inert record over it, --cut goes on around it; nothing was changed",
-            )
-        return None
+    def _oddities(self, queues: tuple[QueuePlan, ...], end: LogEnd) -> list[str]:
+        """What recovery does all the same, but the operator may know better."""
+        out = []
+        cut = sum(queue.units_cut for queue in queues)
+        if cut and not end.damage:
+            out.append(f"{cut} units point behind the log's end at {end.end}: are segments missing there?")
+        known = _known_topics(self._disk, self._files.root)
+        there = {found.queue.topic for found in self._files.queues if found.files}
+        revived = {q.queue.topic for q in queues if q.units_rebuilt} - there
+        for topic in sorted(revived - known) if known else ():
+            if not names.is_system_topic(topic):
+                out.append(f"{topic} gets its queues back, but config/topics.json doesn't have it: was it deleted?")
+        return out
 
 
-def _in_log(files: StoreFiles, odd: OddFile) -> bool:
-    directory = os.path.dirname(odd.path)
-    config = files.config
-    return directory in [os.fspath(p) for p in (*config.commit_log_paths, *config.read_only_commit_log_paths)]
+def _known_topics(disk: Disk, root: str) -> set[str]:
+    """The topics of config/topics.json; none when it can't be read."""
+    path = os.path.join(root, names.CONFIG, "topics.json")
+    try:
+        table = fastjson.loads(disk.read_file(path).decode("utf-8", "replace"))["topicConfigTable"]
+        return set(table)
+    except (RStoreError, TypeError, LookupError):
+        return set()
 
 
-def _accepted(disk: Disk, root: str) -> set[tuple[int, int]]:
-    """Stretches of the log that an earlier repair was told to go on behind."""
-    found: set[tuple[int, int]] = set()
+def _accepted(disk: Disk, root: str) -> Intervals:
+    """Stretches of the log that an earlier repair was told to go on behind.
+
+    A manifest that can't be read accepts nothing: at worst the operator is asked once more.
+    """
+    found = Intervals()
     base = os.path.join(root, names.SALVAGE)
-    for entry in disk.scandir(base) if disk.exists(base) else ():
+    for entry in disk.scandir(base) if disk.is_dir(base) else ():
         path = os.path.join(entry.path, MANIFEST)
         if not entry.is_file and disk.exists(path):
-            manifest = json.loads(disk.read_file(path))
-            found |= {(stretch["offset"], stretch["length"]) for stretch in manifest.get("accepted", [])}
+            with contextlib.suppress(
+                ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, StorageError
+            ):
+                manifest = json.loads(disk.read_file(path))
+                for stretch in manifest.get("accepted", []):
+                    found.add(int(stretch["offset"]), int(stretch["offset"]) + int(stretch["length"]))
     return found

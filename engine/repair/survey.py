@@ -155,9 +155,13 @@ def _queue_directories(disk: Disk, root: str) -> tuple[list[tuple[TopicQueue, st
         if topic.is_file:
             odd.append(OddFile(topic.path, topic.size, "a file among the topics: Apache passes it over", movable=False))
             continue
+        if not disk.is_dir(topic.path):
+            odd.append(OddFile(topic.path, topic.size, "no topic's directory: passed over", movable=False))
+            continue
         for queue in sorted(disk.scandir(topic.path), key=lambda e: e.name):
-            if not queue.is_file and queue.name.isdecimal() and queue.name.isascii():
-                found.append((TopicQueue(topic.name, int(queue.name)), queue.path))
+            queue_id = names.queue_id_of(queue.name)
+            if queue_id is not None and not queue.is_file and disk.is_dir(queue.path):
+                found.append((TopicQueue(topic.name, queue_id), queue.path))
             else:
                 odd.append(OddFile(queue.path, queue.size, "no queue id: Apache passes it over", movable=False))
     return found, odd

@@ -23,6 +23,7 @@ from engine.config import BrokerRole
 from engine.errors import DiskFull, FormatError, RStoreError
 from engine.log.derive import Deriver, DeriveRules, Keys, QueueNumbers, TopicQueue, Units
 from engine.log.scan import Blank, Damage, Gap, RecordBatch, Scanner
+from engine.log.walk import Reason
 from engine.services.running_flags import Flag, RunningFlags
 from engine.services.worker import OnFailure, Worker
 
@@ -135,6 +136,7 @@ class DispatchService(Worker):
         self._on_progress = on_progress
         self._flags = flags
         from_a_master = config.broker_role is BrokerRole.SLAVE
+        self._in_pieces = from_a_master
         self._scanner = Scanner(log, check_crc=from_a_master, max_message_size=config.max_message_size)
         self._numbers = QueueNumbers()
         self._deriver = Deriver(DeriveRules.of(config), self._numbers)
@@ -220,8 +222,7 @@ class DispatchService(Worker):
             if self._pending is not None:
                 self._finish(self._pending)
             end = self._log.max_offset
-            while self._position < end:
-                self._follow(end)
+            while self._position < end and self._follow(end):
                 end = self._log.max_offset
         except DiskFull as error:
             self._flags.set(Flag.DISK_FULL, error)
@@ -231,7 +232,8 @@ class DispatchService(Worker):
             return False
         return True
 
-    def _follow(self, end: int) -> None:
+    def _follow(self, end: int) -> bool:
+        """Dispatch up to `end`; False when the rest is the beginning of a record (a slave gets the log in pieces)."""
         before = self._position
         for event in self._scanner.scan(before, end):
             match event:
@@ -244,6 +246,9 @@ class DispatchService(Worker):
                     self._move(offset + length)
                 case Gap(offset, length):
                     self._step_to(offset + length)
+                case Damage(offset, Reason.CUT, _) if self._in_pieces and end < self._log.roll_next_file(offset):
+                    self._step_to(offset)
+                    return False
                 case Damage(offset, reason, segment):
                     self._step_to(offset)
                     raise FormatError(
@@ -254,9 +259,14 @@ class DispatchService(Worker):
                     )
         if self._position == before:
             self._step_to(end)
+        return True
 
     def _derive(self, batch: RecordBatch) -> _Work:
+        before = self._deriver.unplaced
         units, keys = self._deriver.derive(batch)
+        if self._deriver.unplaced > before:
+            unplaced = self._deriver.unplaced - before
+            self._find(batch.start, f"{unplaced} messages name a topic that is no directory name: no queue has them")
         return _Work(units, keys, batch.end, batch.rows[-1].store_timestamp)
 
     def _finish(self, work: _Work) -> None:

@@ -84,10 +84,12 @@ class GroupCommitService(Worker):
         self._lock = threading.Lock()
         self._write: list[tuple[int, FlushFuture]] = []
         self._failure: RStoreError | None = None
+        self._over = False
         self._watcher = FlushDiskWatcher(config.sync_flush_timeout, on_failure)
 
     def start(self) -> None:
         """Begin to work."""
+        self._over = False
         self._watcher.start()
         super().start()
 
@@ -100,11 +102,11 @@ class GroupCommitService(Worker):
         """Ask for the log to be durable up to `next_offset` (physical)."""
         future: FlushFuture = Future()
         with self._lock:
-            failure = self._failure
-            if failure is None:
+            failure, over = self._failure, self._over
+            if failure is None and not over:
                 self._write.append((next_offset, future))
-        if failure is not None:
-            settle(future, failure)
+        if failure is not None or over:
+            self._answer([(next_offset, future)], failure)
             return future
         self._watcher.add(future)
         self.wake()
@@ -132,6 +134,13 @@ class GroupCommitService(Worker):
             raise
         _set_physic(self._checkpoint, self._log)
         self._answer(requests, None)
+
+    def _ended(self) -> None:
+        """A put may come after the last flush: it was appended before the log was sealed."""
+        with self._lock:
+            self._over = True
+            requests, self._write = self._write, []
+        self._answer(requests, self._failure)
 
     def _answer(self, requests: list[tuple[int, FlushFuture]], error: RStoreError | None) -> None:
         flushed = self._log.flushed_where

@@ -1,4 +1,4 @@
-"""Damaged stores, recovered by rstore with `cut`, then opened by Apache: it takes them as they are, to the last byte."""
+"""Damaged stores, recovered by rstore with `cut`, then opened by Apache: it takes them as they are, every byte."""
 
 from __future__ import annotations
 
@@ -117,6 +117,19 @@ def test_apache_takes_what_we_recovered(case: Line, damaged) -> None:
     opened = check(root, plan, sizes, more)
     assert (plan.trap is not None) == (case["id"] in TRAPS)
     assert opened.abnormal == (plan.trap is not None)
+
+
+def test_a_trap_catches_apaches_second_start(fixture_copy: Store) -> None:
+    """The abort file that recovery leaves helps once: Apache's clean shutdown removes it, and its next start cuts."""
+    case = next(case for case in CASES if case["id"] == "f057")
+    root = fixture_copy(case["base"])
+    mutate.apply(root, case["ops"])
+    sizes = fixtures.sizes(case["base"])
+    plan = plan_recover(Disk(), checks.settings(root, sizes), cut=True)
+    apply(Disk(), plan)
+    assert plan.trap is not None
+    ends = [apache.read(root, sizes).final for _ in range(2)]
+    assert ends == [Offsets(0, plan.state.max_offset), Offsets(0, plan.trap.offset)]
 
 
 def test_every_category_is_there() -> None:

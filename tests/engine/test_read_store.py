@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import random
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -228,3 +230,33 @@ def test_copies_are_the_same(golden_store: Store, tmp_path: Path) -> None:
     root = stores.copy(golden_store("clean-small"), tmp_path / "copy")
     with view(root) as one, view(golden_store("clean-small")) as two:
         assert one.queues() == two.queues()
+
+
+def test_threads_read_the_right_file_of_many(tmp_path: Path) -> None:
+    """More segments than are kept open: none is closed, and its descriptor given to another, under a read."""
+    sizes = {"mapped_file_size_commit_log": 8192, "max_hash_slot_num": 40, "max_index_num": 160}
+    config = StoreConfig(store_path_root_dir=tmp_path).with_changes(**sizes)
+    with MessageStore.open(config) as store:
+        for i in range(900):
+            assert store.put(Message("T", b"%06d" % i * 16)).ok
+    wrong: list[object] = []
+
+    def read(store: ReadStore, seed: int) -> None:
+        chance = random.Random(seed)
+        for _ in range(800):
+            at = chance.randrange(900)
+            try:
+                (record,) = store.get("T", 0, at, 1).messages
+                if decode(record).body != b"%06d" % at * 16:
+                    wrong.append(at)
+            except Exception as error:  # noqa: BLE001 - any is wrong
+                wrong.append(error)
+
+    with ReadStore(config) as store:
+        assert len(store.files.log) > 20
+        threads = [threading.Thread(target=read, args=(store, seed)) for seed in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not wrong

@@ -13,7 +13,7 @@ import pytest
 
 import engine.repair.apply
 import engine.repair.recover  # noqa: F401
-from engine.config import FlushDiskType, StoreConfig
+from engine.config import BrokerRole, FlushDiskType, StoreConfig
 from engine.errors import DiskFull, RStoreError, StorageError
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk
@@ -298,3 +298,47 @@ def test_what_a_power_cut_leaves_holds_all_that_was_flushed(faulty: FaultyDisk, 
         assert bodies(again) == [b"%d" % i * 100 for i in range(60)]
         assert all(again.query("T", f"k{i}").offsets for i in range(60))
     assert_sound(small(after))
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_a_put_that_asks_for_its_flush_behind_the_last_one_is_answered(config: StoreConfig, later: bool) -> None:
+    """Appended before the store closed, and made durable by closing: it must not wait for who has gone."""
+    store = MessageStore.open(config.with_changes(flush_disk_type=FlushDiskType.SYNC_FLUSH))
+    appended, closed = threading.Event(), threading.Event()
+    told = store._puts._appended
+
+    def stop_here() -> None:
+        told()
+        appended.set()
+        closed.wait()
+
+    store._puts._appended = stop_here
+    answers: list[PutMessageStatus] = []
+
+    def put() -> None:
+        result = store.put_async(message("one")).result(5) if later else store.put(message("one"))
+        answers.append(result.status)
+
+    thread = threading.Thread(target=put)
+    thread.start()
+    appended.wait()
+    store.close()
+    closed.set()
+    thread.join(5)
+    assert answers == [PutMessageStatus.PUT_OK]
+
+
+def test_a_slave_gets_its_log_in_pieces(tmp_path: Path) -> None:
+    """The end of what came may lie within a record: dispatch waits for the rest."""
+    master, slave = small(tmp_path / "master"), small(tmp_path / "slave")
+    with MessageStore.open(master) as store:
+        for i in range(20):
+            assert store.put(message(f"m{i}")).ok
+        data = bytes(store.log.read(0, store.log.max_offset))
+    with MessageStore.open(slave.with_changes(broker_role=BrokerRole.SLAVE)) as store:
+        for start in range(0, len(data), 77):
+            store.append_raw(start, data[start : start + 77])
+            time.sleep(0.001)
+        assert store.wait_dispatched(5000)
+        assert not store.errors
+    assert_sound(slave)

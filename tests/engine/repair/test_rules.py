@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -10,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from engine.config import StoreConfig
-from engine.errors import DamageInTheMiddle, LogIsGone, NoRoomToSave, WrongFileSize
+from engine.errors import CannotMend, DamageInTheMiddle, LogIsGone, NoRoomToSave, WrongFileSize
 from engine.files.disk import Disk, Usage
+from engine.files.faults import FaultyDisk
+from engine.files.operations import Operation
 from engine.format.message import POSITION_PHYSICAL_OFFSET, Message, decode
 from engine.format.queue_unit import UNIT_SIZE, decode_many
 from engine.log.index_reader import ClosedIndexFile
@@ -315,6 +318,50 @@ def test_a_store_without_its_log_is_refused(tmp_path: Path) -> None:
     assert stores.snapshot(tmp_path) == before
     apply(Disk(), plan_recover(Disk(), settings(tmp_path), log_is_gone=True))
     assert messages(tmp_path) == {}
+
+
+def test_a_segment_under_another_name_is_refused(tmp_path: Path) -> None:
+    """Its records all know where they belong: mending them would destroy what tells."""
+    put(tmp_path, 300)
+    files = sorted((tmp_path / "commitlog").iterdir())
+    a, b = files[-3], files[-2]
+    a.rename(tmp_path / "swap")
+    b.rename(a)
+    (tmp_path / "swap").rename(b)
+    before = stores.snapshot(tmp_path)
+    with pytest.raises(CannotMend, match=r"\+8192"):
+        recover(tmp_path)
+    assert stores.snapshot(tmp_path) == before
+
+
+def test_what_cannot_be_read_is_no_torn_tail(tmp_path: Path) -> None:
+    offsets = put(tmp_path, 300)
+    last = max((tmp_path / "commitlog").iterdir())
+    disk = FaultyDisk(str(tmp_path))
+    bad = offsets[299] - int(last.name)
+    disk.fail_when(
+        lambda doing: (
+            doing.operation is Operation.READ
+            and doing.path == str(last)
+            and doing.offset is not None
+            and doing.offset <= bad < doing.offset + doing.length
+        ),
+        errno.EIO,
+    )
+    plan = plan_recover(disk, settings(tmp_path))
+    assert isinstance(plan.refusal, DamageInTheMiddle)
+    assert plan.refusal.path == str(last)
+
+
+def test_units_behind_the_end_and_topics_that_come_back_are_named(tmp_path: Path) -> None:
+    put(tmp_path, 300)
+    put(tmp_path, 10, topic="Gone")
+    max((tmp_path / "commitlog").iterdir()).unlink()
+    assert any("are segments missing there?" in p for p in plan_recover(Disk(), settings(tmp_path)).problems)
+    shutil.rmtree(tmp_path / "consumequeue" / "T")
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "topics.json").write_text('{"topicConfigTable":{"Other":{}}}')
+    assert any("T gets its queues back" in p for p in plan_recover(Disk(), settings(tmp_path)).problems)
 
 
 @pytest.mark.parametrize("name", ["clean-small", "transient-ext", "lmq"])
