@@ -67,7 +67,7 @@ class Patch:
 
 @dataclass(frozen=True, slots=True)
 class Bridge:
-    """A damaged stretch (physical offset, length, its file, why), and what is written over it."""
+    """A damaged stretch (physical offset, length, its file, why), and what is written over it (nothing: can't be)."""
 
     offset: int
     length: int
@@ -162,8 +162,7 @@ class _Finder:
             patches = self._inert(damage, stored)
         else:
             patches = self._taken_in(damage, before)
-        if patches:
-            yield Bridge(damage.offset, damage.length, damage.segment, damage.reason.value, patches)
+        yield Bridge(damage.offset, damage.length, damage.segment, damage.reason.value, patches)
 
     def _blank(self, damage: Damage) -> tuple[Patch, ...]:
         if damage.length < BLANK_SIZE:

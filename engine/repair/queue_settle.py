@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from engine.format.message import MIN_RECORD_SIZE
 from engine.format.queue_unit import PRE_BLANK
 from engine.repair.intervals import Intervals
+from engine.repair.queue_at_work import QueueAtWork, joined, runs, table_of, union
 from engine.repair.queue_compare import QueueAccount, QueueComparer, real_rows, row_dtype
 from engine.repair.queue_plan import LostRows, QueuePlan
 from engine.repair.queue_rows import CHUNK, QueueRows
@@ -26,23 +26,6 @@ MAX_FILL = 1 << 22
 """Rows that one jump of queue offsets may fill; a larger one is a damaged field."""
 NAMED = 20
 """Findings of one kind that are named one by one."""
-
-
-@dataclass(slots=True)
-class _Queue:
-    """One queue while it is settled."""
-
-    account: QueueAccount
-    known: Intervals  # rows that stay, and rows that will be written
-    restarts: list[tuple[int, int]] = field(default_factory=list)  # where (physical) offsets begin anew, and at which
-    elsewhere: NDArray[np.int64] | None = None  # pending records (physical offsets) that the store holds at other rows
-    written: Intervals = field(default_factory=Intervals)
-    lost: Intervals = field(default_factory=Intervals)  # rows on disk whose message was in a bridged stretch
-    last: int | None = None  # queue offset of the last row settled in log order
-    last_physical_end: int = -1
-    first_place: int = 0  # physical offset of the first record that gets a row
-    top: tuple[int, int] = (0, -1)  # behind the highest row written, and behind its record
-    table: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None = None
 
 
 class Settler:
@@ -76,7 +59,7 @@ class Settler:
         self._bridged = LostRows(bridges)
         self._record_size = record_size
         self._abnormal = abnormal
-        self._queues: dict[int, _Queue] = {}
+        self._queues: dict[int, QueueAtWork] = {}
         self.findings: list[str] = []
         self.writes = Spool(row_dtype())
 
@@ -86,16 +69,16 @@ class Settler:
         if not self._abnormal:
             self._drop_held_elsewhere({n: rows for n, rows in leftovers.items() if len(rows)})
         for number, account in self._comparer.accounts.items():
-            self._state(number).known = _union(account.right)
+            self._state(number).known = union(account.right)
         self._place_all()
         plans = [self._plan(number) for number in self._comparer.accounts]
         return sorted(plans, key=lambda plan: plan.queue)
 
-    def _state(self, number: int) -> _Queue:
+    def _state(self, number: int) -> QueueAtWork:
         found = self._queues.get(number)
         if found is None:
             account = self._comparer.account(number)
-            found = self._queues[number] = _Queue(account, account.right)
+            found = self._queues[number] = QueueAtWork(account, account.right)
         return found
 
     # --- rows without a record --------------------------------------------------------------------------------------
@@ -124,7 +107,7 @@ class Settler:
                 other, same = self._wanted_by_own(number, account, offsets, found)
                 if other.any():
                     state = self._state(number)
-                    state.elsewhere = _joined(state.elsewhere, physical[other])
+                    state.elsewhere = joined(state.elsewhere, physical[other])
                     self._note(rows.queue, offsets[other], physical[other], "names another queue offset")
                 stays |= other
                 foreign = self._point_at_records(found, ~stays & ~same & (physical < self._log_end))
@@ -197,7 +180,7 @@ class Settler:
                 for row in chunk[np.isin(chunk["physical_offset"], physical) & (chunk["queue"] != number)]:
                     claimed = self._state(int(row["queue"]))
                     offset = np.array([row["physical_offset"]], dtype=np.int64)
-                    claimed.elsewhere = _joined(claimed.elsewhere, offset)
+                    claimed.elsewhere = joined(claimed.elsewhere, offset)
 
     # --- records without a row --------------------------------------------------------------------------------------
 
@@ -227,7 +210,7 @@ class Settler:
         tops: dict[int, int] = {}
         for number, group in self._pending_groups():
             if not self._comparer.account(number).right:
-                for run in _runs(group):
+                for run in runs(group):
                     start, end = int(run["queue_offset"][0]), int(run["queue_offset"][-1]) + 1
                     top = tops.get(number, 0)
                     if len(run) > 1 and 0 <= start < top:
@@ -251,10 +234,10 @@ class Settler:
                     f"{int(earlier.sum())} record(s) before it are in no queue"
                 )
                 group = group[~earlier]
-        for run in _runs(group):
+        for run in runs(group):
             self._place_run(state, number, run)
 
-    def _place_run(self, state: _Queue, number: int, run: NDArray[np.void]) -> None:
+    def _place_run(self, state: QueueAtWork, number: int, run: NDArray[np.void]) -> None:
         """Place records whose queue offsets follow one another."""
         start, end = int(run["queue_offset"][0]), int(run["queue_offset"][-1]) + 1
         physical = int(run["physical_offset"][0])
@@ -284,7 +267,7 @@ class Settler:
         state.top = max(state.top, (end, state.last_physical_end))
         self.writes.add(run)
 
-    def _precedes_later_rows(self, state: _Queue, physical: int, end: int) -> bool:
+    def _precedes_later_rows(self, state: QueueAtWork, physical: int, end: int) -> bool:
         """Whether rows of records behind `physical` have queue offsets from `end` on: never an older message behind."""
         import numpy as np
 
@@ -294,12 +277,12 @@ class Settler:
         at = int(np.searchsorted(physicals, physical, side="right"))
         return at == len(offsets) or int(offsets[at]) >= end
 
-    def _table_of(self, state: _Queue) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    def _table_of(self, state: QueueAtWork) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         if state.table is None:
-            state.table = _table(state.account)
+            state.table = table_of(state.account)
         return state.table
 
-    def _expected(self, state: _Queue, physical: int) -> tuple[int | None, int]:
+    def _expected(self, state: QueueAtWork, physical: int) -> tuple[int | None, int]:
         """The queue offset that a record at `physical` should have: behind the nearest row before it in the log.
 
         Returns:
@@ -341,7 +324,7 @@ class Settler:
         account = state.account
         rows = account.rows
         end = max(account.right.end, state.written.end)
-        whole = _union(account.right, state.written)
+        whole = union(account.right, state.written)
         extent = rows.extent if rows is not None else 0
         cut = len(real_rows(rows, max(end, rows.first), extent)[0]) if rows is not None and extent > end else 0
         first, front, inert = whole.start, (0, 0), None
@@ -379,7 +362,7 @@ class Settler:
                 return first, first
         return start, first
 
-    def _min_offset(self, state: _Queue) -> int:
+    def _min_offset(self, state: QueueAtWork) -> int:
         """First real unit at or behind the log's first byte; 0 without one (ConsumeQueue#correctMinOffset)."""
         import numpy as np
 
@@ -395,7 +378,7 @@ class Settler:
                         return min(candidates)
         return min(candidates, default=0)
 
-    def _max_physical(self, state: _Queue, end: int) -> int:
+    def _max_physical(self, state: QueueAtWork, end: int) -> int:
         if not end:
             return -1
         if end == state.top[0]:
@@ -403,40 +386,3 @@ class Settler:
         assert state.account.rows is not None
         row = state.account.rows.read(end - 1, end)[0]
         return int(row["physical_offset"]) + int(row["size"])
-
-
-def _union(*sets: Intervals) -> Intervals:
-    out = Intervals()
-    for one in sets:
-        for start, end in one:
-            out.add(start, end)
-    return out
-
-
-def _runs(group: NDArray[np.void]) -> Iterator[NDArray[np.void]]:
-    """The records of one queue, in log order, cut where queue offsets don't follow one another."""
-    import numpy as np
-
-    breaks = np.flatnonzero(np.diff(group["queue_offset"]) != 1) + 1
-    return (run for run in np.split(group, breaks) if len(run))
-
-
-def _joined(one: NDArray[np.int64] | None, other: NDArray[np.int64]) -> NDArray[np.int64]:
-    import numpy as np
-
-    return other if one is None else np.concatenate([one, other])
-
-
-def _table(account: QueueAccount) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Rows that stay: queue offsets, physical offsets, sizes; by physical offset."""
-    import numpy as np
-
-    assert account.rows is not None
-    parts = [real_rows(account.rows, start, end) for start, end in account.right]
-    if not parts:
-        empty = np.zeros(0, dtype=np.int64)
-        return empty, empty, empty
-    offsets = np.concatenate([p[0] for p in parts])
-    rows = np.concatenate([p[1] for p in parts])
-    order = np.argsort(rows["physical_offset"], kind="stable")
-    return offsets[order], rows["physical_offset"][order].astype(np.int64), rows["size"][order].astype(np.int64)

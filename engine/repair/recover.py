@@ -80,9 +80,11 @@ def plan_recover(
         raise InvalidArgument("a log is bridged or cut, not both")
     files = survey(disk, config)
     read = _Progress(progress)
-    bridges = _bridges(disk, files, read) if bridge and files.log else ()
+    found = _bridges(disk, files, read) if bridge and files.log else ()
+    bridges = tuple(one for one in found if one.patches)
+    stuck = next((one for one in found if not one.patches), None)
     with BridgedLog(disk, files.log, bridges) as log:
-        return _Planner(disk, files, log, bridges, Choices(cut, bridge, log_is_gone), read).plan(
+        return _Planner(disk, files, log, bridges, Choices(cut, bridge, log_is_gone, stuck), read).plan(
             mode or (Mode.ABNORMAL if files.abort else Mode.NORMAL)
         )
 

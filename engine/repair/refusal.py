@@ -11,6 +11,7 @@ from engine.repair.log_end import MISSING_SEGMENT, LogEnd, Stretch
 
 if TYPE_CHECKING:
     from engine.files.disk import Disk
+    from engine.repair.bridge import Bridge
     from engine.repair.survey import StoreFiles
 
 MOVED_RECORDS = 8
@@ -18,11 +19,12 @@ MOVED_RECORDS = 8
 
 
 class Choices(NamedTuple):
-    """What the operator gave up, or wants bridged."""
+    """What the operator gave up, or wants bridged; `stuck`: the first stretch that can't be."""
 
     cut: bool
     bridge: bool
     log_is_gone: bool
+    stuck: Bridge | None = None
 
 
 def refusal(
@@ -71,16 +73,21 @@ def refusal(
 
 
 def _damage(choices: Choices, end: LogEnd, fresh: Sequence[Stretch]) -> RStoreError | None:
+    if choices.stuck is not None:
+        return DamageInTheMiddle(
+            f"{choices.stuck.length} bytes that can't be bridged ({choices.stuck.reason}): too few for a record",
+            path=choices.stuck.segment.path,
+            offset=choices.stuck.offset,
+            hint="--cut ends the log there and saves the rest; nothing was changed",
+        )
     if end.damage:
         first = end.damage[0]
         size = sum(size for _, size in end.behind.values())
-        what = f"{first.length} bytes that can't be bridged ({first.reason})" if choices.bridge else first.reason
-        other = "" if choices.bridge else "--bridge keeps what lies behind, "
         return DamageInTheMiddle(
-            f"{what}; {end.records_behind} sound records ({size} bytes) lie behind it",
+            f"{first.reason}; {end.records_behind} sound records ({size} bytes) lie behind it",
             path=first.path,
             offset=first.offset,
-            hint=f"{other}--cut ends the log there and saves the rest; nothing was changed",
+            hint="--bridge keeps them, --cut ends the log there and saves them; nothing was changed",
         )
     if choices.bridge or not fresh:
         return None
