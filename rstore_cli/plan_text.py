@@ -24,6 +24,7 @@ def show_plan(output: Output, plan: RecoverPlan, *, changes: bool, done: bool, s
             ("recovery", _mode(plan)),
             ("commit log", _log(plan)),
             ("cut", _cut(plan)),
+            *([("bridged", _bridged(plan))] if plan.log.bridges else []),
             ("queues", _queues(plan)),
             ("index", _index(plan)),
             *([("marks", _marks(plan))] if changes else []),
@@ -36,7 +37,8 @@ def show_plan(output: Output, plan: RecoverPlan, *, changes: bool, done: bool, s
     output.text()
     if plan.refusal is not None:
         lost = bool(plan.log.end.records_behind or plan.log.end.gaps or plan.log.damage_before)
-        output.text("REFUSED, nothing was changed. " + ("The plan above is what --cut would do." if lost else ""))
+        shown = "The plan above is what --cut would do; --bridge --dry-run shows how all of it stays."
+        output.text("REFUSED, nothing was changed. " + (shown if lost else ""))
     elif not changes:
         output.text("Nothing to do: the store is sound.")
     elif not keep:
@@ -83,6 +85,15 @@ def _cut(plan: RecoverPlan) -> str:
     if log.end.records_behind:
         lines.append(f"{count(log.end.records_behind, 'sound record')} behind the damage (listed below)")
     return "\n".join(lines) or "nothing"
+
+
+def _bridged(plan: RecoverPlan) -> str:
+    bridges = plan.log.bridges
+    lost = size(sum(bridge.length for bridge in bridges))
+    return (
+        f"{count(len(bridges), 'damaged stretch', 'damaged stretches')} ({lost}) made readable; "
+        "no log or queue offset moves"
+    )
 
 
 def _queues(plan: RecoverPlan) -> str:
@@ -148,7 +159,7 @@ def _queue_table(output: Output, plan: RecoverPlan) -> None:
                 f"{q.min_offset} to {q.max_offset}",
                 str(q.units_cut),
                 str(q.units_rebuilt),
-                str(sum(b - a for a, b in q.fills)),
+                str(q.units_filled),
             ]
             for q in changed[:_SHOWN]
         ],

@@ -31,6 +31,8 @@ BLANK_MAGIC = 0xCBD43194
 MAGICS = (MESSAGE_MAGIC, MESSAGE_MAGIC_V2)
 
 PROPERTIES_MAX_LENGTH = 32767
+INERT_TOPIC = "RSTORE_DAMAGED"
+"""The topic of the record that bridges a damaged stretch (recovery.md, `--bridge`)."""
 ENCODE_OVERHEAD = 64 * 1024
 """Bytes that a record may take beside the largest body. Source: CommitLog.MessageExtEncoder."""
 
@@ -177,6 +179,10 @@ def encode(message: Message, properties_raw: bytes | None = None, crc: int | Non
         raise InvalidArgument(f"a topic takes 1 to {TOPIC_MAX_LENGTH} bytes, this one {len(topic)}")
     if len(properties_raw) > PROPERTIES_MAX_LENGTH:
         raise InvalidArgument(f"properties take at most {PROPERTIES_MAX_LENGTH} bytes, these {len(properties_raw)}")
+    return _lay_out(message, topic, properties_raw, crc)
+
+
+def _lay_out(message: Message, topic: bytes, properties_raw: bytes, crc: int | None) -> bytearray:
     body = message.body
     sys_flag = message.stored_sys_flag
     out = bytearray(record_size(sys_flag, len(body), len(topic), len(properties_raw)))
@@ -207,6 +213,24 @@ def encode(message: Message, properties_raw: bytes | None = None, crc: int | Non
     ):
         out[at : at + len(part)] = part
         at += len(part)
+    return out
+
+
+def encode_inert(length: int, physical_offset: int, store_timestamp: int) -> bytearray:
+    """A record of exactly `length` bytes that every reader steps over: rolled back, so no queue and no index sees it.
+
+    Its topic is `INERT_TOPIC`, or as much of it as there is room for; its body zeros.
+
+    Raises:
+        InvalidArgument: no record is as small.
+    """
+    if length < MIN_RECORD_SIZE:
+        raise InvalidArgument(f"a record takes at least {MIN_RECORD_SIZE} bytes, not {length}")
+    topic = INERT_TOPIC.encode()[: length - MIN_RECORD_SIZE]
+    body = bytes(length - MIN_RECORD_SIZE - len(topic))
+    message = Message("", body, sys_flag=sysflag.TRANSACTION_ROLLBACK, born_timestamp=store_timestamp)
+    out = _lay_out(message, topic, b"", None)
+    patch(out, 0, queue_offset=0, physical_offset=physical_offset, store_timestamp=store_timestamp)
     return out
 
 

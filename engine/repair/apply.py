@@ -17,7 +17,7 @@ from engine.format import names
 from engine.format.checkpoint import FILE_SIZE, SAFETY_MS, Checkpoint
 from engine.format.message import POSITION_PHYSICAL_OFFSET
 from engine.format.queue_ext import ExtUnit
-from engine.format.queue_unit import PRE_BLANK, UNIT_SIZE, unit_dtype
+from engine.format.queue_unit import PRE_BLANK, UNIT_SIZE, QueueUnit, unit_dtype
 from engine.log.consume_queue_ext import ConsumeQueueExt
 from engine.log.derive import Keys
 from engine.log.index_file import IndexFile
@@ -27,7 +27,7 @@ from engine.log.state import StoreState
 from engine.repair.index_plan import index_directory
 from engine.repair.pieces import pieces_of
 from engine.repair.plan import RecoverPlan
-from engine.repair.queue_settle import QueuePlan
+from engine.repair.queue_plan import QueuePlan
 from engine.repair.queue_write import QueueWriter
 from engine.repair.salvage import save
 
@@ -70,7 +70,8 @@ def apply(disk: Disk, plan: RecoverPlan, *, command: str = "recover", keep: bool
     if plan.changed and keep:
         pieces = list(pieces_of(plan))
         if pieces or plan.accepted:
-            salvage = save(disk, plan.files.root, command, pieces, accepted=plan.accepted)
+            bridged = [(bridge.offset, bridge.length) for bridge in plan.log.bridges]
+            salvage = save(disk, plan.files.root, command, pieces, accepted=plan.accepted, bridged=bridged)
     return Applied(_Applier(disk, plan).run(clean), salvage)
 
 
@@ -123,6 +124,7 @@ class _Applier:
 
     def _log(self) -> None:
         disk, log = self._disk, self._plan.log
+        self._bridge()
         self._mend()
         for path in log.removed:  # the last one first: the rest stays a log at every step
             disk.step("recover.remove-segment")
@@ -138,6 +140,19 @@ class _Applier:
             finally:
                 segment.close()
         self._sync_read_part()
+
+    def _bridge(self) -> None:
+        """Write inert content over the damaged stretches."""
+        for bridge in self._plan.log.bridges:
+            file = self._disk.open_raw(bridge.segment.path, writable=True)
+            try:
+                for patch in bridge.patches:
+                    at = patch.offset - bridge.segment.offset
+                    self._disk.step("recover.bridge")
+                    file.write(at, patch.render())
+                    file.sync(at, at + patch.length)
+            finally:
+                file.close()
 
     def _mend(self) -> None:
         """Write the place of a record into its physicalOffset (rule 3)."""
@@ -225,8 +240,12 @@ class _Applier:
         start, end = queue.pre_blanks
         if start < end:
             writer.write(start, PRE_BLANK.encode() * (end - start))
-        for start, end in queue.fills:
-            model = self._row(queue, start - 1)
+        fills = [(start, end, self._row(queue, start - 1)) for start, end in queue.fills]
+        start, end = queue.front
+        if start < end:
+            unit = None if queue.inert is None else QueueUnit(*queue.inert, 0).encode()
+            fills.append((start, end, unit or self._row(queue, end)))
+        for start, end, model in fills:
             for at in range(start, end, FILL_ROWS):
                 writer.write(at, model * (min(at + FILL_ROWS, end) - at))
         if queue.old_extent > queue.max_offset:

@@ -15,7 +15,7 @@ from engine.repair.salvage import Piece
 
 if TYPE_CHECKING:
     from engine.repair.plan import RecoverPlan
-    from engine.repair.queue_settle import QueuePlan
+    from engine.repair.queue_plan import QueuePlan
 
 
 def pieces_of(plan: RecoverPlan) -> Iterator[Piece]:
@@ -34,6 +34,10 @@ def _log_pieces(plan: RecoverPlan) -> Iterator[Piece]:
     for offset in log.mends:
         segment = next(s for s in segments if s.offset <= offset < s.end)
         yield Piece("overwrite", segment.path, offset - segment.offset + POSITION_PHYSICAL_OFFSET, 8, "wrong offset")
+    for bridge in log.bridges:
+        for patch in bridge.patches:
+            position = patch.offset - bridge.segment.offset
+            yield Piece("overwrite", bridge.segment.path, position, patch.length, f"bridged: {bridge.reason}")
     for path in log.removed:
         size = next(s.size for s in segments if s.path == path)
         yield Piece("remove", path, 0, size, "behind the log's end")
@@ -45,7 +49,7 @@ def _log_pieces(plan: RecoverPlan) -> Iterator[Piece]:
 def _queue_pieces(plan: RecoverPlan, queue: QueuePlan) -> Iterator[Piece]:
     found = next((f.files for f in plan.files.queues if f.queue == queue.queue), ())
     size = plan.files.config.mapped_file_size_consume_queue
-    written = [*queue.written, *queue.fills, queue.pre_blanks]
+    written = [*queue.written, *queue.fills, queue.front, queue.pre_blanks]
     for file in found:
         if file.offset >= queue.max_offset * UNIT_SIZE:
             yield Piece("remove", file.path, 0, file.size, "units behind the log's end")

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from engine.errors import RStoreError
     from engine.log.state import StoreState
+    from engine.repair.bridge import Bridge
     from engine.repair.index_plan import IndexPlan
     from engine.repair.log_end import LogEnd, Mode, Stretch
-    from engine.repair.queue_settle import QueuePlan
+    from engine.repair.queue_plan import QueuePlan
     from engine.repair.spool import Spool
     from engine.repair.survey import OddFile, StoreFiles
 
@@ -25,6 +26,7 @@ class LogPlan:
 
     `tail`: file, position and length of what is made zero behind the end. `removed`: segments behind the end.
     `mends`: records whose own physicalOffset is wrong and gets mended.
+    `bridges`: damaged stretches that get inert content, as sound records lie behind them.
     """
 
     start_file: str | None
@@ -35,6 +37,7 @@ class LogPlan:
     removed: tuple[str, ...]
     bytes_cut: int
     mends: tuple[int, ...]
+    bridges: tuple[Bridge, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,7 @@ class RecoverPlan:
             log.tail
             or log.removed
             or log.mends
+            or log.bridges
             or any(queue.changed for queue in self.queues)
             or self.index.changed
             or self.set_aside
@@ -76,7 +80,10 @@ class RecoverPlan:
     def to_json(self, *, salvage: str | None = None) -> dict[str, Any]:
         """The JSON of cli.md (recover, plan-start); `salvage` is the directory once it was applied."""
         end = self.log.end
-        stretches = [*self.log.damage_before, *end.gaps, *end.damage]
+        stretches = [
+            *((s.offset, s.length, s.path, s.reason) for s in (*self.log.damage_before, *end.gaps, *end.damage)),
+            *((b.offset, b.length, b.segment.path, b.reason) for b in self.log.bridges),
+        ]
         return {
             "mode": self.mode.value,
             "abort": self.files.abort,
@@ -87,9 +94,10 @@ class RecoverPlan:
             "records": end.records,
             "bytesCut": self.log.bytes_cut,
             "damage": [
-                {"physicalOffset": s.offset, "length": s.length, "file": os.path.basename(s.path), "reason": s.reason}
-                for s in stretches
+                {"physicalOffset": offset, "length": length, "file": os.path.basename(path), "reason": reason}
+                for offset, length, path, reason in sorted(stretches)
             ],
+            "bridged": [{"offset": b.offset, "length": b.length} for b in self.log.bridges],
             "recordsBehind": end.records_behind,
             "behind": [
                 {"topic": queue.topic, "queueId": queue.queue_id, "records": records, "bytes": size}
@@ -106,7 +114,7 @@ class RecoverPlan:
                     "maxOffset": queue.max_offset,
                     "unitsCut": queue.units_cut,
                     "unitsRebuilt": queue.units_rebuilt,
-                    "unitsFilled": sum(b - a for a, b in queue.fills),
+                    "unitsFilled": queue.units_filled,
                 }
                 for queue in self.queues
             ],

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from engine.format.message import MIN_RECORD_SIZE
 from engine.format.queue_unit import PRE_BLANK
 from engine.repair.intervals import Intervals
+from engine.repair.queue_at_work import QueueAtWork, joined, runs, table_of, union
 from engine.repair.queue_compare import (
     QueueAccount,
     QueueComparer,
@@ -16,66 +16,23 @@ from engine.repair.queue_compare import (
     repeats_neighbour,
     row_dtype,
 )
+from engine.repair.queue_plan import LostRows, QueuePlan
 from engine.repair.queue_rows import CHUNK, QueueRows
 from engine.repair.spool import Spool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
     from engine.log.derive import TopicQueue
+    from engine.repair.bridge import Bridge
 
 MAX_FILL = 1 << 22
 """Rows that one jump of queue offsets may fill; a larger one is a damaged field."""
 NAMED = 20
 """Findings of one kind that are named one by one."""
-
-
-@dataclass(frozen=True, slots=True)
-class QueuePlan:
-    """What one queue becomes. Offsets are queue offsets; `max_physical_offset` is −1 for an empty queue.
-
-    `written`: rows that get the unit of their record.
-
-    `old_extent`: behind the last row on disk that isn't zeros. `fills`: rows without a message, filled with their
-    neighbour's unit. `pre_blanks`: rows at the front of the first file that get the pre-blank unit. `units_cut`: units
-    of messages removed at the end.
-    """
-
-    queue: TopicQueue
-    number: int
-    min_offset: int
-    max_offset: int
-    max_physical_offset: int
-    old_extent: int
-    units_cut: int
-    units_rebuilt: int
-    fills: tuple[tuple[int, int], ...]
-    pre_blanks: tuple[int, int]
-    written: tuple[tuple[int, int], ...]
-
-    @property
-    def changed(self) -> bool:
-        """Whether a byte of its files changes."""
-        start, end = self.pre_blanks
-        return bool(self.units_rebuilt or self.fills or start < end or self.old_extent > self.max_offset)
-
-
-@dataclass(slots=True)
-class _Queue:
-    """One queue while it is settled."""
-
-    account: QueueAccount
-    known: Intervals  # rows that stay, and rows that will be written
-    restarts: list[tuple[int, int]] = field(default_factory=list)  # where (physical) offsets begin anew, and at which
-    elsewhere: NDArray[np.int64] | None = None  # pending records (physical offsets) that the store holds at other rows
-    written: Intervals = field(default_factory=Intervals)
-    last: int | None = None  # queue offset of the last row settled in log order
-    last_physical_end: int = -1
-    top: tuple[int, int] = (0, -1)  # behind the highest row written, and behind its record
-    table: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None = None
 
 
 class Settler:
@@ -86,6 +43,7 @@ class Settler:
         log_min: physical offset of the log's first byte.
         log_end: physical offset of the log's end after the repair.
         lost: stretches of the log (physical) between the two that hold no sound record.
+        bridges: what the repair writes over other such stretches.
         record_size: bytes of the sound record at a physical offset, 0 when there is none.
         abnormal: in normal mode a record that another queue holds is not dispatched again (as in Apache).
     """
@@ -97,6 +55,7 @@ class Settler:
         log_end: int,
         lost: Intervals,
         *,
+        bridges: Sequence[Bridge] = (),
         record_size: Callable[[int], int],
         abnormal: bool,
     ) -> None:
@@ -104,9 +63,10 @@ class Settler:
         self._log_min = log_min
         self._log_end = log_end
         self._lost = lost
+        self._bridged = LostRows(bridges)
         self._record_size = record_size
         self._abnormal = abnormal
-        self._queues: dict[int, _Queue] = {}
+        self._queues: dict[int, QueueAtWork] = {}
         self.findings: list[str] = []
         self.writes = Spool(row_dtype())
 
@@ -116,16 +76,16 @@ class Settler:
         if not self._abnormal:
             self._drop_held_elsewhere({n: rows for n, rows in leftovers.items() if len(rows)})
         for number, account in self._comparer.accounts.items():
-            self._state(number).known = _union(account.right)
+            self._state(number).known = union(account.right)
         self._place_all()
         plans = [self._plan(number) for number in self._comparer.accounts]
         return sorted(plans, key=lambda plan: plan.queue)
 
-    def _state(self, number: int) -> _Queue:
+    def _state(self, number: int) -> QueueAtWork:
         found = self._queues.get(number)
         if found is None:
             account = self._comparer.account(number)
-            found = self._queues[number] = _Queue(account, account.right)
+            found = self._queues[number] = QueueAtWork(account, account.right)
         return found
 
     # --- rows without a record --------------------------------------------------------------------------------------
@@ -146,11 +106,15 @@ class Settler:
                 offsets, found = real_rows(rows, start, min(start + CHUNK, gap_end))
                 physical = found["physical_offset"].astype(np.int64)
                 stays = (physical < self._log_end) & ((physical < self._log_min) | self._lost.mask(physical))
+                gone = self._bridged.places.mask(physical)
+                if gone.any():
+                    self._state(number).lost.add_many(offsets[gone])
+                    offsets, found, physical, stays = offsets[~gone], found[~gone], physical[~gone], stays[~gone]
                 stays |= repeats_neighbour(account, found, gap_start, gap_end)
                 other, same = self._wanted_by_own(number, account, offsets, found)
                 if other.any():
                     state = self._state(number)
-                    state.elsewhere = _joined(state.elsewhere, physical[other])
+                    state.elsewhere = joined(state.elsewhere, physical[other])
                     self._note(rows.queue, offsets[other], physical[other], "names another queue offset")
                 stays |= other
                 asked = ~stays & ~same & (physical < self._log_end)
@@ -200,7 +164,7 @@ class Settler:
                 for row in chunk[np.isin(chunk["physical_offset"], physical) & (chunk["queue"] != number)]:
                     claimed = self._state(int(row["queue"]))
                     offset = np.array([row["physical_offset"]], dtype=np.int64)
-                    claimed.elsewhere = _joined(claimed.elsewhere, offset)
+                    claimed.elsewhere = joined(claimed.elsewhere, offset)
 
     # --- records without a row --------------------------------------------------------------------------------------
 
@@ -230,7 +194,7 @@ class Settler:
         tops: dict[int, int] = {}
         for number, group in self._pending_groups():
             if not self._comparer.account(number).right:
-                for run in _runs(group):
+                for run in runs(group):
                     start, end = int(run["queue_offset"][0]), int(run["queue_offset"][-1]) + 1
                     top = tops.get(number, 0)
                     if len(run) > 1 and 0 <= start < top:
@@ -254,10 +218,10 @@ class Settler:
                     f"{int(earlier.sum())} record(s) before it are in no queue"
                 )
                 group = group[~earlier]
-        for run in _runs(group):
+        for run in runs(group):
             self._place_run(state, number, run)
 
-    def _place_run(self, state: _Queue, number: int, run: NDArray[np.void]) -> None:
+    def _place_run(self, state: QueueAtWork, number: int, run: NDArray[np.void]) -> None:
         """Place records whose queue offsets follow one another."""
         start, end = int(run["queue_offset"][0]), int(run["queue_offset"][-1]) + 1
         physical = int(run["physical_offset"][0])
@@ -280,12 +244,14 @@ class Settler:
                 end = start + 1
             elif expected is not None and start > expected:
                 self.findings.append(f"{queue} #{expected} to #{start - 1}: no record for these queue offsets")
+        if not state.written:
+            state.first_place = physical
         state.written.add(start, end)
         state.last, state.last_physical_end = end - 1, int(run["physical_offset"][-1]) + int(run["size"][-1])
         state.top = max(state.top, (end, state.last_physical_end))
         self.writes.add(run)
 
-    def _precedes_later_rows(self, state: _Queue, physical: int, end: int) -> bool:
+    def _precedes_later_rows(self, state: QueueAtWork, physical: int, end: int) -> bool:
         """Whether rows of records behind `physical` have queue offsets from `end` on: never an older message behind."""
         import numpy as np
 
@@ -295,12 +261,12 @@ class Settler:
         at = int(np.searchsorted(physicals, physical, side="right"))
         return at == len(offsets) or int(offsets[at]) >= end
 
-    def _table_of(self, state: _Queue) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    def _table_of(self, state: QueueAtWork) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         if state.table is None:
-            state.table = _table(state.account)
+            state.table = table_of(state.account)
         return state.table
 
-    def _expected(self, state: _Queue, physical: int) -> tuple[int | None, int]:
+    def _expected(self, state: QueueAtWork, physical: int) -> tuple[int | None, int]:
         """The queue offset that a record at `physical` should have: behind the nearest row before it in the log.
 
         Returns:
@@ -329,7 +295,8 @@ class Settler:
         if start < expected:
             return False
         jump = start - expected
-        lost = self._lost.overlap(behind, int(run["physical_offset"][0]))
+        place = int(run["physical_offset"][0])
+        lost = self._lost.overlap(behind, place) + self._bridged.places.overlap(behind, place)
         if jump <= lost // MIN_RECORD_SIZE:
             return True
         return jump <= MAX_FILL and (len(run) > 1 or (start ^ expected).bit_count() > 1)
@@ -341,22 +308,30 @@ class Settler:
         account = state.account
         rows = account.rows
         end = max(account.right.end, state.written.end)
-        whole = _union(account.right, state.written)
+        whole = union(account.right, state.written)
         extent = rows.extent if rows is not None else 0
         cut = len(real_rows(rows, max(end, rows.first), extent)[0]) if rows is not None and extent > end else 0
-        first = whole.start
+        first, front, inert = whole.start, (0, 0), None
+        if self._bridged:
+            known = rows is not None or self._log_min > 0
+            front, inert = self._bridged.front(state.lost, whole, None if known else state.first_place)
+            end = max(whole.end, state.lost.end) if whole or inert is not None else 0
+        if state.lost and not end:
+            self.findings.append(f"{self._comparer.numbers[number]}: every message is lost, its offsets begin anew")
         return QueuePlan(
             queue=self._comparer.numbers[number],
             number=number,
-            min_offset=self._min_offset(state),
+            min_offset=front[0] if front[0] < front[1] else self._min_offset(state),
             max_offset=end,
-            max_physical_offset=self._max_physical(state, end),
+            max_physical_offset=sum(inert) if inert else self._max_physical(state, whole.end),
             old_extent=extent if rows is not None and rows.files else 0,
             units_cut=cut,
             units_rebuilt=state.written.total(),
             fills=tuple(whole.missing(first, end)) if whole else (),
-            pre_blanks=self._pre_blanks(rows, first),
+            pre_blanks=self._pre_blanks(rows, front[0] if front[0] < front[1] else first),
             written=tuple(state.written),
+            front=front,
+            inert=inert,
         )
 
     def _pre_blanks(self, rows: QueueRows | None, first: int) -> tuple[int, int]:
@@ -371,7 +346,7 @@ class Settler:
                 return first, first
         return start, first
 
-    def _min_offset(self, state: _Queue) -> int:
+    def _min_offset(self, state: QueueAtWork) -> int:
         """First real unit at or behind the log's first byte; 0 without one (ConsumeQueue#correctMinOffset)."""
         import numpy as np
 
@@ -387,7 +362,7 @@ class Settler:
                         return min(candidates)
         return min(candidates, default=0)
 
-    def _max_physical(self, state: _Queue, end: int) -> int:
+    def _max_physical(self, state: QueueAtWork, end: int) -> int:
         if not end:
             return -1
         if end == state.top[0]:
@@ -395,40 +370,3 @@ class Settler:
         assert state.account.rows is not None
         row = state.account.rows.read(end - 1, end)[0]
         return int(row["physical_offset"]) + int(row["size"])
-
-
-def _union(*sets: Intervals) -> Intervals:
-    out = Intervals()
-    for one in sets:
-        for start, end in one:
-            out.add(start, end)
-    return out
-
-
-def _runs(group: NDArray[np.void]) -> Iterator[NDArray[np.void]]:
-    """The records of one queue, in log order, cut where queue offsets don't follow one another."""
-    import numpy as np
-
-    breaks = np.flatnonzero(np.diff(group["queue_offset"]) != 1) + 1
-    return (run for run in np.split(group, breaks) if len(run))
-
-
-def _joined(one: NDArray[np.int64] | None, other: NDArray[np.int64]) -> NDArray[np.int64]:
-    import numpy as np
-
-    return other if one is None else np.concatenate([one, other])
-
-
-def _table(account: QueueAccount) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Rows that stay: queue offsets, physical offsets, sizes; by physical offset."""
-    import numpy as np
-
-    assert account.rows is not None
-    parts = [real_rows(account.rows, start, end) for start, end in account.right]
-    if not parts:
-        empty = np.zeros(0, dtype=np.int64)
-        return empty, empty, empty
-    offsets = np.concatenate([p[0] for p in parts])
-    rows = np.concatenate([p[1] for p in parts])
-    order = np.argsort(rows["physical_offset"], kind="stable")
-    return offsets[order], rows["physical_offset"][order].astype(np.int64), rows["size"][order].astype(np.int64)

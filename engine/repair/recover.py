@@ -2,7 +2,8 @@
 
 What it does, and where it differs from Apache's (recovery.md has the rules): the log is read from where Apache would
 read it; the queues are compared with the whole log, the part before by their units alone; the index is continued from
-its last trustworthy entry. Nothing is cut that has sound records behind it unless `cut` says so.
+its last trustworthy entry. Nothing is cut that has sound records behind it unless `cut` says so; with `bridge` the
+same planning goes over the log as it will be (engine.repair.bridge).
 """
 
 from __future__ import annotations
@@ -11,18 +12,18 @@ import os
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from engine.errors import CannotMend, DamageInTheMiddle, LogIsGone, RStoreError, StorageError, WrongFileSize
+from engine.errors import InvalidArgument, RStoreError, StorageError
 from engine.format import fastjson, names
 from engine.log.derive import Deriver, DeriveRules, QueueNumbers
 from engine.log.scan import Damage, Event, RecordBatch, Scanner
 from engine.log.source import ClosedLog, Segment
 from engine.log.state import QueueState, StoreState
+from engine.repair.bridge import Bridge, BridgedLog, find_bridges
 from engine.repair.coverage import Coverage
 from engine.repair.index_plan import IndexPlanner
 from engine.repair.intervals import Intervals
 from engine.repair.known import known_places
 from engine.repair.log_end import (
-    MISSING_SEGMENT,
     LogEnd,
     Mode,
     Stretch,
@@ -34,7 +35,8 @@ from engine.repair.log_end import (
 from engine.repair.plan import LogPlan, RecoverPlan
 from engine.repair.queue_compare import QueueComparer
 from engine.repair.queue_settle import Settler
-from engine.repair.survey import OddFile, StoreFiles, survey
+from engine.repair.refusal import Choices, refusal
+from engine.repair.survey import StoreFiles, survey
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,11 +44,9 @@ if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.files.disk import Disk
     from engine.log.derive import Keys
-    from engine.repair.queue_settle import QueuePlan
+    from engine.repair.queue_plan import QueuePlan
 
 _PIECE = 1 << 20
-_MOVED_RECORDS = 8
-"""So many records of one segment that are off by the same distance are no damage: the file has another's name."""
 
 
 def plan_recover(
@@ -55,6 +55,7 @@ def plan_recover(
     *,
     mode: Mode | None = None,
     cut: bool = False,
+    bridge: bool = False,
     log_is_gone: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> RecoverPlan:
@@ -65,17 +66,52 @@ def plan_recover(
         config: the store's settings; sizes that nobody gave are inferred.
         mode: normal or abnormal; None: what the abort file says.
         cut: end the log at the first damage even when sound records lie behind it, and go on behind missing segments.
+        bridge: read the whole log, write inert records over damage in its middle, and go on behind missing segments.
         log_is_gone: a store without a commit log loses its queues, too.
         progress: called with bytes of the log read so far and in all.
 
     Raises:
         NotAStore, CannotMend: there is no store to plan for. StorageError: it can't be read.
+        InvalidArgument: both `cut` and `bridge`.
     """
+    if cut and bridge:
+        raise InvalidArgument("a log is bridged or cut, not both")
     files = survey(disk, config)
-    with ClosedLog(disk, files.log) as log:
-        return _Planner(disk, files, log, cut, log_is_gone, progress).plan(
+    read = _Progress(progress)
+    found = _bridges(disk, files, read) if bridge and files.log else ()
+    bridges = tuple(one for one in found if one.patches)
+    stuck = next((one for one in found if not one.patches), None)
+    with BridgedLog(disk, files.log, bridges) as log:
+        return _Planner(disk, files, log, bridges, Choices(cut, bridge, log_is_gone, stuck), read).plan(
             mode or (Mode.ABNORMAL if files.abort else Mode.NORMAL)
         )
+
+
+class _Progress:
+    """Bytes of the log read, over all the passes."""
+
+    def __init__(self, tell: Callable[[int, int], None] | None) -> None:
+        self._tell = tell
+        self._done = 0
+        self._total = 0
+
+    def expect(self, length: int) -> None:
+        """So much more will be read."""
+        self._total += length
+
+    def __call__(self, length: int) -> None:
+        self._done += length
+        if self._tell is not None:
+            self._tell(self._done, self._total)
+
+
+def _bridges(disk: Disk, files: StoreFiles, read: _Progress) -> tuple[Bridge, ...]:
+    config = files.config
+    # Once to find damage, and once from the damage on to plan: the second time is an estimate.
+    read.expect(sum(segment.size for segment in files.log))
+    with ClosedLog(disk, files.log) as log:
+        scanner = Scanner(log, check_crc=config.check_crc_on_recover, max_message_size=config.max_message_size)
+        return find_bridges(log, scanner, max_message_size=config.max_message_size, progress=read)
 
 
 class _Planner:
@@ -86,15 +122,15 @@ class _Planner:
         disk: Disk,
         files: StoreFiles,
         log: ClosedLog,
-        cut: bool,
-        log_is_gone: bool,
-        progress: Callable[[int, int], None] | None,
+        bridges: tuple[Bridge, ...],
+        choices: Choices,
+        progress: _Progress,
     ) -> None:
         self._disk = disk
         self._files = files
         self._log = log
-        self._cut = cut
-        self._log_is_gone = log_is_gone
+        self._bridges = bridges
+        self._choices = choices
         self._progress = progress
         config = files.config
         self._numbers = QueueNumbers()
@@ -105,16 +141,14 @@ class _Planner:
         self._shifts: Counter[tuple[int, int]] = Counter()  # records by (segment, how far off their own offset is)
         self._unplaced = 0
         self._damage_before: list[Stretch] = []
-        self._read = 0
-        self._to_read = 0
 
     def plan(self, mode: Mode) -> RecoverPlan:
         files = self._files
-        start = start_segment(files, self._log, mode) if files.log else None
+        start = self._start(mode) if files.log else None
         index = IndexPlanner(self._disk, files, self._deriver, self._scanner, mode)
         end = LogEnd(0)
         if start is not None:
-            self._to_read = files.log[-1].end - start.offset
+            self._progress.expect(files.log[-1].end - start.offset)
             one_unit_each = not self._deriver.rules.multi_dispatch
             coverage = Coverage(
                 self._comparer, self._log, self._scanner, self._feed_before, one_unit_each=one_unit_each
@@ -129,9 +163,15 @@ class _Planner:
             def feed(event: Event) -> None:
                 self._feed(event, index)
 
-            end = read_to_end(files, self._scanner, start, cut=self._cut, feed=feed)
+            end = read_to_end(files, self._scanner, start, cut=self._choices.cut, feed=feed)
             end.gaps[:0] = gaps_before(files, start)
         return self._assemble(mode, start, end, index)
+
+    def _start(self, mode: Mode) -> Segment:
+        """Where reading starts: where Apache would, or with the first bridge, when that lies before."""
+        start = start_segment(self._files, self._log, mode)
+        first = self._bridges[0].segment if self._bridges else start
+        return first if first.offset < start.offset else start
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
@@ -145,9 +185,7 @@ class _Planner:
     def _feed(self, event: Event, index: IndexPlanner) -> None:
         if isinstance(event, RecordBatch):
             index.feed(self._compare(event))
-            self._read += event.end - event.start
-            if self._progress is not None:
-                self._progress(self._read, self._to_read)
+            self._progress(event.end - event.start)
 
     def _compare(self, batch: RecordBatch) -> Keys:
         before = self._deriver.unplaced
@@ -175,10 +213,11 @@ class _Planner:
             log_min,
             end.end,
             lost,
+            bridges=self._bridges,
             record_size=self._scanner.sound_size,
             abnormal=mode is Mode.ABNORMAL,
         )
-        queues = tuple(settler.settle()) if files.log or self._log_is_gone else ()
+        queues = tuple(settler.settle()) if files.log or self._choices.log_is_gone else ()
         index_plan = index.plan(end.end)
         known = known_places(self._disk, files.root).accepted
         fresh = [
@@ -196,8 +235,10 @@ class _Planner:
             index=index_plan,
             set_aside=tuple(odd for odd in files.odd if odd.movable),
             problems=self._problems(end, trap, queues, self._comparer.findings, settler.findings, index_plan.findings),
-            refusal=self._refusal(end, fresh, sum(queue.units_cut for queue in queues)),
-            accepted=tuple((s.offset, s.length) for s in fresh) if self._cut else (),
+            refusal=refusal(
+                self._disk, files, self._choices, end, fresh, self._shifts, sum(queue.units_cut for queue in queues)
+            ),
+            accepted=tuple((s.offset, s.length) for s in fresh) if self._choices.cut or self._choices.bridge else (),
             trap=trap,
             state=StoreState(
                 min_offset=log_min if files.log else -1,
@@ -229,6 +270,7 @@ class _Planner:
             removed=tuple(s.path for s in reversed(removed)),
             bytes_cut=cut,
             mends=tuple(m for m in self._mends if m < end.end),
+            bridges=self._bridges,
         )
 
     def _kept(self, segment: Segment, end: LogEnd) -> bool:
@@ -259,6 +301,7 @@ class _Planner:
         out += [
             f"damage at {s.offset}, {s.length} bytes, before recovery's start: {s.reason}" for s in self._damage_before
         ]
+        out += [f"damage at {b.offset}, {b.length} bytes, is bridged: {b.reason}" for b in self._bridges]
         out += [f"segments missing at {gap.offset}, {gap.length} bytes" for gap in end.gaps]
         out += [f"damage at {s.offset}, {s.length} bytes: {s.reason}" for s in end.damage]
         out += [f"the record at {offset} has a wrong physicalOffset" for offset in self._mends[:20]]
@@ -288,67 +331,6 @@ class _Planner:
                 out.append(f"{topic} gets its queues back, but config/topics.json doesn't have it: was it deleted?")
         return out
 
-    def _log_paths(self) -> list[str]:
-        config = self._files.config
-        return [os.fspath(path) for path in (*config.commit_log_paths, *config.read_only_commit_log_paths)]
-
-    def _refusal(self, end: LogEnd, fresh: list[Stretch], units_cut: int) -> RStoreError | None:
-        wrong = next((o for o in self._files.odd if not o.movable and _in_log(self._files, o)), None)
-        if wrong is not None:
-            return WrongFileSize(
-                f"{wrong.why} among the commit log's", path=wrong.path, hint="rstore doctor tells more"
-            )
-        if not self._files.log:
-            held = [queue for queue in self._files.queues if queue.files]
-            if held and not self._log_is_gone:
-                return LogIsGone(
-                    f"{len(held)} consume queues, but no commit log",
-                    path=os.fspath(self._files.config.commit_log_paths[0]),
-                    hint="is its disk mounted? give --yes-the-log-is-gone if it is really gone",
-                )
-            return None
-        moved = next((key for key, records in self._shifts.items() if records >= _MOVED_RECORDS), None)
-        if moved is not None:
-            segment = next(s for s in self._files.log if s.offset <= moved[0] < s.end)
-            return CannotMend(
-                f"{self._shifts[moved]} records of this segment say that they lie {moved[1]:+d} bytes from here",
-                path=segment.path,
-                hint="was the file renamed? give it its own name back",
-            )
-        if self._cut:
-            return None
-        missing = next((p for p in self._log_paths() if not self._disk.exists(p)), None)
-        if missing is not None and units_cut:
-            return LogIsGone(
-                f"{units_cut} messages of the consume queues are not in the log, and one of its directories is missing",
-                path=missing,
-                hint="is its disk mounted? --cut goes on without what was there",
-            )
-        if end.damage:
-            first = end.damage[0]
-            size = sum(size for _, size in end.behind.values())
-            return DamageInTheMiddle(
-                f"{first.reason}; {end.records_behind} sound records ({size} bytes) lie behind it",
-                path=first.path,
-                offset=first.offset,
-                hint="--cut ends the log there and saves the rest; nothing was changed",
-            )
-        if fresh and fresh[0].reason == MISSING_SEGMENT:
-            return DamageInTheMiddle(
-                f"{fresh[0].length} bytes of the commit log are missing behind this file",
-                path=fresh[0].path,
-                offset=fresh[0].offset,
-                hint="find the missing segments, or give --cut to go on behind them; nothing was changed",
-            )
-        if fresh:
-            return DamageInTheMiddle(
-                f"{fresh[0].reason}, in a part of the log that queues must be rebuilt from",
-                path=fresh[0].path,
-                offset=fresh[0].offset,
-                hint="--cut rebuilds what is sound around it; nothing was changed",
-            )
-        return None
-
 
 def _known_topics(disk: Disk, root: str) -> set[str]:
     """The topics of config/topics.json; none when it can't be read."""
@@ -358,9 +340,3 @@ def _known_topics(disk: Disk, root: str) -> set[str]:
         return set(table)
     except (RStoreError, TypeError, LookupError):
         return set()
-
-
-def _in_log(files: StoreFiles, odd: OddFile) -> bool:
-    directory = os.path.dirname(odd.path)
-    config = files.config
-    return directory in [os.fspath(p) for p in (*config.commit_log_paths, *config.read_only_commit_log_paths)]

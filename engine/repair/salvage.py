@@ -57,12 +57,18 @@ class Saved:
 
 
 def save(
-    disk: Disk, root: str, command: str, pieces: Sequence[Piece], *, accepted: Sequence[tuple[int, int]] = ()
+    disk: Disk,
+    root: str,
+    command: str,
+    pieces: Sequence[Piece],
+    *,
+    accepted: Sequence[tuple[int, int]] = (),
+    bridged: Sequence[tuple[int, int]] = (),
 ) -> str:
     """Copy the pieces and write the manifest, durably.
 
     `accepted`: lost stretches of the log (physical offset, length) that the operator chose to go on behind; later
-    starts know them from here.
+    starts know them from here. `bridged`: stretches that get inert content.
 
     Returns:
         the directory.
@@ -88,6 +94,7 @@ def save(
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(disk.now_ms() / 1000)),
         "pieces": [asdict(one) for one in saved],
         "accepted": [{"offset": offset, "length": length} for offset, length in accepted],
+        "bridged": [{"offset": offset, "length": length} for offset, length in bridged],
     }
     disk.write_file_atomically(os.path.join(directory, MANIFEST), json.dumps(manifest, indent=1).encode())
     disk.sync_dir(directory)

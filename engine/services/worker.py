@@ -94,7 +94,7 @@ class Worker(ABC):
         finally:
             self._ended()
 
-    def _ended(self) -> None:
+    def _ended(self) -> None:  # noqa: B027 - most have nobody who waits
         """The loop is over, however it ended: for who waits for what it would have done."""
 
 

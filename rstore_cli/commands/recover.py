@@ -33,6 +33,10 @@ def recover(
         bool,
         typer.Option("--cut", help="End the log at damage that has sound records behind it; they go to salvage/."),
     ] = False,
+    bridge: Annotated[
+        bool,
+        typer.Option("--bridge", help="Write inert records over such damage: everything sound behind it stays."),
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show the plan: exit 0 if nothing would change, else 1.")
     ] = False,
@@ -48,11 +52,14 @@ def recover(
     """Bring a store that was not closed back to a sound state.
 
     Shows what would change and asks. What is removed goes to salvage/ in the store first. Damage with sound records
-    behind it is refused (exit code 4) unless --cut says that the log may end there.
+    behind it is refused (exit code 4) unless --bridge says to make it readable again, or --cut that the log may end
+    there.
     """
     settings = settings_of(context)
     if normal and abnormal:
         raise InvalidArgument("--normal and --abnormal exclude each other")
+    if bridge and cut:
+        raise InvalidArgument("--bridge and --cut exclude each other", hint="--bridge loses nothing that is sound")
     if no_salvage and not (yes or dry_run):
         raise InvalidArgument("--no-salvage loses what recovery removes, for good", hint="give --yes, too, to do that")
     config = settings.load()
@@ -63,6 +70,7 @@ def recover(
         settings,
         mode=Mode.NORMAL if normal else Mode.ABNORMAL if abnormal else None,
         cut=cut,
+        bridge=bridge,
         log_is_gone=log_is_gone,
         keep=not no_salvage,
     )

@@ -171,6 +171,19 @@ def test_cut_saves_what_it_cuts(damaged: Path, cli: Cli) -> None:
     assert cli("--store", damaged, "recover", "--dry-run").code == 0
 
 
+def test_bridge_loses_nothing_that_is_sound(damaged: Path, cli: Cli) -> None:
+    total = cli("--store", damaged, "dump", "commitlog", "--json").lines
+    dry = cli("--store", damaged, "recover", "--bridge", "--dry-run", "--json")
+    assert (dry.code, dry.json["recordsBehind"], len(dry.json["bridged"])) == (1, 0, 1)
+    done = cli("--store", damaged, "recover", "--bridge", "--yes")
+    assert done.code == 0
+    assert "1 damaged stretch" in done.out
+    ran = cli("--store", damaged, "verify-crc", "--json")
+    assert (ran.code, ran.json["records"]) == (0, sum(line["kind"] != "blank" for line in total))
+    assert cli("--store", damaged, "recover", "--dry-run").code == 0
+    assert cli("--store", damaged, "recover", "--bridge", "--cut", "--dry-run").code == 2
+
+
 def test_no_salvage(damaged: Path, cli: Cli) -> None:
     dry = cli("--store", damaged, "recover", "--cut", "--no-salvage", "--dry-run")
     assert dry.code == 1

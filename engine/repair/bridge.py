@@ -1,0 +1,198 @@
+"""Bridges over damage in the middle of the log: what stands behind it stays, at the offsets that it has.
+
+A stretch that holds no sound record, with sound records behind it, is given content that every reader of the log steps
+over, Apache's broker among them. Nothing before or behind it moves, and no sound record changes its meaning:
+
+- Bytes up to the end of a file become the file's blank record: its 8 bytes are written, the rest stays what it was.
+- Other stretches become one inert record (`encode_inert`) of just their length, or several where one would be larger
+  than a record may be (maxMessageSize). Their store time is that of the record before: a log's times never go back.
+- A stretch too short for a record (under 91 bytes: a cut log that was written on leaves such ones before its stale
+  tail) is taken in by the record before it, as separators behind its properties. Separators with nothing between
+  them are no properties, to us and to Apache (MessageDecoder#string2messageProperties): topic, body, keys and tags
+  stay, only the record's length differs, and its queue unit is written with it.
+- What even that can't take (nothing before it in its file, no room in the properties, under 8 bytes at a file's end)
+  is not bridged: the recovery is refused as without `--bridge`.
+
+`find_bridges` reads the whole log, from its first byte: damage that lies before recovery's start is bridged with the
+rest, so that no later start meets it. `BridgedLog` shows the log as it will be: recovery plans on that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.format.message import (
+    BLANK_SIZE,
+    MIN_RECORD_SIZE,
+    POSITION_PHYSICAL_OFFSET,
+    PROPERTIES_MAX_LENGTH,
+    encode_blank,
+    encode_inert,
+)
+from engine.format.properties import SEPARATOR
+from engine.log.scan import Blank, Damage, Gap, RecordBatch, Scanner
+from engine.log.source import ClosedLog, Segment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from engine.files.disk import Disk
+
+LEAST_LIMIT = 1 << 16
+"""An inert record may always take as many bytes, however small maxMessageSize is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """Bytes of the log that a bridge writes: [offset, offset + length), physical.
+
+    `data`: the bytes; None: an inert record of this length with the given store time (ms).
+    """
+
+    offset: int
+    length: int
+    store_timestamp: int = 0
+    data: bytes | None = None
+
+    @property
+    def end(self) -> int:
+        """Physical offset behind its last byte."""
+        return self.offset + self.length
+
+    def render(self) -> bytes:
+        """The bytes."""
+        return bytes(encode_inert(self.length, self.offset, self.store_timestamp)) if self.data is None else self.data
+
+
+@dataclass(frozen=True, slots=True)
+class Bridge:
+    """A damaged stretch (physical offset, length, its file, why), and what is written over it (nothing: can't be)."""
+
+    offset: int
+    length: int
+    segment: Segment
+    reason: str
+    patches: tuple[Patch, ...]
+
+    @property
+    def inert(self) -> tuple[int, int] | None:
+        """Place and size of its first inert record, None without one (a blank record, or a longer neighbour)."""
+        return next(((p.offset, p.length) for p in self.patches if p.data is None), None)
+
+
+class BridgedLog(ClosedLog):
+    """The log as it will be: as on disk, but for the bridges."""
+
+    def __init__(self, disk: Disk, segments: Sequence[Segment], bridges: Sequence[Bridge]) -> None:
+        super().__init__(disk, segments)
+        self._patches = sorted((p for bridge in bridges for p in bridge.patches), key=lambda p: p.offset)
+
+    def read(self, offset: int, length: int) -> memoryview:
+        """As `ClosedLog.read`. What is bridged need not be readable."""
+        segment = self.segment_at(offset)
+        if segment is None:
+            return memoryview(b"")
+        end = min(offset + length, segment.end)
+        patches = [p for p in self._patches if p.offset < end and p.end > offset]
+        if not patches:
+            return super().read(offset, length)
+        out = bytearray()
+        for patch in patches:
+            out += self._raw(offset + len(out), patch.offset)
+            done = offset + len(out)
+            out += patch.render()[done - patch.offset : end - patch.offset]
+        out += self._raw(offset + len(out), end)
+        return memoryview(out).toreadonly()
+
+    def _raw(self, start: int, end: int) -> memoryview:
+        return super().read(start, end - start) if start < end else memoryview(b"")
+
+
+def find_bridges(
+    log: ClosedLog, scanner: Scanner, *, max_message_size: int, progress: Callable[[int], None]
+) -> tuple[Bridge, ...]:
+    """A bridge for each damaged stretch of the log that has a sound record behind it, in log order.
+
+    Args:
+        log: the log as it is.
+        scanner: of that log.
+        max_message_size: setting maxMessageSize (bytes): what an inert record may take.
+        progress: called with the bytes read since the last call.
+    """
+    return tuple(_Finder(log, scanner, max(max_message_size, LEAST_LIMIT)).find(progress))
+
+
+class _Finder:
+    """One pass over the log. A stretch waits until a sound record behind it proves that it lies in the middle."""
+
+    def __init__(self, log: ClosedLog, scanner: Scanner, limit: int) -> None:
+        self._log = log
+        self._scanner = scanner
+        self._limit = limit
+        self._stored = 0  # store time of the last record, ms
+        self._before: tuple[int, int] | None = None  # place and size of the record before, in this file
+
+    def find(self, progress: Callable[[int], None]) -> Iterator[Bridge]:
+        """See `find_bridges`."""
+        waiting: list[tuple[Damage, int, tuple[int, int] | None]] = []
+        for event in self._scanner.scan(self._log.segments[0].offset, resume=True):
+            if isinstance(event, RecordBatch):
+                for damage, stored, before in waiting:
+                    yield from self._bridge(damage, stored or event.rows[0].store_timestamp, before)
+                waiting = []
+                self._stored = event.rows[-1].store_timestamp
+                self._before = (event.offset(len(event) - 1), event.rows[-1].size)
+                progress(event.end - event.start)
+            elif isinstance(event, Damage):
+                waiting.append((event, self._stored, self._neighbour(event)))
+                progress(event.length)
+            elif isinstance(event, Blank | Gap):
+                self._before = None
+
+    def _neighbour(self, damage: Damage) -> tuple[int, int] | None:
+        """The record that ends just where the damage begins, in the same file."""
+        before = self._before
+        return before if before is not None and sum(before) == damage.offset > damage.segment.offset else None
+
+    def _bridge(self, damage: Damage, stored: int, before: tuple[int, int] | None) -> Iterator[Bridge]:
+        if damage.end == damage.segment.end:
+            patches = self._blank(damage)
+        elif damage.length >= MIN_RECORD_SIZE:
+            patches = self._inert(damage, stored)
+        else:
+            patches = self._taken_in(damage, before)
+        yield Bridge(damage.offset, damage.length, damage.segment, damage.reason.value, patches)
+
+    def _blank(self, damage: Damage) -> tuple[Patch, ...]:
+        if damage.length < BLANK_SIZE:
+            return ()
+        return (Patch(damage.offset, BLANK_SIZE, data=encode_blank(damage.length)),)
+
+    def _inert(self, damage: Damage, stored: int) -> tuple[Patch, ...]:
+        patches = []
+        at, left = damage.offset, damage.length
+        while left:
+            take = left if left <= self._limit else min(self._limit, left - MIN_RECORD_SIZE)
+            patches.append(Patch(at, take, stored))
+            at, left = at + take, left - take
+        return tuple(patches)
+
+    def _taken_in(self, damage: Damage, before: tuple[int, int] | None) -> tuple[Patch, ...]:
+        """The record before, longer by the stretch."""
+        if before is None:
+            return ()
+        offset, size = before
+        record = bytearray(self._log.read(offset, size))
+        row = next((e for e in self._scanner.scan(offset, offset + 1) if isinstance(e, RecordBatch)), None)
+        if row is None or row.rows[0].size != size:
+            return ()
+        length_at = row.rows[0].properties_position - 2
+        grown = row.rows[0].properties_length + damage.length
+        if grown > PROPERTIES_MAX_LENGTH:
+            return ()
+        record[:4] = (size + damage.length).to_bytes(4, "big")
+        record[length_at : length_at + 2] = grown.to_bytes(2, "big")
+        record[POSITION_PHYSICAL_OFFSET : POSITION_PHYSICAL_OFFSET + 8] = offset.to_bytes(8, "big")
+        record += SEPARATOR.encode() * damage.length
+        return (Patch(offset, len(record), data=bytes(record)),)

@@ -1,0 +1,96 @@
+"""What becomes of one queue; and of the rows whose messages lay in a stretch of the log that is bridged.
+
+The row of a lost message repeats the unit before it, so no later queue offset moves and a consumer at worst sees a
+message twice. At a queue's front it repeats the unit behind it. Not a pre-blank unit: Apache's getMessage takes that
+for a message, and skips all of the queue's in the same log file behind it. Where a queue lost every message there is
+no unit to repeat: its rows then point at an inert record, so that the next message gets the queue offset that it would
+have got, and consumers don't stand above it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.format.message import MIN_RECORD_SIZE
+from engine.repair.intervals import Intervals
+
+if TYPE_CHECKING:
+    from engine.log.derive import TopicQueue
+    from engine.repair.bridge import Bridge
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePlan:
+    """What one queue becomes. Offsets are queue offsets; `max_physical_offset` is −1 for an empty queue.
+
+    `written`: rows that get the unit of their record.
+
+    `old_extent`: behind the last row on disk that isn't zeros. `fills`: rows without a message, filled with the unit
+    before them. `front`: rows at the queue's front whose messages are lost, filled with the unit behind them; for a
+    queue that lost all of them, with a unit for the inert record (`inert`: place and size). `pre_blanks`: rows at the
+    front of the first file that get the pre-blank unit. `units_cut`: units of messages removed at the end.
+    """
+
+    queue: TopicQueue
+    number: int
+    min_offset: int
+    max_offset: int
+    max_physical_offset: int
+    old_extent: int
+    units_cut: int
+    units_rebuilt: int
+    fills: tuple[tuple[int, int], ...]
+    pre_blanks: tuple[int, int]
+    written: tuple[tuple[int, int], ...]
+    front: tuple[int, int] = (0, 0)
+    inert: tuple[int, int] | None = None
+
+    @property
+    def units_filled(self) -> int:
+        """Rows that get another row's unit."""
+        return sum(end - start for start, end in (*self.fills, self.front))
+
+    @property
+    def changed(self) -> bool:
+        """Whether a byte of its files changes."""
+        start, end = self.pre_blanks
+        return bool(self.units_rebuilt or self.units_filled or start < end or self.old_extent > self.max_offset)
+
+
+class LostRows:
+    """The bridged stretches, as the queues see them; false where there are none."""
+
+    def __init__(self, bridges: Sequence[Bridge]) -> None:
+        self._bridges = bridges
+        self.places = Intervals()
+        for bridge in bridges:
+            self.places.add(bridge.offset, bridge.offset + bridge.length)
+
+    def __bool__(self) -> bool:
+        return bool(self._bridges)
+
+    def front(
+        self, lost: Intervals, whole: Intervals, first_place: int | None
+    ) -> tuple[tuple[int, int], tuple[int, int] | None]:
+        """Rows before the first unit that stays whose messages are lost; what they show when no unit stays.
+
+        Args:
+            lost: rows on disk that point into a bridged stretch.
+            whole: rows that have their unit, or get it.
+            first_place: of a queue without rows on disk, in a log that begins with the first message ever put: where
+                the record of its first row lies. The rows before it are lost when the bridges before it had room.
+
+        Returns:
+            the rows [start, end), and place and size of the inert record; None when the unit behind is repeated.
+        """
+        if not whole:
+            inert = next((bridge.inert for bridge in self._bridges if bridge.inert is not None), None)
+            return (lost.start, lost.end) if inert is not None else (0, 0), inert if lost else None
+        first = whole.start
+        if lost and lost.start < first:
+            return (lost.start, first), None
+        if first_place is not None and first <= self.places.overlap(0, first_place) // MIN_RECORD_SIZE:
+            return (0, first), None
+        return (0, 0), None
