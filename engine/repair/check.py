@@ -266,7 +266,10 @@ class _Run:
         indexed = max((p.high for p in pieces or ()), default=0) if self.live else None
         size = sum(s.size for s in files.log)
         count = processes(self._jobs, len(files.log), size)
-        tasks = [LogTask(files, run, pieces, self.live, indexed, self._deadline) for run in _runs(files.log, count)]
+        tasks = [
+            LogTask(files, run, pieces, self.live, indexed, self._deadline, self._known.bridged)
+            for run in _runs(files.log, count)
+        ]
         done = 0
 
         def advance(more: int) -> None:

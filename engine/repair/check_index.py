@@ -133,6 +133,7 @@ class KeyComparer:
         findings: gets what is wrong.
         start: physical offset of the first record that will be fed.
         until: only what lies before this physical offset is judged (None: everything).
+        bridged: stretches (physical) that a repair made readable; entries into them are of lost messages.
     """
 
     def __init__(
@@ -143,6 +144,7 @@ class KeyComparer:
         findings: Findings,
         start: int,
         until: int | None = None,
+        bridged: Intervals | None = None,
     ) -> None:
         self._disk = disk
         self._layout = layout
@@ -150,6 +152,7 @@ class KeyComparer:
         self._findings = findings
         self._low = start
         self._until = until
+        self._bridged = bridged or Intervals()
         self._keys: list[Keys] = []
         self._records: list[NDArray[np.int64]] = []
         self._fed = 0
@@ -232,6 +235,7 @@ class KeyComparer:
         """Entries whose key no record at their place has."""
         import numpy as np
 
+        strange = strange[~self._bridged.mask(table[0][strange])]
         if not len(strange):
             return
         at = table[0][strange]

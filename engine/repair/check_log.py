@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from engine.repair.intervals import Intervals
     from engine.repair.survey import StoreFiles
 
 MAX_PENDING = 1 << 16
@@ -42,6 +43,7 @@ class LogTask:
     """A run of segments. `live`: another process writes the store; what lies behind `indexed` (physical) is not judged.
 
     `pieces` None: the index is left out. `deadline`: of time.monotonic(), which is the same in every process.
+    `bridged`: stretches (physical) that a repair made readable: what the index has of them is of lost messages.
     """
 
     files: StoreFiles
@@ -50,6 +52,7 @@ class LogTask:
     live: bool
     indexed: int | None
     deadline: float | None
+    bridged: Intervals
 
 
 @dataclass(slots=True)
@@ -115,7 +118,9 @@ class _Run:
         )
         self._keys: KeyComparer | None = None
         if task.pieces is not None:
-            self._keys = KeyComparer(disk, files.index_layout, task.pieces, part.findings, start, task.indexed)
+            self._keys = KeyComparer(
+                disk, files.index_layout, task.pieces, part.findings, start, task.indexed, task.bridged
+            )
 
     def run(self) -> LogPart:
         part = self._part

@@ -33,6 +33,7 @@ from engine.log.scan import Damage, RecordBatch, Scanner
 from engine.log.source import ClosedLog
 from engine.read_store import ReadStore
 from engine.repair.apply import apply
+from engine.repair.check import check as check_store
 from engine.repair.plan import RecoverPlan
 from engine.repair.recover import plan_recover
 from engine.repair.survey import survey
@@ -182,6 +183,16 @@ def test_the_record_of_a_bridge(tmp_path: Path) -> None:
     assert (salvage / manifest["pieces"][0]["file"]).read_bytes() == damaged
     assert put(tmp_path, 2, first=300)[0] == plan.state.max_offset
     assert len(messages(tmp_path)) == 301
+
+
+def test_check_knows_a_bridged_place(tmp_path: Path) -> None:
+    """Index entries of the lost messages point into the bridge: that is said once, as a note, and is no error."""
+    offsets = put(tmp_path, 300)
+    damage(tmp_path, offsets[260] + 90, b"\xff")
+    bridge(tmp_path)
+    found = check_store(Disk(), settings(tmp_path))
+    assert found.ok, found.findings
+    assert "log-bridged" in {finding.code for finding in found.findings}
 
 
 def test_several_stretches_and_one_before_recovery_s_start(tmp_path: Path) -> None:
