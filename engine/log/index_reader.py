@@ -255,7 +255,7 @@ class IndexReader(ABC):
             yield IndexFaults(IndexFault.HEADER, None, 1)
 
     def _finding(self, fault: IndexFault, place: int) -> FormatError:
-        return FormatError(fault.value, path=self.path, offset=place, hint="run rstore reindex")
+        return FormatError(fault.value, path=self.path, offset=place, hint="run rstore check")
 
 
 class ClosedIndexFile(IndexReader):

@@ -35,8 +35,8 @@ class Code:
 
 _ERROR, _WARNING, _INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
 _RECOVER = "rstore recover --dry-run shows what recovery makes of it"
-_REINDEX_QUEUE = "rstore reindex --consumequeue makes the queue anew from the log"
-_REINDEX = "rstore reindex --index makes the index anew from the log"
+_REINDEX_QUEUE = "rstore recover compares the queue with the log and mends it"
+_REINDEX = "move index/ out of the store, then rstore recover makes it anew from the log"
 _DOCTOR = "rstore doctor tells more; rstore recover sets aside what holds no data"
 
 CODES: dict[str, Code] = {
@@ -53,7 +53,7 @@ CODES: dict[str, Code] = {
     "log-offset": Code(_WARNING, "a record whose own physicalOffset names another place", _RECOVER + " (it mends it)"),
     "log-accepted": Code(_INFO, "a lost stretch of the log that an earlier repair went on behind", "nothing to do"),
     "log-bridged": Code(
-        _INFO, "a damaged stretch of the log that a repair bridged", "rstore salvage lists what it held"
+        _INFO, "a damaged stretch of the log that a repair bridged", "the manifest in salvage/ names what it held"
     ),
     # consume queues
     "queue-gap": Code(_ERROR, "files are missing in the middle of a queue", _RECOVER),
