@@ -8,8 +8,6 @@ same planning goes over the log as it will be (engine.repair.bridge).
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -35,9 +33,10 @@ from engine.repair.log_end import (
 )
 from engine.repair.plan import LogPlan, RecoverPlan
 from engine.repair.queue_compare import QueueComparer
+from engine.repair.queue_plan import LostRows
 from engine.repair.queue_settle import Settler
 from engine.repair.refusal import Choices, refusal
-from engine.repair.salvage import MANIFEST
+from engine.repair.repairs import repairs, stretches, unfinished
 from engine.repair.survey import StoreFiles, survey
 
 if TYPE_CHECKING:
@@ -132,6 +131,7 @@ class _Planner:
         self._files = files
         self._log = log
         self._bridges = bridges
+        self._begun = stretches(unfinished(disk, files.root), "bridged")  # by a repair that was killed
         self._choices = choices
         self._progress = progress
         config = files.config
@@ -172,8 +172,9 @@ class _Planner:
     def _start(self, mode: Mode) -> Segment:
         """Where reading starts: where Apache would, or with the first bridge, when that lies before."""
         start = start_segment(self._files, self._log, mode)
-        first = self._bridges[0].segment if self._bridges else start
-        return first if first.offset < start.offset else start
+        bridged = [*(bridge.offset for bridge in self._bridges), *(low for low, _ in self._begun)]
+        segments = [found for offset in bridged if (found := self._log.segment_at(offset)) is not None]
+        return min([start, *segments], key=lambda segment: segment.offset)
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
@@ -215,13 +216,15 @@ class _Planner:
             log_min,
             end.end,
             lost,
-            bridges=self._bridges,
+            bridged=LostRows(self._bridges, [(a, b, self._scanner.sound_size(a)) for a, b in self._begun]),
             record_size=self._scanner.sound_size,
             abnormal=mode is Mode.ABNORMAL,
         )
         queues = tuple(settler.settle()) if files.log or self._choices.log_is_gone else ()
         index_plan = index.plan(end.end)
-        known = _accepted(self._disk, files.root)
+        known = Intervals()
+        for low, high in stretches(repairs(self._disk, files.root), "accepted"):
+            known.add(low, high)
         fresh = [
             s for s in (*end.gaps, *self._damage_before) if known.overlap(s.offset, s.offset + s.length) < s.length
         ]
@@ -342,22 +345,3 @@ def _known_topics(disk: Disk, root: str) -> set[str]:
         return set(table)
     except (RStoreError, TypeError, LookupError):
         return set()
-
-
-def _accepted(disk: Disk, root: str) -> Intervals:
-    """Stretches of the log that an earlier repair was told to go on behind.
-
-    A manifest that can't be read accepts nothing: at worst the operator is asked once more.
-    """
-    found = Intervals()
-    base = os.path.join(root, names.SALVAGE)
-    for entry in disk.scandir(base) if disk.is_dir(base) else ():
-        path = os.path.join(entry.path, MANIFEST)
-        if not entry.is_file and disk.exists(path):
-            with contextlib.suppress(
-                ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, StorageError
-            ):
-                manifest = json.loads(disk.read_file(path))
-                for stretch in manifest.get("accepted", []):
-                    found.add(int(stretch["offset"]), int(stretch["offset"]) + int(stretch["length"]))
-    return found
