@@ -107,6 +107,7 @@ def undo(disk: Disk, plan: UndoPlan) -> None:
     for path in plan.created:
         disk.step("undo.created")
         _remove(disk, os.path.join(plan.root, path))
+    _remove(disk, os.path.join(plan.root, f"{names.CHECKPOINT}.tmp"))  # of a repair that was killed
     _check_restored(disk, plan)
     for repair in plan.repairs:  # the oldest last: killed in between, the rest is done again, with its old bytes
         disk.step("undo.end")
@@ -233,11 +234,12 @@ def _make_again(disk: Disk, repair: Repair, piece: dict[str, Any], path: str) ->
 
 
 def _remove(disk: Disk, path: str) -> None:
+    """Remove a file, and the directories of a queue that holds no other."""
     if disk.exists(path):
         disk.unlink(path)
         directory = os.path.dirname(path)
         disk.sync_dir(directory)
-        if disk.remove_dir(directory):
+        if names.CONSUMEQUEUE in path and disk.remove_dir(directory):
             disk.remove_dir(os.path.dirname(directory))
 
 

@@ -1,4 +1,4 @@
-"""Taking a repair back: every file as before, also after a kill anywhere in repair or undo; refused on a changed store."""
+"""A repair is taken back: every file as before, also after a kill anywhere; refused when the store has changed."""
 
 from __future__ import annotations
 
