@@ -28,6 +28,7 @@ COMMANDS = {
     "get": "Show messages of a queue, or one by its id or place.",
     "query": "Find messages by key, through the index.",
     "recover": "Bring a store that was not closed back to a sound state.",
+    "truncate": "Cut log, queues and index to one consistent point.",
     "dump": "Show every field of log, queues, index, checkpoint or config.",
     "verify-crc": "Check every record of the log: CRC, lengths, position.",
     "status": "What state the store is in, and why.",

@@ -23,6 +23,11 @@ def pieces_of(plan: RecoverPlan) -> Iterator[Piece]:
     for odd in plan.set_aside:
         yield Piece("move", odd.path, 0, odd.size, odd.why)
     yield from _log_pieces(plan)
+    for cut in plan.ext:
+        for path, size in cut.removed:
+            yield Piece("remove", path, 0, size, "extension of units that go")
+        if cut.tail is not None:
+            yield Piece("overwrite", *cut.tail, "extension of units that go")
     for queue in plan.queues:
         if queue.changed:
             yield from _queue_pieces(plan, queue)

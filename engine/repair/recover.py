@@ -1,4 +1,5 @@
 """Recovery of a closed store: `plan_recover` looks, `engine.repair.apply` changes. A daemon's start runs the same two.
+`plan_truncate` is a recovery whose log end is given.
 
 What it does, and where it differs from Apache's (recovery.md has the rules): the log is read from where Apache would
 read it; the queues are compared with the whole log, the part before by their units alone; the index is continued from
@@ -11,13 +12,14 @@ import json
 import os
 from typing import TYPE_CHECKING
 
-from engine.errors import DamageInTheMiddle, LogIsGone, RStoreError, WrongFileSize
+from engine.errors import CannotMend, DamageInTheMiddle, InvalidArgument, LogIsGone, RStoreError, WrongFileSize
 from engine.format import names
 from engine.log.derive import Deriver, DeriveRules, QueueNumbers
 from engine.log.scan import Damage, Event, RecordBatch, Scanner
 from engine.log.source import ClosedLog, Segment
 from engine.log.state import QueueState, StoreState
 from engine.repair.coverage import Coverage
+from engine.repair.ext_cut import plan_ext_cuts
 from engine.repair.index_plan import IndexPlanner
 from engine.repair.intervals import Intervals
 from engine.repair.log_end import (
@@ -27,7 +29,10 @@ from engine.repair.log_end import (
     Stretch,
     gaps_before,
     next_start_damage,
+    offset_behind_time,
     read_to_end,
+    read_until,
+    segment_before,
     start_segment,
 )
 from engine.repair.plan import LogPlan, RecoverPlan
@@ -75,6 +80,43 @@ def plan_recover(
         )
 
 
+def plan_truncate(
+    disk: Disk,
+    config: StoreConfig,
+    *,
+    to_offset: int | None = None,
+    to_time: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> RecoverPlan:
+    """The plan that ends the log at a place that is given: a recovery of the log up to there, the extension cut, too.
+
+    Args:
+        disk: how files are reached.
+        config: the store's settings; sizes that nobody gave are inferred.
+        to_offset: the log's new end (physical), a record's boundary. Or
+        to_time: ms; every record stored later goes, and what lies behind the first of them.
+        progress: called with bytes of the log read so far and in all.
+
+    Raises:
+        InvalidArgument: the log doesn't reach there, or begins behind it. Refused: the middle of a record.
+        NotAStore, CannotMend, StorageError.
+    """
+    files = survey(disk, config)
+    mode = Mode.ABNORMAL if files.abort else Mode.NORMAL
+    with ClosedLog(disk, files.log) as log:
+        planner = _Planner(disk, files, log, False, False, progress)
+        if not files.log:
+            raise CannotMend("there is no commit log to cut", path=files.root)
+        if to_offset is None:
+            assert to_time is not None
+            to_offset = planner.behind_time(to_time)
+            if to_offset is None:
+                return planner.plan(mode)
+        if to_offset < files.log[0].offset:
+            raise InvalidArgument(f"{to_offset} lies before the log's first byte, which is {files.log[0].offset}")
+        return planner.plan(mode, to_offset)
+
+
 class _Planner:
     """One run of planning: the parts that read the log together."""
 
@@ -98,14 +140,22 @@ class _Planner:
         self._deriver = Deriver(DeriveRules.of(config), self._numbers)
         self._comparer = QueueComparer(disk, files.queues, self._numbers, config.mapped_file_size_consume_queue)
         self._scanner = Scanner(log, check_crc=config.check_crc_on_recover, max_message_size=config.max_message_size)
+        self._to: int | None = None
         self._mends: list[int] = []
         self._damage_before: list[Stretch] = []
         self._read = 0
         self._to_read = 0
 
-    def plan(self, mode: Mode) -> RecoverPlan:
+    def behind_time(self, timestamp: int) -> int | None:
+        """Physical offset of the first record stored later (ms)."""
+        return offset_behind_time(self._log, self._scanner, timestamp)
+
+    def plan(self, mode: Mode, to: int | None = None) -> RecoverPlan:
         files = self._files
+        self._to = to
         start = start_segment(files, self._log, mode) if files.log else None
+        if start is not None and to is not None:
+            start = min(start, segment_before(files, to), key=lambda segment: segment.offset)
         index = IndexPlanner(self._disk, files, self._deriver, self._scanner, mode)
         end = LogEnd(0)
         if start is not None:
@@ -121,7 +171,10 @@ class _Planner:
             def feed(event: Event) -> None:
                 self._feed(event, index)
 
-            end = read_to_end(files, self._scanner, start, cut=self._cut, feed=feed)
+            if to is None:
+                end = read_to_end(files, self._scanner, start, cut=self._cut, feed=feed)
+            else:
+                end = read_until(files, self._scanner, start, to, feed=feed)
             end.gaps[:0] = gaps_before(files, start)
         return self._assemble(mode, start, end, index)
 
@@ -184,6 +237,8 @@ class _Planner:
             refusal=self._refusal(end, fresh),
             accepted=tuple((s.offset, s.length) for s in fresh) if self._cut else (),
             trap=trap,
+            to=self._to,
+            ext=() if self._to is None else plan_ext_cuts(self._disk, files, queues),
             state=StoreState(
                 min_offset=log_min if files.log else -1,
                 max_offset=end.end,
@@ -266,6 +321,14 @@ class _Planner:
             return None
         if self._cut:
             return None
+        if self._to is not None and (end.damage or fresh):
+            first = [*end.damage, *fresh][0]
+            return DamageInTheMiddle(
+                f"{first.reason}, before the place where the log is to end",
+                path=first.path,
+                offset=first.offset,
+                hint="run rstore recover first, or cut before it; nothing was changed",
+            )
         if end.damage:
             first = end.damage[0]
             size = sum(size for _, size in end.behind.values())
