@@ -29,6 +29,7 @@ COMMANDS = {
     "query": "Find messages by key, through the index.",
     "recover": "Bring a store that was not closed back to a sound state.",
     "truncate": "Cut log, queues and index to one consistent point.",
+    "reindex": "Rebuild consume queues and index from the log.",
     "dump": "Show every field of log, queues, index, checkpoint or config.",
     "verify-crc": "Check every record of the log: CRC, lengths, position.",
     "status": "What state the store is in, and why.",

@@ -221,7 +221,7 @@ class _Planner:
         )
         queues = tuple(settler.settle()) if files.log or self._log_is_gone else ()
         index_plan = index.plan(end.end)
-        known = _accepted(self._disk, files.root)
+        known = accepted_stretches(self._disk, files.root)
         fresh = [s for s in (*end.gaps, *self._damage_before) if (s.offset, s.length) not in known]
         log_plan = self._log_plan(start, log_min, end)
         trap = next_start_damage(files, self._scanner, start, end) if start is not None else None
@@ -361,7 +361,7 @@ def _in_log(files: StoreFiles, odd: OddFile) -> bool:
     return directory in [os.fspath(p) for p in (*config.commit_log_paths, *config.read_only_commit_log_paths)]
 
 
-def _accepted(disk: Disk, root: str) -> set[tuple[int, int]]:
+def accepted_stretches(disk: Disk, root: str) -> set[tuple[int, int]]:
     """Stretches of the log that an earlier repair was told to go on behind."""
     found: set[tuple[int, int]] = set()
     base = os.path.join(root, names.SALVAGE)

@@ -12,7 +12,7 @@ import json
 import os
 import time
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from engine.errors import NoRoomToSave
 from engine.format import names
@@ -79,24 +79,37 @@ def save(
             path=root,
             hint="free space, or give --no-salvage to lose it",
         )
-    directory = _new_directory(disk, root, command)
+    directory = new_directory(disk, root, command)
     saved = [_save_piece(disk, root, directory, number, piece) for number, piece in enumerate(pieces, 1)]
     disk.step("salvage.copied")
+    write_manifest(disk, directory, command, [asdict(one) for one in saved], accepted=accepted)
+    disk.step("salvage.written")
+    return directory
+
+
+def write_manifest(
+    disk: Disk,
+    directory: str,
+    command: str,
+    pieces: Sequence[dict[str, Any]],
+    *,
+    accepted: Sequence[tuple[int, int]] = (),
+) -> None:
+    """Write the manifest of a salvage directory, durably."""
     manifest = {
         "version": VERSION,
         "command": command,
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(disk.now_ms() / 1000)),
-        "pieces": [asdict(one) for one in saved],
+        "pieces": list(pieces),
         "accepted": [{"offset": offset, "length": length} for offset, length in accepted],
     }
     disk.write_file_atomically(os.path.join(directory, MANIFEST), json.dumps(manifest, indent=1).encode())
     disk.sync_dir(directory)
     disk.sync_dir(os.path.dirname(directory))
-    disk.step("salvage.written")
-    return directory
 
 
-def _new_directory(disk: Disk, root: str, command: str) -> str:
+def new_directory(disk: Disk, root: str, command: str) -> str:
+    """Make the salvage directory of a command that begins now."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(disk.now_ms() / 1000))
     base = os.path.join(root, names.SALVAGE, f"{stamp}-{command}")
     directory, n = base, 1

@@ -69,7 +69,7 @@ def test_in_words(fixture_copy: Store, cli: Cli, middle: int) -> None:
 def test_unread_messages_want_a_yes(fixture_copy: Store, cli: Cli, middle: int) -> None:
     store = fixture_copy("clean-small")
     queue = next(m for m in fixtures.dump("clean-small") if m["type"] == "msg" and m["physicalOffset"] >= middle)
-    offsets(store, '{"offsetTable":{"%s@orders":{%d:0}}}' % (queue["topic"], queue["queueId"]))
+    offsets(store, f'{{"offsetTable":{{"{queue["topic"]}@orders":{{{queue["queueId"]}:0}}}}}}')
     before = stores.contents(store)
     for args in ((), ("--dry-run",)):
         ran = cli("--store", store, "truncate", "--to-offset", str(middle), *args)
