@@ -30,6 +30,7 @@ COMMANDS = {
     "recover": "Bring a store that was not closed back to a sound state.",
     "truncate": "Cut log, queues and index to one consistent point.",
     "reindex": "Rebuild consume queues and index from the log.",
+    "expire": "Delete the oldest files: one round of retention.",
     "dump": "Show every field of log, queues, index, checkpoint or config.",
     "verify-crc": "Check every record of the log: CRC, lengths, position.",
     "status": "What state the store is in, and why.",
