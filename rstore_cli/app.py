@@ -28,6 +28,7 @@ COMMANDS = {
     "get": "Show messages of a queue, or one by its id or place.",
     "query": "Find messages by key, through the index.",
     "recover": "Bring a store that was not closed back to a sound state.",
+    "plan-start": "What a broker would do to the store if started now.",
     "truncate": "Cut log, queues and index to one consistent point.",
     "reindex": "Rebuild consume queues and index from the log.",
     "expire": "Delete the oldest files: one round of retention.",
