@@ -98,9 +98,13 @@ def test_a_pause_is_not_cut_short_by_a_wake_but_by_a_stop() -> None:
     assert pausing.stopped_early
 
 
-def test_a_worker_says_what_it_does() -> None:
+def test_a_worker_that_fails_says_so() -> None:
+    class Failing(Worker):
+        def _run(self) -> None:
+            raise RuntimeError("nobody expected this")
+
     failures: list[RStoreError] = []
-    plain = Worker("Plain", failures.append)
+    plain = Failing("Plain", failures.append)
     plain.start()
     plain.stop()
     assert "Plain has ended" in str(failures[0])
