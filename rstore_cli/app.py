@@ -28,6 +28,7 @@ COMMANDS = {
     "get": "Show messages of a queue, or one by its id or place.",
     "query": "Find messages by key, through the index.",
     "recover": "Bring a store that was not closed back to a sound state.",
+    "undo": "Take the last repair back, byte for byte.",
     "dump": "Show every field of log, queues, index, checkpoint or config.",
     "verify-crc": "Check every record of the log: CRC, lengths, position.",
     "check": "Check log, queues, index and config against each other.",

@@ -25,10 +25,11 @@ from engine.log.index_service import IndexService
 from engine.log.source import ClosedLog
 from engine.log.state import StoreState
 from engine.repair.index_plan import index_directory
-from engine.repair.pieces import pieces_of
+from engine.repair.pieces import pieces_of, quarantine_target
 from engine.repair.plan import RecoverPlan
 from engine.repair.queue_plan import QueuePlan
 from engine.repair.queue_write import QueueWriter
+from engine.repair.repairs import finish
 from engine.repair.salvage import save
 
 if TYPE_CHECKING:
@@ -67,12 +68,14 @@ def apply(disk: Disk, plan: RecoverPlan, *, command: str = "recover", keep: bool
         raise plan.refusal
     _Applier(disk, plan).check()
     salvage = None
-    if plan.changed and keep:
-        pieces = list(pieces_of(plan))
-        if pieces or plan.accepted:
-            bridged = [(bridge.offset, bridge.length) for bridge in plan.log.bridges]
-            salvage = save(disk, plan.files.root, command, pieces, accepted=plan.accepted, bridged=bridged)
-    return Applied(_Applier(disk, plan).run(clean), salvage)
+    marks = clean and (plan.files.abort != (plan.trap is not None) or not plan.files.checkpoint_ok)
+    if keep and (plan.changed or marks):
+        pieces = list(pieces_of(disk, plan))
+        bridged = [(bridge.offset, bridge.length) for bridge in plan.log.bridges]
+        salvage = save(disk, plan.files.config, command, pieces, accepted=plan.accepted, bridged=bridged)
+    state = _Applier(disk, plan).run(clean)
+    finish(disk, plan.files.config, whole=keep or not (plan.changed or marks))
+    return Applied(state, salvage)
 
 
 class _Applier:
@@ -109,11 +112,7 @@ class _Applier:
         """Move what is no store file to `quarantine/`, under its own path."""
         disk, root = self._disk, self._files.root
         for odd in self._plan.set_aside:
-            target = os.path.join(root, names.QUARANTINE, os.path.relpath(odd.path, root).lstrip("./"))
-            base, n = target, 1
-            while disk.exists(target):
-                n += 1
-                target = f"{base}-{n}"
+            target = quarantine_target(disk, root, odd.path)
             disk.mkdirs(os.path.dirname(target))
             disk.step("recover.set-aside")
             disk.move(odd.path, target)

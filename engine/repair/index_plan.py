@@ -61,7 +61,7 @@ class Rewind:
 
 @dataclass(frozen=True, slots=True)
 class IndexPlan:
-    """The plan. `names_after`: the files that are there before keys are put, by name."""
+    """The plan. `names_after`: the files that are there before keys are put, by name; `last_entries` in the last."""
 
     enabled: bool
     removed: tuple[str, ...]
@@ -71,6 +71,7 @@ class IndexPlan:
     keys_put: int
     names_after: tuple[str, ...]
     findings: list[str]
+    last_entries: int = 0
 
     @property
     def changed(self) -> bool:
@@ -164,6 +165,7 @@ class IndexPlanner:
             keys_put=put,
             names_after=tuple(kept.name for kept in self._kept),
             findings=self._findings,
+            last_entries=self._kept[-1].keep if self._kept else 0,
         )
 
     def _where_to_resume(self) -> int:

@@ -34,8 +34,10 @@ from engine.repair.log_end import (
 )
 from engine.repair.plan import LogPlan, RecoverPlan
 from engine.repair.queue_compare import QueueComparer
+from engine.repair.queue_plan import LostRows
 from engine.repair.queue_settle import Settler
 from engine.repair.refusal import Choices, refusal
+from engine.repair.repairs import stretches, unfinished
 from engine.repair.survey import StoreFiles, survey
 
 if TYPE_CHECKING:
@@ -130,6 +132,7 @@ class _Planner:
         self._files = files
         self._log = log
         self._bridges = bridges
+        self._begun = stretches(unfinished(disk, files.root), "bridged")  # by a repair that was killed
         self._choices = choices
         self._progress = progress
         config = files.config
@@ -170,8 +173,9 @@ class _Planner:
     def _start(self, mode: Mode) -> Segment:
         """Where reading starts: where Apache would, or with the first bridge, when that lies before."""
         start = start_segment(self._files, self._log, mode)
-        first = self._bridges[0].segment if self._bridges else start
-        return first if first.offset < start.offset else start
+        bridged = [*(bridge.offset for bridge in self._bridges), *(low for low, _ in self._begun)]
+        segments = [found for offset in bridged if (found := self._log.segment_at(offset)) is not None]
+        return min([start, *segments], key=lambda segment: segment.offset)
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
@@ -213,7 +217,7 @@ class _Planner:
             log_min,
             end.end,
             lost,
-            bridges=self._bridges,
+            bridged=LostRows(self._bridges, [(a, b, self._scanner.sound_size(a)) for a, b in self._begun]),
             record_size=self._scanner.sound_size,
             abnormal=mode is Mode.ABNORMAL,
         )
