@@ -226,7 +226,7 @@ class IndexPlanner:
             if not kept.keep or kept.end < log_end:
                 continue
             with ClosedIndexFile(self._disk, kept.path, self._layout) as file:
-                keep = _entries_before(file, kept.keep, log_end)
+                keep = entries_before(file, kept.keep, log_end)
                 if keep == 0:
                     self._removed.append(kept.name)
                     self._kept.remove(kept)
@@ -322,7 +322,7 @@ def _keep(file: ClosedIndexFile, found: IndexName, header: IndexHeader, check: I
     return _Kept(found.name, found.path, file.entry_count, count, begin, end, header.end_timestamp, rewind)
 
 
-def _entries_before(file: ClosedIndexFile, count: int, log_end: int) -> int:
+def entries_before(file: ClosedIndexFile, count: int, log_end: int) -> int:
     """How many of the first `count` entries point before `log_end`: they ascend, so by bisection."""
     low, high = 0, count
     while low < high:

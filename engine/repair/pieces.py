@@ -11,7 +11,7 @@ from engine.format.index_file import ENTRY_SIZE
 from engine.format.message import POSITION_PHYSICAL_OFFSET
 from engine.format.queue_unit import UNIT_SIZE
 from engine.repair.index_plan import index_directory
-from engine.repair.salvage import Piece
+from engine.repair.salvage import BEHIND_THE_END, Piece
 
 if TYPE_CHECKING:
     from engine.files.disk import Disk
@@ -25,6 +25,11 @@ def pieces_of(disk: Disk, plan: RecoverPlan) -> Iterator[Piece]:
     for odd in plan.set_aside:
         yield Piece("move", odd.path, 0, odd.size, odd.why, quarantine_target(disk, root, odd.path))
     yield from _log_pieces(plan)
+    for cut in plan.ext:
+        for path, size in cut.removed:
+            yield Piece("remove", path, 0, size, "extension of units that go")
+        if cut.tail is not None:
+            yield Piece("overwrite", *cut.tail, "extension of units that go")
     for queue in plan.queues:
         if queue.changed:
             yield from _queue_pieces(plan, queue)
@@ -58,10 +63,10 @@ def _log_pieces(plan: RecoverPlan) -> Iterator[Piece]:
             yield Piece("overwrite", bridge.segment.path, position, patch.length, f"bridged: {bridge.reason}")
     for path in log.removed:
         size = next(s.size for s in segments if s.path == path)
-        yield Piece("remove", path, 0, size, "behind the log's end")
+        yield Piece("remove", path, 0, size, BEHIND_THE_END)
     if log.tail is not None:
         path, position, length = log.tail
-        yield Piece("overwrite", path, position, length, "behind the log's end")
+        yield Piece("overwrite", path, position, length, BEHIND_THE_END)
 
 
 def _queue_pieces(plan: RecoverPlan, queue: QueuePlan) -> Iterator[Piece]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from engine.errors import NoRoomToSave
 from engine.format import names
-from engine.repair.repairs import MANIFEST, listing, relative, repairs
+from engine.repair.repairs import MANIFEST, Listing, listing, relative, repairs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from engine.files.disk import Disk
 
 VERSION = 1
+BEHIND_THE_END = "behind the log's end"
+"""Why a piece of the log goes; undo looks there for messages that came since."""
 _PIECE = 1 << 20
 _MARGIN = 1 << 20
 
@@ -33,8 +35,8 @@ _MARGIN = 1 << 20
 class Piece:
     """Bytes [offset, offset + length) of a store file that a repair changes.
 
-    `action`: "overwrite" (the file stays), "remove" (the whole file goes), "create" (there was no file) or "move"
-    (to quarantine, as `target`).
+    `action`: "overwrite" (the file stays), "remove" (the whole file goes), "create" (there was no file), "move"
+    (to quarantine, as `target`) or "rename" (into the salvage directory, instead of a copy).
     """
 
     action: str
@@ -81,8 +83,6 @@ def save(
         StorageError: reading or writing failed.
     """
     root = os.fspath(config.store_path_root_dir)
-    files = listing(disk, config)
-    number = 1 + max((repair.manifest.get("number", 0) for repair in repairs(disk, root)), default=0)
     needed = sum(_data_bytes(disk, piece) for piece in pieces)
     usable = disk.usage(root).usable
     if needed + _MARGIN > usable:
@@ -91,15 +91,34 @@ def save(
             path=root,
             hint="free space, or give --no-salvage to lose it",
         )
-    directory = _new_directory(disk, root, command)
+    files = listing(disk, config)
+    directory = new_directory(disk, root, command)
     saved = [_save_piece(disk, root, directory, number, piece) for number, piece in enumerate(pieces, 1)]
     disk.step("salvage.copied")
+    write_manifest(disk, directory, command, files, saved, accepted=accepted, bridged=bridged)
+    disk.step("salvage.written")
+    return directory
+
+
+def write_manifest(
+    disk: Disk,
+    directory: str,
+    command: str,
+    files: Listing,
+    pieces: Sequence[Saved],
+    *,
+    accepted: Sequence[tuple[int, int]] = (),
+    bridged: Sequence[tuple[int, int]] = (),
+) -> None:
+    """Write the manifest of a salvage directory, durably. `files`: the store's, listed before the first change."""
+    root = os.path.dirname(os.path.dirname(directory))
+    number = 1 + max((repair.manifest.get("number", 0) for repair in repairs(disk, root)), default=0)
     manifest = {
         "version": VERSION,
         "number": number,
         "command": command,
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(disk.now_ms() / 1000)),
-        "pieces": [asdict(one) for one in saved],
+        "pieces": [asdict(one) for one in pieces],
         "accepted": [{"offset": offset, "length": length} for offset, length in accepted],
         "bridged": [{"offset": offset, "length": length} for offset, length in bridged],
         "files": files,
@@ -107,11 +126,10 @@ def save(
     disk.write_file_atomically(os.path.join(directory, MANIFEST), json.dumps(manifest, indent=1).encode())
     disk.sync_dir(directory)
     disk.sync_dir(os.path.dirname(directory))
-    disk.step("salvage.written")
-    return directory
 
 
-def _new_directory(disk: Disk, root: str, command: str) -> str:
+def new_directory(disk: Disk, root: str, command: str) -> str:
+    """Make the salvage directory of a command that begins now."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(disk.now_ms() / 1000))
     base = os.path.join(root, names.SALVAGE, f"{stamp}-{command}")
     directory, n = base, 1

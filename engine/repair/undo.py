@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from engine.errors import CannotMend, StoreChanged
 from engine.format import names
 from engine.repair.repairs import UNDOING, UNDONE, Listing, Repair, digest, listing, repairs
+from engine.repair.salvage import BEHIND_THE_END
 from engine.repair.survey import survey
 
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ class UndoPlan:
         }
 
 
-_KEPT = ("overwrite", "remove")
+_PIECE = 1 << 20
+_KEPT = ("overwrite", "remove", "rename")
 
 
 def plan_undo(disk: Disk, config: StoreConfig) -> UndoPlan:
@@ -80,7 +82,7 @@ def plan_undo(disk: Disk, config: StoreConfig) -> UndoPlan:
         )
     if "files" not in chain[-1].manifest:
         raise CannotMend("this repair was made by a version that can't take it back", path=chain[-1].directory)
-    _check_saved(disk, chain)
+    _check_saved(disk, root, chain)
     now = listing(disk, config)
     resumed = any(repair.undoing for repair in chain)
     if not resumed:
@@ -127,13 +129,21 @@ def _chain(found: list[Repair]) -> list[Repair]:
 # --- whether it may ---------------------------------------------------------------------------------------------------
 
 
-def _check_saved(disk: Disk, chain: list[Repair]) -> None:
+def _check_saved(disk: Disk, root: str, chain: list[Repair]) -> None:
     for repair in chain:
         for piece in repair.pieces:
-            if piece["file"] is not None:
+            if piece["file"] is not None and not _is_saved(disk, root, repair, piece):
                 path = os.path.join(repair.directory, piece["file"])
-                if not disk.exists(path) or digest(disk, path, 0, int(piece["length"])) != piece["sha256"]:
-                    raise CannotMend("what the repair saved is no longer what it was", path=path)
+                raise CannotMend("what the repair saved is no longer what it was", path=path)
+
+
+def _is_saved(disk: Disk, root: str, repair: Repair, piece: dict[str, Any]) -> bool:
+    """A file that is to be renamed may still have its old name, when the repair was killed before."""
+    places = [os.path.join(repair.directory, piece["file"])]
+    if piece["action"] == "rename" and not disk.exists(places[0]):
+        places = [os.path.join(root, piece["path"])]
+    length = int(piece["length"])
+    return all(disk.exists(path) and digest(disk, path, 0, length) == piece["sha256"] for path in places)
 
 
 def _check_unchanged(disk: Disk, root: str, chain: list[Repair], now: Listing) -> None:
@@ -153,6 +163,33 @@ def _check_unchanged(disk: Disk, root: str, chain: list[Repair], now: Listing) -
         {path: seen for path, seen in before.items() if path not in touched},
         {path: seen for path, seen in now.items() if path not in touched | fresh},
     )
+    for repair in chain:
+        for piece in repair.pieces:
+            if piece["why"] == BEHIND_THE_END:
+                _check_tail(disk, root, repair, piece)
+
+
+def _check_tail(disk: Disk, root: str, repair: Repair, piece: dict[str, Any]) -> None:
+    """Behind the log's end a killed repair leaves old bytes and zeros: anything else are messages that came since."""
+    import numpy as np
+
+    path = os.path.join(root, piece["path"])
+    if not disk.exists(path):
+        return
+    offset, length = int(piece["offset"]), int(piece["length"])
+    saved = None if piece["file"] is None else disk.open_reader(os.path.join(repair.directory, piece["file"]))
+    reader = disk.open_reader(path)
+    try:
+        for at in range(0, min(length, reader.size() - offset), _PIECE):
+            some = np.frombuffer(reader.read(offset + at, min(_PIECE, length - at)), np.uint8)
+            old = np.uint8(0) if saved is None else np.frombuffer(saved.read(at, len(some)), np.uint8)
+            strange = np.flatnonzero((some != 0) & (some != old))
+            if len(strange):
+                raise _changed(path, offset + at + int(strange[0]))
+    finally:
+        reader.close()
+        if saved is not None:
+            saved.close()
 
 
 def _compare(root: str, then: Listing, now: Listing) -> None:
@@ -186,6 +223,9 @@ def _restore(disk: Disk, plan: UndoPlan, repair: Repair, piece: dict[str, Any]) 
             _write_back(disk, plan, repair, piece, path)
         case "remove":
             _make_again(disk, repair, piece, path)
+        case "rename":
+            if disk.exists(os.path.join(repair.directory, piece["file"])):
+                _make_again(disk, repair, piece, path)
         case "move":
             target = os.path.join(plan.root, piece["target"])
             if disk.exists(target) and not disk.exists(path):

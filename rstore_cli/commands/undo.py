@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from engine.errors import InvalidArgument
-from rstore_cli._common import FOUND, OK, Settings, settings_of
-from rstore_cli.render import Output, count, is_terminal, size
+from rstore_cli._common import OK, Settings, settings_of
+from rstore_cli.change import Change
+from rstore_cli.render import count, size
 
 if TYPE_CHECKING:
-    from engine.files.disk import Disk
+    from engine.config import StoreConfig
+    from engine.errors import RStoreError
     from engine.repair.repairs import Repair
     from engine.repair.undo import UndoPlan
 
@@ -33,7 +33,7 @@ def undo(
     settings = settings_of(context)
     if list_:
         raise typer.Exit(_list(settings))
-    raise typer.Exit(_dry(settings) if dry_run else _change(settings, yes=yes))
+    raise typer.Exit(_Undo(settings).run(settings.load(), dry_run=dry_run, yes=yes))
 
 
 def _list(settings: Settings) -> int:
@@ -73,62 +73,44 @@ def _state(repair: Repair) -> str:
     return "unfinished" if repair.applied is None else "done"
 
 
-def _dry(settings: Settings) -> int:
-    from engine.files.disk import Disk
-    from engine.repair.undo import plan_undo
+class _Undo(Change["UndoPlan"]):
+    name = "undo"
+    _done = False
 
-    plan = plan_undo(Disk(), settings.load())
-    _show(settings.output(), plan, done=False)
-    return FOUND
+    def plan(self, config: StoreConfig) -> UndoPlan:
+        from engine.repair.undo import plan_undo
 
+        return plan_undo(self.disk, config)
 
-def _change(settings: Settings, *, yes: bool) -> int:
-    from engine.files.disk import Disk
-    from engine.files.lock import StoreLock
-    from engine.repair.survey import survey
-    from engine.repair.undo import plan_undo, undo
+    def refusal(self, plan: UndoPlan) -> RStoreError | None:
+        return None  # planning raises it
 
-    output, config = settings.output(), settings.load()
-    disk: Disk = Disk()
-    with StoreLock(disk, survey(disk, config).root):
-        plan = plan_undo(disk, config)
-        if not output.json:
-            _show(output, plan, done=False)
-        if not (yes or _agreed(output)):
-            output.warn("Nothing was changed.")
-            return FOUND
-        settings.on_interrupt = "the undo is not finished; run rstore undo again before anything else"
-        undo(disk, plan)
-        settings.on_interrupt = "the repair is undone"
-    if output.json:
-        output.document(plan.to_json(done=True))
-    else:
-        output.text("Done: the store is what it was before the repair.")
-    return OK
+    def changes(self, plan: UndoPlan) -> bool:
+        return True
 
+    def json(self, plan: UndoPlan, salvage: str | None) -> dict[str, Any]:
+        return plan.to_json(done=self._done)
 
-def _show(output: Output, plan: UndoPlan, *, done: bool) -> None:
-    said = plan.to_json(done=done)
-    if output.json:
-        output.document(said)
-        return
-    rows = [
-        ("store", plan.root),
-        ("undoes", "\n".join(said["undoes"])),
-        ("restores", f"{size(plan.bytes_restored)} in {count(len(said['filesRestored']), 'file')}"),
-        ("removes", f"{count(len(plan.created), 'file')} that the repair made"),
-    ]
-    if plan.resumed:
-        rows.append(("note", "an undo was interrupted: this one ends it"))
-    output.facts(rows)
+    def text(self, plan: UndoPlan, *, done: bool, salvage: str | None) -> None:
+        if done:
+            self.output.text("Done: the store is what it was before the repair.")
+            return
+        said = plan.to_json(done=False)
+        rows = [
+            ("store", plan.root),
+            ("undoes", "\n".join(said["undoes"])),
+            ("restores", f"{size(plan.bytes_restored)} in {count(len(said['filesRestored']), 'file')}"),
+            ("removes", f"{count(len(plan.created), 'file')} that the repair made"),
+        ]
+        if plan.resumed:
+            rows.append(("note", "an undo was interrupted: this one ends it"))
+        self.output.facts(rows)
 
+    def apply(self, plan: UndoPlan) -> str | None:
+        from engine.repair.undo import undo
 
-def _agreed(output: Output) -> bool:
-    if output.json or not is_terminal(sys.stdin):
-        raise InvalidArgument(
-            "undo asks before it changes a store, and nobody is here to answer",
-            hint="--yes does it without asking, --dry-run only shows the plan",
-        )
-    sys.stdout.flush()
-    print("Do it? [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+        self.settings.on_interrupt = "the undo is not finished; run rstore undo again before anything else"
+        undo(self.disk, plan)
+        self.settings.on_interrupt = "the repair is undone"
+        self._done = True
+        return None
