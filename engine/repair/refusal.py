@@ -19,7 +19,7 @@ MOVED_RECORDS = 8
 
 
 class Choices(NamedTuple):
-    """What the operator gave up, or wants bridged; `stuck`: the first stretch that can't be. `truncate`: a given end."""
+    """What the operator chose. `stuck`: the first stretch that can't be bridged; `truncate`: the end is given."""
 
     cut: bool
     bridge: bool
