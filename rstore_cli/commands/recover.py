@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from engine.errors import InvalidArgument
-from rstore_cli._common import Settings, settings_of
+from rstore_cli._common import Settings, parse_duration, settings_of
 from rstore_cli.change import Change
 
 if TYPE_CHECKING:
@@ -47,18 +47,27 @@ def recover(
         bool,
         typer.Option("--yes-the-log-is-gone", help="The commit log is really lost: remove the queues, too."),
     ] = False,
+    time_box: Annotated[
+        str | None,
+        typer.Option("--time-box", metavar="TIME", help="Stop reading after so long (30m, 2h); the next run goes on."),
+    ] = None,
 ) -> None:
     """Bring a store that was not closed back to a sound state.
 
     Shows what would change and asks. What is removed goes to salvage/ in the store first. Damage with sound records
     behind it is refused (exit code 4) unless --bridge says to make it readable again, or --cut that the log may end
-    there.
+    there. What was read of a long log is remembered: a recovery that was killed, or whose time was up (exit code 1),
+    goes on from there when it is run again.
     """
     settings = settings_of(context)
     if normal and abnormal:
         raise InvalidArgument("--normal and --abnormal exclude each other")
     if bridge and cut:
         raise InvalidArgument("--bridge and --cut exclude each other", hint="--bridge loses nothing that is sound")
+    if time_box is not None and dry_run:
+        raise InvalidArgument(
+            "--time-box and --dry-run exclude each other", hint="a dry run writes nothing, so it can't be gone on with"
+        )
     if no_salvage and not (yes or dry_run):
         raise InvalidArgument("--no-salvage loses what recovery removes, for good", hint="give --yes, too, to do that")
     config = settings.load()
@@ -72,6 +81,7 @@ def recover(
         bridge=bridge,
         log_is_gone=log_is_gone,
         keep=not no_salvage,
+        time_box_ms=None if time_box is None else parse_duration(time_box, "--time-box"),
     )
     raise typer.Exit(run.run(config, dry_run=dry_run, yes=yes))
 
@@ -91,7 +101,7 @@ class Recover(Change["RecoverPlan"]):
         from engine.repair.recover import plan_recover
 
         with self.output.progress("reading the log") as tick:
-            return plan_recover(self.disk, config, progress=tick, **self._options)
+            return plan_recover(self.disk, config, locked=self.locked, progress=tick, **self._options)
 
     def refusal(self, plan: RecoverPlan) -> RStoreError | None:
         """See the base."""
