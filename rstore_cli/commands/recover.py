@@ -14,6 +14,7 @@ from rstore_cli.change import Change
 if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.errors import RStoreError
+    from engine.repair.ledger import Ledger
     from engine.repair.plan import RecoverPlan
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -90,6 +91,7 @@ class Recover(Change["RecoverPlan"]):
     """One run of the command."""
 
     name = "recover"
+    _ledger: Ledger
 
     def __init__(self, settings: Settings, **options: Any) -> None:
         super().__init__(settings)
@@ -98,10 +100,13 @@ class Recover(Change["RecoverPlan"]):
 
     def plan(self, config: StoreConfig) -> RecoverPlan:
         """See the base."""
+        from engine.repair.ledger import ledger_of
         from engine.repair.recover import plan_recover
 
         with self.output.progress("reading the log") as tick:
-            return plan_recover(self.disk, config, locked=self.locked, progress=tick, **self._options)
+            plan = plan_recover(self.disk, config, locked=self.locked, progress=tick, **self._options)
+        self._ledger = ledger_of(self.disk, plan)
+        return plan
 
     def refusal(self, plan: RecoverPlan) -> RStoreError | None:
         """See the base."""
@@ -113,13 +118,16 @@ class Recover(Change["RecoverPlan"]):
 
     def json(self, plan: RecoverPlan, salvage: str | None) -> dict[str, Any]:
         """See the base."""
-        return {**plan.to_json(salvage=salvage), "changed": would_change(plan)}
+        said = plan.to_json(salvage=salvage)
+        problems = [*said["problems"], *self._ledger.problems]
+        return {**said, **self._ledger.to_json(), "problems": problems, "changed": would_change(plan)}
 
     def text(self, plan: RecoverPlan, *, done: bool, salvage: str | None) -> None:
         """See the base."""
-        from rstore_cli.plan_text import show_plan
+        from rstore_cli.plan_text import show_ledger, show_plan
 
         show_plan(self.output, plan, changes=would_change(plan), done=done, salvage=salvage, keep=self._keep)
+        show_ledger(self.output, self._ledger, done=done)
 
     def apply(self, plan: RecoverPlan) -> str | None:
         """See the base."""
