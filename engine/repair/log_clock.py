@@ -15,7 +15,7 @@ from engine.format.message import MAGICS, V4_HEAD_SIZE, store_timestamp_position
 from engine.log.scan import RecordBatch, Scanner
 
 if TYPE_CHECKING:
-    from engine.log.source import ClosedLog
+    from engine.log.source import LogSource
 
 _WINDOW = 16 << 10
 """Bytes that are read at once around a place: some records of the usual size."""
@@ -32,7 +32,7 @@ class LogClock:
         max_message_size: setting maxMessageSize (bytes).
     """
 
-    def __init__(self, log: ClosedLog, end: int, max_message_size: int) -> None:
+    def __init__(self, log: LogSource, end: int, max_message_size: int) -> None:
         self._log = log
         self._scanner = Scanner(log, check_crc=False, max_message_size=max_message_size, window=_WINDOW)
         self.start = log.segments[0].offset if log.segments else 0
@@ -78,7 +78,7 @@ class LogClock:
         return found
 
 
-def store_time_at(log: ClosedLog, offset: int) -> int:
+def store_time_at(log: LogSource, offset: int) -> int:
     """storeTimestamp (ms) of the record at a physical offset; 0 without one there, or one that can't be read."""
     try:
         head = log.read(offset, V4_HEAD_SIZE)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-_BLOCKS, _BLOCK_ROWS = 64, 1 << 9
+_BLOCKS, _BLOCK_ROWS = 32, 1 << 10
 
 
 @dataclass(slots=True)
