@@ -53,6 +53,21 @@ def last_row(rows: QueueRows) -> int:
     return rows.first
 
 
+def last_within(rows: QueueRows, end: int, log_end: int) -> tuple[int, int]:
+    """Physical offset and size of the newest message before the queue offset `end` that ends at `log_end` or before.
+
+    (−1, 0) without one.
+    """
+
+    def unit(offset: int) -> tuple[int, int]:
+        row = rows.read(offset, offset + 1)
+        return (int(row["physical_offset"][0]), int(row["size"][0])) if is_real(row)[0] else (-1, 0)
+
+    if end > rows.first and sum(unit(end - 1)) > log_end:
+        end = rows.first + bisect_left(range(rows.first, end), True, key=lambda at: sum(unit(at)) > log_end)
+    return unit(end - 1) if end > rows.first else (-1, 0)
+
+
 def measure(rows: QueueRows, end: int, starts: NDArray[np.int64], cuts: Sequence[int], most_rows: int) -> QueueSpace:
     """Add up the rows of a queue up to the queue offset `end`.
 

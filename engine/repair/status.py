@@ -24,8 +24,8 @@ from engine.repair.finding import CODES, Code, Finding, Findings, Severity
 from engine.repair.forecast import Forecast, forecast, rate_of
 from engine.repair.log_clock import LogClock, store_time_at
 from engine.repair.log_state import LogState, log_state
-from engine.repair.queue_rows import QueueRows, is_real
-from engine.repair.queue_space import last_row, measure
+from engine.repair.queue_rows import QueueRows
+from engine.repair.queue_space import last_row, last_within, measure
 from engine.repair.space import ALL_HOURS, Hour, Space, TopicSpace, hours_of
 from engine.repair.survey import StoreFiles, survey
 from engine.repair.unread import Unread, read_offsets
@@ -257,17 +257,18 @@ def _state(files: StoreFiles, holder: Holder | None) -> State:
 
 
 def _ends(disk: Disk, files: StoreFiles, steps: _Steps) -> tuple[list[tuple[QueueRows, int]], tuple[int, int]]:
-    """Each queue with the queue offset of its end; physical offset and size of the newest message, (−1, 0) for none."""
+    """Each queue with the queue offset of its end; physical offset and size of the newest message, (−1, 0) for none.
+
+    That of the newest that the log can hold: where its last segments are lost, its end is looked for near their begin.
+    """
     found: list[tuple[QueueRows, int]] = []
     newest = (-1, 0)
+    log_end = files.log[-1].end if files.log else 0
     for queue in files.queues:
         rows = QueueRows(disk, queue)
         end = last_row(rows)
         found.append((rows, end))
-        if end > rows.first:
-            last = rows.read(end - 1, end)
-            if is_real(last)[0]:
-                newest = max(newest, (int(last["physical_offset"][0]), int(last["size"][0])))
+        newest = max(newest, last_within(rows, end, log_end))
         steps.done()
     return found, newest
 

@@ -32,7 +32,7 @@ def age(store: Path, name: str) -> None:
 
 
 def units(name: str) -> list[dict[str, Any]]:
-    """What Apache reads by queue: "topic", "queueId", "offset", "physicalOffset", "size", "time" (as `age` gives it)."""
+    """What Apache reads by queue: "topic", "queueId", "offset", "physicalOffset", "size", "time" (that of `age`)."""
     times = {record["physicalOffset"]: record["time"] for record in records(name)}
     return [
         {

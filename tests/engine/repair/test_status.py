@@ -12,6 +12,7 @@ import pytest
 from engine.config import StoreConfig
 from engine.files.disk import Disk
 from engine.format.message import store_timestamp_position
+from engine.log.scan import Scanner
 from engine.repair import queue_space
 from engine.repair import status as module
 from engine.repair.space import ALL_HOURS, OLDER
@@ -188,3 +189,25 @@ def test_without_a_log_the_queues_still_tell(fixture_copy: Store) -> None:
         (t.topic, t.messages, t.size) for t in whole.topics
     ]
     assert (found.log.oldest, found.log.newest, found.forecast.rate) == (None, None, None)
+
+
+def test_the_end_of_a_log_that_lost_its_last_segments(fixture_copy: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = fixture_copy("clean-small")
+    segments = sorted((store / "commitlog").iterdir())
+    for path in segments[2:]:
+        path.unlink()
+    begun: list[int] = []
+    scan = Scanner.scan
+
+    def watched(self: Scanner, start: int, *args: Any, **options: Any) -> Any:
+        begun.append(start)
+        return scan(self, start, *args, **options)
+
+    monkeypatch.setattr(Scanner, "scan", watched)
+    found = look(store)
+    left = [r for r in aged.records("clean-small") if r["physicalOffset"] < 2 * 131072]
+    assert found.log.newest is not None
+    assert found.log.newest.offset == left[-1]["physicalOffset"]
+    assert found.log.newest.timestamp == left[-1]["storeTimestamp"]
+    assert begun[0] == left[-1]["physicalOffset"] + left[-1]["size"]
+    assert sum(t.messages for t in found.topics) > 0
