@@ -278,11 +278,8 @@ def _levels(config: StoreConfig) -> list[tuple[int, str]]:
     first = min(_RATIO_MAX, max(_RATIO_MIN, config.disk_max_used_space_ratio))
     off = "nothing more (cleanFileForciblyEnable is off)"
     forced = "segments go though they are young" if config.clean_file_forcibly_enable else off
-    return [
-        (first, "segments that are old enough go at any hour"),
-        (FORCED, forced),
-        (FULL, "puts are refused"),
-    ]
+    old = "segments that are old enough go at any hour"
+    return sorted([(first, old), (FORCED, forced), (FULL, "puts are refused")], key=lambda level: level[0])
 
 
 def _threshold(

@@ -177,8 +177,9 @@ def status(
     state = _state(files, holder)
     findings = Findings(STATUS_CODES)
     steps = _Steps(progress, 2 * len(files.queues))
-    queues, last = _ends(disk, files, steps)
+    # Before the queues: what a live consumer reads meanwhile must not look as if it were ahead of them.
     unread = read_offsets(disk, files.config, files.root, findings)
+    queues, last = _ends(disk, files, steps)
     now = disk.now_ms()
     writing = now if state is State.RUNNING else None
     entries, index_timestamp = _index(disk, files)

@@ -116,11 +116,12 @@ class Unread:
 
     def cuts(self, queue: TopicQueue) -> list[int]:
         """The queue offsets at which groups stand."""
-        return sorted(set(self._offsets.get(queue, {}).values()))
+        return sorted(set(self._of(queue).values()))
 
     def add(self, queue: TopicQueue, rows: QueueRows, space: QueueSpace) -> None:
         """A queue that is there, measured with its `cuts`."""
-        offsets = self._offsets.pop(queue, {})
+        offsets = self._of(queue)
+        self._offsets.pop(queue, None)
         low, high = space.min_offset, space.max_offset
         # A message that fails is sent to %RETRY%<group>, which that group subscribes to by itself.
         of_name = queue.topic.removeprefix(names.RETRY_PREFIX) if queue.topic.startswith(names.RETRY_PREFIX) else None
@@ -168,6 +169,17 @@ class Unread:
         self._readers.setdefault(topic, set()).add(group)
         for queue_id, offset in numbers(place, f"{topic}@{group}", table, self._findings):
             self._offsets.setdefault(TopicQueue(topic, queue_id), {})[group] = offset
+
+    def readers(self) -> set[str]:
+        """The groups that have an offset anywhere."""
+        return {group for readers in self._readers.values() for group in readers}
+
+    def _of(self, queue: TopicQueue) -> dict[str, int]:
+        """The groups' offsets in a queue. A delay level without one is read from the start."""
+        offsets = self._offsets.get(queue, {})
+        if queue.topic == names.SCHEDULE_TOPIC and DELIVERY in self._readers.get(queue.topic, ()):
+            return {DELIVERY: 0, **offsets}
+        return offsets
 
     def _group(self, group: str, topic: str) -> GroupUnread:
         return self.groups.setdefault((group, topic), GroupUnread(group, topic))
@@ -225,9 +237,10 @@ def read_offsets(disk: Disk, config: StoreConfig, root: str, findings: Findings)
     for level, offset in numbers(f"{names.CONFIG}/{DELAYS}", "offsetTable", delays.get("offsetTable", {}), findings):
         if level > 0:
             found.take(names.SCHEDULE_TOPIC, DELIVERY, {str(queue_of_level(level)): offset}, f"{names.CONFIG}/{DELAYS}")
+        else:
+            findings.add("delay-range", DELAYS, f"{names.CONFIG}/{DELAYS}", f"level {level}: there is none")
     configured, _ = tables(GROUPS, "subscriptionGroupTable")
-    known = {group for readers in found._readers.values() for group in readers}
-    found.without = sorted(configured.get("subscriptionGroupTable", {}).keys() - known - _BROKERS_OWN)
+    found.without = sorted(configured.get("subscriptionGroupTable", {}).keys() - found.readers() - _BROKERS_OWN)
     found.without = [group for group in found.without if not group.startswith(_SYSTEM_GROUP)]
     return found
 
