@@ -5,8 +5,10 @@
     ├── StoreLocked                  locked           3     a live process holds the store
     ├── Refused                      refused          4     data would be lost; nothing was changed
     │   ├── DamageInTheMiddle        damage           4     sound records lie behind a damaged stretch
+    │   ├── StoreChanged             changed          4     the store is not as a repair left it
     │   ├── LogIsGone                log-gone         4     queues without a commit log
     │   └── NoRoomToSave             no-room          4     what would be cut can't be saved first
+    ├── TimeIsUp                     time-box         1     not finished in the time that was given; run it again
     ├── CannotMend                   cannot-mend      4     damage that this command can't mend
     │   ├── NotAStore                not-a-store      4     the directory holds no store (or another kind of store)
     │   ├── WrongFileSize            file-size        4     a store file of another length than the setting
@@ -88,6 +90,12 @@ class DamageInTheMiddle(Refused):
     code = "damage"
 
 
+class StoreChanged(Refused):
+    """The store is not as the repair left it that should be taken back."""
+
+    code = "changed"
+
+
 class LogIsGone(Refused):
     """Consume queues, but no commit log: an unmounted disk or a wrong path more often than an empty store."""
 
@@ -98,6 +106,13 @@ class NoRoomToSave(Refused):
     """What a repair would cut can't be saved first."""
 
     code = "no-room"
+
+
+class TimeIsUp(RStoreError):
+    """The time that was given is over: what was done so far is remembered, and nothing was changed."""
+
+    code = "time-box"
+    exit_code = 1
 
 
 class CannotMend(RStoreError):

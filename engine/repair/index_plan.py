@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from engine.format import names
 from engine.format.index_file import IndexHeader
 from engine.log.index_reader import ClosedIndexFile, IndexCheck, IndexFault
-from engine.log.scan import RecordBatch, Scanner
+from engine.log.scan import RecordBatch
 from engine.repair.log_end import Mode
+from engine.repair.memory import Reading, Remembered
 from engine.repair.spool import Spool
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from engine.files.disk import Disk
-    from engine.log.derive import Deriver, Keys
+    from engine.log.derive import Keys
     from engine.repair.survey import IndexName, StoreFiles
 
 _KEY_FIELDS = [("key_hash", "i4"), ("physical_offset", "i8"), ("store_timestamp", "i8")]
@@ -61,7 +62,7 @@ class Rewind:
 
 @dataclass(frozen=True, slots=True)
 class IndexPlan:
-    """The plan. `names_after`: the files that are there before keys are put, by name."""
+    """The plan. `names_after`: the files that are there before keys are put, by name; `last_entries` in the last."""
 
     enabled: bool
     removed: tuple[str, ...]
@@ -71,6 +72,7 @@ class IndexPlan:
     keys_put: int
     names_after: tuple[str, ...]
     findings: list[str]
+    last_entries: int = 0
 
     @property
     def changed(self) -> bool:
@@ -105,11 +107,12 @@ class _Kept:
 class IndexPlanner:
     """Plans the index of one store; `begin` and `feed` go along with the reading of the log."""
 
-    def __init__(self, disk: Disk, files: StoreFiles, deriver: Deriver, scanner: Scanner, mode: Mode) -> None:
+    def __init__(self, disk: Disk, files: StoreFiles, reading: Reading, mode: Mode) -> None:
         self._disk = disk
         self._files = files
-        self._deriver = deriver
-        self._scanner = scanner
+        self._reading = reading
+        self._deriver = reading.deriver
+        self._scanner = reading.scanner
         self._mode = mode
         self._layout = files.index_layout
         self._enabled = files.config.message_index_enable and bool(files.log)
@@ -123,15 +126,22 @@ class IndexPlanner:
     def begin(self, start: int) -> None:
         """Read the keys that lie before `start` (physical), from where recovery reads, and aren't in the index."""
         if self._enabled and self._resume < start:
-            for event in self._scanner.scan(self._resume, start, resume=True):
-                if isinstance(event, RecordBatch):
-                    self.feed(self._deriver.derive(event)[1])
+            self._read(self._resume, start)
 
     def feed(self, keys: Keys) -> None:
         """Take the keys of a batch, in log order."""
         if self._enabled and len(keys):
             rows = _rows(keys)
             self._tail.add(rows[rows["physical_offset"] >= self._resume])
+
+    def _read(self, start: int, end: int) -> None:
+        """Take the keys of [start, end) of the log, past damage."""
+        for event, derived in self._reading.events(start, end, resume=True):
+            if derived is not None:
+                self.feed(derived.keys)
+            elif isinstance(event, Remembered):
+                for _, keys in event.derived():
+                    self.feed(keys)
 
     def plan(self, log_end: int) -> IndexPlan:
         """The plan, now that the log's end (physical) is known."""
@@ -143,9 +153,7 @@ class IndexPlanner:
         resume = self._where_to_resume()
         if resume < self._resume:  # what was cut may have stood behind a hole
             self._resume = resume
-            for event in self._scanner.scan(resume, log_end, resume=True):
-                if isinstance(event, RecordBatch):
-                    self.feed(self._deriver.derive(event)[1])
+            self._read(resume, log_end)
         inserts = tuple(self._fill_holes())
         rewinds = []
         previous = (0, 0)
@@ -164,6 +172,7 @@ class IndexPlanner:
             keys_put=put,
             names_after=tuple(kept.name for kept in self._kept),
             findings=self._findings,
+            last_entries=self._kept[-1].keep if self._kept else 0,
         )
 
     def _where_to_resume(self) -> int:
@@ -224,7 +233,7 @@ class IndexPlanner:
             if not kept.keep or kept.end < log_end:
                 continue
             with ClosedIndexFile(self._disk, kept.path, self._layout) as file:
-                keep = _entries_before(file, kept.keep, log_end)
+                keep = entries_before(file, kept.keep, log_end)
                 if keep == 0:
                     self._removed.append(kept.name)
                     self._kept.remove(kept)
@@ -320,7 +329,7 @@ def _keep(file: ClosedIndexFile, found: IndexName, header: IndexHeader, check: I
     return _Kept(found.name, found.path, file.entry_count, count, begin, end, header.end_timestamp, rewind)
 
 
-def _entries_before(file: ClosedIndexFile, count: int, log_end: int) -> int:
+def entries_before(file: ClosedIndexFile, count: int, log_end: int) -> int:
     """How many of the first `count` entries point before `log_end`: they ascend, so by bisection."""
     low, high = 0, count
     while low < high:
