@@ -287,13 +287,30 @@ class MappedFile(ReferenceCounted):
             return None
 
     def view(self, position: int, size: int) -> memoryview:
-        """Readable bytes without holding the file: InvalidArgument when they are not all there.
+        """Readable bytes that need no release: they stay readable even when the file is destroyed meanwhile.
 
-        On the map kind they stay readable even when the file is destroyed meanwhile.
+        Raises:
+            InvalidArgument: they are not all there. StorageError: also when the file was destroyed before.
         """
         if position < 0 or size < 0 or position + size > self.read_position:
             raise InvalidArgument(f"{size} bytes are not readable yet", path=self.path, offset=position)
-        return self._segment.read(position, size)
+        if self._segment.mapped:
+            return self._segment.read(position, size)
+        if not self.hold():  # a descriptor that is closed in the middle of a read may be another file's by then
+            raise StorageError("the file is closed", path=self.path)
+        try:
+            return self._segment.read(position, size)
+        finally:
+            self.release()
+
+    def view_if_there(self, position: int, size: int) -> memoryview | None:
+        """As `view`; None when the file was given up meanwhile. Raises InvalidArgument, StorageError."""
+        try:
+            return self.view(position, size)
+        except StorageError:
+            if self.available:
+                raise
+            return None
 
     # --- making durable ---------------------------------------------------------------------------------------------
 

@@ -48,7 +48,7 @@ def test_an_empty_queue(place: Place) -> None:
     assert queue.flush() is True
     assert queue.commit() is True
     assert queue.check_self() == ()
-    assert queue.delete_expired_by_time(0, 0, 0, True) == 0
+    assert queue.delete_first(0) is False
     assert queue.retry_delete_first(0) is False
     queue.delete_last()
     queue.truncate_dirty(0)
@@ -162,7 +162,8 @@ def test_flushing_goes_on_after_the_unflushed_files_were_deleted(place: Place) -
     queue = queue_at(place)
     fill(queue, 3, SIZE)
     queue.flush()
-    assert queue.delete_expired_by_time(0, 0, 0, True) == 2
+    assert queue.delete_first(0)
+    assert queue.delete_first(0)
     assert queue.flush() is False
     assert queue.flushed_where == SIZE * 4
 
@@ -256,34 +257,15 @@ def age(place: Place, queue: MappedFileQueue, hours: list[int]) -> None:
 HOUR = 3_600_000
 
 
-def test_expiry_by_time_stops_at_the_first_that_may_stay(place: Place) -> None:
-    queue = queue_at(place)
-    fill(queue, 5)
-    age(place, queue, [80, 73, 10, 90, 90])
-    assert queue.delete_expired_by_time(72 * HOUR, 0, 0, False) == 2
-    assert names(queue) == [SIZE * 2, SIZE * 3, SIZE * 4]
-    assert on_disk(place) == [segment_name(offset) for offset in names(queue)]
-    assert queue.min_offset == SIZE * 2
-
-
-def test_expiry_never_takes_the_last_file(place: Place) -> None:
+def test_deleting_goes_by_age_and_never_takes_the_last_file(place: Place) -> None:
     queue = queue_at(place)
     fill(queue, 3)
-    age(place, queue, [80, 80, 80])
-    assert queue.delete_expired_by_time(72 * HOUR, 0, 0, False) == 2
-    assert queue.delete_expired_by_time(0, 0, 0, True) == 0
+    assert queue.delete_first(0)
+    assert queue.min_offset == SIZE
+    assert on_disk(place) == [segment_name(offset) for offset in (SIZE, SIZE * 2)]
+    assert queue.delete_first(0)
+    assert not queue.delete_first(0)
     assert names(queue) == [SIZE * 2]
-
-
-def test_expiry_goes_in_batches_with_pauses(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    pauses: list[float] = []
-    monkeypatch.setattr(Disk, "sleep_ms", lambda _, ms: pauses.append(ms))
-    queue = queue_at(place)
-    fill(queue, 14)
-    assert queue.delete_expired_by_time(72 * HOUR, 100, 0, True) == 10
-    assert pauses == [100] * 9
-    assert queue.delete_expired_by_time(72 * HOUR, 0, 0, True, batch_max=2) == 2
-    assert len(queue.files) == 2
 
 
 def test_a_held_file_stops_expiry_until_it_is_retried(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,7 +275,7 @@ def test_a_held_file_stops_expiry_until_it_is_retried(place: Place, monkeypatch:
     fill(queue, 3)
     held = queue.files[0].select(0, 4)
     assert held is not None
-    assert queue.delete_expired_by_time(0, 0, 120_000, True) == 0
+    assert queue.delete_first(120_000) is False
     assert names(queue)[0] == 0
     assert queue.retry_delete_first(120_000) is False
     now += 120_000
@@ -419,7 +401,7 @@ def test_readers_beside_appender_flusher_and_deleter(real: Place) -> None:
     def delete() -> None:
         while not over.is_set():
             if len(queue.files) > 5:
-                queue.delete_expired_by_time(0, 0, 0, True, 2)
+                queue.delete_first(0)
 
     threads = [threading.Thread(target=guarded(work)) for work in (read, read, flush, delete)]
     for thread in threads:
