@@ -17,9 +17,11 @@ UtilAll#isItTimeToDo; MessageStoreConfig#getDiskMaxUsedSpaceRatio; MappedFileQue
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from engine.format import names
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
@@ -65,6 +67,13 @@ class DiskUse:
 
     logs: tuple[tuple[str, float], ...]
     queues: float
+
+    @classmethod
+    def of(cls, config: StoreConfig, used_ratio: Callable[[str], float]) -> DiskUse:
+        """Asks `used_ratio` (Disk.disk_used_ratio) about every path of a store that takes new files."""
+        logs = [str(path) for path in config.commit_log_paths]
+        queues = str(config.store_path_root_dir / names.CONSUMEQUEUE)
+        return cls(tuple((path, used_ratio(path)) for path in logs), used_ratio(queues))
 
     @property
     def log(self) -> float:

@@ -105,7 +105,7 @@ class CleanService(Worker):
         self._dispatch = dispatch
         self._flags = flags
         self._rules = Rules.of(config)
-        self._log_paths = tuple(str(path) for path in config.commit_log_paths)
+        self._config = config
         self._queue_path = str(config.store_path_root_dir / names.CONSUMEQUEUE)
         self._interval = config.clean_resource_interval
         self._log_pause = config.delete_commit_log_files_interval
@@ -196,16 +196,13 @@ class CleanService(Worker):
 
     def look(self) -> Space:
         """How full the disks are, and what follows; sets or clears the store's mark. Raises StorageError."""
-        use = DiskUse(
-            tuple((path, self._disk.disk_used_ratio(path)) for path in self._log_paths),
-            self._disk.disk_used_ratio(self._queue_path),
-        )
+        use = DiskUse.of(self._config, self._disk.disk_used_ratio)
         space = self._rules.space(use)
         self._use, self._full_paths = use, space.full_paths
         if space.full:
             error = DiskFull(
                 f"the disk is used to {max(use.log, use.queues):.0%}: puts are refused above {WARNING_LEVEL_RATIO:.0%}",
-                path=self._log_paths[0] if use.log > WARNING_LEVEL_RATIO else self._queue_path,
+                path=use.logs[0][0] if use.log > WARNING_LEVEL_RATIO else self._queue_path,
                 hint="free space; nothing has to be started again",
             )
             self._flags.set(Flag.DISK_FULL, error, by=self.name)
