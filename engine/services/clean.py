@@ -8,7 +8,8 @@ until it lets go. A file that somebody holds is shut to others and is tried agai
 destroyMapedFileIntervalForcibly its holder is overruled.
 
 The order is log, queues, index, each oldest first and each name durable before the next goes: killed anywhere, the log
-is a run without a gap, and the next round does the rest.
+is a run without a gap, and the next round does the rest. Before a log file goes the queues are made durable: it could
+not tell them again.
 
 Nothing of this ends the store's work: what fails is told in `status` and tried again in the next round.
 
@@ -222,10 +223,18 @@ class CleanService(Worker):
         dispatched = self._dispatch.position
         ready = takewhile(lambda file: file.file_from_offset + file.file_size <= dispatched, files.files[:-1])
         batch = self._rules.batch((file.last_modified_ms for file in ready), now, hurry=space.hurry)
+        if batch.count:
+            self._flush_queues()
         for number in range(batch.count):
             if (number and not self._pause(self._log_pause)) or not files.delete_first(self._forcibly):
                 break
             self._log_files += 1
+
+    def _flush_queues(self) -> None:
+        """Units are durable before their messages go: after a power cut nothing could tell them any more."""
+        for queue in self._queues.opened():
+            while not queue.flush(0):
+                pass
 
     def _redelete_hanging(self) -> None:
         """Source: CleanCommitLogService#redeleteHangedFile."""
