@@ -63,6 +63,7 @@ class MappedFileQueue:
         self._lock = threading.Lock()
         self._flush_lock = threading.Lock()
         self._files: tuple[MappedFile, ...] = ()
+        self._buffered: tuple[MappedFile, ...] = ()
         self._announced: dict[int, str] = {}
         self.file_size = file_size
         self.flushed_where = 0
@@ -176,8 +177,15 @@ class MappedFileQueue:
 
     @property
     def max_offset(self) -> int:
-        """End of what readers see; 0 in an empty queue."""
+        """End of what readers see; 0 in an empty queue.
+
+        It never lies behind a place that waits in a write buffer (Apache's getMaxOffset does, as soon as there is a
+        new last file: a reader finds nothing there then).
+        """
         files = self._files
+        for file in self._buffered:
+            if file.has_write_buffer:
+                return file.file_from_offset + file.read_position
         return files[-1].file_from_offset + files[-1].read_position if files else 0
 
     @property
@@ -319,6 +327,8 @@ class MappedFileQueue:
             file = MappedFile.create(self._disk, path, self.file_size, allocate_step=self._allocate_step)
         with self._lock:
             file.first_create_in_queue = not self._files
+            if file.has_write_buffer:
+                self._buffered = (*(other for other in self._buffered if other.has_write_buffer), file)
             self._files = (*self._files, file)
         return file
 

@@ -16,7 +16,7 @@ from engine.format.queue_unit import UNIT_SIZE, decode
 from engine.store import MessageStore
 from tests.faults.ledger import QUEUES, TOPICS, Clock, Ledger, check_recovered, recover, settings
 
-PUTS = 110
+PUTS = 120
 PAUSES = {"delete_commit_log_files_interval": 0, "delete_consume_queue_files_interval": 0}
 
 
@@ -92,7 +92,7 @@ def check_followed(root: Path) -> None:
 def test_killed_at_any_change_of_a_round(lose: Lose, tmp_path: Path) -> None:
     root = tmp_path / "store"
     root.mkdir()
-    ledger = Ledger(11, body=8000)
+    ledger = Ledger(11, body=5500)
     disk = Copying(root, lose, random.Random(5))
     quiet = settings(root, **PAUSES).with_changes(flush_interval_consume_queue=600_000)  # nobody else changes anything
     with MessageStore.open(quiet, disk, Clock()) as store:

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from engine.errors import DiskFull, FormatError, WrongFileSize
+from engine.files.allocator import SegmentAllocator
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk, Killed
 from engine.files.listing import Gap, Oddness, segment_name
 from engine.files.mapped_file import MappedFile
 from engine.files.placement import MultiPath, split_paths
 from engine.files.queue import MappedFileQueue
+from engine.files.transient_pool import TransientStorePool
 from tests.engine.files.conftest import Place
 
 SIZE = 8192
@@ -175,6 +177,23 @@ def test_commit_without_write_buffer_follows_the_writes(place: Place) -> None:
     assert queue.commit() is False
     assert queue.committed_where == SIZE
     assert queue.commit() is True
+
+
+def test_the_end_is_not_behind_what_waits_in_a_write_buffer(place: Place) -> None:
+    """Two buffers for four files, all of them full: the third and fourth are written without one."""
+    pool = TransientStorePool(place.disk, 2, SIZE)
+    queue = MappedFileQueue(place.disk, place.path("log"), SIZE, SegmentAllocator(place.disk, pool=pool))
+    fill(queue, 4)
+    assert [file.has_write_buffer for file in queue.files] == [True, True, False, False]
+    assert (queue.max_offset, queue.max_wrote_position) == (0, SIZE * 4)
+    ends = []
+    while not queue.commit():
+        ends.append(queue.max_offset)
+    assert ends[0] == SIZE
+    assert queue.max_offset == SIZE * 4
+    assert [file.has_write_buffer for file in queue.files] == [False] * 4
+    queue.shutdown()
+    pool.destroy()
 
 
 def test_truncate_in_the_middle_of_a_file(place: Place) -> None:
