@@ -164,8 +164,12 @@ class CleanService(Worker):
         self.wake()
 
     def stop(self) -> None:
-        """End, if need be in the middle of a round. Nobody looks at the disks then: nothing is refused for them."""
+        """End, if need be in the middle of a round. Nobody looks at the disks then: nothing is refused for them.
+
+        A file that hung goes if it can now: else the next start would find its messages again.
+        """
         super().stop()
+        self._errors += tuple(self._try(lambda: self._log.files.retry_delete_first(self._forcibly)))
         self._flags.clear(Flag.DISK_FULL, by=self.name)
 
     # --- the thread -------------------------------------------------------------------------------------------------
@@ -185,12 +189,12 @@ class CleanService(Worker):
 
     # --- a round ----------------------------------------------------------------------------------------------------
 
-    def clean(self) -> int:
-        """One round, now; how many log files went. What fails is in `errors`."""
+    def clean(self, *, by_hand: bool = False) -> int:
+        """One round, now; how many log files went. `by_hand`: whatever the hour and the disks. What fails: `errors`."""
         with self._round:
             before = self._log_files
             failed: list[RStoreError] = []
-            for step in (self._expire_log, self._redelete_hanging, self._follow):
+            for step in (lambda: self._expire_log(by_hand), self._redelete_hanging, self._follow):
                 failed += self._try(step)
             self._errors = tuple(failed)
             return self._log_files - before
@@ -211,14 +215,13 @@ class CleanService(Worker):
             self._flags.clear(Flag.DISK_FULL, by=self.name)
         return space
 
-    def _expire_log(self) -> None:
+    def _expire_log(self, asked: bool) -> None:
         space = self.look()
         now = self._disk.now_ms()
-        by_hand = self._manual > 0
+        by_hand = asked or self._manual > 0
         if self._rules.why(space, time.localtime(now / 1000).tm_hour, by_hand=by_hand) is None:
             return
-        if by_hand:
-            self._manual -= 1
+        self._manual = max(0, self._manual - 1)
         files = self._log.files
         dispatched = self._dispatch.position
         ready = takewhile(lambda file: file.file_from_offset + file.file_size <= dispatched, files.files[:-1])
