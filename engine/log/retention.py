@@ -6,9 +6,10 @@ modification is less than fileReservedTime ago, unless a disk is used above 85 %
 most ten a round, and never the last file. Above 90 % the store takes no puts.
 
 What a disk is used to is a part of 1 in whole per cents, −1 when it can't be told (Disk.disk_used_ratio). Of several
-log directories the emptiest counts; the queues' disk is asked only when that one gives no reason to delete. One that
-can't be told is a reason to delete, but none to hurry. The store is full when either disk is (Apache forgets about the
-one when it looks at the other).
+log directories the emptiest counts; the queues' disk is asked only when that one gives no reason to delete.
+
+Two differences: a directory that is missing is no reason to delete, and the store is full when either disk is (Apache
+deletes there, and forgets about the one disk when it looks at the other).
 
 Sources (4.9.8): DefaultMessageStore.CleanCommitLogService#deleteExpiredFiles, #isTimeToDelete, #isSpaceToDelete;
 UtilAll#isItTimeToDo; MessageStoreConfig#getDiskMaxUsedSpaceRatio; MappedFileQueue#deleteExpiredFileByTime.
@@ -142,9 +143,9 @@ class Rules:
     def space(self, use: DiskUse) -> Space:
         """What follows from how full the disks are."""
         log, queues = use.log, use.queues
-        log_above = log < 0 or log > self.max_used
+        log_above = log > self.max_used
         return Space(
-            above=log_above or queues < 0 or queues > self.max_used,
+            above=log_above or queues > self.max_used,
             hurry=self.forcibly and (log > CLEAN_FORCIBLY_RATIO or (not log_above and queues > CLEAN_FORCIBLY_RATIO)),
             full=log > WARNING_LEVEL_RATIO or queues > WARNING_LEVEL_RATIO,
             full_paths=tuple(path for path, ratio in use.logs if ratio > CLEAN_FORCIBLY_RATIO),

@@ -160,7 +160,7 @@ def plan_expire(
         reader.close()
     return ExpirePlan(
         files=files,
-        why=None if why is None else _told(why, hour, use, rule),
+        why=None if why is None else _told(why, hour, use),
         pinned=pinned,
         disk_used=max(use.log, use.queues),
         at_once=space.hurry,
@@ -193,13 +193,12 @@ def apply_expire(disk: Disk, plan: ExpirePlan) -> None:
     disk.step("expire.done")
 
 
-def _told(why: Why, hour: int, use: DiskUse, rule: retention.Rules) -> str:
-    used = max(use.log, use.queues)
+def _told(why: Why, hour: int, use: DiskUse) -> str:
     match why:
         case Why.BY_HAND:
             return "asked for by hand (--force)"
         case Why.SPACE:
-            return f"the disk is used to {used:.0%}" if used > rule.max_used else "how full the disk is can't be told"
+            return f"the disk is used to {max(use.log, use.queues):.0%}"
         case Why.TIME:
             return f"it is {hour} o'clock (deleteWhen)"
 

@@ -108,7 +108,7 @@ class CleanService(Worker):
         self._rules = Rules.of(config)
         self._config = config
         self._queue_path = str(config.store_path_root_dir / names.CONSUMEQUEUE)
-        self._interval = config.clean_resource_interval
+        self._interval = max(1, config.clean_resource_interval)
         self._log_pause = config.delete_commit_log_files_interval
         self._queue_pause = config.delete_consume_queue_files_interval
         self._forcibly = config.destroy_maped_file_interval_forcibly

@@ -59,13 +59,20 @@ class RunningFlags:
     @property
     def errors(self) -> tuple[RStoreError, ...]:
         """What set the bits that are set, most severe bit first, and for each bit in the order in which it was set."""
-        return self._known(~Flag(0))
+        with self._lock:
+            return self._known(~Flag(0))
 
     @property
     def error(self) -> RStoreError | None:
         """Why puts are refused, when something is known to have gone wrong."""
-        stopping = self._known(_STOPPERS)
-        return stopping[0] if stopping else None
+        return self.refusal[1]
+
+    @property
+    def refusal(self) -> tuple[bool, RStoreError | None]:
+        """Whether puts are refused, and why, both as of one moment."""
+        with self._lock:
+            known = self._known(_STOPPERS)
+            return bool(self._bits & _STOPPERS), known[0] if known else None
 
     def is_set(self, flag: Flag) -> bool:
         """Whether the bit is set."""
@@ -96,6 +103,5 @@ class RunningFlags:
             return was_set
 
     def _known(self, flags: Flag) -> tuple[RStoreError, ...]:
-        with self._lock:
-            found = [error for flag in sorted(self._set_by) if flag & flags for error in self._set_by[flag].values()]
+        found = [error for flag in sorted(self._set_by) if flag & flags for error in self._set_by[flag].values()]
         return tuple(error for error in found if error is not None)

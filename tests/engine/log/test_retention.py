@@ -57,7 +57,7 @@ def test_the_hours_of_delete_when(text: str, expected: set[int], problems: int) 
         (0.86, True, True, False),
         (0.90, True, True, False),
         (0.91, True, True, True),
-        (-1.0, True, False, False),
+        (-1.0, False, False, False),
     ],
 )
 def test_the_ratios(log: float, above: bool, hurry: bool, full: bool) -> None:
@@ -161,8 +161,8 @@ def test_a_round_as_a_second_telling_has_it(
 
     threshold = 10 if limit < 10 else 95 if limit > 95 else limit
     emptiest = sorted(log)[0]
-    log_tight = not 0 <= emptiest <= threshold
-    tight = log_tight or not 0 <= queues <= threshold
+    log_tight = emptiest > threshold
+    tight = log_tight or queues > threshold
     any_age = forcibly and (emptiest >= 86 or (queues >= 86 and not log_tight))
     expected = []
     if by_hand or tight or hour in when:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -109,6 +110,13 @@ def test_the_ratios(tmp_path: Path, used: int, gone: int) -> None:
     assert len(plan_expire(disk, kind, Rules()).segments) == min(gone, 2)
     assert plan_expire(disk, settings(tmp_path), Rules(disk_ratio=50)).segments
     assert not plan_expire(Quiet(used=86, hour=12), kind.with_changes(delete_when="1"), Rules(disk_ratio=95)).segments
+
+
+def test_a_directory_that_is_missing_is_no_reason(tmp_path: Path) -> None:
+    put(tmp_path, 100)
+    age(tmp_path, [100] * 20)
+    shutil.rmtree(tmp_path / names.CONSUMEQUEUE)
+    assert plan_expire(Quiet(hour=12), settings(tmp_path), Rules()).why is None
 
 
 def test_ten_a_round_and_never_the_last(tmp_path: Path) -> None:

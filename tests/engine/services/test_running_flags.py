@@ -62,6 +62,7 @@ def test_a_bit_is_clear_when_all_have_cleared_it() -> None:
     assert flags.set(Flag.DISK_FULL, nearly, by="clean")
     assert not flags.set(Flag.DISK_FULL, full, by="dispatch")
     assert flags.errors == (nearly, full)
+    assert flags.refusal == (True, nearly)
     assert flags.clear(Flag.DISK_FULL, by="clean")
     assert not flags.clear(Flag.DISK_FULL, by="clean")
     assert not flags.writeable
@@ -69,3 +70,4 @@ def test_a_bit_is_clear_when_all_have_cleared_it() -> None:
     assert flags.clear(Flag.DISK_FULL, by="dispatch")
     assert flags.writeable
     assert flags.errors == ()
+    assert flags.refusal == (False, None)
