@@ -247,8 +247,8 @@ def append(
     timeout: float = TIMEOUT,
 ) -> Written:
     """Puts `count` plain messages with body and key `append-N` into a store."""
-    options = [*options(sizes, settings), *_switches(crash=crash, sync_flush=sync_flush)]
-    return _written(_run("Append", [str(store), topic, str(queue_id), str(count), *options], timeout))
+    given = [*options(sizes, settings), *_switches(crash=crash, sync_flush=sync_flush)]
+    return _written(_run("Append", [str(store), topic, str(queue_id), str(count), *given], timeout))
 
 
 @contextmanager

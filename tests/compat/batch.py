@@ -1,7 +1,7 @@
 """Many runs of Apache's store in one JVM, whose start costs more than most runs: each run has a store of its own.
 
-    runs = [batch.holds(store, wanted, sizes) for store in stores]
-    for opened in batch.run(runs): ...
+runs = [batch.holds(store, wanted, sizes) for store in stores]
+for opened in batch.run(runs): ...
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .apache import Exit, Opened, Sizes, command, options, parse
 
 AT_ONCE = 16
 """Runs at the same time: most of a run is waiting, Apache sleeps a second in its shutdown."""
-HANG = 20.0
+HANG = 60.0
 """Seconds after which a run counts as hung."""
 
 

@@ -36,10 +36,15 @@ def truths(tmp_path_factory: pytest.TempPathFactory) -> Truths:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Prints the table, on whatever worker a test ran, and leaves all of it in `build/`."""
     reports = [one for outcome in ("passed", "failed") for one in terminalreporter.stats.get(outcome, [])]
-    found = loss_table.rows((name, value) for report in reports for name, value in report.user_properties)
-    if not found:
+    properties = [(name, value) for report in reports for name, value in report.user_properties]
+    found, opened = loss_table.rows(properties), loss_table.opened(properties)
+    if not found and opened is None:
         return
-    loss_table.write(found, config.rootpath / "build")
-    terminalreporter.section("what is lost of the damaged stores (all of it in build/loss.md)")
-    for line in loss_table.text(found):
-        terminalreporter.write_line(line)
+    terminalreporter.section("what is lost of the damaged stores")
+    if found:
+        loss_table.write(found, config.rootpath / "build")
+        for line in loss_table.text(found):
+            terminalreporter.write_line(line)
+        terminalreporter.write_line("Every case is in build/loss.md and build/loss.json.")
+    if opened is not None:
+        terminalreporter.write_line(opened)

@@ -1,4 +1,4 @@
-"""The damaged stores of both corpora, golden (where it is at hand) and of fixtures/, ready to be opened by either side."""
+"""The damaged stores of both corpora: the golden one, where it is at hand, and that of fixtures/."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.repair.recover import plan_recover
 from tests.support import golden, mutate, stores
 from tests.support.fixtures import archive
 
-from . import fixtures
+from . import checks, fixtures
 from .apache import Line, Sizes
 
 GOLDEN_SIZES = Sizes(
@@ -23,10 +23,17 @@ GOLDEN_SIZES = Sizes(
     golden.SMALL_SETTINGS["max_index_num"],
 )
 
+CHUNK = 110
+
 
 def every_case() -> list[Line]:
     """All cases of both."""
     return [*golden.cases(), *fixtures.cases()]
+
+
+def chunks(cases: list[Line]) -> list[list[Line]]:
+    """As many as may lie on the disk at the same time: up to 10 MB each."""
+    return [cases[i : i + CHUNK] for i in range(0, len(cases), CHUNK)]
 
 
 def is_golden(case: Line) -> bool:
@@ -37,6 +44,11 @@ def is_golden(case: Line) -> bool:
 def sizes(case: Line) -> Sizes:
     """The sizes of a case's files."""
     return GOLDEN_SIZES if is_golden(case) else fixtures.sizes(case["base"])
+
+
+def config(store: Path, case: Line) -> StoreConfig:
+    """Our settings for a case's store, those of the broker that wrote it."""
+    return checks.settings(store, sizes(case), settings(case))
 
 
 def settings(case: Line) -> Line:
@@ -68,17 +80,20 @@ class Bases:
         return store
 
 
-def repair(config: StoreConfig) -> RecoverPlan:
-    """Recovers a store as its operator does: `recover`, and `recover --bridge` where the damage is in the middle.
+def repair(config: StoreConfig) -> tuple[RecoverPlan, bool]:
+    """Recovers a store as its operator does; with the plan, whether `--bridge` was given.
 
-    That is: where the first refuses, or says that damage stays for the next start to fall into.
+    It is given where there is damage in the middle: where `recover` refuses, or `--bridge` has anything to bridge, also
+    before the recovery's start, where `recover` alone doesn't look.
     """
     disk = Disk()
     plan = plan_recover(disk, config)
-    if plan.refusal is not None or plan.trap is not None:
-        plan = plan_recover(disk, config, bridge=True)
+    bridging = plan_recover(disk, config, bridge=True)
+    bridge = plan.refusal is not None or bool(bridging.to_json()["bridged"])
+    if bridge:
+        plan = bridging
     apply(disk, plan)
-    return plan
+    return plan, bridge
 
 
 def give_sizes_back(store: Path, case: Line) -> bool:

@@ -2,7 +2,7 @@
 
 Sound is a record that has the same bytes in the damaged copy as in the undamaged store, whatever lies around it. What
 Apache read from the undamaged store says where each sound message has to be found: at which offset of which queue
-(in each, where it was dispatched to several), by which keys, at which place of the log. One that isn't found so is lost.
+(in each, where it was dispatched to several), by which keys, at which place of the log. One that isn't found is lost.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Truth:
             for offset, line in self.records.items():
                 begin = offset - start
                 end = begin + line["size"]
-                if 0 <= begin and end <= common and np.searchsorted(other, begin) == np.searchsorted(other, end):
+                if begin >= 0 and end <= common and np.searchsorted(other, begin) == np.searchsorted(other, end):
                     whole.add(offset)
         return frozenset(whole)
 

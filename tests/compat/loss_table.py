@@ -17,6 +17,8 @@ OURS = "rstore-loss"
 """The property with a case's row: `id`, `base`, `category`, `note`, `exit`, `sound`, `how`, `ours`, `recorded`."""
 APACHE = "apache-loss"
 """The property with Apache's loss by case id."""
+OPENED = "repaired-in-apache"
+"""The property with the number of repaired stores that Apache opened: `stores`, `bridged`, `puts`."""
 
 NOT_OPENED = {2: "load fails", 3: "start fails", 4: "error", None: "hangs"}
 HEAD = ("case", "damage", "store", "sound", "by", "queue", "key", "place", "Apache", "queue", "moved", "key", "place")
@@ -25,10 +27,11 @@ TOTALS = (
     "unread in them",
 )
 LEGEND = """\
-Sound: records that the damage left whole, counted against the undamaged store. Then how rstore repaired the store (`recover`;
-`bridge`: recover --bridge; `resized`: refused, until a segment had its size again; `refused`: no log is left) and how many sound
-messages it does not give by queue, by key, at their place in the log; the same for Apache RocketMQ 4.9.8 on the same damaged store.
-Moved: in its queue at another queue offset. A message lost in several ways is one in the totals."""
+Sound: records that the damage left whole, counted against the undamaged store. Then how rstore repaired the store
+(`recover`; `bridge`: recover --bridge; `resized`: refused, until a segment had its size again; `refused`: no log is
+left) and how many sound messages it does not give by queue, by key, at their place in the log; the same for Apache
+RocketMQ 4.9.8 on the same damaged store. Moved: in its queue, at another queue offset. A message that is lost in
+several ways counts once in the totals."""
 
 
 def rows(properties: Iterable[tuple[str, Any]]) -> list[Line]:
@@ -41,6 +44,18 @@ def rows(properties: Iterable[tuple[str, Any]]) -> list[Line]:
         elif name == APACHE:
             apache = value
     return [{**row, "apache": apache.get(row["id"])} for row in sorted(found, key=_id)]
+
+
+def opened(properties: Iterable[tuple[str, Any]]) -> str | None:
+    """A sentence about the repaired stores that Apache opened; None where it wasn't asked to."""
+    for name, value in properties:
+        if name == OPENED:
+            counts = f"{value['stores']} of these stores after rstore's repair, {value['bridged']} of them bridged"
+            return (
+                f"Apache 4.9.8 opened {counts}:\nonce as closed, once as crashed, and once to put "
+                f"{value['puts']} messages and get them as a consumer does."
+            )
+    return None
 
 
 def _id(row: Line) -> str:
