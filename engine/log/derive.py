@@ -9,20 +9,23 @@ the delivery time of a delayed message is always known here (recovery.md, rule 6
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from engine.format import names, properties, sysflag
 from engine.format.delay import DelayLevels
 from engine.format.hashing import index_key_hashes, tags_code
 from engine.format.numbers import LONG_MAX, parse_int
+from engine.log.walk import Row
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from engine.config import StoreConfig
-    from engine.log.scan import RecordBatch
+    from engine.log.batch import RecordBatch
+    from engine.log.derive_kernel import KnownQueues, Part
 
 
 class TopicQueue(NamedTuple):
@@ -124,32 +127,117 @@ class Deriver:
         self._topics: dict[bytes, str] = {}
         self._tags: dict[str, int] = {}
         self.unplaced = 0
+        self._known: KnownQueues | None = None  # replaced as a whole: threads that prepare read it
+        self._entries: dict[tuple[bytes, int], int] = {}
+        self._entry_numbers: list[int] = []
+        self._fresh: dict[tuple[bytes, int], int] = {}
 
     def derive(self, batch: RecordBatch) -> tuple[Units, Keys]:
         """Units and keys of a batch. Prepared and rolled back records give no unit, rolled back ones no key."""
-        units: list[tuple[int, int, int, int, int, int]] = []
-        key_texts: list[str] = []
-        key_places: list[tuple[int, int]] = []
-        for i, row in enumerate(batch.rows):
-            offset = batch.base + row.position
-            topic = self._topic(batch.topic(i))
-            found = properties.parse(batch.properties(i).decode("utf-8", "replace"))
-            if sysflag.is_consumable(row.sys_flag):
-                code = self._tags_code(topic, found, row.store_timestamp)
-                places = [(TopicQueue(topic, row.queue_id), row.queue_offset)]
-                if self.rules.multi_dispatch:
-                    places += self._multi_dispatch(row.queue_id, found)
-                for queue, queue_offset in places:
-                    if not names.is_directory_name(queue.topic):
-                        self.unplaced += 1
-                        continue
-                    number = self.queues.number(queue)
-                    units.append((number, queue_offset, offset, row.size, code, row.store_timestamp))
-            if self.rules.index and sysflag.is_indexed(row.sys_flag):
-                texts = index_keys(topic, found)
-                key_texts += texts
-                key_places += [(offset, row.store_timestamp)] * len(texts)
-        return _units(units), _keys(key_texts, key_places)
+        return self.finish(batch, self.prepare(batch))
+
+    def prepare(self, batch: RecordBatch) -> list[Part]:
+        """The half that needs no order: may run for several batches at once, in threads. For `finish`.
+
+        Nothing for a batch that was read without kernels.
+        """
+        parts: list[Part] = []
+        if batch.table is not None:
+            from engine.log.derive_kernel import KnownQueues, derive_part
+
+            known = self._known or KnownQueues.none()
+            at = 0
+            while at < len(batch):
+                parts.append(derive_part(batch, at, self.rules, known))
+                at = parts[-1].end
+        return parts
+
+    def finish(self, batch: RecordBatch, parts: list[Part]) -> tuple[Units, Keys]:
+        """The other half, batches in log order: queues get their numbers, odd records are derived."""
+        odd = _Columns()
+        if batch.table is None:
+            for i, row in enumerate(batch.rows):
+                self._derive_one(batch, i, row, odd)
+            return odd.units(), odd.keys()
+        units, keys = _joined([self._finish_part(batch, part, odd) for part in parts])
+        if self._fresh:
+            self._extend_known()
+        if odd.rows:
+            units = _in_order([units, odd.units()], Units)
+        if odd.texts:
+            keys = _in_order([keys, odd.keys()], Keys)
+        return units, keys
+
+    def _derive_one(self, batch: RecordBatch, i: int, row: Row, out: _Columns) -> None:
+        """Units and keys of record `i`."""
+        offset = batch.base + row.position
+        topic = self._topic(batch.topic(i))
+        found = properties.parse(batch.properties(i).decode("utf-8", "replace"))
+        if sysflag.is_consumable(row.sys_flag):
+            code = self._tags_code(topic, found, row.store_timestamp)
+            places = [(TopicQueue(topic, row.queue_id), row.queue_offset)]
+            if self.rules.multi_dispatch:
+                places += self._multi_dispatch(row.queue_id, found)
+            for queue, queue_offset in places:
+                number = self._number(queue)
+                if number < 0:
+                    self.unplaced += 1
+                    continue
+                out.rows.append((number, queue_offset, offset, row.size, code, row.store_timestamp))
+        if self.rules.index and sysflag.is_indexed(row.sys_flag):
+            texts = index_keys(topic, found)
+            out.texts += texts
+            out.places += [(offset, row.store_timestamp)] * len(texts)
+
+    def _number(self, queue: TopicQueue) -> int:
+        """The number of a queue, −1 when its topic is no directory's name."""
+        return self.queues.number(queue) if names.is_directory_name(queue.topic) else -1
+
+    def _finish_part(self, batch: RecordBatch, part: Part, out: _Columns) -> tuple[Units, Keys]:
+        """The units and keys of a part's plain records; those of the odd ones go to `out`."""
+        import numpy as np
+
+        table = batch.table
+        assert table is not None
+        numbers = self._entry_numbers[: part.there]
+        odd = part.odd.tolist()
+        done = 0
+        for record in part.new.tolist():  # queues get their numbers in the order in which the log shows them
+            while done < len(odd) and odd[done] < record:
+                self._derive_one(batch, odd[done], Row._make(table[odd[done]].tolist()), out)
+                done += 1
+            numbers.append(self._entry(batch.topic(record), int(table[record, 2])))
+        for record in odd[done:]:
+            self._derive_one(batch, record, Row._make(table[record].tolist()), out)
+        keys = Keys(part.key_hash, part.key_offset, part.key_timestamp)
+        queue = np.array(numbers, dtype=np.int32)[part.entry]
+        units = Units(queue, part.queue_offset, part.physical_offset, part.size, part.tags_code, part.store_timestamp)
+        placed = queue >= 0
+        if not placed.all():
+            self.unplaced += len(queue) - int(placed.sum())
+            units = _taken(units, placed)
+        return units, keys
+
+    def _entry(self, topic: bytes, queue_id: int) -> int:
+        """The number of a queue that the kernel did not know."""
+        name = (topic, queue_id)
+        number = self._fresh.get(name)
+        if number is None:
+            known = self._entries.get(name)
+            if known is not None:  # another batch was first; this one was prepared beside it
+                return self._entry_numbers[known]
+            number = self._fresh[name] = self._number(TopicQueue(self._topic(topic), queue_id))
+        return number
+
+    def _extend_known(self) -> None:
+        from engine.log.derive_kernel import KnownQueues
+
+        known = self._known or KnownQueues.none()
+        for name, number in self._fresh.items():
+            self._entries[name] = len(self._entry_numbers)
+            self._entry_numbers.append(number)
+        self._known = known.with_queues([topic for topic, _ in self._fresh], [queue for _, queue in self._fresh])
+        self._fresh = {}
 
     def _topic(self, raw: bytes) -> str:
         text = self._topics.get(raw)
@@ -199,17 +287,51 @@ def index_keys(topic: str, found: dict[str, str]) -> list[str]:
     return [f"{topic}#{word}" for word in ([unique, *words] if unique is not None else words)]
 
 
-def _units(rows: list[tuple[int, int, int, int, int, int]]) -> Units:
+class _Columns:
+    """Units and keys that are made one by one."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, int, int, int, int, int]] = []
+        self.texts: list[str] = []
+        self.places: list[tuple[int, int]] = []
+
+    def units(self) -> Units:
+        import numpy as np
+
+        table = np.array(self.rows, dtype=np.int64).reshape(len(self.rows), 6)
+        queue, queue_offset, offset, size, code, stored = table.T
+        return Units(queue.astype(np.int32), queue_offset, offset, size.astype(np.int32), code, stored)
+
+    def keys(self) -> Keys:
+        import numpy as np
+
+        table = np.array(self.places, dtype=np.int64).reshape(len(self.places), 2)
+        return Keys(index_key_hashes(self.texts), table[:, 0], table[:, 1])
+
+
+_Table = TypeVar("_Table", Units, Keys)
+
+
+def _taken(table: _Table, which: NDArray[Any]) -> _Table:
+    """Some rows of a table: a mask or places."""
+    return type(table)(*(getattr(table, field.name)[which] for field in fields(table)))
+
+
+def _concatenated(tables: Sequence[_Table], kind: type[_Table]) -> _Table:
     import numpy as np
 
-    table = np.array(rows, dtype=np.int64).reshape(len(rows), 6)
-    return Units(
-        table[:, 0].astype(np.int32), table[:, 1], table[:, 2], table[:, 3].astype(np.int32), table[:, 4], table[:, 5]
-    )
+    if len(tables) == 1:
+        return tables[0]
+    return kind(*(np.concatenate([getattr(table, field.name) for table in tables]) for field in fields(kind)))
 
 
-def _keys(texts: list[str], places: list[tuple[int, int]]) -> Keys:
+def _joined(parts: Sequence[tuple[Units, Keys]]) -> tuple[Units, Keys]:
+    return _concatenated([units for units, _ in parts], Units), _concatenated([keys for _, keys in parts], Keys)
+
+
+def _in_order(tables: Sequence[_Table], kind: type[_Table]) -> _Table:
+    """The tables' rows in log order; those of one record come from one table, and stay in its order."""
     import numpy as np
 
-    table = np.array(places, dtype=np.int64).reshape(len(places), 2)
-    return Keys(index_key_hashes(texts), table[:, 0], table[:, 1])
+    both = _concatenated(tables, kind)
+    return _taken(both, np.argsort(both.physical_offset, kind="stable"))

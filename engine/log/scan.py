@@ -18,92 +18,30 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from engine.errors import StorageError
 from engine.format.message import ENCODE_OVERHEAD, MESSAGE_MAGIC, MESSAGE_MAGIC_V2, POSITION_MAGIC, V4_HEAD_SIZE
-from engine.log.walk import Reason, Row, walk
+from engine.log.batch import RecordBatch
+from engine.log.walk import Reason, Row, Stop, walk
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
     from numpy.typing import NDArray
 
     from engine.log.source import LogSource, Segment
 
+    FastWalk = Callable[..., tuple[NDArray[np.int64], Stop]]
+
 WINDOW = 4 << 20
 """Bytes that are read at once."""
 FIRST_WINDOW = 64 << 10
 """Bytes that are read at first behind damage: a log with many damaged places is not read 4 MiB for each."""
+LONG = 16 << 20
+"""Bytes of log from which on kernels are worth their loading, which takes as long as reading so much without them."""
 _PAGE = 4096
 
+__all__ = ["Blank", "Damage", "Event", "Gap", "RecordBatch", "Scanner"]
+
 _NEEDLES = tuple(magic.to_bytes(4, "big") for magic in (MESSAGE_MAGIC, MESSAGE_MAGIC_V2))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RecordBatch:
-    """Consecutive sound records, as columns of one length n. Positions are in `buffer`, sizes in bytes.
-
-    `physical_offset` is where the record lies; `stored_offset` what its own field says.
-    """
-
-    base: int
-    buffer: memoryview
-    rows: list[Row]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @property
-    def start(self) -> int:
-        """Physical offset of the first record."""
-        return self.base + self.rows[0].position
-
-    @property
-    def end(self) -> int:
-        """Physical offset behind the last record."""
-        last = self.rows[-1]
-        return self.base + last.position + last.size
-
-    @property
-    def first_store_timestamp(self) -> int:
-        """storeTimestamp (ms) of the first record."""
-        return self.rows[0].store_timestamp
-
-    @property
-    def last_store_timestamp(self) -> int:
-        """storeTimestamp (ms) of the last record."""
-        return self.rows[-1].store_timestamp
-
-    @property
-    def last(self) -> tuple[int, int]:
-        """Physical offset and size (bytes) of the last record."""
-        return self.offset(len(self.rows) - 1), self.rows[-1].size
-
-    def offset(self, i: int) -> int:
-        """Physical offset of record `i`."""
-        return self.base + self.rows[i].position
-
-    def record(self, i: int) -> memoryview:
-        """The bytes of record `i`."""
-        row = self.rows[i]
-        return self.buffer[row.position : row.position + row.size]
-
-    def body(self, i: int) -> memoryview:
-        """The body of record `i`."""
-        row = self.rows[i]
-        return self.buffer[row.body_position : row.body_position + row.body_length]
-
-    def topic(self, i: int) -> bytes:
-        """The topic of record `i`, as stored."""
-        row = self.rows[i]
-        return bytes(self.buffer[row.topic_position : row.topic_position + row.topic_length])
-
-    def properties(self, i: int) -> bytes:
-        """The properties string of record `i`, as stored."""
-        row = self.rows[i]
-        return bytes(self.buffer[row.properties_position : row.properties_position + row.properties_length])
-
-    def columns(self) -> NDArray[np.int64]:
-        """All `Row` fields: int64[13, n], in the order of `Row._fields`."""
-        import numpy as np
-
-        return np.array(self.rows, dtype=np.int64).reshape(len(self.rows), len(Row._fields)).T
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,15 +86,25 @@ class Scanner:
         check_crc: whether bodies are checked.
         max_message_size: setting maxMessageSize (bytes); larger records must prove themselves before they are read.
         window: bytes read at once.
+        kernels: whether to read by kernels, where numba is installed (default: behind the beginning of a long log).
+            The events are the same.
     """
 
     def __init__(
-        self, source: LogSource, *, check_crc: bool = True, max_message_size: int = 4 << 20, window: int = WINDOW
+        self,
+        source: LogSource,
+        *,
+        check_crc: bool = True,
+        max_message_size: int = 4 << 20,
+        window: int = WINDOW,
+        kernels: bool | None = None,
     ) -> None:
         self._source = source
         self._check_crc = check_crc
         self._large = max_message_size + ENCODE_OVERHEAD
         self._window = max(window, V4_HEAD_SIZE)
+        self._fast = _fast_walk() if kernels else None
+        self._may_be_long = kernels is None
 
     def scan(self, start: int, end: int | None = None, *, resume: bool = False) -> Iterator[Event]:
         """Events from the physical offset `start` (a record's) up to `end` (default: the last segment's end).
@@ -164,6 +112,7 @@ class Scanner:
         With `resume` the scan goes on behind damage, with the stretch's `length` filled in.
         """
         expected: int | None = None
+        long = self._may_be_long and self._is_written(start + LONG, end)
         for segment in self._source.segments:
             if segment.end <= start:
                 continue
@@ -174,7 +123,7 @@ class Scanner:
             expected = segment.end
             at = max(start, segment.offset)
             until = segment.end if end is None else min(end, segment.end)
-            if (yield from self._scan_segment(segment, at, until, resume)):
+            if (yield from self._scan_segment(segment, at, until, resume, long)):
                 return
 
     def sound_size(self, offset: int) -> int:
@@ -194,10 +143,23 @@ class Scanner:
                 return found
         return None
 
-    def _scan_segment(self, segment: Segment, at: int, until: int, resume: bool) -> Generator[Event, None, bool]:
-        """Events of one segment; the generator's value tells whether the scan is over."""
+    def _is_written(self, offset: int, end: int | None) -> bool:
+        """Whether the log seems to go on at a physical offset before `end`: no zeros there."""
+        try:
+            return (end is None or offset < end) and bool(bytes(self._source.read(offset, _PAGE)).strip(b"\0"))
+        except StorageError:
+            return False
+
+    def _scan_segment(
+        self, segment: Segment, at: int, until: int, resume: bool, long: bool
+    ) -> Generator[Event, None, bool]:
+        """Events of one segment; the generator's value tells whether the scan is over.
+
+        Of a `long` log the first records come without the kernels: whoever asks for them alone shall not wait.
+        """
         need = 0  # bytes that the record at `at` is known to take
-        window = self._window
+        first = long and self._may_be_long
+        window = min(FIRST_WINDOW, self._window) if first else self._window
         while at < until:
             reason: Reason | None = None
             try:
@@ -209,11 +171,11 @@ class Scanner:
                     reason = Reason.CUT
             window = min(2 * window, self._window)
             if reason is None:
-                rows: list[Row] = []
-                stop = walk(buffer, 0, segment.end - at, rows, check_crc=self._check_crc)
-                rows = _before(rows, until - at)
-                if rows:
-                    yield RecordBatch(at, buffer, rows)
+                batch, stop = self._walk(at, buffer, segment.end - at, until - at)
+                if batch is not None:
+                    yield batch
+                    if first:
+                        first, self._may_be_long, self._fast = False, False, _fast_walk()
                 at += stop.position
                 if at >= until:
                     break
@@ -232,6 +194,17 @@ class Scanner:
             at, need = (until if found is None else found), 0
             window = min(FIRST_WINDOW, self._window)
         return False
+
+    def _walk(self, at: int, buffer: memoryview, room: int, limit: int) -> tuple[RecordBatch | None, Stop]:
+        """The records at the physical offset `at` that start before the position `limit`, and where the walk ended."""
+        if self._fast is not None:
+            table, stop = self._fast(buffer, 0, room, check_crc=self._check_crc)
+            table = table[: table[:, 0].searchsorted(limit)]
+            return RecordBatch(at, buffer, table) if len(table) else None, stop
+        rows: list[Row] = []
+        stop = walk(buffer, 0, room, rows, check_crc=self._check_crc)
+        rows = _before(rows, limit)
+        return RecordBatch(at, buffer, rows) if rows else None, stop
 
     def _read(self, at: int, length: int, need: int = 0) -> memoryview:
         """Up to `length` bytes from `at` on; near a page that can't be read, what lies before it (`need` at least)."""
@@ -308,6 +281,15 @@ class Scanner:
         except StorageError:
             return 0
         return rows[0].size if rows else 0
+
+
+def _fast_walk() -> FastWalk | None:
+    """The walk by kernels; None without numba."""
+    try:
+        from engine.log.walk_kernel import fast_walk
+    except ImportError:
+        return None
+    return fast_walk
 
 
 def _before(rows: list[Row], limit: int) -> list[Row]:

@@ -1,0 +1,140 @@
+"""Consecutive sound records of the log, as rows or as a table, whichever they were read as."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from engine.log.walk import Row
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+_POSITION, _SIZE, _STORED_OFFSET, _STORE_TIMESTAMP, _BODY, _TOPIC, _PROPERTIES = 0, 1, 4, 6, 7, 9, 11
+assert (
+    Row._fields.index("stored_offset"),
+    Row._fields.index("store_timestamp"),
+    Row._fields.index("body_position"),
+    Row._fields.index("topic_position"),
+    Row._fields.index("properties_position"),
+) == (_STORED_OFFSET, _STORE_TIMESTAMP, _BODY, _TOPIC, _PROPERTIES)
+
+
+class RecordBatch:
+    """Consecutive sound records, n ≥ 1. Positions are in `buffer`, sizes in bytes, times in ms.
+
+    Columns where they count (`columns`, `offsets`, `moved`): a batch that was read by the kernels has them at once, and
+    makes `rows`, an object a record, only for who asks.
+
+    Attributes:
+        base: physical offset of the buffer's first byte.
+        buffer: bytes of the log; the records lie in it.
+        table: int64[n, 13], the fields of `Row`, of a batch that was read by the kernels; None of any other.
+    """
+
+    __slots__ = ("_rows", "base", "buffer", "table")
+
+    def __init__(self, base: int, buffer: memoryview, rows: list[Row] | NDArray[np.int64]) -> None:
+        self.base = base
+        self.buffer = buffer
+        self._rows: list[Row] | None = None
+        self.table: NDArray[np.int64] | None = None
+        if isinstance(rows, list):
+            self._rows = rows
+        else:
+            self.table = rows
+
+    @property
+    def rows(self) -> list[Row]:
+        """The records' fields, an object each."""
+        if self._rows is None:
+            assert self.table is not None
+            self._rows = [Row._make(row) for row in self.table.tolist()]
+        return self._rows
+
+    def __len__(self) -> int:
+        return len(self.rows if self.table is None else self.table)
+
+    @property
+    def start(self) -> int:
+        """Physical offset of the first record."""
+        return self.offset(0)
+
+    @property
+    def end(self) -> int:
+        """Physical offset behind the last record."""
+        return sum(self.last)
+
+    @property
+    def first_store_timestamp(self) -> int:
+        """storeTimestamp (ms) of the first record."""
+        return int(self._row(0)[_STORE_TIMESTAMP])
+
+    @property
+    def last_store_timestamp(self) -> int:
+        """storeTimestamp (ms) of the last record."""
+        return int(self._row(-1)[_STORE_TIMESTAMP])
+
+    @property
+    def last(self) -> tuple[int, int]:
+        """Physical offset and size (bytes) of the last record."""
+        return self.offset(-1), int(self._row(-1)[_SIZE])
+
+    def offset(self, i: int) -> int:
+        """Physical offset of record `i`."""
+        return self.base + int(self._row(i)[_POSITION])
+
+    def record(self, i: int) -> memoryview:
+        """The bytes of record `i`."""
+        return self._part(i, _POSITION)
+
+    def body(self, i: int) -> memoryview:
+        """The body of record `i`."""
+        return self._part(i, _BODY)
+
+    def topic(self, i: int) -> bytes:
+        """The topic of record `i`, as stored."""
+        return bytes(self._part(i, _TOPIC))
+
+    def properties(self, i: int) -> bytes:
+        """The properties string of record `i`, as stored."""
+        return bytes(self._part(i, _PROPERTIES))
+
+    def columns(self) -> NDArray[np.int64]:
+        """All `Row` fields: int64[13, n], in the order of `Row._fields`."""
+        import numpy as np
+
+        table = self.table
+        if table is None:
+            table = np.array(self._rows, dtype=np.int64).reshape(len(self), len(Row._fields))
+        return table.T
+
+    def offsets(self) -> NDArray[np.int64]:
+        """Physical offsets of the records: int64[n]."""
+        import numpy as np
+
+        if self.table is None:
+            return np.array([row.position for row in self.rows], dtype=np.int64) + self.base
+        return self.table[:, _POSITION] + self.base
+
+    def moved(self) -> list[tuple[int, int, int]]:
+        """Records whose own physicalOffset names another place: (physical offset, what the record says, size)."""
+        if self.table is None:
+            base = self.base
+            return [
+                (base + row.position, row.stored_offset, row.size)
+                for row in self.rows
+                if row.stored_offset != base + row.position
+            ]
+        found = self.table[self.table[:, _POSITION] + self.base != self.table[:, _STORED_OFFSET]]
+        return [(self.base + row[_POSITION], row[_STORED_OFFSET], row[_SIZE]) for row in found.tolist()]
+
+    def _row(self, i: int) -> Sequence[Any] | NDArray[np.int64]:
+        return self.rows[i] if self.table is None else self.table[i]
+
+    def _part(self, i: int, field: int) -> memoryview:
+        row = self._row(i)
+        at = int(row[field])
+        return self.buffer[at : at + int(row[field + 1])]

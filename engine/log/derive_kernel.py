@@ -1,0 +1,381 @@
+"""Units and keys of plain records as a kernel: what engine.log.derive says record by record, for a table of them.
+
+A record is *odd* when a rule of engine.log.derive asks for more than bytes: text that isn't ASCII in its topic, tags or
+keys; a delayed message; light queues. Those are named, and derived there one by one, so that their rules stand in one
+place. Of any other record everything is here: queue, tags code, the hashes of its keys.
+
+Queues are named by *entry*: a place in `KnownQueues`, or behind its end for those that this batch shows first. Nothing
+here is shared but the known queues, which never change: kernels of several batches may run at the same time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from engine.format import names, properties, sysflag
+from engine.log.jit import compiled
+from engine.log.loads import first_bit, little64
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from engine.log.batch import RecordBatch
+    from engine.log.derive import DeriveRules
+
+_SLOTS = 1 << 10
+_SPARE_KEYS = 1 << 15  # more than one record can have
+_U8 = np.uint64(8)
+_EVERY_BYTE = np.uint64(0x0101010101010101)
+_HIGH_BITS = np.uint64(0x8080808080808080)
+_SEPARATORS = np.uint64(int.from_bytes(properties.SEPARATOR.encode() * 8, "little"))
+_ZERO = np.uint64(0)
+_31 = np.uint32(31)
+_31_8 = np.uint32(pow(31, 8, 1 << 32))
+_POWERS = np.array([pow(31, 7 - k, 1 << 32) for k in range(8)], dtype=np.uint32)
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+_29 = np.uint64(29)
+_TRANSACTION = sysflag.TRANSACTION_MASK
+_PREPARED = sysflag.TRANSACTION_PREPARED
+_ROLLBACK = sysflag.TRANSACTION_ROLLBACK
+_SCHEDULE = np.frombuffer(names.SCHEDULE_TOPIC.encode(), dtype=np.uint8)
+_BLANK = ord(" ")
+_ODD = 1
+_DELAYED = 2
+
+
+def _name(text: str) -> NDArray[np.uint8]:
+    return np.frombuffer((text + properties.NAME_VALUE).encode(), dtype=np.uint8)
+
+
+_TAGS, _KEYS, _UNIQ_KEY = _name(properties.TAGS), _name(properties.KEYS), _name(properties.UNIQ_KEY)
+_DELAY, _MULTI = _name(properties.DELAY), _name(properties.INNER_MULTI_DISPATCH)
+
+
+class KnownQueues(NamedTuple):
+    """Queues seen so far, n of them, found by their topic's bytes and id. Never changed: `with_queues` makes another.
+
+    slots int32[2^k] (entry, or −1), queue_ids int64[n], prefixes uint32[n] (Java hash of topic + "#"), flags uint8[n],
+    starts int64[n + 1] (places of the topics in `topics`, uint8).
+    """
+
+    slots: NDArray[np.int32]
+    queue_ids: NDArray[np.int64]
+    prefixes: NDArray[np.uint32]
+    flags: NDArray[np.uint8]
+    starts: NDArray[np.int64]
+    topics: NDArray[np.uint8]
+
+    @classmethod
+    def none(cls) -> KnownQueues:
+        """No queue."""
+        empty = np.zeros(0, dtype=np.int64)
+        return cls(
+            np.full(_SLOTS, -1, dtype=np.int32),
+            empty,
+            empty.astype(np.uint32),
+            empty.astype(np.uint8),
+            np.zeros(1, dtype=np.int64),
+            empty.astype(np.uint8),
+        )
+
+    def with_queues(self, topics: list[bytes], queue_ids: list[int]) -> KnownQueues:
+        """These queues, and new ones behind them."""
+        added = np.frombuffer(b"".join(topics), dtype=np.uint8)
+        starts = np.concatenate([self.starts, self.starts[-1] + np.cumsum([len(topic) for topic in topics])])
+        ids = np.concatenate([self.queue_ids, np.array(queue_ids, dtype=np.int64)])
+        bytes_of_all = np.concatenate([self.topics, added])
+        slots = len(self.slots)
+        while slots < 4 * len(ids):
+            slots *= 2
+        found = KnownQueues(
+            np.full(slots, -1, dtype=np.int32),
+            ids,
+            np.zeros(len(ids), dtype=np.uint32),
+            np.zeros(len(ids), dtype=np.uint8),
+            starts.astype(np.int64),
+            bytes_of_all,
+        )
+        _fill(*found)
+        return found
+
+
+class Part(NamedTuple):
+    """What the kernel derives of a batch's records up to `end`: the columns of `Units` and `Keys`, queues by entry.
+
+    `there`: how many queues were known. `new`: the first record of each that was not, in order of their entries. `odd`:
+    records left to engine.log.derive.
+    """
+
+    end: int
+    there: int
+    entry: NDArray[np.int32]
+    queue_offset: NDArray[np.int64]
+    physical_offset: NDArray[np.int64]
+    size: NDArray[np.int32]
+    tags_code: NDArray[np.int64]
+    store_timestamp: NDArray[np.int64]
+    key_hash: NDArray[np.int32]
+    key_offset: NDArray[np.int64]
+    key_timestamp: NDArray[np.int64]
+    new: NDArray[np.int64]
+    odd: NDArray[np.int64]
+
+
+def derive_part(batch: RecordBatch, begin: int, rules: DeriveRules, known: KnownQueues) -> Part:
+    """Derive the records of a batch (one with a table) from `begin` on; as many as there is room for."""
+    assert batch.table is not None
+    data = np.frombuffer(batch.buffer, dtype=np.uint8)
+    data.flags.writeable = False
+    left = len(batch.table) - begin
+    wide = [np.empty(left, dtype=np.int64) for _ in range(4)]
+    narrow = [np.empty(left, dtype=np.int32) for _ in range(2)]
+    keys = 3 * left + _SPARE_KEYS
+    key_hash = np.empty(keys, dtype=np.int32)
+    key_wide = [np.empty(keys, dtype=np.int64) for _ in range(2)]
+    marks = [np.empty(left, dtype=np.int64) for _ in range(2)]
+    end, units, keys, fresh, odd = _derive(
+        data, batch.table, begin, batch.base, rules.index, rules.multi_dispatch, known, known.slots.copy(),
+        narrow[0], wide[0], wide[1], narrow[1], wide[2], wide[3],
+        key_hash, key_wide[0], key_wide[1], marks[0], marks[1],
+    )  # fmt: skip
+    return Part(
+        end,
+        len(known.queue_ids),
+        narrow[0][:units],
+        wide[0][:units],
+        wide[1][:units],
+        narrow[1][:units],
+        wide[2][:units],
+        wide[3][:units],
+        key_hash[:keys].copy(),
+        key_wide[0][:keys],
+        key_wide[1][:keys],
+        marks[0][:fresh],
+        marks[1][:odd],
+    )
+
+
+@compiled
+def _word(data: Any, at: int, end: int) -> Any:
+    """Up to 8 bytes of data[at:end], little endian, zeros behind them."""
+    if at + 8 <= len(data):
+        word = little64(data, at)
+        if end - at < 8:
+            word &= (np.uint64(1) << (_U8 * np.uint64(end - at))) - np.uint64(1)
+        return word
+    word = _ZERO
+    for k in range(min(8, end - at)):
+        word |= np.uint64(data[at + k]) << (_U8 * np.uint64(k))
+    return word
+
+
+@compiled
+def _slot(data: Any, start: int, end: int, queue_id: int) -> Any:
+    """Where to look first for a queue: a hash of its topic and id."""
+    h = np.uint64(queue_id) * _MIX
+    for at in range(start, end, 8):
+        h = (h ^ _word(data, at, end)) * _MIX
+        h ^= h >> _29
+    return np.int64(h >> np.uint64(33))
+
+
+@compiled
+def _same(one: Any, at: int, other: Any, begin: int, length: int) -> bool:
+    done = 0
+    while length - done >= 8 and at + done + 8 <= len(one) and begin + done + 8 <= len(other):
+        if little64(one, at + done) != little64(other, begin + done):
+            return False
+        done += 8
+    while done < length:
+        if one[at + done] != other[begin + done]:
+            return False
+        done += 1
+    return True
+
+
+@compiled
+def _hash(data: Any, start: int, end: int, h: Any) -> Any:
+    """Java's String.hashCode going on from `h` over ASCII bytes: uint32."""
+    at = start
+    while end - at >= 8:
+        word = little64(data, at)
+        part = np.uint32(0)
+        for k in range(8):
+            part += _POWERS[k] * np.uint32((word >> np.uint64(8 * k)) & np.uint64(0xFF))
+        h = h * _31_8 + part
+        at += 8
+    while at < end:
+        h = h * _31 + np.uint32(data[at])
+        at += 1
+    return h
+
+
+@compiled
+def _is_ascii(data: Any, start: int, end: int) -> bool:
+    at = start
+    while end - at >= 8:
+        if little64(data, at) & _HIGH_BITS:
+            return False
+        at += 8
+    while at < end:
+        if data[at] > 127:
+            return False
+        at += 1
+    return True
+
+
+@compiled
+def _prefix(data: Any, start: int, end: int) -> Any:
+    """Java hash of topic + "#", and the topic's flags."""
+    flags = 0
+    if not _is_ascii(data, start, end):
+        flags |= _ODD
+    if end - start == len(_SCHEDULE) and _same(data, start, _SCHEDULE, 0, len(_SCHEDULE)):
+        flags |= _DELAYED
+    return _hash(data, start, end, np.uint32(0)) * _31 + np.uint32(35), flags
+
+
+@compiled
+def _fill(slots: Any, queue_ids: Any, prefixes: Any, flags: Any, starts: Any, topics: Any) -> None:
+    mask = len(slots) - 1
+    for entry in range(len(queue_ids)):
+        start, end = starts[entry], starts[entry + 1]
+        prefixes[entry], flags[entry] = _prefix(topics, start, end)
+        slot = _slot(topics, start, end, queue_ids[entry]) & mask
+        while slots[slot] >= 0:
+            slot = (slot + 1) & mask
+        slots[slot] = entry
+
+
+@compiled
+def _separator(data: Any, at: int, end: int) -> Any:
+    """Where the next separator of properties is, `end` without one."""
+    while at < end:
+        if at + 8 > len(data):
+            if data[at] == 2:
+                return at
+            at += 1
+            continue
+        other = little64(data, at) ^ _SEPARATORS
+        hit = (other - _EVERY_BYTE) & ~other & _HIGH_BITS
+        if hit:
+            return min(at + (first_bit(hit) >> 3), end)
+        at += 8
+    return end
+
+
+@compiled
+def _put_key(key_hash: Any, count: int, h: Any) -> None:
+    value = np.int64(np.int32(h))
+    key_hash[count] = 0 if value == -(1 << 31) else abs(value)
+
+
+@compiled
+def _derive(  # noqa: PLR0912, PLR0915 - one loop on purpose
+    data: Any, table: Any, begin: int, base: int, index: bool, multi: bool, known: Any, slots: Any,
+    entries: Any, queue_offsets: Any, offsets: Any, sizes: Any, codes: Any, times: Any,
+    key_hash: Any, key_offsets: Any, key_times: Any, new: Any, odd: Any,
+) -> tuple[int, int, int, int, int]:  # fmt: skip
+    """Fill the columns; (record behind the last one, units, keys, new queues, odd records)."""
+    mask = len(slots) - 1
+    there = len(known.queue_ids)
+    units = keys = fresh = odds = 0
+    record = begin
+    while record < len(table):
+        row = table[record]
+        topic_at = row[9]
+        topic_end = topic_at + row[10]
+        at = row[11]
+        end = at + row[12]
+        kind = row[5] & _TRANSACTION
+        consumable = kind not in (_PREPARED, _ROLLBACK)
+        indexed = index and kind != _ROLLBACK
+        if keys + row[12] // 2 + 2 > len(key_hash) or 2 * (there + fresh + 1) > len(slots):
+            break
+        entry = -1
+        prefix = np.uint32(0)
+        flags = 0
+        if consumable:
+            slot = _slot(data, topic_at, topic_end, row[2]) & mask
+            while True:
+                entry = slots[slot]
+                if entry < 0:
+                    entry = there + fresh
+                    slots[slot] = entry
+                    new[fresh] = record
+                    fresh += 1
+                    break
+                if entry < there:
+                    start = known.starts[entry]
+                    if (
+                        known.queue_ids[entry] == row[2]
+                        and known.starts[entry + 1] - start == row[10]
+                        and _same(data, topic_at, known.topics, start, row[10])
+                    ):
+                        break
+                else:
+                    first = table[new[entry - there]]
+                    if first[2] == row[2] and first[10] == row[10] and _same(data, topic_at, data, first[9], row[10]):
+                        break
+                slot = (slot + 1) & mask
+        if 0 <= entry < there:
+            prefix = known.prefixes[entry]
+            flags = int(known.flags[entry])
+        elif consumable or indexed:
+            prefix, flags = _prefix(data, topic_at, topic_end)
+        is_odd = flags & _ODD != 0
+        tags_at = tags_end = keys_at = keys_end = unique_at = unique_end = 0
+        while at < end and (consumable or indexed):
+            stop = _separator(data, at, end)
+            length = stop - at
+            letter = data[at]
+            if length > 5 and letter == _TAGS[0] and _same(data, at, _TAGS, 0, 5):
+                tags_at, tags_end = at + 5, stop
+            elif length > 5 and letter == _KEYS[0] and _same(data, at, _KEYS, 0, 5):
+                keys_at, keys_end = at + 5, stop
+            elif length > 9 and letter == _UNIQ_KEY[0] and _same(data, at, _UNIQ_KEY, 0, 9):
+                unique_at, unique_end = at + 9, stop
+            elif (length > 6 and flags & _DELAYED and _same(data, at, _DELAY, 0, 6)) or (
+                multi and length > len(_MULTI) and _same(data, at, _MULTI, 0, len(_MULTI))
+            ):
+                is_odd = True
+            at = stop + 1
+        if is_odd or not (
+            _is_ascii(data, tags_at, tags_end)
+            and _is_ascii(data, keys_at, keys_end)
+            and _is_ascii(data, unique_at, unique_end)
+        ):
+            odd[odds] = record
+            odds += 1
+            record += 1
+            continue
+        place = base + row[0]
+        if consumable:
+            entries[units] = entry
+            queue_offsets[units] = row[3]
+            offsets[units] = place
+            sizes[units] = row[1]
+            codes[units] = np.int32(_hash(data, tags_at, tags_end, np.uint32(0)))
+            times[units] = row[6]
+            units += 1
+        if indexed:
+            before = keys
+            if unique_end:
+                _put_key(key_hash, keys, _hash(data, unique_at, unique_end, prefix))
+                keys += 1
+            at = keys_at
+            while at < keys_end:
+                start = at
+                while at < keys_end and data[at] != _BLANK:
+                    at += 1
+                if at > start:
+                    _put_key(key_hash, keys, _hash(data, start, at, prefix))
+                    keys += 1
+                at += 1
+            for key in range(before, keys):
+                key_offsets[key] = place
+                key_times[key] = row[6]
+        record += 1
+    return record, units, keys, fresh, odds
