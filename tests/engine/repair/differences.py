@@ -101,7 +101,6 @@ LOG_END = {
 
 OUTSIDE_CRC = "the damaged field is outside of the record's CRC: nobody can tell record from unit or key; both stay"
 BEFORE_START = "damage before recovery's start stays in the log"
-EXTENSION = "recovery leaves the extension as it is: addresses that lead nowhere count as plain units"
 
 LEFT: dict[str, tuple[tuple[str, ...], str]] = {
     "f008": (("unit-elsewhere",), OUTSIDE_CRC),
@@ -115,7 +114,5 @@ LEFT: dict[str, tuple[tuple[str, ...], str]] = {
     "f071": (("unit-tags",), OUTSIDE_CRC),
     "f072": (("log-damage",), BEFORE_START),
     "f075": (("log-damage",), BEFORE_START),
-    "f097": (("ext-missing",), EXTENSION),
-    "f099": (("ext-missing",), EXTENSION),
 }
 """What `check` finds in the recovered store all the same: codes, and why recovery leaves it so."""
