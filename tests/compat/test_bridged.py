@@ -27,9 +27,6 @@ pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("apache_store"), pyte
 CASES = [case for case in corpora.every_case() if case["id"] not in differences.REFUSED]
 BRIDGED = {"flip-header", "flip-content", "lost-page", "total-size", "magic", "torn-inner-file", "combo"}
 """The kinds of damage of which some stores must have been bridged."""
-AFTER_A_CRASH = {"f097"}
-"""The extension files are lost and their addresses are left in the units: Apache's next abnormal start fails on them,
-as it does on the store that nobody repaired."""
 COUNT = 5
 """Messages put into each store."""
 
@@ -179,8 +176,8 @@ def test_apache_reads_all_of_a_repaired_store(seen: Seen, record_property) -> No
 
 
 def test_apache_recovers_it_abnormally_without_cutting(seen: Seen) -> None:
-    assert seen.killed.keys() == AFTER_A_CRASH, told(seen.killed)
+    assert not seen.killed, told(seen.killed)
 
 
 def test_it_takes_new_messages_that_consumers_get(seen: Seen) -> None:
-    assert seen.put.keys() == AFTER_A_CRASH, told(seen.put)
+    assert not seen.put, told(seen.put)
