@@ -78,6 +78,13 @@ class RecordBatch:
         return int(self._row(-1)[_STORE_TIMESTAMP])
 
     @property
+    def newest_store_timestamp(self) -> int:
+        """The largest storeTimestamp (ms)."""
+        if self.table is None:
+            return max(row.store_timestamp for row in self.rows)
+        return int(self.table[:, _STORE_TIMESTAMP].max())
+
+    @property
     def last(self) -> tuple[int, int]:
         """Physical offset and size (bytes) of the last record."""
         return self.offset(-1), int(self._row(-1)[_SIZE])

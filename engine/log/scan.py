@@ -41,7 +41,9 @@ _PAGE = 4096
 
 __all__ = ["Blank", "Damage", "Event", "Gap", "RecordBatch", "Scanner"]
 
-_NEEDLES = tuple(magic.to_bytes(4, "big") for magic in (MESSAGE_MAGIC, MESSAGE_MAGIC_V2))
+_NEEDLES = tuple(  # both begin with one byte
+    magic.to_bytes(4, "big") for magic in (MESSAGE_MAGIC, MESSAGE_MAGIC_V2)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +303,8 @@ def _before(rows: list[Row], limit: int) -> list[Row]:
 
 def _magics(buffer: bytes) -> Iterator[int]:
     """Positions in `buffer` of records whose magic is a message's, ascending."""
+    if buffer.find(_NEEDLES[0][:1], POSITION_MAGIC) < 0:  # one byte is looked for ten times as fast; tails are zeros
+        return
     nearest = [buffer.find(needle, POSITION_MAGIC) for needle in _NEEDLES]
     while any(at >= 0 for at in nearest):
         i = min((at, i) for i, at in enumerate(nearest) if at >= 0)[1]

@@ -162,9 +162,8 @@ class KeyComparer:
 
     def feed(self, batch: RecordBatch, keys: Keys) -> None:
         """The keys of a batch, in log order."""
-        import numpy as np
 
-        self._records.append(np.array([row.position for row in batch.rows], dtype=np.int64) + batch.base)
+        self._records.append(batch.offsets())
         self._keys.append(keys)
         self._fed += max(len(keys), len(batch))
         if self._fed >= WINDOW_KEYS:

@@ -179,12 +179,10 @@ class _Run:
         part.records += len(batch)
         part.size += batch.end - batch.start
         part.end = batch.end
-        part.newest = max(part.newest, *(row.store_timestamp for row in batch.rows))
-        for row in batch.rows:
-            at = batch.base + row.position
-            if row.stored_offset != at:
-                group = place(segment.path, segment.offset)
-                part.findings.add("log-offset", group, place(segment.path, at), f"at {at} it says {row.stored_offset}")
+        part.newest = max(part.newest, batch.newest_store_timestamp)
+        for at, stored, _ in batch.moved():
+            group = place(segment.path, segment.offset)
+            part.findings.add("log-offset", group, place(segment.path, at), f"at {at} it says {stored}")
         units, keys = self._deriver.derive(batch)
         self._queues.feed(units)
         if self._keys is not None:

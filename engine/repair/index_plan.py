@@ -302,7 +302,7 @@ class IndexPlanner:
         """Store time (ms) of the record at a physical offset."""
         for event in self._scanner.scan(offset, offset + 1):
             if isinstance(event, RecordBatch):
-                return event.rows[0].store_timestamp
+                return event.first_store_timestamp
         return None
 
     def _known_at_end(self) -> int:

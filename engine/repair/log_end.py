@@ -135,7 +135,7 @@ def read_until(files: StoreFiles, reading: Reading, start: Segment, to: int, *, 
     for event, derived in reading.events(start.offset, to):
         if isinstance(event, RecordBatch | Remembered):
             if isinstance(event, RecordBatch) and event.end > to:
-                raise _no_boundary(to, event.base + event.rows[-1].position, event.end)
+                raise _no_boundary(to, event.last[0], event.end)
             feed(event, derived)
             found.records += len(event)
             found.end, found.last_store_timestamp = _reached(event, contiguous)
@@ -165,7 +165,7 @@ def read_until(files: StoreFiles, reading: Reading, start: Segment, to: int, *, 
 def _reached(event: RecordBatch | Remembered, contiguous: set[int]) -> tuple[int, int]:
     """Physical offset behind the last record (or its file's blank, where the log goes on), and its store time (ms)."""
     if isinstance(event, RecordBatch):
-        return event.end, event.rows[-1].store_timestamp
+        return event.end, event.last_store_timestamp
     return event.end if event.end in contiguous else sum(event.last), event.last_store_timestamp
 
 

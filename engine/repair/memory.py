@@ -250,16 +250,15 @@ class _Writing:
         """Take a batch. A record that is to be mended must be seen again: its segment is not remembered."""
         import numpy as np
 
-        self._plain = self._plain and all(row.stored_offset == batch.base + row.position for row in batch.rows)
+        self._plain = self._plain and not batch.moved()
         if not self._plain:
             return
-        last = len(batch) - 1
         if not self._counts["records"]:
-            self._counts["firstStoreTimestamp"] = batch.rows[0].store_timestamp
+            self._counts["firstStoreTimestamp"] = batch.first_store_timestamp
         self._counts["records"] += len(batch)
         self._counts["unplaced"] += derived.unplaced
-        self._counts["lastStoreTimestamp"] = batch.rows[last].store_timestamp
-        self._counts["last"], self._counts["lastSize"] = batch.offset(last), batch.rows[last].size
+        self._counts["lastStoreTimestamp"] = batch.last_store_timestamp
+        self._counts["last"], self._counts["lastSize"] = batch.last
         self._end = batch.end
         for number in np.unique(derived.units.queue).tolist():
             if number not in self._local:

@@ -174,10 +174,9 @@ class Planner:
         self._unplaced += derived.unplaced
         self._comparer.feed(derived.units)
         size = self._files.config.mapped_file_size_commit_log
-        for row in [row for row in batch.rows if row.stored_offset != batch.base + row.position]:
-            offset = batch.base + row.position
+        for offset, stored, _ in batch.moved():
             self._mends.append(offset)
-            self._shifts[offset - offset % size, row.stored_offset - offset] += 1
+            self._shifts[offset - offset % size, stored - offset] += 1
 
     # --- the outcome ------------------------------------------------------------------------------------------------
 

@@ -294,5 +294,5 @@ def _store_timestamp(scanner: Scanner, offset: int) -> int | None:
         return None
     for event in scanner.scan(offset, offset + 1):
         if isinstance(event, RecordBatch):
-            return event.rows[0].store_timestamp
+            return event.first_store_timestamp
     return None

@@ -265,7 +265,5 @@ def _count(part: _Part, batch: RecordBatch, segment: Segment) -> None:
     part.records += len(batch)
     part.size += batch.end - batch.start
     part.end = batch.end
-    for row in batch.rows:
-        place = batch.base + row.position
-        if row.stored_offset != place:
-            part.bad.append(Bad(place, row.size, segment.path, f"{MOVED} ({row.stored_offset})", row.stored_offset))
+    for place, stored, size in batch.moved():
+        part.bad.append(Bad(place, size, segment.path, f"{MOVED} ({stored})", stored))

@@ -267,7 +267,7 @@ class DispatchService(Worker):
         if self._deriver.unplaced > before:
             unplaced = self._deriver.unplaced - before
             self._find(batch.start, f"{unplaced} messages name a topic that is no directory name: no queue has them")
-        return _Work(units, keys, batch.end, batch.rows[-1].store_timestamp)
+        return _Work(units, keys, batch.end, batch.last_store_timestamp)
 
     def _finish(self, work: _Work) -> None:
         while work.groups:
