@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from engine.log.derive import DeriveRules
 
 _SLOTS = 1 << 10
-_SPARE_KEYS = 1 << 15  # more than one record can have
 _U8 = np.uint64(8)
 _EVERY_BYTE = np.uint64(0x0101010101010101)
 _HIGH_BITS = np.uint64(0x8080808080808080)
@@ -131,7 +130,7 @@ def derive_part(batch: RecordBatch, begin: int, rules: DeriveRules, known: Known
     left = len(batch.table) - begin
     wide = [np.empty(left, dtype=np.int64) for _ in range(4)]
     narrow = [np.empty(left, dtype=np.int32) for _ in range(2)]
-    keys = 3 * left + _SPARE_KEYS
+    keys = 3 * left + int(batch.table[begin:, 12].max()) // 2 + 2  # so that any record finds room
     key_hash = np.empty(keys, dtype=np.int32)
     key_wide = [np.empty(keys, dtype=np.int64) for _ in range(2)]
     marks = [np.empty(left, dtype=np.int64) for _ in range(2)]

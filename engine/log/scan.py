@@ -12,6 +12,7 @@ overhead is only read whole after its own offset and its lengths have proved it 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
@@ -22,7 +23,7 @@ from engine.log.batch import RecordBatch
 from engine.log.walk import Reason, Row, Stop, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -31,19 +32,20 @@ if TYPE_CHECKING:
 
     FastWalk = Callable[..., tuple[NDArray[np.int64], Stop]]
 
-WINDOW = 4 << 20
-"""Bytes that are read at once."""
+WINDOW = 2 << 20
+"""Bytes that are read at once: few enough to stay in the processor's caches while they are looked at."""
 FIRST_WINDOW = 64 << 10
-"""Bytes that are read at first behind damage: a log with many damaged places is not read 4 MiB for each."""
+"""Bytes that are read at first behind damage: a log with many damaged places is not read 2 MiB for each."""
 LONG = 16 << 20
 """Bytes of log from which on kernels are worth their loading, which takes as long as reading so much without them."""
 _PAGE = 4096
+_NEAR = 8 << 10
 
 __all__ = ["Blank", "Damage", "Event", "Gap", "RecordBatch", "Scanner"]
 
-_NEEDLES = tuple(  # both begin with one byte
-    magic.to_bytes(4, "big") for magic in (MESSAGE_MAGIC, MESSAGE_MAGIC_V2)
-)
+_NEEDLES = tuple(magic.to_bytes(4, "big") for magic in (MESSAGE_MAGIC, MESSAGE_MAGIC_V2))
+_COMMON = _NEEDLES[0][:3]
+assert all(needle.startswith(_COMMON) for needle in _NEEDLES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,26 @@ class Scanner:
         self._window = max(window, V4_HEAD_SIZE)
         self._fast = _fast_walk() if kernels else None
         self._may_be_long = kernels is None
+        self._walked = 0  # bytes, without kernels
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """The log's files, by offset."""
+        return self._source.segments
+
+    def by_kernels(self, start: int, end: int | None = None) -> Scanner | None:
+        """This scanner with kernels, which is to be used from several threads.
+
+        None where they don't pay (a short log from the physical offset `start` to `end`), or there are none.
+        """
+        if self._may_be_long and not self._is_written(start + LONG, end):
+            return None
+        fast = self._fast or (_fast_walk() if self._may_be_long else None)
+        if fast is None:
+            return None
+        found = copy.copy(self)
+        found._fast, found._may_be_long = fast, False
+        return found
 
     def scan(self, start: int, end: int | None = None, *, resume: bool = False) -> Iterator[Event]:
         """Events from the physical offset `start` (a record's) up to `end` (default: the last segment's end).
@@ -151,6 +173,10 @@ class Scanner:
             return (end is None or offset < end) and bool(bytes(self._source.read(offset, _PAGE)).strip(b"\0"))
         except StorageError:
             return False
+
+    def find_sound_within(self, segment: Segment, offset: int, end: int) -> int | None:
+        """As `find_sound`, in one segment, holes and all: for a short stretch, where asking for holes takes longer."""
+        return self._find_in_range(segment, offset, end, _NEAR)
 
     def _scan_segment(
         self, segment: Segment, at: int, until: int, resume: bool, long: bool
@@ -205,6 +231,9 @@ class Scanner:
             return RecordBatch(at, buffer, table) if len(table) else None, stop
         rows: list[Row] = []
         stop = walk(buffer, 0, room, rows, check_crc=self._check_crc)
+        self._walked += stop.position
+        if self._may_be_long and self._walked >= LONG:  # small segments, one by one
+            self._may_be_long, self._fast = False, _fast_walk()
         rows = _before(rows, limit)
         return RecordBatch(at, buffer, rows) if rows else None, stop
 
@@ -251,8 +280,8 @@ class Scanner:
                 return found
         return None
 
-    def _find_in_range(self, segment: Segment, at: int, until: int) -> int | None:
-        window = min(FIRST_WINDOW, self._window)
+    def _find_in_range(self, segment: Segment, at: int, until: int, window: int = FIRST_WINDOW) -> int | None:
+        window = min(window, self._window)
         while at < until:
             try:
                 buffer = self._read(at, window)
@@ -303,10 +332,10 @@ def _before(rows: list[Row], limit: int) -> list[Row]:
 
 def _magics(buffer: bytes) -> Iterator[int]:
     """Positions in `buffer` of records whose magic is a message's, ascending."""
-    if buffer.find(_NEEDLES[0][:1], POSITION_MAGIC) < 0:  # one byte is looked for ten times as fast; tails are zeros
+    if buffer.find(_COMMON[:1], POSITION_MAGIC) < 0:  # one byte is looked for ten times as fast; tails are zeros
         return
-    nearest = [buffer.find(needle, POSITION_MAGIC) for needle in _NEEDLES]
-    while any(at >= 0 for at in nearest):
-        i = min((at, i) for i, at in enumerate(nearest) if at >= 0)[1]
-        yield nearest[i] - POSITION_MAGIC
-        nearest[i] = buffer.find(_NEEDLES[i], nearest[i] + 1)
+    at = buffer.find(_COMMON, POSITION_MAGIC)
+    while at >= 0:
+        if buffer[at : at + 4] in _NEEDLES:
+            yield at - POSITION_MAGIC
+        at = buffer.find(_COMMON, at + 1)

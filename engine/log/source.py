@@ -8,6 +8,7 @@ The live commit log of an open store is a source, too (engine.log.commitlog).
 from __future__ import annotations
 
 import bisect
+import contextlib
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from engine.files.disk import Disk
     from engine.files.raw_file import RawFile
+
+MOST_OPEN = 16
+"""Files that stay open: a log has thousands of segments; a process has few descriptors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,7 @@ class ClosedLog:
         self._disk = disk
         self._segments = tuple(sorted(segments, key=lambda s: s.offset))
         self._starts = [s.offset for s in self._segments]
-        self._open: dict[int, RawFile] = {}
+        self._open: dict[int, _Opened] = {}
         self._lock = threading.Lock()
 
     @property
@@ -79,15 +83,14 @@ class ClosedLog:
         if segment is None:
             return memoryview(b"")
         position = offset - segment.offset
-        with self._lock:
-            return self._reader(segment).read(position, min(length, segment.size - position))
+        with self._reader(segment) as reader:
+            return reader.read(position, min(length, segment.size - position))
 
     def data_ranges(self, segment: Segment, offset: int) -> Iterator[tuple[int, int]]:
         """As `LogSource.data_ranges`."""
         at = offset - segment.offset
         while True:
-            with self._lock:
-                reader = self._reader(segment)
+            with self._reader(segment) as reader:
                 start = reader.next_data(at, segment.size)
                 if start is None:
                     return
@@ -97,12 +100,9 @@ class ClosedLog:
     def close(self) -> None:
         """Close the files."""
         with self._lock:
-            self._close_all()
-
-    def _close_all(self) -> None:
-        for reader in self._open.values():
-            reader.close()
-        self._open.clear()
+            for opened in self._open.values():
+                opened.reader.close()
+            self._open.clear()
 
     def __enter__(self) -> ClosedLog:
         return self
@@ -110,10 +110,32 @@ class ClosedLog:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _reader(self, segment: Segment) -> RawFile:
-        reader = self._open.get(segment.offset)
-        if reader is None:
-            if len(self._open) >= 16:  # a log has thousands of segments; a process has few descriptors
-                self._close_all()
-            reader = self._open[segment.offset] = self._disk.open_reader(segment.path)
-        return reader
+    @contextlib.contextmanager
+    def _reader(self, segment: Segment) -> Iterator[RawFile]:
+        """A file, for one read; threads read side by side."""
+        with self._lock:
+            opened = self._open.get(segment.offset)
+            if opened is None:
+                if len(self._open) >= MOST_OPEN:
+                    self._close_idle()
+                opened = self._open[segment.offset] = _Opened(self._disk.open_reader(segment.path))
+            opened.readers += 1
+        try:
+            yield opened.reader
+        finally:
+            with self._lock:
+                opened.readers -= 1
+
+    def _close_idle(self) -> None:
+        for offset, opened in list(self._open.items()):
+            if not opened.readers:
+                opened.reader.close()
+                del self._open[offset]
+
+
+@dataclass(slots=True)
+class _Opened:
+    """An open file, and how many read it now."""
+
+    reader: RawFile
+    readers: int = 0

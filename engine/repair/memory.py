@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.errors import StorageError, TimeIsUp
 from engine.format import names
+from engine.log.ahead import scan_ahead
 from engine.log.derive import Deriver, DeriveRules, Keys, QueueNumbers, TopicQueue, Units
 from engine.log.scan import Blank, Damage, Event, Gap, RecordBatch, Scanner
 from engine.repair.trees import remove_tree
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from engine.files.disk import Disk
+    from engine.log.derive_kernel import Part
     from engine.log.source import Segment
     from engine.repair.survey import StoreFiles
 
@@ -144,11 +146,19 @@ class Memory:
             writing = self._begin(segment) if whole else None
             until = segment.end if end is None else min(end, segment.end)
             sound = True
-            for event in scanner.scan(max(start, segment.offset), until, resume=resume):
+            wanted = derive or writing is not None
+            events = scan_ahead(
+                scanner,
+                max(start, segment.offset),
+                until,
+                prepare=deriver.prepare if wanted else _nothing,
+                resume=resume,
+            )
+            for event, prepared in events:
                 derived = None
-                if isinstance(event, RecordBatch) and (derive or writing is not None):
+                if isinstance(event, RecordBatch) and wanted:
                     before = deriver.unplaced
-                    derived = Derived(*deriver.derive(event), deriver.unplaced - before)
+                    derived = Derived(*deriver.finish(event, prepared or []), deriver.unplaced - before)
                     if writing is not None:
                         writing.add(event, derived, deriver.queues)
                 elif isinstance(event, Damage):
@@ -293,6 +303,10 @@ class _Writing:
         except StorageError:
             self._plain = False
         self._chunks.append((units, keys, zlib.crc32(data)))
+
+
+def _nothing(_: RecordBatch) -> list[Part]:
+    return []
 
 
 def directory_of(root: str) -> str:

@@ -4,7 +4,8 @@ What is bad: a place in the log without a sound record, unless only zeros follow
 record that names another place; segments that are missing. Beside a live process the log ends where it stops being
 sound: what is being written there is torn by nature, and a place that has become sound meanwhile is read again.
 
-Records never cross segments, so segments can be checked apart, in as many processes as there are cores.
+Records never cross segments, so segments can be checked apart, in as many processes as there are cores; by kernels, one
+segment is read by as many threads (engine.log.ahead).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.files.disk import Disk
 from engine.files.lock import holder_of
+from engine.log.ahead import scan_ahead
 from engine.log.scan import Blank, Damage, Event, Gap, RecordBatch, Scanner
 from engine.log.source import ClosedLog, Segment
 from engine.log.walk import Reason
@@ -100,7 +102,7 @@ def verify(
         config: the store's settings.
         start: the first record at or behind it is the first that is looked at.
         end: records that start there or later are not looked at.
-        jobs: processes (default: what pays on this machine). More than one needs real files.
+        jobs: threads, or processes where there are no kernels (default: what pays on this machine).
         progress: called with bytes of the log read so far and in all.
 
     Raises:
@@ -116,8 +118,7 @@ def verify(
             scanner = Scanner(log, max_message_size=files.config.max_message_size)
             first = segments[0].offset if start is None else boundary(log, scanner, start)
             tasks = [_Task(s, max(s.offset, first), min(s.end, s.end if end is None else end)) for s in segments]
-            count = processes(jobs, len(tasks), sum(t.end - t.start for t in tasks))
-            parts = _check_all(disk, files.config, tasks, live, count, progress)
+            parts = _check_all(disk, files.config, scanner, tasks, live, jobs, progress)
             _merge(found, log, tasks, parts)
             found.start = first
             found.end = max((part.end for part in parts if part.end is not None), default=first)
@@ -209,9 +210,10 @@ def settled_events(disk: Disk, scanner: Scanner, start: int, end: int | None, *,
 def _check_all(
     disk: Disk,
     config: StoreConfig,
+    scanner: Scanner,
     tasks: Sequence[_Task],
     live: bool,
-    count: int,
+    jobs: int | None,
     progress: Callable[[int, int], None] | None,
 ) -> list[_Part]:
     total = sum(max(0, task.end - task.start) for task in tasks)
@@ -225,10 +227,18 @@ def _check_all(
             progress(read, total)
 
     limit = config.max_message_size
+    fast = scanner.by_kernels(tasks[0].start, tasks[-1].end)
+    count = 1 if fast is not None else processes(jobs, len(tasks), total)
     if count == 1:
         for task in tasks:
             before = read
-            parts.append(_check(disk, task, limit, live, advance))
+            if live or fast is None:
+                events = settled_events(disk, scanner, task.start, task.end, live=live)
+            else:
+                events = (
+                    event for event, _ in scan_ahead(fast, task.start, task.end, prepare=len, resume=True, threads=jobs)
+                )
+            parts.append(_check(task, events, advance))
             advance(max(0, task.end - task.start) - (read - before))
         return parts
     apart = run_apart(_check_apart, [(t, limit, live) for t in tasks], count)
@@ -240,24 +250,26 @@ def _check_all(
 
 def _check_apart(work: tuple[_Task, int, bool]) -> _Part:
     task, limit, live = work
-    return _check(Disk(), task, limit, live, None)
-
-
-def _check(disk: Disk, task: _Task, limit: int, live: bool, advance: Callable[[int], None] | None) -> _Part:
-    part = _Part()
+    disk = Disk()
     with ClosedLog(disk, [task.segment]) as log:
-        for event in settled_events(disk, Scanner(log, max_message_size=limit), task.start, task.end, live=live):
-            if isinstance(event, Damage):
-                part.held.append(event)
-                continue
-            part.bad += map(_bad, part.held)
-            part.held.clear()
-            if isinstance(event, RecordBatch):
-                _count(part, event, task.segment)
-                if advance is not None:
-                    advance(event.end - event.start)
-            elif isinstance(event, Blank):
-                part.end = event.offset + event.length
+        scanner = Scanner(log, max_message_size=limit)
+        return _check(task, settled_events(disk, scanner, task.start, task.end, live=live), None)
+
+
+def _check(task: _Task, events: Iterator[Event], advance: Callable[[int], None] | None) -> _Part:
+    part = _Part()
+    for event in events:
+        if isinstance(event, Damage):
+            part.held.append(event)
+            continue
+        part.bad += map(_bad, part.held)
+        part.held.clear()
+        if isinstance(event, RecordBatch):
+            _count(part, event, task.segment)
+            if advance is not None:
+                advance(event.end - event.start)
+        elif isinstance(event, Blank):
+            part.end = event.offset + event.length
     return part
 
 

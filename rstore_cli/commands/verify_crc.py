@@ -25,7 +25,8 @@ def verify_crc(
     ] = None,
     end: Annotated[str | None, typer.Option("--to", metavar="OFFSET", help="Stop before this physical offset.")] = None,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", min=1, metavar="N", help="Processes (default: what pays on this machine).")
+        int | None,
+        typer.Option("--jobs", min=1, metavar="N", help="Threads or processes (default: what pays on this machine)."),
     ] = None,
 ) -> None:
     """Check every record of the log: CRC, lengths, position.
