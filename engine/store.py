@@ -104,6 +104,7 @@ class MessageStore(MessageReader):
         *,
         recover: Recover | None = None,
         listeners: Sequence[Listener] = (),
+        locked: bool = False,
     ) -> MessageStore:
         """Lock, recover and start the store that `config` names; an empty directory becomes an empty store.
 
@@ -113,6 +114,7 @@ class MessageStore(MessageReader):
             clock: gives the store times, ms (default: the disk's clock).
             recover: how to recover (default: as the abort file says; damage in the middle is refused).
             listeners: are told of every message from the first one on that is dispatched.
+            locked: the caller holds the store's lock, and keeps it when the store is closed.
 
         Raises:
             StoreLocked: a live process holds it. Refused, CannotMend: recovery would lose data, or can't be done.
@@ -121,7 +123,8 @@ class MessageStore(MessageReader):
         disk = disk or Disk()
         disk.mkdirs(str(config.store_path_root_dir))
         lock = StoreLock(disk, str(config.store_path_root_dir))
-        lock.acquire()
+        if not locked:
+            lock.acquire()
         try:
             if not disk.exists(str(config.store_path_root_dir / names.CONSUMEQUEUE)):
                 for path in config.commit_log_paths:  # a new store; queues without a log are for recovery to judge

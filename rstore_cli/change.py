@@ -25,6 +25,8 @@ class Change(ABC, Generic[Plan]):
     """One run of such a command. `name`: the command's."""
 
     name: str
+    settles = True
+    """Whether a plan that changes nothing ends a repair that was killed as its last step."""
 
     def __init__(self, settings: Settings) -> None:
         from engine.files.disk import Disk
@@ -94,7 +96,8 @@ class Change(ABC, Generic[Plan]):
                 if self.refusal(plan) is not None:
                     return self._show(plan)
                 if not self.changes(plan):
-                    finish(self.disk, survey(self.disk, config).config)  # of a repair that was killed as its last step
+                    if self.settles:
+                        finish(self.disk, survey(self.disk, config).config)
                     return self._show(plan)
                 if not self.output.json:
                     self.text(plan, done=False, salvage=None)
