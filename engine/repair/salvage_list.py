@@ -156,21 +156,22 @@ def describe(disk: Disk, config: StoreConfig, name: str) -> Detail:
 
 
 def room(disk: Disk, path: str) -> int:
-    """Bytes of data below a directory; holes take none."""
+    """Bytes of data in a file, or below a directory; holes take none."""
+    if disk.is_dir(path):
+        return sum(room(disk, entry.path) for entry in disk.scandir(path))
+    if not disk.exists(path):
+        return 0
     total = 0
-    for entry in disk.scandir(path):
-        if entry.is_file:
-            reader = disk.open_reader(entry.path)
-            try:
-                start = reader.next_data(0, entry.size)
-                while start is not None:
-                    hole = reader.next_hole(start, entry.size)
-                    total += hole - start
-                    start = reader.next_data(hole, entry.size)
-            finally:
-                reader.close()
-        elif disk.is_dir(entry.path):
-            total += room(disk, entry.path)
+    reader = disk.open_reader(path)
+    try:
+        size = reader.size()
+        start = reader.next_data(0, size)
+        while start is not None:
+            hole = reader.next_hole(start, size)
+            total += hole - start
+            start = reader.next_data(hole, size)
+    finally:
+        reader.close()
     return total
 
 

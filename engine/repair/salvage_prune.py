@@ -139,7 +139,7 @@ def plan_prune(
         reason = _why_manifest_stays(files, every, saved)
         left = [path for repair in saved.repairs for path in _going(disk, repair.directory, keep=reason is not None)]
         if saved.state != "pruned" or left:
-            taken = sum(room(disk, repair.directory) for repair in saved.repairs)
+            taken = sum(room(disk, path) for path in left)
             doomed.append(Doomed(saved, taken, _only_here(disk, files, saved), reason))
     return PrunePlan(files.root, tuple(doomed), tuple(aside), tuple(kept))
 

@@ -209,7 +209,7 @@ def _changed(path: str, offset: int | None = None) -> StoreChanged:
         "the store has changed since the repair",
         path=path,
         offset=offset,
-        hint="what the repair saved can be exported: rstore salvage list",
+        hint="what the repair saved can be exported or replayed: rstore salvage list",
     )
 
 

@@ -249,7 +249,7 @@ class _Replay(Change["ReplayPlan"]):
             self._lock.acquire()
 
     def plan(self, config: StoreConfig) -> ReplayPlan:
-        from engine.repair.replay_plan import plan_replay
+        from engine.repair.replay_planner import plan_replay
 
         with self.output.progress("reading what was saved") as tick:
             return plan_replay(self.disk, config, self._request, progress=tick)
