@@ -36,14 +36,16 @@ def replay(
     disk: Disk,
     plan: ReplayPlan,
     *,
+    locked: bool = False,
     progress: Callable[[int, int], None] | None = None,
     held: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> int:
-    """Do what the plan says. The caller holds the lock of the repair's store, and of the target when it is there.
+    """Do what the plan says. The caller holds the lock of the repair's store.
 
     Args:
         disk: how files are reached.
-        plan: computed since the locks were taken.
+        plan: computed since the lock was taken.
+        locked: the caller holds the target's lock, too (of another store, or of the same).
         progress: called with messages put so far and in all.
         held: a context in which an interruption waits: the store is put to only within it.
 
@@ -55,7 +57,7 @@ def replay(
     """
     if plan.refusal is not None:
         raise plan.refusal
-    return _Replay(disk, plan, progress, held).run()
+    return _Replay(disk, plan, locked, progress, held).run()
 
 
 class _Replay:
@@ -63,11 +65,13 @@ class _Replay:
         self,
         disk: Disk,
         plan: ReplayPlan,
+        locked: bool,
         progress: Callable[[int, int], None] | None,
         held: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self._disk = disk
         self._plan = plan
+        self._locked = locked
         self._progress = progress
         self._held = held
         self._run = plan.run
@@ -82,7 +86,7 @@ class _Replay:
             complete_store(disk, config)
             disk.step("replay.made")
         with self._held():
-            store = MessageStore.open(config, disk, recover=self._recover, locked=not plan.target.make)
+            store = MessageStore.open(config, disk, recover=self._recover, locked=self._locked)
         try:
             self._put_all(store)
         except BaseException:

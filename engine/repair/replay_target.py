@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.config import StoreConfig, load
-from engine.errors import Refused
+from engine.errors import NotAStore, Refused
 from engine.format import names
 from engine.log.derive import TopicQueue
 from engine.repair.create import SIZES, STORE_CONF
 from engine.repair.recover import plan_recover
 from engine.repair.replay_progress import HERE
+from engine.repair.survey import survey
 
 if TYPE_CHECKING:
     from engine.files.disk import Disk
@@ -80,6 +81,22 @@ def target_name(files: StoreFiles, into: Path | None) -> str:
     if into is None or os.path.realpath(into) == os.path.realpath(files.root):
         return HERE
     return os.path.realpath(into)
+
+
+def other_store(disk: Disk, config: StoreConfig, into: Path | None) -> str | None:
+    """The directory of another store that is there already; None: it isn't, or it is the repair's own.
+
+    Raises:
+        NotAStore: `config` names none. StorageError.
+    """
+    name = target_name(survey(disk, config), into)
+    if name == HERE:
+        return None
+    try:
+        survey(disk, StoreConfig(store_path_root_dir=Path(name)))
+    except NotAStore:
+        return None
+    return name
 
 
 def look_at(disk: Disk, files: StoreFiles, name: str, *, resumes: bool, made: bool) -> Target:

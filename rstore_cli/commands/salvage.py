@@ -236,16 +236,12 @@ class _Replay(Change["ReplayPlan"]):
 
     def _lock_target(self, config: StoreConfig) -> None:
         """Another store that is there already: nobody changes it between plan and replay."""
-        import os
-
         from engine.files.lock import StoreLock
-        from engine.repair.survey import survey
+        from engine.repair.replay_target import other_store
 
-        into = self._request.into
-        if into is None or not into.is_dir() or not any(into.iterdir()):
-            return
-        if os.path.realpath(into) != os.path.realpath(survey(self.disk, config).root):
-            self._lock = StoreLock(self.disk, str(into))
+        other = other_store(self.disk, config, self._request.into)
+        if other is not None:
+            self._lock = StoreLock(self.disk, other)
             self._lock.acquire()
 
     def plan(self, config: StoreConfig) -> ReplayPlan:
@@ -273,7 +269,8 @@ class _Replay(Change["ReplayPlan"]):
 
         self.settings.on_interrupt = "the replay is not finished; run it again: no message is put twice"
         with Interrupts() as interrupts, self.output.progress("replay", is_bytes=False) as tick:
-            put_all(self.disk, plan, progress=tick, held=interrupts.held)
+            locked = plan.target.own or self._lock is not None
+            put_all(self.disk, plan, locked=locked, progress=tick, held=interrupts.held)
         self.settings.on_interrupt = "the replay is done"
         self._done = True
         return None
