@@ -89,11 +89,12 @@ def other_store(disk: Disk, config: StoreConfig, into: Path | None) -> str | Non
     Raises:
         NotAStore: `config` names none. StorageError.
     """
-    name = target_name(survey(disk, config), into)
+    files = survey(disk, config)
+    name = target_name(files, into)
     if name == HERE:
         return None
     try:
-        survey(disk, StoreConfig(store_path_root_dir=Path(name)))
+        survey(disk, _settings(disk, files.config, name, new=False))
     except NotAStore:
         return None
     return name
