@@ -85,13 +85,15 @@ class _Replay:
         if plan.target.make:
             complete_store(disk, config)
             disk.step("replay.made")
-        with self._held():
-            store = MessageStore.open(config, disk, recover=self._recover, locked=self._locked)
+        store: MessageStore | None = None
         try:
+            with self._held():
+                store = MessageStore.open(config, disk, recover=self._recover, locked=self._locked)
             self._put_all(store)
         except BaseException:
-            with self._held(), suppress(RStoreError):  # what went wrong first is what is told
-                store.close()
+            if store is not None:
+                with self._held(), suppress(RStoreError):  # what went wrong first is what is told
+                    store.close()
             raise
         with self._held():
             store.close()

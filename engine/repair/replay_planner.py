@@ -51,10 +51,11 @@ def plan_replay(disk: Disk, config: StoreConfig, request: Request, *, progress: 
     saved = _pick(disk, files, request.name, name)
     _check_state(saved)
     runs = read_runs(disk, saved)
-    resumed = next((run for run in runs if run.target == name and not run.done), None)
+    begun = next((run for run in runs if run.target == name and not run.done), None)
+    target = look_at(disk, files, name, resumes=begun is not None, made=begun is not None and begun.made)
+    resumed = None if begun is None or _starts_over(begun, request, target) else begun
     if resumed is not None:
         _check_same(resumed, request)
-    target = look_at(disk, files, name, resumes=resumed is not None, made=resumed is not None and resumed.made)
     spans = log_spans(saved)
     rules = Rules(
         saved=saved,
@@ -69,7 +70,7 @@ def plan_replay(disk: Disk, config: StoreConfig, request: Request, *, progress: 
     run = resumed or Run(
         name, request.topics, request.displaced, request.again, target.make, target.log_end, -1, 0, done=False
     )
-    before = tuple(one for one in runs if one is not resumed)
+    before = tuple(one for one in runs if one is not begun)
     if resumed is not None and not target.make:
         placed = _placed(disk, target, saved, resumed)
         rules = replace(rules, placed=placed)
@@ -106,8 +107,13 @@ def _check_state(saved: SavedRepair) -> None:
         raise Refused("the repair was interrupted", path=saved.directory, hint="run rstore recover, which ends it")
 
 
+def _starts_over(run: Run, request: Request, target: Target) -> bool:
+    """Whether all is to be put once more, whatever an interrupted run has put; an interrupted `again` goes on."""
+    return request.again and (not run.again or target.log_start > run.end)
+
+
 def _check_same(run: Run, request: Request) -> None:
-    if (run.topics, run.displaced) != (request.topics, request.displaced) or (request.again and not run.again):
+    if (run.topics, run.displaced) != (request.topics, request.displaced):
         options = [*(f"--topic {topic}" for topic in run.topics or ()), *(["--displaced"] if run.displaced else [])]
         raise Refused(
             "another replay of this repair was interrupted",

@@ -11,6 +11,8 @@ import pytest
 from engine.config import StoreConfig
 from engine.errors import CannotMend, InvalidArgument, Refused
 from engine.files.disk import Disk
+from engine.files.faults import FaultyDisk
+from engine.files.operations import Doing
 from engine.format import properties, sysflag
 from engine.format.message import Message, decode
 from engine.format.names import SCHEDULE_TOPIC
@@ -29,6 +31,22 @@ from tests.engine.repair.test_rules import damage, put, settings
 from tests.support import golden, mutate, stores
 from tests.support.checking import check_clean
 from tests.support.salvaged import by_queue, cut, put_back, replayed
+
+
+class Until(FaultyDisk):
+    """Copies the store as it is before the `nth` change: what a kill there leaves."""
+
+    def __init__(self, root: str, nth: int, into: Path) -> None:
+        super().__init__(root)
+        self._copy_at, self._from, self._into = nth, Path(root), into
+
+    def begin(self, doing: Doing):
+        with self._model_lock:
+            note = super().begin(doing)
+            if self.changes_seen >= self._copy_at and not self._into.exists():
+                stores.copy(self._from, self._into)
+            return note
+
 
 HALF, OPERATION = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 KINDS = {"flip-content", "flip-header", "lost-page", "torn-inner-file", "total-size", "magic", "combo"}
@@ -224,8 +242,44 @@ def test_another_replay_is_under_way(damaged: StoreConfig) -> None:
         plan_replay(Disk(), damaged, Request(topics=("T",)))
     plan = plan_replay(Disk(), damaged, Request())
     assert (plan.resumed, plan.share.messages) == (True, 0)
+    over = plan_replay(Disk(), damaged, Request(again=True))
+    assert (over.resumed, over.share.messages) == (False, 39)
     assert replay(Disk(), plan) == 39
     assert isinstance(plan_replay(Disk(), damaged, Request()).refusal, Refused)
+
+
+def test_starting_over_what_was_interrupted(damaged: StoreConfig) -> None:
+    name = cut(damaged)
+    put_back(damaged)
+    note = Path(damaged.store_path_root_dir) / "salvage" / name / "replayed.json"
+    said = json.loads(note.read_text())
+    said["runs"][0] |= {"done": False, "end": -1}  # before the log's first byte: it has lost its front since
+    note.write_text(json.dumps(said))
+    with pytest.raises(Refused, match="front"):
+        plan_replay(Disk(), damaged, Request())
+    put_back(damaged, again=True)
+    assert set(replayed(damaged).values()) == {2}
+    assert [run["done"] for run in json.loads(note.read_text())["runs"]] == [True]
+
+
+def test_a_replay_that_is_killed_twice(damaged: StoreConfig, tmp_path: Path) -> None:
+    cut(damaged)
+    lives = 0
+    for kill_at in (60, 40, 30, 25, 20):
+        root = stores.copy(Path(damaged.store_path_root_dir), tmp_path / f"life{lives}")
+        config = settings(root)
+        disk = Until(str(root), kill_at, tmp_path / f"left{lives}")
+        plan = plan_replay(Disk(), config, Request())
+        if plan.refusal is not None:
+            break
+        replay(disk, plan)
+        damaged, lives = settings(tmp_path / f"left{lives}"), lives + 1
+    assert lives > 2
+    if plan_replay(Disk(), damaged, Request()).refusal is None:
+        put_back(damaged)
+    assert len(replayed(damaged)) == 39
+    assert set(replayed(damaged).values()) == {1}
+    check_clean(Path(damaged.store_path_root_dir), damaged)
 
 
 # --- another store ----------------------------------------------------------------------------------------------------
