@@ -11,8 +11,6 @@ import pytest
 from engine.config import StoreConfig
 from engine.errors import CannotMend, InvalidArgument, Refused
 from engine.files.disk import Disk
-from engine.files.faults import FaultyDisk
-from engine.files.operations import Doing
 from engine.format import properties, sysflag
 from engine.format.message import Message, decode
 from engine.format.names import SCHEDULE_TOPIC
@@ -31,22 +29,6 @@ from tests.engine.repair.test_rules import damage, put, settings
 from tests.support import golden, mutate, stores
 from tests.support.checking import check_clean
 from tests.support.salvaged import by_queue, cut, put_back, replayed
-
-
-class Until(FaultyDisk):
-    """Copies the store as it is before the `nth` change: what a kill there leaves."""
-
-    def __init__(self, root: str, nth: int, into: Path) -> None:
-        super().__init__(root)
-        self._copy_at, self._from, self._into = nth, Path(root), into
-
-    def begin(self, doing: Doing):
-        with self._model_lock:
-            note = super().begin(doing)
-            if self.changes_seen >= self._copy_at and not self._into.exists():
-                stores.copy(self._from, self._into)
-            return note
-
 
 HALF, OPERATION = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 KINDS = {"flip-content", "flip-header", "lost-page", "torn-inner-file", "total-size", "magic", "combo"}
@@ -260,26 +242,6 @@ def test_starting_over_what_was_interrupted(damaged: StoreConfig) -> None:
     put_back(damaged, again=True)
     assert set(replayed(damaged).values()) == {2}
     assert [run["done"] for run in json.loads(note.read_text())["runs"]] == [True]
-
-
-def test_a_replay_that_is_killed_twice(damaged: StoreConfig, tmp_path: Path) -> None:
-    cut(damaged)
-    lives = 0
-    for kill_at in (60, 40, 30, 25, 20):
-        root = stores.copy(Path(damaged.store_path_root_dir), tmp_path / f"life{lives}")
-        config = settings(root)
-        disk = Until(str(root), kill_at, tmp_path / f"left{lives}")
-        plan = plan_replay(Disk(), config, Request())
-        if plan.refusal is not None:
-            break
-        replay(disk, plan)
-        damaged, lives = settings(tmp_path / f"left{lives}"), lives + 1
-    assert lives > 2
-    if plan_replay(Disk(), damaged, Request()).refusal is None:
-        put_back(damaged)
-    assert len(replayed(damaged)) == 39
-    assert set(replayed(damaged).values()) == {1}
-    check_clean(Path(damaged.store_path_root_dir), damaged)
 
 
 # --- another store ----------------------------------------------------------------------------------------------------

@@ -56,6 +56,21 @@ class Copying(FaultyDisk):
         self.copies.append(stores.copy(self._root, self._into / f"copy{len(self.copies)}"))
 
 
+class Until(FaultyDisk):
+    """Copies the store as it is before the `nth` change: what a kill there leaves."""
+
+    def __init__(self, root: Path, nth: int, into: Path) -> None:
+        super().__init__(str(root))
+        self._copy_at, self._from, self._into = nth, root, into
+
+    def begin(self, doing: Doing):
+        with self._model_lock:
+            note = super().begin(doing)
+            if self.changes_seen >= self._copy_at and not self._into.exists():
+                stores.copy(self._from, self._into)
+            return note
+
+
 def damaged(root: Path) -> StoreConfig:
     """A store of small files that was cut at one of its messages."""
     root.mkdir()
@@ -100,6 +115,24 @@ def test_killed_anywhere_and_run_again(tmp_path: Path, monkeypatch: pytest.Monke
         assert isinstance(again.refusal, Refused)
     assert resumed > 5
     assert stores.contents(before) != stores.contents(root)
+
+
+def test_killed_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine.replay, "NOTE_EVERY", 4000)
+    root = tmp_path / "life0"
+    damaged(root)
+    seen = []
+    for life in range(1, 5):
+        plan = plan_replay(Disk(), settings(root), Request())
+        seen.append(plan.share.messages)
+        left = tmp_path / f"life{life}"
+        replay(Until(root, 40, left), plan)
+        root = left
+    assert seen == sorted(set(seen), reverse=True)
+    run_again(settings(root))
+    marks = replayed(settings(root))
+    assert (len(marks), set(marks.values())) == (MESSAGES - LOST - 1, {1})
+    check_clean(root, settings(root))
 
 
 def test_killed_while_it_makes_another_store(tmp_path: Path) -> None:
