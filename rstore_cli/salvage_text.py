@@ -168,7 +168,7 @@ def show_replay(output: Output, plan: ReplayPlan, *, done: bool) -> None:
     for group, queue, offset, end in plan.consumers[:_SHOWN]:
         output.text(
             f"  - {printable(group)} stands at {offset} in {printable(str(queue))}, which ends at {end}: it takes what "
-            f"comes below {offset} for read"
+            f"comes below {offset} for read (rstore offsets set sets it back)"
         )
     if len(plan.consumers) > _SHOWN:
         output.text(f"  … and {len(plan.consumers) - _SHOWN} more {_MORE}")

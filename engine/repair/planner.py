@@ -15,6 +15,7 @@ from engine.log.state import QueueState, StoreState
 from engine.repair.bridge import Bridge
 from engine.repair.coverage import Coverage
 from engine.repair.ext_cut import plan_ext_cuts
+from engine.repair.ext_dangling import dangling_rows
 from engine.repair.index_plan import IndexPlanner
 from engine.repair.intervals import Intervals
 from engine.repair.known import known_places
@@ -30,6 +31,7 @@ from engine.repair.log_end import (
     segment_before,
     start_segment,
 )
+from engine.repair.memory import Derived, Memory, Reading, Remembered
 from engine.repair.plan import LogPlan, RecoverPlan
 from engine.repair.queue_compare import QueueComparer
 from engine.repair.queue_plan import LostRows
@@ -42,10 +44,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from engine.files.disk import Disk
-    from engine.log.derive import Keys
     from engine.repair.queue_plan import QueuePlan
 
 _PIECE = 1 << 20
+_GIVE_IT = "; give the broker's own with -c broker.conf, or a broker of other sizes won't start"
 
 
 class Progress:
@@ -74,6 +76,7 @@ class Planner:
         disk: Disk,
         files: StoreFiles,
         log: ClosedLog,
+        memory: Memory,
         bridges: tuple[Bridge, ...],
         choices: Choices,
         progress: Progress,
@@ -89,7 +92,14 @@ class Planner:
         self._numbers = QueueNumbers()
         self._deriver = Deriver(DeriveRules.of(config), self._numbers)
         self._comparer = QueueComparer(disk, files.queues, self._numbers, config.mapped_file_size_consume_queue)
+        dangling = 0
+        for account in self._comparer.accounts.values():
+            if account.rows is not None:
+                account.dangling = dangling_rows(disk, files, account.rows)
+                dangling += account.dangling.total()
+        self._dangling = dangling
         self._scanner = Scanner(log, check_crc=config.check_crc_on_recover, max_message_size=config.max_message_size)
+        self._reading = Reading(self._scanner, self._deriver, memory)
         self._to: int | None = None
         self._mends: list[int] = []
         self._shifts: Counter[tuple[int, int]] = Counter()  # records by (segment, how far off their own offset is)
@@ -106,7 +116,7 @@ class Planner:
         start = self._start(mode) if files.log else None
         if start is not None and to is not None:
             start = min(start, segment_before(files, to), key=lambda segment: segment.offset)
-        index = IndexPlanner(self._disk, files, self._deriver, self._scanner, mode)
+        index = IndexPlanner(self._disk, files, self._reading, mode)
         end = LogEnd(0)
         if start is not None:
             self._progress.expect(files.log[-1].end - start.offset)
@@ -121,13 +131,13 @@ class Planner:
 
             index.begin(start.offset)
 
-            def feed(event: Event) -> None:
-                self._feed(event, index)
+            def feed(event: RecordBatch | Remembered, derived: Derived | None) -> None:
+                self._feed(event, derived, index)
 
             if to is None:
-                end = read_to_end(files, self._scanner, start, cut=self._choices.cut, feed=feed)
+                end = read_to_end(files, self._reading, start, cut=self._choices.cut, feed=feed)
             else:
-                end = read_until(files, self._scanner, start, to, feed=feed)
+                end = read_until(files, self._reading, start, to, feed=feed)
             end.gaps[:0] = gaps_before(files, start)
         return self._assemble(mode, start, end, index)
 
@@ -143,26 +153,31 @@ class Planner:
     def _feed_before(self, event: Event) -> None:
         """The log before the start: read only where the queues leave holes."""
         if isinstance(event, RecordBatch):
-            self._compare(event)
+            before = self._deriver.unplaced
+            self._compare(event, Derived(*self._deriver.derive(event), self._deriver.unplaced - before))
         elif isinstance(event, Damage):
             self._damage_before.append(Stretch(event.offset, event.length, event.segment.path, event.reason.value))
 
-    def _feed(self, event: Event, index: IndexPlanner) -> None:
+    def _feed(self, event: RecordBatch | Remembered, derived: Derived | None, index: IndexPlanner) -> None:
         if isinstance(event, RecordBatch):
-            index.feed(self._compare(event))
-            self._progress(event.end - event.start)
+            assert derived is not None
+            self._compare(event, derived)
+            index.feed(derived.keys)
+        else:
+            self._unplaced += event.unplaced
+            for units, keys in event.derived():
+                self._comparer.feed(units)
+                index.feed(keys)
+        self._progress(event.end - event.start)
 
-    def _compare(self, batch: RecordBatch) -> Keys:
-        before = self._deriver.unplaced
-        units, keys = self._deriver.derive(batch)
-        self._unplaced += self._deriver.unplaced - before
-        self._comparer.feed(units)
+    def _compare(self, batch: RecordBatch, derived: Derived) -> None:
+        self._unplaced += derived.unplaced
+        self._comparer.feed(derived.units)
         size = self._files.config.mapped_file_size_commit_log
         for row in [row for row in batch.rows if row.stored_offset != batch.base + row.position]:
             offset = batch.base + row.position
             self._mends.append(offset)
             self._shifts[offset - offset % size, row.stored_offset - offset] += 1
-        return keys
 
     # --- the outcome ------------------------------------------------------------------------------------------------
 
@@ -199,7 +214,9 @@ class Planner:
             writes=settler.writes,
             index=index_plan,
             set_aside=tuple(odd for odd in files.odd if odd.movable),
-            problems=self._problems(end, trap, queues, self._comparer.findings, settler.findings, index_plan.findings),
+            problems=self._problems(
+                end, trap, queues, index_plan.keys_put, self._comparer.findings, settler.findings, index_plan.findings
+            ),
             refusal=refusal(
                 self._disk, files, self._choices, end, fresh, self._shifts, sum(queue.units_cut for queue in queues)
             ),
@@ -260,7 +277,7 @@ class Planner:
         return last
 
     def _problems(
-        self, end: LogEnd, trap: Stretch | None, queues: tuple[QueuePlan, ...], *findings: list[str]
+        self, end: LogEnd, trap: Stretch | None, queues: tuple[QueuePlan, ...], keys_put: int, *findings: list[str]
     ) -> tuple[str, ...]:
         out = [f"{os.path.relpath(o.path, self._files.root)}: {o.why}" for o in self._files.odd]
         if not self._files.checkpoint_ok:
@@ -273,6 +290,9 @@ class Planner:
         out += [f"damage at {s.offset}, {s.length} bytes: {s.reason}" for s in end.damage]
         out += [f"the record at {offset} has a wrong physicalOffset" for offset in self._mends[:20]]
         out += self._oddities(queues, end)
+        if self._dangling:
+            out.append(f"{self._dangling} units name an extension unit that is not there: they are made anew")
+        out += self._guessed_sizes(queues, keys_put)
         if self._unplaced:
             out.append(f"{self._unplaced} messages name a topic that is no directory name: the log has them, no queue")
         if trap is not None:
@@ -283,6 +303,19 @@ class Planner:
         for some in findings:
             out += some
         return tuple(out)
+
+    def _guessed_sizes(self, queues: tuple[QueuePlan, ...], keys_put: int) -> list[str]:
+        """Sizes that neither a setting nor a file tells, of files that will be made."""
+        files, out = self._files, []
+        config = files.config
+        made = any(queue.units_rebuilt for queue in queues)
+        if made and "mapped_file_size_consume_queue" not in config.given and not any(q.files for q in files.queues):
+            size = config.mapped_file_size_consume_queue
+            out.append(f"no queue file tells its size: new ones get Apache's default, {size} bytes" + _GIVE_IT)
+        if keys_put and "max_index_num" not in config.given and not any(found.whole for found in files.index):
+            size = files.index_layout.file_size
+            out.append(f"no index file tells its size: new ones get Apache's default, {size} bytes" + _GIVE_IT)
+        return out
 
     def _oddities(self, queues: tuple[QueuePlan, ...], end: LogEnd) -> list[str]:
         """What recovery does all the same, but the operator may know better."""

@@ -88,6 +88,8 @@ QUEUES = {
     "f092": "rule 6: delivery times",
     "f098": "the extension's old units stay, new ones go behind them; Apache writes over the old ones",
     "f103": "rule 5: the lost queue is rebuilt",
+    "f097": "units whose extension is gone are made anew: Apache's next abnormal start dies of them",
+    "f099": "units whose extension is gone are made anew: Apache's next abnormal start dies of them",
 }
 """The log ends as with Apache; some queues are better."""
 
