@@ -286,7 +286,7 @@ class Scanner:
                 continue
             if not buffer:
                 return None
-            for position in _magics(bytes(buffer)):
+            for position in magics(bytes(buffer)):
                 candidate = at + position
                 if candidate < until and self._sound_size(segment, candidate):
                     return candidate
@@ -317,7 +317,7 @@ def _before(rows: list[Row], limit: int) -> list[Row]:
     return rows
 
 
-def _magics(buffer: bytes) -> Iterator[int]:
+def magics(buffer: bytes) -> Iterator[int]:
     """Positions in `buffer` of records whose magic is a message's, ascending."""
     nearest = [buffer.find(needle, POSITION_MAGIC) for needle in _NEEDLES]
     while any(at >= 0 for at in nearest):

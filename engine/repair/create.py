@@ -42,13 +42,24 @@ def create_store(disk: Disk, config: StoreConfig) -> dict[str, int]:
     for place in (root, *map(os.fspath, config.commit_log_paths)):
         if disk.exists(place) and (not disk.is_dir(place) or disk.listdir(place)):
             raise Refused("something is here already", path=place, hint="name an empty or a new directory")
+    return complete_store(disk, config)
+
+
+def complete_store(disk: Disk, config: StoreConfig) -> dict[str, int]:
+    """`create_store` where it may have been killed halfway: makes what is missing. The sizes come first.
+
+    Raises:
+        DiskFull, StorageError.
+    """
+    root = os.fspath(config.store_path_root_dir)
     sizes = {apache_key(name): int(getattr(config, name)) for name in SIZES}
     disk.mkdirs(root)
-    for place in (*map(os.fspath, config.commit_log_paths), *_places(root)):
-        disk.mkdirs(place)
-    disk.write_file_atomically(os.path.join(root, names.CHECKPOINT), bytes(FILE_SIZE))
     lines = ["# The sizes that this store was made with (rstore init).", *(f"{k}={v}" for k, v in sizes.items())]
     disk.write_file_atomically(os.path.join(root, STORE_CONF), ("\n".join(lines) + "\n").encode())
+    for place in (*map(os.fspath, config.commit_log_paths), *_places(root)):
+        disk.mkdirs(place)
+    if not disk.exists(os.path.join(root, names.CHECKPOINT)):
+        disk.write_file_atomically(os.path.join(root, names.CHECKPOINT), bytes(FILE_SIZE))
     return sizes
 
 

@@ -21,6 +21,7 @@ LEVELS = {
     "engine.repair": 4,
     "engine.store": 5,
     "engine.read_store": 5,
+    "engine.replay": 6,
     "engine.wire": 1,
     "engine.broker": 6,
     "engine.pipeline": 6,
