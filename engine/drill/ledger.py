@@ -184,7 +184,6 @@ def strangers(
     queues: Iterable[tuple[str, int]],
     ledger: Ledger,
     *,
-    known: Callable[[StoredMessage], bool] = lambda _: False,
     repeats: bool = False,
 ) -> Iterator[str]:
     """Says of each message that is read by queue why it should not be there: never put, twice, or under another offset.
@@ -193,7 +192,6 @@ def strangers(
         store: what is read.
         queues: (topic, queue id) of all its queues.
         ledger: what was put.
-        known: messages that were there before.
         repeats: a unit may repeat its neighbour, as a repair fills what was lost (RECOVERY.md, "Bridges").
     """
     seen: set[int] = set()
@@ -207,7 +205,7 @@ def strangers(
                 continue
             for record in got.messages:
                 found = decode(record)
-                why = _stranger(record, found, (topic, queue_id, at), seen, ledger, known, repeats)
+                why = _stranger(record, found, (topic, queue_id, at), seen, ledger, repeats=repeats)
                 if why is not None:
                     yield f"{topic}/{queue_id} {at}, log {found.physical_offset}: {why}"
                 seen.add(found.physical_offset)
@@ -220,20 +218,16 @@ def _stranger(
     place: tuple[str, int, int],
     seen: set[int],
     ledger: Ledger,
-    known: Callable[[StoredMessage], bool],
+    *,
     repeats: bool,
 ) -> str | None:
-    if known(found):
-        return None
     if not found.crc_ok:
         return "its body is not what its CRC says"
     if not is_one_of(bytes(record), ledger.appended.get(found.physical_offset, [])):
         return "never put"
-    own = (found.topic, found.queue_id, found.queue_offset) == place
-    if repeats and (found.topic, found.queue_id) == place[:2] and abs(found.queue_offset - place[2]) >= 1:
-        return None
-    if not own:
-        return f"it is {found.topic}/{found.queue_id} {found.queue_offset}"
+    if (found.topic, found.queue_id, found.queue_offset) != place:
+        repeated = repeats and (found.topic, found.queue_id) == place[:2]
+        return None if repeated else f"it is {found.topic}/{found.queue_id} {found.queue_offset}"
     return "read twice" if found.physical_offset in seen and not repeats else None
 
 
