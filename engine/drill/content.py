@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from engine.files.disk import Disk
     from engine.repair.survey import StoreFiles
 
+_SAID_ELSEWHERE = (names.INDEX, names.CHECKPOINT, f"{names.CHECKPOINT}.tmp", names.CONSUMEQUEUE_EXT)
+"""Files whose bytes may differ; a temporary file that a kill left is overwritten by the next who needs it."""
 _ASIDE = (names.SALVAGE, names.LOCK)
 _ROWS = 1 << 16
 _NAMED = 3
@@ -82,7 +84,7 @@ def _meaning(disk: Disk, files: StoreFiles, digests: Mapping[str, str]) -> Itera
             # A kill can leave an empty file, which is set aside, too.
             if disk.stat(os.path.join(files.root, path)).size:
                 yield path, found
-        elif top not in (names.INDEX, names.CHECKPOINT, names.CONSUMEQUEUE_EXT):
+        elif top not in _SAID_ELSEWHERE:
             yield path, found
     yield names.INDEX, _entries(disk, files)
 

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 MODEL_MAX = 256 << 20
 """Bytes of a store whose power can be cut: the model keeps all of it in memory."""
+_FOR_EVER = 10
+"""So many times the script's puts must bring a full disk to light."""
 _AFTER_SPACE = 20
 """Puts that must work once there is space again."""
 
@@ -165,19 +167,19 @@ def interrupted_puts(
     total = disk.taken - opening if crash.how == "disk-full" else disk.changes_seen
     dry.close()
     moments = choose(total, sample, rng)
-    tell(len(moments), total)
     if crash.how == "disk-full":
+        tell(len(moments), total)
         yield from _puts_on_a_full_disk(scene, step, moments, total)
     else:
-        lose: Lose = "none" if crash.how == "kill" else crash.lose
-        yield from _puts_cut(scene, step, crash, lose, moments, total, rng)
+        yield from _puts_cut(scene, step, crash, moments, total, rng, tell)
 
 
 def _puts_cut(
-    scene: Scene, step: Put, crash: Crash, lose: Lose, moments: list[int], total: int, rng: Random
+    scene: Scene, step: Put, crash: Crash, moments: list[int], total: int, rng: Random, tell: Tell
 ) -> Iterator[Scene]:
     """One run, copied at each moment: what is acknowledged by then must be in the copy."""
     runs = scene.fork()
+    lose: Lose = "none" if crash.how == "kill" else crash.lose
     cuts: list[tuple[int, str, list[Stored]]] = []
 
     def note(moment: int, root: str) -> None:
@@ -188,6 +190,8 @@ def _puts_cut(
             answer = runs.ledger.put(store)
             if not answer.ok:
                 raise StepFailed(f"a put was refused: {answer.status.value} ({answer.error})")
+    # Threads flush as they please: this run may have made a change less than the dry one.
+    tell(len(cuts), total)
     word = "killed" if crash.how == "kill" else "power cut"
     for moment, root, acknowledged in cuts:
         # What was put later is in the ledger, too: a message may be in the log before its put has returned.
@@ -204,7 +208,9 @@ def _puts_on_a_full_disk(scene: Scene, step: Put, moments: list[int], total: int
         disk = copy.new_disk()
         with opened(copy, disk) as store:
             disk.fail_after(moment - 1)
-            copy.answers = [copy.ledger.put(store) for _ in range(step.count)]
+            copy.answers = []
+            while len(copy.answers) < step.count or _goes_on(copy, step.count):
+                copy.answers.append(copy.ledger.put(store))
             for one in copy.ledger.acknowledged:
                 there = store.look_message(one.physical_offset)
                 if there is None or there.properties.get("UNIQ_KEY") != one.unique:
@@ -212,6 +218,11 @@ def _puts_on_a_full_disk(scene: Scene, step: Put, moments: list[int], total: int
             disk.heal()
             put_patiently(copy, store, _AFTER_SPACE, step.patience_ms)
         yield copy
+
+
+def _goes_on(scene: Scene, count: int) -> bool:
+    """Whether nothing is refused yet: what was allocated before takes some puts more, but not for ever."""
+    return all(answer.ok for answer in scene.answers) and len(scene.answers) < count * _FOR_EVER
 
 
 def put_patiently(scene: Scene, store: MessageStore, count: int, patience_ms: int) -> None:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from engine.drill.content import content
 from engine.drill.ledger import Stored, missing, strangers
-from engine.drill.read_script import PLANNED
 from engine.drill.script import Expect, Put, RunCommand
 from engine.errors import DiskFull
 from engine.read_store import ReadStore
@@ -55,7 +54,7 @@ class Judge:
         parts = (
             *((self._command,) if isinstance(self._step, RunCommand) and self._scene.outcome else ()),
             *((self._answers,) if isinstance(self._step, Put) and self._scene.answers else ()),
-            *((self._store,) if expect.store else ()),
+            *((self._store,) if expect.store or expect.bytes else ()),
             *((self._settled,) if expect.settled is not None else ()),
             *((self._check,) if expect.check else ()),
             *((self._messages,) if expect.acknowledged or expect.nothing_new else ()),
@@ -99,15 +98,15 @@ class Judge:
     # --- the state --------------------------------------------------------------------------------------------------
 
     def _store(self) -> Iterator[Unmet]:
-        scene = self._scene
+        scene, expect = self._scene, self._expect
         now = content(scene.new_disk(), scene.config)
-        found: list[str] = []
-        for name in self._expect.store or ():
-            differs = now.differs(scene.states[name], to_the_byte=name != PLANNED)
-            if differs is None:
-                return
-            found.append(f"against {name}: {differs}")
-        yield Unmet("store", " or ".join(self._expect.store or ()), "; ".join(found))
+        for expectation, names in (("store", expect.store), ("bytes", expect.bytes)):
+            found: list[str] = []
+            for name in names or ():
+                differs = now.differs(scene.states[name], to_the_byte=expectation == "bytes")
+                found += [] if differs is None else [f"against {name}: {differs}"]
+            if names and len(found) == len(names):
+                yield Unmet(expectation, " or ".join(names), "; ".join(found))
 
     def _settled(self) -> Iterator[Unmet]:
         scene = self._scene

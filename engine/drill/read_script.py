@@ -35,6 +35,7 @@ from engine.errors import InvalidArgument, from_os_error
 _T = TypeVar("_T")
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+RESERVED = ("all", "list", "run", "show")
 BEFORE, PLANNED = "before", "planned"
 """States that a crash step remembers by itself: before it, and as it ends when nothing fails."""
 
@@ -62,8 +63,8 @@ def read_script(path: Path) -> Drill:
 def parse_script(text: bytes, source: str) -> Drill:
     """The drill in a script's bytes. Raises InvalidArgument."""
     try:
-        table = tomllib.loads(text.decode("utf-8"))
-        return _drill(table, source)
+        said = text.decode("utf-8")
+        return _drill(tomllib.loads(said), source, said)
     except UnicodeDecodeError as error:
         raise InvalidArgument("the drill is no UTF-8 text", path=source, offset=error.start) from None
     except (tomllib.TOMLDecodeError, _Wrong) as error:
@@ -71,17 +72,19 @@ def parse_script(text: bytes, source: str) -> Drill:
         raise InvalidArgument(f"{kind}{error}", path=source, hint="engine/drill/DRILLS.md has the language") from None
 
 
-def _drill(table: Mapping[str, Any], source: str) -> Drill:
+def _drill(table: Mapping[str, Any], source: str, text: str) -> Drill:
     _known(table, ("name", "purpose", "store", "step"), "the drill")
     name, purpose = (_value(table.get(key), str, key) for key in ("name", "purpose"))
     if not _NAME.fullmatch(name):
         raise _Wrong("name", f"{name!r}: small letters, digits and single hyphens")
+    if name in RESERVED:
+        raise _Wrong("name", f"{name!r} is a word of the command line")
     found = table.get("step", [])
     if not isinstance(found, list) or not found:
         raise _Wrong("step", "a drill has steps: [[step]] tables")
     steps = tuple(_step(one, f"step {number}") for number, one in enumerate(found, 1))
     store = _table(StoreSpec, table.get("store", {}), "store")
-    drill = Drill(name, purpose, steps, store, source)
+    drill = Drill(name, purpose, steps, store, source, text)
     _check(drill)
     return drill
 
@@ -205,11 +208,11 @@ def _check_expect(step: AnyStep, expect: Expect, is_open: bool, remembered: set[
         raise _Wrong(where, f"{min(given & command)}: a command that is interrupted has none")
     if expect.refused is not None and not isinstance(step, Put):
         raise _Wrong(where, "refused is expected of a put")
-    if is_open and given & {"check", "store", "settled", "takes_puts"}:
+    if is_open and given & {"check", "store", "bytes", "settled", "takes_puts"}:
         raise _Wrong(where, "of an open store only puts and what is read can be judged")
-    for name in expect.store or ():
+    for name in (*(expect.store or ()), *(expect.bytes or ())):
         if name not in remembered:
-            raise _Wrong(f"{where}, store", f"nothing is remembered as {name!r}")
+            raise _Wrong(where, f"nothing is remembered as {name!r}")
 
 
 def _check_numbers(drill: Drill, step: AnyStep, where: str) -> None:

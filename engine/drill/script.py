@@ -60,7 +60,8 @@ class Expect:
     (default: none was). `check`: whether `rstore check` finds anything. `acknowledged`: which of the acknowledged
     messages are read by queue, key and offset; those that may be gone now are not looked for later, and may not
     come back. `nothing_new`: no message is read that was never put. `store`: the state that the store is in again, one of
-    these names. `settled`: recovery has nothing to do. `takes_puts`: so many messages can be put behind what is there, and
+    these names: the same bytes of log and queues, the same entries of the index, the same marks. `bytes`: the same to the
+    byte, in every file. `settled`: recovery has nothing to do. `takes_puts`: so many messages can be put behind what is there, and
     are read. `by_time`: searching by store time ends at a message of that time or later, with an earlier one before it.
     """
 
@@ -73,6 +74,7 @@ class Expect:
     acknowledged: Literal["all", "all-but-damaged", "before-the-cut"] | None = None
     nothing_new: bool | None = None
     store: tuple[str, ...] | None = None
+    bytes: tuple[str, ...] | None = None
     settled: bool | None = None
     takes_puts: int | None = None
     by_time: bool | None = None
@@ -180,13 +182,14 @@ STEPS: Mapping[str, type[AnyStep]] = {
 
 @dataclass(frozen=True, slots=True)
 class Drill:
-    """One drill. `source`: the file that it was read from."""
+    """One drill. `source`: the file that it was read from; `text`: what it says."""
 
     name: str
     purpose: str
     steps: tuple[AnyStep, ...]
     store: StoreSpec = field(default_factory=StoreSpec)
     source: str = ""
+    text: str = field(default="", repr=False)
 
 
 def name_of(step: AnyStep) -> str:
