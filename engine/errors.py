@@ -5,6 +5,7 @@
     ├── StoreLocked                  locked           3     a live process holds the store
     ├── Refused                      refused          4     data would be lost; nothing was changed
     │   ├── DamageInTheMiddle        damage           4     sound records lie behind a damaged stretch
+    │   ├── StoreChanged             changed          4     the store is not as a repair left it
     │   ├── LogIsGone                log-gone         4     queues without a commit log
     │   └── NoRoomToSave             no-room          4     what would be cut can't be saved first
     ├── CannotMend                   cannot-mend      4     damage that this command can't mend
@@ -86,6 +87,12 @@ class DamageInTheMiddle(Refused):
     """Sound records lie behind a damaged stretch of the log: the operator has to choose."""
 
     code = "damage"
+
+
+class StoreChanged(Refused):
+    """The store is not as the repair left it that should be taken back."""
+
+    code = "changed"
 
 
 class LogIsGone(Refused):

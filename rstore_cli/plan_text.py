@@ -8,13 +8,26 @@ from typing import TYPE_CHECKING
 from rstore_cli.render import Output, count, moment, printable, short, size
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from engine.log.derive import TopicQueue
+    from engine.repair.consumers import Unread
     from engine.repair.plan import RecoverPlan
 
 _SHOWN = 20
 
 
-def show_plan(output: Output, plan: RecoverPlan, *, changes: bool, done: bool, salvage: str | None, keep: bool) -> None:
-    """Print the plan, or what was done (`done`, with the salvage directory)."""
+def show_plan(
+    output: Output,
+    plan: RecoverPlan,
+    *,
+    changes: bool,
+    done: bool,
+    salvage: str | None,
+    keep: bool,
+    refused: bool | None = None,
+) -> None:
+    """Print the plan, or what was done (`done`, with the salvage directory). `refused`: for other reasons, too."""
     if done:
         _show_result(output, plan, salvage, keep)
         return
@@ -35,16 +48,51 @@ def show_plan(output: Output, plan: RecoverPlan, *, changes: bool, done: bool, s
     _list(output, "Set aside into quarantine/:", [f"{_below(plan, o.path)}: {o.why}" for o in plan.set_aside])
     _list(output, "Found:", list(plan.problems))
     output.text()
-    if plan.refusal is not None:
-        lost = bool(plan.log.end.records_behind or plan.log.end.gaps or plan.log.damage_before)
+    if refused and plan.refusal is None:
+        output.text("REFUSED, nothing was changed. The plan above is what --yes would do.")
+    elif plan.refusal is not None:
+        lost = plan.to is None and bool(plan.log.end.records_behind or plan.log.end.gaps or plan.log.damage_before)
         shown = "The plan above is what --cut would do; --bridge --dry-run shows how all of it stays."
         output.text("REFUSED, nothing was changed. " + (shown if lost else ""))
     elif not changes:
-        output.text("Nothing to do: the store is sound.")
+        nothing = "the log ends there already" if plan.to is not None else "the store is sound"
+        output.text(f"Nothing to do: {nothing}.")
     elif not keep:
         output.text("What is removed is NOT saved (--no-salvage): it is lost for good.")
     else:
         output.text(f"What is removed or overwritten is saved to {os.path.join(plan.files.root, 'salvage')} first.")
+
+
+def show_unread(output: Output, unread: Sequence[Unread], above: Sequence[tuple[TopicQueue, str, int]] = ()) -> None:
+    """Print who has not read what goes, and who will stand above a queue's maximum."""
+    if unread:
+        output.text(f"NOT READ YET: {count(sum(one.messages for one in unread), 'message')} that would go")
+        output.text()
+        output.table(
+            ["group", "topic", "queue", "its offset", "messages", "offsets"],
+            [
+                [
+                    short(one.group),
+                    short(one.queue.topic),
+                    str(one.queue.queue_id),
+                    str(one.offset),
+                    str(one.messages),
+                    f"{one.start} to {one.end - 1}",
+                ]
+                for one in unread[:_SHOWN]
+            ],
+            numbers=(2, 3, 4),
+        )
+        if len(unread) > _SHOWN:
+            output.text(f"… and {len(unread) - _SHOWN} more (--json lists all)")
+        output.text()
+    _list(
+        output,
+        "Groups that will stand above the end of their queue:",
+        [f"{group} at {offset} in {queue}" for queue, group, offset in above],
+    )
+    if above:
+        output.text()
 
 
 def _mode(plan: RecoverPlan) -> str:
@@ -83,7 +131,10 @@ def _cut(plan: RecoverPlan) -> str:
     if log.mends:
         lines.append(f"{count(len(log.mends), 'record')} get their own physicalOffset mended")
     if log.end.records_behind:
-        lines.append(f"{count(log.end.records_behind, 'sound record')} behind the damage (listed below)")
+        what = "the damage" if plan.to is None else f"offset {log.end.end}"
+        lines.append(f"{count(log.end.records_behind, 'sound record')} behind {what} (listed below)")
+    if plan.ext:
+        lines.append(f"{size(sum(cut.bytes_cut for cut in plan.ext))} of {count(len(plan.ext), 'queue extension')}")
     return "\n".join(lines) or "nothing"
 
 
@@ -131,7 +182,8 @@ def _behind(output: Output, plan: RecoverPlan) -> None:
         return
     output.text()
     records = sum(n for n, _ in behind.values())
-    output.text(f"Sound messages behind the damage at {plan.log.end.end}: {records} in {count(len(behind), 'queue')}")
+    what = "Sound messages behind the damage at" if plan.to is None else "Messages that go, from offset"
+    output.text(f"{what} {plan.log.end.end}: {records} in {count(len(behind), 'queue')}")
     output.text()
     rows = sorted(behind.items(), key=lambda item: -item[1][0])
     output.table(

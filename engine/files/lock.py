@@ -168,12 +168,17 @@ def _pid_with_file(disk: Disk, path: str) -> int | None:
 
 def _has_lock(disk: Disk, pid: str, target: str) -> bool:
     try:
-        for number in disk.listdir(f"/proc/{pid}/fd"):
-            if str(Path(f"/proc/{pid}/fd/{number}").readlink()) == target:
-                info = Path(f"/proc/{pid}/fdinfo/{number}").read_text(encoding="ascii")
-                if "OFDLCK" in info:
-                    return True
+        numbers = disk.listdir(f"/proc/{pid}/fd")
     except (OSError, StorageError):
         # Gone meanwhile, or another user's.
         return False
-    return False
+    return any(_is_lock(Path(f"/proc/{pid}"), number, target) for number in numbers)
+
+
+def _is_lock(process: Path, number: str, target: str) -> bool:
+    try:
+        if str((process / "fd" / number).readlink()) != target:
+            return False
+        return "OFDLCK" in (process / "fdinfo" / number).read_text(encoding="ascii")
+    except OSError:  # one of the process's other files, closed since they were listed
+        return False

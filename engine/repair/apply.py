@@ -25,10 +25,11 @@ from engine.log.index_service import IndexService
 from engine.log.source import ClosedLog
 from engine.log.state import StoreState
 from engine.repair.index_plan import index_directory
-from engine.repair.pieces import pieces_of
+from engine.repair.pieces import pieces_of, quarantine_target
 from engine.repair.plan import RecoverPlan
 from engine.repair.queue_plan import QueuePlan
 from engine.repair.queue_write import QueueWriter
+from engine.repair.repairs import finish
 from engine.repair.salvage import save
 
 if TYPE_CHECKING:
@@ -67,12 +68,14 @@ def apply(disk: Disk, plan: RecoverPlan, *, command: str = "recover", keep: bool
         raise plan.refusal
     _Applier(disk, plan).check()
     salvage = None
-    if plan.changed and keep:
-        pieces = list(pieces_of(plan))
-        if pieces or plan.accepted:
-            bridged = [(bridge.offset, bridge.length) for bridge in plan.log.bridges]
-            salvage = save(disk, plan.files.root, command, pieces, accepted=plan.accepted, bridged=bridged)
-    return Applied(_Applier(disk, plan).run(clean), salvage)
+    marks = clean and (plan.files.abort != (plan.trap is not None) or not plan.files.checkpoint_ok)
+    if keep and (plan.changed or marks):
+        pieces = list(pieces_of(disk, plan))
+        bridged = [(bridge.offset, bridge.length) for bridge in plan.log.bridges]
+        salvage = save(disk, plan.files.config, command, pieces, accepted=plan.accepted, bridged=bridged)
+    state = _Applier(disk, plan).run(clean)
+    finish(disk, plan.files.config, whole=keep or not (plan.changed or marks))
+    return Applied(state, salvage)
 
 
 class _Applier:
@@ -96,6 +99,7 @@ class _Applier:
             self._mark(SAFETY_MS, abort=True)
         self._log()
         disk.step("recover.log-done")
+        self._ext()
         self._queues()
         disk.step("recover.queues-done")
         index_files = self._index()
@@ -109,11 +113,7 @@ class _Applier:
         """Move what is no store file to `quarantine/`, under its own path."""
         disk, root = self._disk, self._files.root
         for odd in self._plan.set_aside:
-            target = os.path.join(root, names.QUARANTINE, os.path.relpath(odd.path, root).lstrip("./"))
-            base, n = target, 1
-            while disk.exists(target):
-                n += 1
-                target = f"{base}-{n}"
+            target = quarantine_target(disk, root, odd.path)
             disk.mkdirs(os.path.dirname(target))
             disk.step("recover.set-aside")
             disk.move(odd.path, target)
@@ -131,14 +131,8 @@ class _Applier:
             disk.unlink(path)
             disk.sync_dir(os.path.dirname(path))
         if log.tail is not None:
-            path, position, length = log.tail
             disk.step("recover.zero-tail")
-            segment = disk.open_segment(path, position + length, mapped=False)
-            try:
-                segment.zero(position, position + length)
-                segment.sync(position, position + length)
-            finally:
-                segment.close()
+            self._zero(*log.tail)
         self._sync_read_part()
 
     def _bridge(self) -> None:
@@ -153,6 +147,15 @@ class _Applier:
                     file.sync(at, at + patch.length)
             finally:
                 file.close()
+
+    def _zero(self, path: str, position: int, length: int) -> None:
+        """Make a stretch of a file zeros, durably."""
+        segment = self._disk.open_segment(path, position + length, mapped=False)
+        try:
+            segment.zero(position, position + length)
+            segment.sync(position, position + length)
+        finally:
+            segment.close()
 
     def _mend(self) -> None:
         """Write the place of a record into its physicalOffset (rule 3)."""
@@ -187,6 +190,17 @@ class _Applier:
             file.close()
 
     # --- queues -----------------------------------------------------------------------------------------------------
+
+    def _ext(self) -> None:
+        """Cut the extension: before units are put there again."""
+        for cut in self._plan.ext:
+            for path, _ in cut.removed:
+                self._disk.step("recover.remove-ext")
+                self._disk.unlink(path)
+                self._disk.sync_dir(os.path.dirname(path))
+            if cut.tail is not None:
+                self._disk.step("recover.zero-ext")
+                self._zero(*cut.tail)
 
     def _queues(self) -> None:
         changed = {queue.number: queue for queue in self._plan.queues if queue.changed}
@@ -347,7 +361,8 @@ class _Applier:
     def _mark(self, ahead_ms: int, *, abort: bool) -> None:
         """The checkpoint at the newest message, and so much behind it; then the abort file, or none."""
         disk, files = self._disk, self._files
-        newest = self._plan.log.end.last_store_timestamp or files.checkpoint.physic_msg_timestamp
+        emptied = self._plan.to is not None and self._plan.to == self._plan.log.min_offset
+        newest = self._plan.log.end.last_store_timestamp or (0 if emptied else files.checkpoint.physic_msg_timestamp)
         newest += ahead_ms
         path = os.path.join(files.root, names.CHECKPOINT)
         whole = disk.read_file(path, FILE_SIZE) if disk.exists(path) else b""

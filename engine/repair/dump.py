@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 MESSAGE, BLANK, DAMAGE = "message", "blank", "damage"
 _INDEX_ROWS = 1 << 14
 _BACKUP = ".bak"
+_JSON = (".json", ".json" + _BACKUP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,19 +267,26 @@ def dump_config(disk: Disk, config: StoreConfig) -> Iterator[ConfigDump]:
     Raises:
         NotAStore, StorageError.
     """
-    files = survey(disk, config)
-    directory = os.path.join(files.root, names.CONFIG)
-    present = {e.name for e in disk.scandir(directory) if e.is_file} if disk.exists(directory) else set()
-    for name in sorted({name.removesuffix(_BACKUP) for name in present if name.endswith((".json", ".json" + _BACKUP))}):
-        value, problem = read_json(disk, directory, name, present)
-        if problem is None:
-            yield ConfigDump(name, name, value)
-            continue
-        value, also = read_json(disk, directory, name + _BACKUP, present)
-        if also is None:
-            yield ConfigDump(name, name + _BACKUP, value, problem)
-        else:
-            yield ConfigDump(name, None, None, f"{problem}; {name}{_BACKUP}: {also}")
+    root = survey(disk, config).root
+    for name in sorted({name.removesuffix(_BACKUP) for name in _present(disk, root) if name.endswith(_JSON)}):
+        yield read_config(disk, root, name)
+
+
+def read_config(disk: Disk, root: str, name: str) -> ConfigDump:
+    """One file of config/, with the .bak where it is broken or missing. Raises StorageError."""
+    directory, present = os.path.join(root, names.CONFIG), _present(disk, root)
+    value, problem = read_json(disk, directory, name, present)
+    if problem is None:
+        return ConfigDump(name, name, value)
+    value, also = read_json(disk, directory, name + _BACKUP, present)
+    if also is None:
+        return ConfigDump(name, name + _BACKUP, value, problem)
+    return ConfigDump(name, None, None, f"{problem}; {name}{_BACKUP}: {also}")
+
+
+def _present(disk: Disk, root: str) -> set[str]:
+    directory = os.path.join(root, names.CONFIG)
+    return {e.name for e in disk.scandir(directory) if e.is_file} if disk.exists(directory) else set()
 
 
 def read_json(disk: Disk, directory: str, name: str, present: set[str]) -> tuple[Any, str | None]:

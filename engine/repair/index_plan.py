@@ -61,7 +61,7 @@ class Rewind:
 
 @dataclass(frozen=True, slots=True)
 class IndexPlan:
-    """The plan. `names_after`: the files that are there before keys are put, by name."""
+    """The plan. `names_after`: the files that are there before keys are put, by name; `last_entries` in the last."""
 
     enabled: bool
     removed: tuple[str, ...]
@@ -71,6 +71,7 @@ class IndexPlan:
     keys_put: int
     names_after: tuple[str, ...]
     findings: list[str]
+    last_entries: int = 0
 
     @property
     def changed(self) -> bool:
@@ -164,6 +165,7 @@ class IndexPlanner:
             keys_put=put,
             names_after=tuple(kept.name for kept in self._kept),
             findings=self._findings,
+            last_entries=self._kept[-1].keep if self._kept else 0,
         )
 
     def _where_to_resume(self) -> int:
@@ -224,7 +226,7 @@ class IndexPlanner:
             if not kept.keep or kept.end < log_end:
                 continue
             with ClosedIndexFile(self._disk, kept.path, self._layout) as file:
-                keep = _entries_before(file, kept.keep, log_end)
+                keep = entries_before(file, kept.keep, log_end)
                 if keep == 0:
                     self._removed.append(kept.name)
                     self._kept.remove(kept)
@@ -320,7 +322,7 @@ def _keep(file: ClosedIndexFile, found: IndexName, header: IndexHeader, check: I
     return _Kept(found.name, found.path, file.entry_count, count, begin, end, header.end_timestamp, rewind)
 
 
-def _entries_before(file: ClosedIndexFile, count: int, log_end: int) -> int:
+def entries_before(file: ClosedIndexFile, count: int, log_end: int) -> int:
     """How many of the first `count` entries point before `log_end`: they ascend, so by bisection."""
     low, high = 0, count
     while low < high:

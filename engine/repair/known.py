@@ -2,21 +2,16 @@
 
 A manifest's `accepted` are stretches that a repair was told to go on behind; `bridged` (the same shape, written by the
 repair that bridges) are stretches that were overwritten by one inert record each. Whoever looks at the log asks here
-whether a place is known.
+whether a place is known. What was undone is known no longer.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.errors import StorageError
-from engine.format import names
 from engine.repair.intervals import Intervals
-from engine.repair.salvage import MANIFEST
+from engine.repair.repairs import repairs, stretches
 
 if TYPE_CHECKING:
     from engine.files.disk import Disk
@@ -36,15 +31,8 @@ def known_places(disk: Disk, root: str) -> Known:
     A manifest that can't be read says nothing: at worst the operator is asked, or told, once more.
     """
     found = Known(Intervals(), Intervals())
-    base = os.path.join(root, names.SALVAGE)
-    for entry in disk.scandir(base) if disk.is_dir(base) else ():
-        path = os.path.join(entry.path, MANIFEST)
-        if not entry.is_file and disk.exists(path):
-            with contextlib.suppress(
-                ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, StorageError
-            ):
-                manifest = json.loads(disk.read_file(path))
-                for name, known in (("accepted", found.accepted), ("bridged", found.bridged)):
-                    for stretch in manifest.get(name, []):
-                        known.add(int(stretch["offset"]), int(stretch["offset"]) + int(stretch["length"]))
+    done = repairs(disk, root)
+    for name, known in (("accepted", found.accepted), ("bridged", found.bridged)):
+        for low, high in stretches(done, name):
+            known.add(low, high)
     return found

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from engine.errors import StorageError
+from engine.errors import InvalidArgument, Refused, StorageError
 from engine.format import sysflag
 from engine.format.message import MAGICS, V4_HEAD_SIZE, store_timestamp_position
 from engine.log.derive import TopicQueue
@@ -121,6 +121,83 @@ def read_to_end(
         else:
             _judge(files, scanner, found, event, gap, cut)
     return found
+
+
+def read_until(
+    files: StoreFiles, scanner: Scanner, start: Segment, to: int, *, feed: Callable[[Event], None]
+) -> LogEnd:
+    """Read the log from `start` up to the physical offset `to`, where it is to end, feeding every sound record before.
+
+    What lies behind `to` is counted (`behind`). Damage before it ends the reading: it is in `damage` then.
+
+    Raises:
+        Refused: `to` lies in the middle of a record; its two ends are named. InvalidArgument: the log ends before `to`.
+    """
+    found = LogEnd(start.offset)
+    for event in scanner.scan(start.offset, to):
+        if isinstance(event, RecordBatch):
+            if event.end > to:
+                raise _no_boundary(to, event.base + event.rows[-1].position, event.end)
+            feed(event)
+            found.records += len(event)
+            found.end = event.end
+            found.last_store_timestamp = event.rows[-1].store_timestamp
+        elif isinstance(event, Blank):
+            behind = event.offset + event.length
+            if event.offset < to < behind:
+                raise _no_boundary(to, event.offset, behind)
+            found.end = behind if any(behind == segment.offset for segment in files.log) else event.offset
+        elif isinstance(event, Gap):
+            found.gaps.append(_missing(files, event))
+            found.end = event.offset + event.length
+        else:
+            if scanner.find_sound(event.offset + 1) is None:
+                raise _behind_the_end(to, event.offset)
+            found.damage.append(Stretch(event.offset, event.length, event.segment.path, event.reason.value))
+            found.end = event.offset
+            return found
+    if found.end < to:
+        raise _behind_the_end(to, found.end)
+    for event in scanner.scan(to, resume=True):
+        if isinstance(event, RecordBatch):
+            _count(found, event)
+    found.cut = True
+    return found
+
+
+def segment_before(files: StoreFiles, to: int) -> Segment:
+    """The segment that holds the byte before the physical offset `to`; the first one when `to` is where it begins."""
+    return next((segment for segment in reversed(files.log) if segment.offset < to), files.log[0])
+
+
+def offset_behind_time(log: ClosedLog, scanner: Scanner, timestamp: int) -> int | None:
+    """Physical offset of the first record stored later than `timestamp` (ms), None when there is none.
+
+    Looked for in the first segment behind which a segment begins later: exact while store times don't decrease.
+    """
+    start = next(
+        (one.offset for one, two in pairwise(log.segments) if first_store_timestamp(log, two) > timestamp),
+        log.segments[-1].offset,
+    )
+    written = [s.offset for s in log.segments if first_store_timestamp(log, s)]
+    for event in scanner.scan(min(start, max(written, default=start)), resume=True):
+        if isinstance(event, RecordBatch):
+            for i, row in enumerate(event.rows):
+                if row.store_timestamp > timestamp:
+                    return event.offset(i)
+    return None
+
+
+def _no_boundary(to: int, start: int, end: int) -> Refused:
+    return Refused(
+        f"the middle of a record, which takes {start} to {end}",
+        offset=to,
+        hint=f"cut before it with --to-offset {start}, or behind it with --to-offset {end}",
+    )
+
+
+def _behind_the_end(to: int, end: int) -> InvalidArgument:
+    return InvalidArgument(f"{to} lies behind the log's end, which is {end}", hint="there is nothing to cut")
 
 
 def gaps_before(files: StoreFiles, start: Segment) -> list[Stretch]:

@@ -11,22 +11,45 @@ from engine.format.index_file import ENTRY_SIZE
 from engine.format.message import POSITION_PHYSICAL_OFFSET
 from engine.format.queue_unit import UNIT_SIZE
 from engine.repair.index_plan import index_directory
-from engine.repair.salvage import Piece
+from engine.repair.salvage import BEHIND_THE_END, Piece
 
 if TYPE_CHECKING:
+    from engine.files.disk import Disk
     from engine.repair.plan import RecoverPlan
     from engine.repair.queue_plan import QueuePlan
 
 
-def pieces_of(plan: RecoverPlan) -> Iterator[Piece]:
-    """The pieces, in the order in which they change."""
+def pieces_of(disk: Disk, plan: RecoverPlan) -> Iterator[Piece]:
+    """The pieces, in the order in which they change. New index files aren't named: a listing tells them later."""
+    root = plan.files.root
     for odd in plan.set_aside:
-        yield Piece("move", odd.path, 0, odd.size, odd.why)
+        yield Piece("move", odd.path, 0, odd.size, odd.why, quarantine_target(disk, root, odd.path))
     yield from _log_pieces(plan)
+    for cut in plan.ext:
+        for path, size in cut.removed:
+            yield Piece("remove", path, 0, size, "extension of units that go")
+        if cut.tail is not None:
+            yield Piece("overwrite", *cut.tail, "extension of units that go")
     for queue in plan.queues:
         if queue.changed:
             yield from _queue_pieces(plan, queue)
+            if plan.files.config.enable_consume_queue_ext:
+                yield from _ext_pieces(disk, plan, queue)
     yield from _index_pieces(plan)
+    for name, action in ((names.CHECKPOINT, "overwrite"), (names.ABORT, "remove")):
+        path = os.path.join(root, name)
+        there = disk.exists(path)
+        yield Piece(action if there else "create", path, 0, disk.stat(path).size if there else 0, "how it was left")
+
+
+def quarantine_target(disk: Disk, root: str, path: str) -> str:
+    """Where a stray is moved: under its own path in `quarantine/`, with a number when that is taken."""
+    base = os.path.join(root, names.QUARANTINE, os.path.relpath(path, root).lstrip("./"))
+    target, n = base, 1
+    while disk.exists(target):
+        n += 1
+        target = f"{base}-{n}"
+    return target
 
 
 def _log_pieces(plan: RecoverPlan) -> Iterator[Piece]:
@@ -40,10 +63,10 @@ def _log_pieces(plan: RecoverPlan) -> Iterator[Piece]:
             yield Piece("overwrite", bridge.segment.path, position, patch.length, f"bridged: {bridge.reason}")
     for path in log.removed:
         size = next(s.size for s in segments if s.path == path)
-        yield Piece("remove", path, 0, size, "behind the log's end")
+        yield Piece("remove", path, 0, size, BEHIND_THE_END)
     if log.tail is not None:
         path, position, length = log.tail
-        yield Piece("overwrite", path, position, length, "behind the log's end")
+        yield Piece("overwrite", path, position, length, BEHIND_THE_END)
 
 
 def _queue_pieces(plan: RecoverPlan, queue: QueuePlan) -> Iterator[Piece]:
@@ -66,6 +89,15 @@ def _queue_pieces(plan: RecoverPlan, queue: QueuePlan) -> Iterator[Piece]:
         yield Piece("create", os.path.join(directory, names.segment_name(offset)), 0, size, "units made anew")
 
 
+def _ext_pieces(disk: Disk, plan: RecoverPlan, queue: QueuePlan) -> Iterator[Piece]:
+    """The extension's last files: new units go behind the old ones."""
+    base = os.path.join(plan.files.root, names.CONSUMEQUEUE_EXT)
+    directory = names.queue_directory(base, queue.queue.topic, queue.queue.queue_id)
+    files = [e for e in (disk.scandir(directory) if disk.is_dir(directory) else ()) if e.is_file]
+    for entry in files if queue.written else ():
+        yield Piece("overwrite", entry.path, 0, entry.size, "extension units are put behind")
+
+
 def _files_of(span: tuple[int, int], file_size: int) -> range:
     """Offsets of the queue files that rows [start, end) lie in."""
     start, end = span[0] * UNIT_SIZE, span[1] * UNIT_SIZE
@@ -84,8 +116,10 @@ def _index_pieces(plan: RecoverPlan) -> Iterator[Piece]:
     for name in sorted(touched):
         path = os.path.join(directory, name)
         yield Piece("overwrite", path, 0, layout.entries_position, "header and slots")
-    for rewind in index.rewinds:
-        start = layout.entry_position(rewind.keep + 1)
-        length = min((rewind.had - rewind.keep) * ENTRY_SIZE, layout.file_size - start)
+    kept = {rewind.name: (rewind.keep, rewind.had) for rewind in index.rewinds}
+    for name in sorted(touched):
+        keep, had = kept.get(name) or (index.last_entries, index.last_entries)
+        start = layout.entry_position(keep + 1)
+        length = min(max(had - keep, index.keys_put) * ENTRY_SIZE, layout.file_size - start)
         if length > 0:
-            yield Piece("overwrite", os.path.join(directory, rewind.name), start, length, "index entries taken away")
+            yield Piece("overwrite", os.path.join(directory, name), start, length, "index entries taken away or put")

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from engine.errors import RStoreError
     from engine.log.state import StoreState
     from engine.repair.bridge import Bridge
+    from engine.repair.ext_cut import ExtCut
     from engine.repair.index_plan import IndexPlan
     from engine.repair.log_end import LogEnd, Mode, Stretch
     from engine.repair.queue_plan import QueuePlan
@@ -46,7 +47,8 @@ class RecoverPlan:
 
     `refusal`: the error that applying it raises, when data would be lost that nobody gave up. `problems`: what the
     operator should know, one sentence each. `accepted`: lost stretches (physical offset, length) before the log's end
-    that `cut` goes on behind. `trap`: damage that stays in the log and that a normal start would cut at.
+    that `cut` goes on behind. `trap`: damage that stays in the log and that a normal start would cut at. `to`: the end
+    of the log (physical) that was asked for; `ext`: what goes of the extension files then.
     """
 
     files: StoreFiles
@@ -60,6 +62,8 @@ class RecoverPlan:
     refusal: RStoreError | None
     accepted: tuple[tuple[int, int], ...]
     trap: Stretch | None
+    to: int | None
+    ext: tuple[ExtCut, ...]
     state: StoreState
 
     @property
@@ -73,6 +77,7 @@ class RecoverPlan:
             or log.bridges
             or any(queue.changed for queue in self.queues)
             or self.index.changed
+            or self.ext
             or self.set_aside
             or self.accepted
         )
@@ -117,6 +122,15 @@ class RecoverPlan:
                     "unitsFilled": queue.units_filled,
                 }
                 for queue in self.queues
+            ],
+            "extension": [
+                {
+                    "topic": cut.queue.topic,
+                    "queueId": cut.queue.queue_id,
+                    "bytesCut": cut.bytes_cut,
+                    "filesRemoved": [os.path.relpath(path, self.files.root) for path, _ in cut.removed],
+                }
+                for cut in self.ext
             ],
             "index": self.index.to_json(),
             "salvage": salvage,

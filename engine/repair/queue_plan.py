@@ -60,16 +60,26 @@ class QueuePlan:
 
 
 class LostRows:
-    """The bridged stretches, as the queues see them; false where there are none."""
+    """The bridged stretches, as the queues see them; false where there are none.
 
-    def __init__(self, bridges: Sequence[Bridge]) -> None:
-        self._bridges = bridges
+    Args:
+        bridges: of this repair.
+        begun: of one that was killed: start, end (physical), bytes of the sound record at the start (0: none).
+    """
+
+    def __init__(self, bridges: Sequence[Bridge], begun: Sequence[tuple[int, int, int]] = ()) -> None:
         self.places = Intervals()
+        inert = [bridge.inert for bridge in bridges]
         for bridge in bridges:
             self.places.add(bridge.offset, bridge.offset + bridge.length)
+        for start, end, size in begun:
+            self.places.add(start, end)
+            inert.append((start, size) if size else None)
+        # the first in the log, so that a repair that ends a killed one's work chooses as that did
+        self._inert = min((one for one in inert if one is not None), default=None)
 
     def __bool__(self) -> bool:
-        return bool(self._bridges)
+        return bool(self.places)
 
     def front(
         self, lost: Intervals, whole: Intervals, first_place: int | None
@@ -86,8 +96,9 @@ class LostRows:
             the rows [start, end), and place and size of the inert record; None when the unit behind is repeated.
         """
         if not whole:
-            inert = next((bridge.inert for bridge in self._bridges if bridge.inert is not None), None)
-            return (lost.start, lost.end) if inert is not None else (0, 0), inert if lost else None
+            if not lost or self._inert is None:
+                return (0, 0), None
+            return (lost.start, lost.end), self._inert
         first = whole.start
         if lost and lost.start < first:
             return (lost.start, first), None

@@ -62,6 +62,10 @@ class QueueRows:
         for at in range(start, end, CHUNK):
             yield at, self.read(at, min(at + CHUNK, end))
 
+    def files_before(self, offset: int) -> list[tuple[str, int, int]]:
+        """Files that begin before a queue offset: path, offset in bytes, length in bytes."""
+        return [(file.path, file.offset, file.size) for file in self.files if file.offset < offset * UNIT_SIZE]
+
     def _between(self, start: int, end: int) -> Iterator[SegmentFile]:
         for file in self.files:
             if file.offset < end * UNIT_SIZE and file.offset + file.size > start * UNIT_SIZE:

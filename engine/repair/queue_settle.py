@@ -21,13 +21,12 @@ from engine.repair.queue_rows import CHUNK, QueueRows
 from engine.repair.spool import Spool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     import numpy as np
     from numpy.typing import NDArray
 
     from engine.log.derive import TopicQueue
-    from engine.repair.bridge import Bridge
 
 MAX_FILL = 1 << 22
 """Rows that one jump of queue offsets may fill; a larger one is a damaged field."""
@@ -43,7 +42,7 @@ class Settler:
         log_min: physical offset of the log's first byte.
         log_end: physical offset of the log's end after the repair.
         lost: stretches of the log (physical) between the two that hold no sound record.
-        bridges: what the repair writes over other such stretches.
+        bridged: other such stretches, over which the repair writes.
         record_size: bytes of the sound record at a physical offset, 0 when there is none.
         abnormal: in normal mode a record that another queue holds is not dispatched again (as in Apache).
     """
@@ -55,7 +54,7 @@ class Settler:
         log_end: int,
         lost: Intervals,
         *,
-        bridges: Sequence[Bridge] = (),
+        bridged: LostRows | None = None,
         record_size: Callable[[int], int],
         abnormal: bool,
     ) -> None:
@@ -63,7 +62,7 @@ class Settler:
         self._log_min = log_min
         self._log_end = log_end
         self._lost = lost
-        self._bridged = LostRows(bridges)
+        self._bridged = bridged if bridged is not None else LostRows(())
         self._record_size = record_size
         self._abnormal = abnormal
         self._queues: dict[int, QueueAtWork] = {}

@@ -19,12 +19,13 @@ MOVED_RECORDS = 8
 
 
 class Choices(NamedTuple):
-    """What the operator gave up, or wants bridged; `stuck`: the first stretch that can't be."""
+    """What the operator chose. `stuck`: the first stretch that can't be bridged; `truncate`: the end is given."""
 
     cut: bool
     bridge: bool
     log_is_gone: bool
     stuck: Bridge | None = None
+    truncate: bool = False
 
 
 def refusal(
@@ -79,6 +80,14 @@ def _damage(choices: Choices, end: LogEnd, fresh: Sequence[Stretch]) -> RStoreEr
             path=choices.stuck.segment.path,
             offset=choices.stuck.offset,
             hint="--cut ends the log there and saves the rest; nothing was changed",
+        )
+    if choices.truncate and (end.damage or fresh):
+        first = (*end.damage, *fresh)[0]
+        return DamageInTheMiddle(
+            f"{first.reason}, before the place where the log is to end",
+            path=first.path,
+            offset=first.offset,
+            hint="run rstore recover first, or cut before it; nothing was changed",
         )
     if end.damage:
         first = end.damage[0]

@@ -16,14 +16,17 @@ from typing import TYPE_CHECKING
 
 from engine.errors import NoRoomToSave
 from engine.format import names
+from engine.repair.repairs import MANIFEST, Listing, listing, relative, repairs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from engine.config import StoreConfig
     from engine.files.disk import Disk
 
-MANIFEST = "manifest.json"
 VERSION = 1
+BEHIND_THE_END = "behind the log's end"
+"""Why a piece of the log goes; undo looks there for messages that came since."""
 _PIECE = 1 << 20
 _MARGIN = 1 << 20
 
@@ -32,8 +35,8 @@ _MARGIN = 1 << 20
 class Piece:
     """Bytes [offset, offset + length) of a store file that a repair changes.
 
-    `action`: "overwrite" (the file stays), "remove" (the whole file goes), "create" (there was no file) or "move"
-    (to quarantine).
+    `action`: "overwrite" (the file stays), "remove" (the whole file goes), "create" (there was no file), "move"
+    (to quarantine, as `target`) or "rename" (into the salvage directory, instead of a copy).
     """
 
     action: str
@@ -41,6 +44,7 @@ class Piece:
     offset: int
     length: int
     why: str
+    target: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +58,12 @@ class Saved:
     why: str
     file: str | None
     sha256: str
+    target: str = ""
 
 
 def save(
     disk: Disk,
-    root: str,
+    config: StoreConfig,
     command: str,
     pieces: Sequence[Piece],
     *,
@@ -77,6 +82,7 @@ def save(
         NoRoomToSave: the file system has no room for them; nothing is left behind.
         StorageError: reading or writing failed.
     """
+    root = os.fspath(config.store_path_root_dir)
     needed = sum(_data_bytes(disk, piece) for piece in pieces)
     usable = disk.usage(root).usable
     if needed + _MARGIN > usable:
@@ -85,25 +91,45 @@ def save(
             path=root,
             hint="free space, or give --no-salvage to lose it",
         )
-    directory = _new_directory(disk, root, command)
+    files = listing(disk, config)
+    directory = new_directory(disk, root, command)
     saved = [_save_piece(disk, root, directory, number, piece) for number, piece in enumerate(pieces, 1)]
     disk.step("salvage.copied")
-    manifest = {
-        "version": VERSION,
-        "command": command,
-        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(disk.now_ms() / 1000)),
-        "pieces": [asdict(one) for one in saved],
-        "accepted": [{"offset": offset, "length": length} for offset, length in accepted],
-        "bridged": [{"offset": offset, "length": length} for offset, length in bridged],
-    }
-    disk.write_file_atomically(os.path.join(directory, MANIFEST), json.dumps(manifest, indent=1).encode())
-    disk.sync_dir(directory)
-    disk.sync_dir(os.path.dirname(directory))
+    write_manifest(disk, directory, command, files, saved, accepted=accepted, bridged=bridged)
     disk.step("salvage.written")
     return directory
 
 
-def _new_directory(disk: Disk, root: str, command: str) -> str:
+def write_manifest(
+    disk: Disk,
+    directory: str,
+    command: str,
+    files: Listing,
+    pieces: Sequence[Saved],
+    *,
+    accepted: Sequence[tuple[int, int]] = (),
+    bridged: Sequence[tuple[int, int]] = (),
+) -> None:
+    """Write the manifest of a salvage directory, durably. `files`: the store's, listed before the first change."""
+    root = os.path.dirname(os.path.dirname(directory))
+    number = 1 + max((repair.manifest.get("number", 0) for repair in repairs(disk, root)), default=0)
+    manifest = {
+        "version": VERSION,
+        "number": number,
+        "command": command,
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(disk.now_ms() / 1000)),
+        "pieces": [asdict(one) for one in pieces],
+        "accepted": [{"offset": offset, "length": length} for offset, length in accepted],
+        "bridged": [{"offset": offset, "length": length} for offset, length in bridged],
+        "files": files,
+    }
+    disk.write_file_atomically(os.path.join(directory, MANIFEST), json.dumps(manifest, indent=1).encode())
+    disk.sync_dir(directory)
+    disk.sync_dir(os.path.dirname(directory))
+
+
+def new_directory(disk: Disk, root: str, command: str) -> str:
+    """Make the salvage directory of a command that begins now."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(disk.now_ms() / 1000))
     base = os.path.join(root, names.SALVAGE, f"{stamp}-{command}")
     directory, n = base, 1
@@ -132,9 +158,10 @@ def _data_bytes(disk: Disk, piece: Piece) -> int:
 
 
 def _save_piece(disk: Disk, root: str, directory: str, number: int, piece: Piece) -> Saved:
-    relative = os.path.relpath(piece.path, root) if piece.path.startswith(root) else piece.path
+    place = relative(root, piece.path)
     if piece.action in ("create", "move"):
-        return Saved(piece.action, relative, piece.offset, piece.length, piece.why, None, "")
+        target = relative(root, piece.target)
+        return Saved(piece.action, place, piece.offset, piece.length, piece.why, None, "", target)
     name = f"{number:04d}-{os.path.basename(piece.path)}"
     target = os.path.join(directory, name)
     digest = hashlib.sha256()
@@ -150,4 +177,4 @@ def _save_piece(disk: Disk, root: str, directory: str, number: int, piece: Piece
         reader.close()
     if not zeros:
         disk.copy_file(piece.path, target, offset=piece.offset, length=length)
-    return Saved(piece.action, relative, piece.offset, length, piece.why, None if zeros else name, digest.hexdigest())
+    return Saved(piece.action, place, piece.offset, length, piece.why, None if zeros else name, digest.hexdigest())

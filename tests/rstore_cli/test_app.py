@@ -179,6 +179,7 @@ def test_times(monkeypatch: pytest.MonkeyPatch) -> None:
         (("get", "T", "0", "--msg-id", "00"), "one of them"),
         (("recover", "--normal", "--abnormal"), "exclude each other"),
         (("recover", "--no-salvage"), "--yes"),
+        (("recover", "--bridge", "--cut"), "exclude each other"),
         (("put",), "which topic?"),
         (("put", "T", "--body", "x", "--count", "1", "--size", "1"), "exclude each other"),
         (("put", "T", "--property", "x"), "NAME=VALUE"),

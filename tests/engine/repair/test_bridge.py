@@ -17,6 +17,7 @@ import pytest
 from engine.config import StoreConfig
 from engine.errors import DamageInTheMiddle, InvalidArgument, RStoreError
 from engine.files.disk import Disk
+from engine.files.faults import FaultyDisk, Killed
 from engine.format import properties, sysflag
 from engine.format.message import (
     INERT_TOPIC,
@@ -356,3 +357,36 @@ def test_a_torn_tail_is_cut_as_ever(tmp_path: Path) -> None:
     plan = bridge(tmp_path)
     assert plan.to_json()["bridged"] == []
     assert plan.state.max_offset == offsets[59]
+
+
+def test_killed_anywhere_and_run_again(tmp_path: Path) -> None:
+    """A queue's first, last and only messages are lost: what the first run had begun, the second ends as planned."""
+    root = tmp_path / "store"
+    put(root, 2, topic="Lost", queues=1)
+    offsets = put(root, 300)
+    put(root, 40, topic="Other")
+    damage(root, 0, bytes(offsets[3] - 0))
+    damage(root, offsets[150] + 95, b"\xff")
+    damage(root, offsets[299] + 95, b"\xff")
+    whole = stores.copy(root, tmp_path / "whole")
+    disk = FaultyDisk(str(whole))
+    plan = plan_recover(Disk(), settings(whole), bridge=True)
+    apply(disk, plan)
+    expected = like_log(whole)
+    ends = {q.queue: (q.min_offset, q.max_offset) for q in plan.queues}
+    assert ends["Lost", 0] == (0, 2)  # type: ignore[index]
+    for number in range(1, disk.changes_seen + 1):
+        copy = stores.copy(root, tmp_path / "killed")
+        faulty = FaultyDisk(str(copy))
+        faulty.kill_before(number)
+        with pytest.raises(Killed):
+            apply(faulty, plan_recover(Disk(), settings(copy), bridge=True))
+        apply(Disk(), plan_recover(Disk(), settings(copy), bridge=True))
+        assert like_log(copy) == expected, number
+        assert not plan_recover(Disk(), settings(copy)).changed
+        shutil.rmtree(copy)
+
+
+def like_log(root: Path) -> dict[str, str]:
+    found = stores.contents(root)
+    return {path: digest for path, digest in found.items() if path.startswith(("commitlog", "consumequeue"))}

@@ -105,7 +105,7 @@ def put_config(store: Path, name: str, value: object) -> None:
 
 def salvage(store: Path, **manifest: object) -> None:
     (store / "salvage" / "20260101-recover").mkdir(parents=True)
-    (store / "salvage" / "20260101-recover" / "manifest.json").write_text(json.dumps(manifest))
+    (store / "salvage" / "20260101-recover" / "manifest.json").write_text(json.dumps({"pieces": [], **manifest}))
 
 
 def damage_body(store: Path) -> dict[str, Any]:

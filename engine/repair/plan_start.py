@@ -1,0 +1,282 @@
+"""`rstore plan-start`: what a 4.9.8 broker started now would do to this store, and what would be lost by it.
+
+The outcome is Apache's own (`apache_start`); the loss is counted against what is on disk: sound records behind the
+place where it would cut, messages that some queue would lack, keys in index files that it deletes and doesn't put
+again.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from engine.config import apache_key
+from engine.errors import CannotMend, Refused, RStoreError
+from engine.format import sysflag
+from engine.log.derive import TopicQueue
+from engine.log.index_reader import ClosedIndexFile
+from engine.log.scan import Damage, RecordBatch, Scanner
+from engine.log.source import ClosedLog
+from engine.log.walk import Reason
+from engine.repair.apache_start import ApacheStart, Outcome, apache_start, queue_end
+from engine.repair.index_plan import entries_before
+from engine.repair.log_end import Mode
+from engine.repair.queue_rows import QueueRows, is_real
+from engine.repair.recover import plan_recover
+from engine.repair.survey import StoreFiles, survey
+
+if TYPE_CHECKING:
+    from engine.config import StoreConfig
+    from engine.files.disk import Disk
+
+_SAMPLE = 16 << 20
+_SIZES = (
+    "mapped_file_size_commit_log",
+    "mapped_file_size_consume_queue",
+    "max_hash_slot_num",
+    "max_index_num",
+)
+
+
+@dataclass(slots=True)
+class StartPlan:
+    """What would happen.
+
+    `behind`: records and bytes by queue that the log would lose; `short`: messages that stay in the log, but that their
+    queue would lack; `index_removed` and `keys_lost`: files deleted, and keys in them that
+    nothing puts again. `settings`: those given that don't match the files. `seconds`: how long reading would take.
+    """
+
+    files: StoreFiles
+    apache: ApacheStart
+    behind: dict[TopicQueue, tuple[int, int]] = field(default_factory=dict)
+    short: dict[TopicQueue, int] = field(default_factory=dict)
+    index_removed: list[str] = field(default_factory=list)
+    keys_lost: int = 0
+    bytes_cut: int = 0
+    bytes_to_scan: int = 0
+    seconds: float = 0.0
+    settings: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def records_behind(self) -> int:
+        """Sound messages that the log would lose."""
+        return sum(records for records, _ in self.behind.values())
+
+    @property
+    def loses(self) -> list[str]:
+        """What would be lost, in words; empty when nothing would."""
+        found = []
+        if self.records_behind:
+            found.append(f"{self.records_behind} messages behind {self.apache.end}")
+        if self.short:
+            found.append(f"{sum(self.short.values())} messages of {len(self.short)} queues")
+        if self.keys_lost:
+            found.append(f"{self.keys_lost} keys of the index")
+        return found
+
+    @property
+    def refusal(self) -> RStoreError | None:
+        """The error that says that data would be lost."""
+        if not self.loses:
+            return None
+        return Refused(
+            f"a broker started now would lose {', '.join(self.loses)}",
+            path=self.files.root,
+            hint="rstore recover loses none of it",
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON of cli.md."""
+        apache = self.apache
+        return {
+            "mode": apache.mode.value,
+            "abort": self.files.abort,
+            "outcome": apache.outcome.value,
+            "why": apache.why,
+            "startFile": None if apache.start is None else os.path.basename(apache.start.path),
+            "minOffset": apache.min_offset,
+            "maxOffset": apache.max_offset,
+            "truncateTo": apache.end if self.bytes_cut else None,
+            "records": apache.records,
+            "bytesToScan": self.bytes_to_scan,
+            "secondsEstimate": round(self.seconds, 1),
+            "bytesCut": self.bytes_cut,
+            "damage": [],
+            "recordsBehind": self.records_behind,
+            "behind": [
+                {"topic": queue.topic, "queueId": queue.queue_id, "records": records, "bytes": size}
+                for queue, (records, size) in sorted(self.behind.items())
+            ],
+            "filesRemoved": [os.path.relpath(segment.path, self.files.root) for segment in apache.removed],
+            "queues": [
+                {
+                    "topic": queue.topic,
+                    "queueId": queue.queue_id,
+                    "messagesLost": self.behind.get(queue, (0, 0))[0] + self.short.get(queue, 0),
+                }
+                for queue in sorted(self.behind.keys() | self.short.keys())
+            ],
+            "index": {"filesRemoved": self.index_removed, "keysLost": self.keys_lost},
+            "settings": self.settings,
+            "losesData": bool(self.loses),
+            "salvage": None,
+            "changed": bool(self.bytes_cut or apache.removed or self.index_removed or self.files.abort),
+            "problems": self.problems,
+        }
+
+
+def plan_start(disk: Disk, config: StoreConfig, *, progress: Callable[[int, int], None] | None = None) -> StartPlan:
+    """Compute it, without writing a byte.
+
+    Raises:
+        CannotMend: nothing to start from. NotAStore, StorageError.
+    """
+    files = survey(disk, config)
+    if not files.log and not files.queues and not files.odd:
+        raise CannotMend("neither a commit log nor queues", path=files.root, hint="a broker would begin a new store")
+    with ClosedLog(disk, files.log) as log:
+        plan = StartPlan(files, apache_start(disk, files, log, progress=progress))
+        plan.settings = _settings(disk, config)
+        if plan.apache.outcome in (Outcome.REFUSES, Outcome.CRASHES):
+            return plan
+        if not files.log:
+            _count_all_queues(disk, plan)
+            return plan
+        _measure(plan, log)
+        _count_behind(plan, log)
+        skipped = _skipped(plan, log)
+    _count_short(disk, plan, config, skipped)
+    if plan.apache.mode is Mode.ABNORMAL:
+        _count_keys(disk, plan)
+    return plan
+
+
+def _settings(disk: Disk, config: StoreConfig) -> list[str]:
+    """Sizes that were given, and that the files contradict."""
+    if not config.given & set(_SIZES):
+        return []
+    try:
+        told = survey(disk, config.as_given(config.given - set(_SIZES))).config
+    except RStoreError as error:
+        return [error.message]
+    return [
+        f"{apache_key(name)} = {getattr(config, name)}, the files say {getattr(told, name)}"
+        for name in _SIZES
+        if name in config.given and getattr(told, name) != getattr(config, name)
+    ]
+
+
+def _measure(plan: StartPlan, log: ClosedLog) -> None:
+    """Bytes that recovery reads, and how long that takes at the rate of a short measurement (read, CRC)."""
+    start = plan.apache.start
+    assert start is not None
+    plan.bytes_to_scan = max(0, plan.apache.end - start.offset)
+    began, done = time.perf_counter(), 0
+    while done < min(_SAMPLE, plan.bytes_to_scan):
+        piece = log.read(start.offset + done, 1 << 20)
+        if not piece:
+            break
+        zlib.crc32(piece)
+        done += len(piece)
+    if done:
+        plan.seconds = plan.bytes_to_scan * (time.perf_counter() - began) / done
+
+
+def _count_behind(plan: StartPlan, log: ClosedLog) -> None:
+    """Sound records that lie behind the end."""
+    scanner = Scanner(log, max_message_size=plan.files.config.max_message_size)
+    last = plan.apache.end
+    for event in scanner.scan(plan.apache.end, resume=True):
+        if isinstance(event, RecordBatch):
+            last = event.end
+            for i, row in enumerate(event.rows):
+                if sysflag.is_consumable(row.sys_flag):
+                    queue = TopicQueue(event.topic(i).decode("utf-8", "replace"), row.queue_id)
+                    records, size = plan.behind.get(queue, (0, 0))
+                    plan.behind[queue] = (records + 1, size + row.size)
+    plan.bytes_cut = last - plan.apache.end
+
+
+def _skipped(plan: StartPlan, log: ClosedLog) -> list[tuple[int, int]]:
+    """Stretches that dispatch leaves out: from a bad record on the rest of its file (ReputMessageService#doReput)."""
+    found: list[tuple[int, int]] = []
+    if plan.apache.mode is Mode.ABNORMAL:
+        return found  # recovery itself has dispatched all that it read
+    scanner = Scanner(log, check_crc=False, max_message_size=plan.files.config.max_message_size)
+    for segment in log.segments:
+        low, high = max(segment.offset, plan.apache.dispatch_from), min(segment.end, plan.apache.end)
+        for event in scanner.scan(low, high) if low < high else ():
+            if isinstance(event, Damage) and event.reason is not Reason.BLANK_LENGTH:
+                found.append((event.offset, high))
+    return found
+
+
+def _count_short(disk: Disk, plan: StartPlan, config: StoreConfig, skipped: list[tuple[int, int]]) -> None:
+    """Messages of the log that their queue lacks, or loses to a unit that is none, and that dispatch doesn't bring."""
+    import numpy as np
+
+    try:
+        repair = plan_recover(disk, config, cut=True)
+    except RStoreError as error:
+        plan.problems.append(f"queues were not compared with the log: {error.message}")
+        return
+    ends = {
+        found.queue: queue_end(disk, found, plan.files.config.mapped_file_size_consume_queue)
+        for found in plan.files.queues
+        if found.files
+    }
+    queues = {queue.number: queue.queue for queue in repair.queues}
+    for chunk in repair.writes.chunks():
+        for number in np.unique(chunk["queue"]):
+            queue = queues[int(number)]
+            physical = chunk["physical_offset"][chunk["queue"] == number]
+            lost = physical < _dispatched_from(plan, ends.get(queue, (0, -1))[1])
+            for start, end in skipped:
+                lost |= (physical >= start) & (physical < end)
+            _add(plan, queue, int((lost & (physical < plan.apache.end)).sum()))
+    for found in plan.files.queues:
+        if found.files:
+            rows = QueueRows(disk, found)
+            first, known = ends[found.queue]
+            limit = min(_dispatched_from(plan, known), plan.apache.end)
+            for _, units in rows.chunks(first, max(first, rows.extent)):
+                _add(plan, found.queue, int((is_real(units) & (units["physical_offset"] < limit)).sum()))
+
+
+def _dispatched_from(plan: StartPlan, known: int) -> int:
+    """Where dispatch begins for a queue: abnormal recovery passes over what the queue says that it has."""
+    return max(plan.apache.dispatch_from, known) if plan.apache.mode is Mode.ABNORMAL else plan.apache.dispatch_from
+
+
+def _add(plan: StartPlan, queue: TopicQueue, count: int) -> None:
+    if count:
+        plan.short[queue] = plan.short.get(queue, 0) + count
+
+
+def _count_all_queues(disk: Disk, plan: StartPlan) -> None:
+    """Without a commit log every queue goes, and with it the queue offsets that consumers hold."""
+    for found in plan.files.queues:
+        rows = QueueRows(disk, found)
+        units = sum(int(is_real(chunk).sum()) for _, chunk in rows.chunks(rows.first, rows.extent))
+        if units:
+            plan.short[found.queue] = units
+
+
+def _count_keys(disk: Disk, plan: StartPlan) -> None:
+    """Index files newer than the checkpoint go; keys of what recovery doesn't read again go with them."""
+    if not plan.files.config.message_index_enable:
+        return
+    for found in plan.files.index:
+        if not found.whole:
+            plan.problems.append(f"index/{found.name}: {found.size} bytes, another length than the settings say")
+            continue
+        with ClosedIndexFile(disk, found.path, plan.files.index_layout) as file:
+            if file.header.end_timestamp > plan.files.checkpoint.index_msg_timestamp:
+                plan.index_removed.append(found.name)
+                plan.keys_lost += entries_before(file, file.entry_count, plan.apache.dispatch_from)

@@ -1,0 +1,309 @@
+"""The planning of a recovery, a bridge or a cut: one reading of the log, compared with queues and index."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from engine.errors import RStoreError, StorageError
+from engine.format import fastjson, names
+from engine.log.derive import Deriver, DeriveRules, QueueNumbers
+from engine.log.scan import Damage, Event, RecordBatch, Scanner
+from engine.log.source import ClosedLog, Segment
+from engine.log.state import QueueState, StoreState
+from engine.repair.bridge import Bridge
+from engine.repair.coverage import Coverage
+from engine.repair.ext_cut import plan_ext_cuts
+from engine.repair.index_plan import IndexPlanner
+from engine.repair.intervals import Intervals
+from engine.repair.known import known_places
+from engine.repair.log_end import (
+    LogEnd,
+    Mode,
+    Stretch,
+    gaps_before,
+    next_start_damage,
+    offset_behind_time,
+    read_to_end,
+    read_until,
+    segment_before,
+    start_segment,
+)
+from engine.repair.plan import LogPlan, RecoverPlan
+from engine.repair.queue_compare import QueueComparer
+from engine.repair.queue_plan import LostRows
+from engine.repair.queue_settle import Settler
+from engine.repair.refusal import Choices, refusal
+from engine.repair.repairs import stretches, unfinished
+from engine.repair.survey import StoreFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from engine.files.disk import Disk
+    from engine.log.derive import Keys
+    from engine.repair.queue_plan import QueuePlan
+
+_PIECE = 1 << 20
+
+
+class Progress:
+    """Bytes of the log read, over all the passes."""
+
+    def __init__(self, tell: Callable[[int, int], None] | None) -> None:
+        self._tell = tell
+        self._done = 0
+        self._total = 0
+
+    def expect(self, length: int) -> None:
+        """So much more will be read."""
+        self._total += length
+
+    def __call__(self, length: int) -> None:
+        self._done += length
+        if self._tell is not None:
+            self._tell(self._done, self._total)
+
+
+class Planner:
+    """One run of planning: the parts that read the log together."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        files: StoreFiles,
+        log: ClosedLog,
+        bridges: tuple[Bridge, ...],
+        choices: Choices,
+        progress: Progress,
+    ) -> None:
+        self._disk = disk
+        self._files = files
+        self._log = log
+        self._bridges = bridges
+        self._begun = stretches(unfinished(disk, files.root), "bridged")  # by a repair that was killed
+        self._choices = choices
+        self._progress = progress
+        config = files.config
+        self._numbers = QueueNumbers()
+        self._deriver = Deriver(DeriveRules.of(config), self._numbers)
+        self._comparer = QueueComparer(disk, files.queues, self._numbers, config.mapped_file_size_consume_queue)
+        self._scanner = Scanner(log, check_crc=config.check_crc_on_recover, max_message_size=config.max_message_size)
+        self._to: int | None = None
+        self._mends: list[int] = []
+        self._shifts: Counter[tuple[int, int]] = Counter()  # records by (segment, how far off their own offset is)
+        self._unplaced = 0
+        self._damage_before: list[Stretch] = []
+
+    def behind_time(self, timestamp: int) -> int | None:
+        """Physical offset of the first record stored later (ms)."""
+        return offset_behind_time(self._log, self._scanner, timestamp)
+
+    def plan(self, mode: Mode, to: int | None = None) -> RecoverPlan:
+        files = self._files
+        self._to = to
+        start = self._start(mode) if files.log else None
+        if start is not None and to is not None:
+            start = min(start, segment_before(files, to), key=lambda segment: segment.offset)
+        index = IndexPlanner(self._disk, files, self._deriver, self._scanner, mode)
+        end = LogEnd(0)
+        if start is not None:
+            self._progress.expect(files.log[-1].end - start.offset)
+            one_unit_each = not self._deriver.rules.multi_dispatch
+            coverage = Coverage(
+                self._comparer, self._log, self._scanner, self._feed_before, one_unit_each=one_unit_each
+            )
+            for segment in files.log:
+                if segment.end <= start.offset:
+                    coverage.check(segment)
+            self._damage_before.sort(key=lambda stretch: stretch.offset)
+
+            index.begin(start.offset)
+
+            def feed(event: Event) -> None:
+                self._feed(event, index)
+
+            if to is None:
+                end = read_to_end(files, self._scanner, start, cut=self._choices.cut, feed=feed)
+            else:
+                end = read_until(files, self._scanner, start, to, feed=feed)
+            end.gaps[:0] = gaps_before(files, start)
+        return self._assemble(mode, start, end, index)
+
+    def _start(self, mode: Mode) -> Segment:
+        """Where reading starts: where Apache would, or with the first bridge, when that lies before."""
+        start = start_segment(self._files, self._log, mode)
+        bridged = [*(bridge.offset for bridge in self._bridges), *(low for low, _ in self._begun)]
+        segments = [found for offset in bridged if (found := self._log.segment_at(offset)) is not None]
+        return min([start, *segments], key=lambda segment: segment.offset)
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def _feed_before(self, event: Event) -> None:
+        """The log before the start: read only where the queues leave holes."""
+        if isinstance(event, RecordBatch):
+            self._compare(event)
+        elif isinstance(event, Damage):
+            self._damage_before.append(Stretch(event.offset, event.length, event.segment.path, event.reason.value))
+
+    def _feed(self, event: Event, index: IndexPlanner) -> None:
+        if isinstance(event, RecordBatch):
+            index.feed(self._compare(event))
+            self._progress(event.end - event.start)
+
+    def _compare(self, batch: RecordBatch) -> Keys:
+        before = self._deriver.unplaced
+        units, keys = self._deriver.derive(batch)
+        self._unplaced += self._deriver.unplaced - before
+        self._comparer.feed(units)
+        size = self._files.config.mapped_file_size_commit_log
+        for row in [row for row in batch.rows if row.stored_offset != batch.base + row.position]:
+            offset = batch.base + row.position
+            self._mends.append(offset)
+            self._shifts[offset - offset % size, row.stored_offset - offset] += 1
+        return keys
+
+    # --- the outcome ------------------------------------------------------------------------------------------------
+
+    def _assemble(self, mode: Mode, start: Segment | None, end: LogEnd, index: IndexPlanner) -> RecoverPlan:
+        files = self._files
+        log_min = files.log[0].offset if files.log else 0
+        lost = Intervals()
+        for stretch in (*self._damage_before, *end.gaps):
+            lost.add(stretch.offset, stretch.offset + stretch.length)
+        self._comparer.flush()
+        settler = Settler(
+            self._comparer,
+            log_min,
+            end.end,
+            lost,
+            bridged=LostRows(self._bridges, [(a, b, self._scanner.sound_size(a)) for a, b in self._begun]),
+            record_size=self._scanner.sound_size,
+            abnormal=mode is Mode.ABNORMAL,
+        )
+        queues = tuple(settler.settle()) if files.log or self._choices.log_is_gone else ()
+        index_plan = index.plan(end.end)
+        known = known_places(self._disk, files.root).accepted
+        fresh = [
+            s for s in (*end.gaps, *self._damage_before) if known.overlap(s.offset, s.offset + s.length) < s.length
+        ]
+        log_plan = self._log_plan(start, log_min, end)
+        traps = next_start_damage(files, self._scanner, start, end) if start is not None else []
+        trap = traps[0] if traps else None
+        return RecoverPlan(
+            files=files,
+            mode=mode,
+            log=log_plan,
+            queues=queues,
+            writes=settler.writes,
+            index=index_plan,
+            set_aside=tuple(odd for odd in files.odd if odd.movable),
+            problems=self._problems(end, trap, queues, self._comparer.findings, settler.findings, index_plan.findings),
+            refusal=refusal(
+                self._disk, files, self._choices, end, fresh, self._shifts, sum(queue.units_cut for queue in queues)
+            ),
+            accepted=tuple((s.offset, s.length) for s in fresh) if self._choices.cut or self._choices.bridge else (),
+            trap=trap,
+            to=self._to,
+            ext=() if self._to is None else plan_ext_cuts(self._disk, files, queues),
+            state=StoreState(
+                min_offset=log_min if files.log else -1,
+                max_offset=end.end,
+                queues=tuple(QueueState(q.queue, q.min_offset, q.max_offset, q.max_physical_offset) for q in queues),
+                index_files=index_plan.names_after,
+                trap=traps[-1].offset if traps else None,
+            ),
+        )
+
+    def _log_plan(self, start: Segment | None, log_min: int, end: LogEnd) -> LogPlan:
+        removed = [s for s in self._files.log if s.offset >= end.end and s.offset != log_min and not self._kept(s, end)]
+        tail: tuple[str, int, int] | None = None
+        cut = 0
+        for segment in self._files.log:
+            written = self._last_written(segment, max(end.end, segment.offset))
+            if written is None:
+                continue
+            cut += written - max(end.end, segment.offset)
+            if segment not in removed:
+                position = end.end - segment.offset
+                tail = (segment.path, position, segment.size - position)
+        return LogPlan(
+            start_file=None if start is None else start.path,
+            min_offset=log_min if self._files.log else -1,
+            end=end,
+            damage_before=tuple(self._damage_before),
+            tail=tail,
+            removed=tuple(s.path for s in reversed(removed)),
+            bytes_cut=cut,
+            mends=tuple(m for m in self._mends if m < end.end),
+            bridges=self._bridges,
+        )
+
+    def _kept(self, segment: Segment, end: LogEnd) -> bool:
+        """The segment that starts just at the end stays: the log goes on there (MappedFileQueue#truncateDirtyFiles)."""
+        return segment.offset == end.end
+
+    def _last_written(self, segment: Segment, start: int) -> int | None:
+        """Physical offset behind the last byte that isn't zero in [start, segment end); None when all are."""
+        last: int | None = None
+        zeros = bytes(_PIECE)
+        for data_start, data_end in self._log.data_ranges(segment, start) if start < segment.end else ():
+            for at in range(data_start, data_end, _PIECE):
+                try:
+                    data = bytes(self._log.read(at, min(_PIECE, data_end - at)))
+                except StorageError:  # nobody knows what is there: something
+                    last = min(at + _PIECE, data_end)
+                    continue
+                if data != zeros[: len(data)]:
+                    last = at + len(data.rstrip(b"\0"))
+        return last
+
+    def _problems(
+        self, end: LogEnd, trap: Stretch | None, queues: tuple[QueuePlan, ...], *findings: list[str]
+    ) -> tuple[str, ...]:
+        out = [f"{os.path.relpath(o.path, self._files.root)}: {o.why}" for o in self._files.odd]
+        if not self._files.checkpoint_ok:
+            out.append("the checkpoint is missing or short: it reads as zeros")
+        out += [
+            f"damage at {s.offset}, {s.length} bytes, before recovery's start: {s.reason}" for s in self._damage_before
+        ]
+        out += [f"damage at {b.offset}, {b.length} bytes, is bridged: {b.reason}" for b in self._bridges]
+        out += [f"segments missing at {gap.offset}, {gap.length} bytes" for gap in end.gaps]
+        out += [f"damage at {s.offset}, {s.length} bytes: {s.reason}" for s in end.damage]
+        out += [f"the record at {offset} has a wrong physicalOffset" for offset in self._mends[:20]]
+        out += self._oddities(queues, end)
+        if self._unplaced:
+            out.append(f"{self._unplaced} messages name a topic that is no directory name: the log has them, no queue")
+        if trap is not None:
+            out.append(
+                f"damage at {trap.offset} ({trap.reason}): a normal start would read it and cut there, "
+                "so the abort file stays and makes the next start begin behind it"
+            )
+        for some in findings:
+            out += some
+        return tuple(out)
+
+    def _oddities(self, queues: tuple[QueuePlan, ...], end: LogEnd) -> list[str]:
+        """What recovery does all the same, but the operator may know better."""
+        out = []
+        cut = sum(queue.units_cut for queue in queues)
+        if cut and not end.damage:
+            out.append(f"{cut} units point behind the log's end at {end.end}: are segments missing there?")
+        known = _known_topics(self._disk, self._files.root)
+        there = {found.queue.topic for found in self._files.queues if found.files}
+        revived = {q.queue.topic for q in queues if q.units_rebuilt} - there
+        for topic in sorted(revived - known) if known else ():
+            if not names.is_system_topic(topic):
+                out.append(f"{topic} gets its queues back, but config/topics.json doesn't have it: was it deleted?")
+        return out
+
+
+def _known_topics(disk: Disk, root: str) -> set[str]:
+    """The topics of config/topics.json; none when it can't be read."""
+    path = os.path.join(root, names.CONFIG, "topics.json")
+    try:
+        table = fastjson.loads(disk.read_file(path).decode("utf-8", "replace"))["topicConfigTable"]
+        return set(table)
+    except (RStoreError, TypeError, LookupError):
+        return set()

@@ -1,0 +1,223 @@
+"""`rstore reindex`: consume queues and index made anew from the log, by the same parts that dispatch writes them with.
+
+Everything is built aside (`Builder`), compared with what is there, and only what differs is swapped in
+(`reindex_swap`). So a sound store stays as it is, to the last byte.
+
+What the log can't say any more is taken over from the old files: rows and entries of messages before the place where
+rebuilding begins (the log's first byte, unless another is given), where they are sound; and the filter bit maps in the
+extension, where the old unit names the same message. A queue of which the log has no message keeps its files: its next
+queue offset is known from nowhere else.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import CannotMend, DamageInTheMiddle
+from engine.log.derive import Deriver, DeriveRules, Keys, QueueNumbers, TopicQueue, Units
+from engine.log.scan import Blank, Damage, Event, Gap, RecordBatch, Scanner
+from engine.log.source import ClosedLog
+from engine.repair.intervals import Intervals
+from engine.repair.known import known_places
+from engine.repair.reindex_build import BuiltQueue, IndexBuilder, QueueBuilder
+from engine.repair.survey import StoreFiles, survey
+
+if TYPE_CHECKING:
+    from engine.config import StoreConfig
+    from engine.files.disk import Disk
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What is rebuilt. `topic`: only its queues, and no index. `start`: from this physical offset on."""
+
+    queues: bool = True
+    index: bool = True
+    topic: str | None = None
+    start: int | None = None
+
+
+@dataclass(slots=True)
+class ReindexPlan:
+    """What was built below `built`, and what of it differs from the store's.
+
+    `queues_changed`: queues whose files differ; `index_changed`: whether the index does. `kept`: queues without a
+    message in the log, which stay as they are.
+    """
+
+    files: StoreFiles
+    built: str
+    start_file: str | None
+    log_end: int
+    records: int
+    queues: tuple[BuiltQueue, ...] = ()
+    queues_changed: frozenset[TopicQueue] = frozenset()
+    kept: tuple[TopicQueue, ...] = ()
+    index_built: bool = False
+    index_files: int = 0
+    keys: int = 0
+    index_changed: bool = False
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def changed(self) -> bool:
+        """Whether swapping in changes a byte."""
+        return bool(self.queues_changed) or self.index_changed
+
+    def to_json(self, *, salvage: str | None = None) -> dict[str, Any]:
+        """The JSON of cli.md."""
+        return {
+            "mode": "reindex",
+            "abort": self.files.abort,
+            "startFile": None if self.start_file is None else os.path.basename(self.start_file),
+            "minOffset": self.files.log[0].offset if self.files.log else -1,
+            "maxOffset": self.log_end,
+            "truncateTo": None,
+            "records": self.records,
+            "bytesCut": 0,
+            "damage": [],
+            "recordsBehind": 0,
+            "filesRemoved": [],
+            "queues": [
+                {
+                    "topic": queue.queue.topic,
+                    "queueId": queue.queue.queue_id,
+                    "minOffset": queue.min_offset,
+                    "maxOffset": queue.max_offset,
+                    "unitsCut": max(0, queue.old_extent - queue.max_offset),
+                    "unitsRebuilt": queue.units,
+                    "changed": queue.queue in self.queues_changed,
+                }
+                for queue in self.queues
+            ],
+            "queuesKept": [{"topic": queue.topic, "queueId": queue.queue_id} for queue in self.kept],
+            "index": {
+                "enabled": self.index_built,
+                "files": self.index_files,
+                "keysPut": self.keys,
+                "changed": self.index_changed,
+            },
+            "salvage": salvage,
+            "changed": self.changed,
+            "problems": self.problems,
+        }
+
+
+def build(
+    disk: Disk,
+    config: StoreConfig,
+    into: str,
+    scope: Scope,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> ReindexPlan:
+    """Build queues and index below the directory `into`, durably, and compare them with the store's.
+
+    Writes nothing elsewhere.
+
+    Raises:
+        CannotMend: no log. DamageInTheMiddle: run recover first. NotAStore, DiskFull, StorageError.
+    """
+    files = survey(disk, config)
+    if not files.log:
+        raise CannotMend("there is no commit log to rebuild from", path=files.root)
+    config = files.config
+    begin = max(files.log[0].offset, scope.start or 0)
+    first = next((s for s in reversed(files.log) if s.offset <= begin), files.log[0])
+    numbers = QueueNumbers()
+    queues = QueueBuilder(disk, files, into, begin) if scope.queues else None
+    index = IndexBuilder(disk, files, into, begin) if scope.index and config.message_index_enable else None
+    plan = ReindexPlan(files, into, first.path, first.offset, 0)
+    with ClosedLog(disk, files.log) as log:
+        scanner = Scanner(log, check_crc=config.check_crc_on_recover, max_message_size=config.max_message_size)
+        deriver = Deriver(DeriveRules.of(config), numbers)
+        try:
+            if index is not None:
+                index.take_over(scanner)
+            for batch in _sound(scanner, files, first.offset, known_places(disk, files.root).accepted, plan):
+                units, keys = deriver.derive(batch)
+                for number, some in _by_queue(units, begin):
+                    if queues is not None and scope.topic in (None, numbers[number].topic):
+                        queues.append(numbers[number], some)
+                if index is not None:
+                    index.put(_keys_from(keys, begin))
+                plan.records += len(batch)
+                plan.log_end = batch.end
+                if progress is not None:
+                    progress(batch.end - first.offset, files.log[-1].end - first.offset)
+        finally:
+            for builder in (queues, index):
+                if builder is not None:
+                    builder.close()
+    _compare(plan, scope, queues, index)
+    return plan
+
+
+def _compare(plan: ReindexPlan, scope: Scope, queues: QueueBuilder | None, index: IndexBuilder | None) -> None:
+    """What was built, and what of it differs from the store's."""
+    if queues is not None:
+        plan.queues = queues.built()
+        plan.queues_changed = queues.changed()
+        plan.problems += queues.problems
+        done = {queue.queue for queue in plan.queues}
+        wanted = (q for q in plan.files.queues if scope.topic is None or q.queue.topic == scope.topic)
+        plan.kept = tuple(q.queue for q in wanted if q.files and q.queue not in done)
+    if index is not None:
+        plan.index_built, plan.keys, plan.index_files = True, index.keys, len(index.names())
+        plan.index_changed = index.changed()
+        plan.problems += index.problems
+
+
+def _sound(
+    scanner: Scanner, files: StoreFiles, start: int, accepted: Intervals, plan: ReindexPlan
+) -> Iterator[RecordBatch]:
+    """The log's records up to its end; damage and gaps before it must have been accepted in an earlier repair."""
+    held: list[Event] = []
+    for event in scanner.scan(start, resume=True):
+        if isinstance(event, RecordBatch):
+            for one in held:
+                if isinstance(one, Damage | Gap) and accepted.overlap(one.offset, one.offset + one.length) < one.length:
+                    path = one.segment.path if isinstance(one, Damage) else files.root
+                    raise DamageInTheMiddle(
+                        f"{one.reason.value if isinstance(one, Damage) else 'segments are missing'}; "
+                        "sound records lie behind it",
+                        path=path,
+                        offset=one.offset,
+                        hint="run rstore recover first; nothing was changed",
+                    )
+                if isinstance(one, Damage | Gap):
+                    plan.problems.append(f"stepped over {one.length} lost bytes at {one.offset}")
+            held = []
+            yield event
+        elif not isinstance(event, Blank):
+            held.append(event)
+
+
+def _by_queue(units: Units, begin: int) -> Iterator[tuple[int, Units]]:
+    """A batch's units from `begin` (physical) on, queue by queue, in log order."""
+    import numpy as np
+
+    wanted = np.flatnonzero(units.physical_offset >= begin)
+    order = wanted[np.argsort(units.queue[wanted], kind="stable")]
+    bounds = np.flatnonzero(np.diff(units.queue[order])) + 1
+    for group in np.split(order, bounds):
+        if len(group):
+            yield (
+                int(units.queue[group[0]]),
+                Units(
+                    units.queue[group],
+                    units.queue_offset[group],
+                    units.physical_offset[group],
+                    units.size[group],
+                    units.tags_code[group],
+                    units.store_timestamp[group],
+                ),
+            )
+
+
+def _keys_from(keys: Keys, begin: int) -> Keys:
+    wanted = keys.physical_offset >= begin
+    return Keys(keys.key_hash[wanted], keys.physical_offset[wanted], keys.store_timestamp[wanted])

@@ -1,0 +1,298 @@
+"""Consume queues and index files, built aside from what the log gives: the writers are those of an open store."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.files.listing import list_segments
+from engine.format import names, queue_ext
+from engine.format.queue_unit import EXT_ADDRESS_MAX, UNIT_SIZE, is_ext_address
+from engine.log.closed_queue import ClosedExt
+from engine.log.consume_queue import ConsumeQueue
+from engine.log.consume_queue_ext import ConsumeQueueExt
+from engine.log.index_file import IndexFile
+from engine.log.index_reader import ClosedIndexFile
+from engine.log.index_service import IndexService
+from engine.log.scan import RecordBatch
+from engine.log.state import QueueState
+from engine.repair.index_plan import entries_before
+from engine.repair.queue_rows import QueueRows, is_real
+from engine.repair.trees import same_file
+
+if TYPE_CHECKING:
+    from engine.files.disk import Disk
+    from engine.log.derive import Keys, TopicQueue, Units
+    from engine.log.scan import Scanner
+    from engine.repair.survey import StoreFiles
+
+MAX_OPEN = 512
+"""Queues that are open at the same time."""
+
+
+@dataclass(slots=True)
+class BuiltQueue:
+    """One queue that was built. Offsets are queue offsets; `old_extent`: behind the last row of the old files."""
+
+    queue: TopicQueue
+    min_offset: int
+    max_offset: int
+    max_physical_offset: int
+    units: int
+    old_extent: int
+
+
+class QueueBuilder:
+    """Builds queues below `into`; rows of messages before the physical offset `begin` are taken over where sound."""
+
+    def __init__(self, disk: Disk, files: StoreFiles, into: str, begin: int) -> None:
+        self._disk = disk
+        self._files = files
+        self._begin = begin
+        self._log_min = files.log[0].offset
+        self._into = into
+        self._ext_size = (
+            files.config.mapped_file_size_consume_queue_ext if files.config.enable_consume_queue_ext else None
+        )
+        self._old = {found.queue: QueueRows(disk, found) for found in files.queues if found.files}
+        self._open: dict[TopicQueue, ConsumeQueue] = {}
+        self._built: dict[TopicQueue, BuiltQueue] = {}
+        self.problems: list[str] = []
+
+    def append(self, queue: TopicQueue, units: Units) -> None:
+        """Append the units of one queue, in log order."""
+        target = self._queue(queue, int(units.queue_offset[0]))
+        maps = self._bit_maps(queue, units) if self._ext_size is not None else None
+        result = target.append(
+            units.queue_offset,
+            units.physical_offset,
+            units.size,
+            units.tags_code,
+            store_timestamp=units.store_timestamp if self._ext_size is not None else None,
+            bit_maps=maps,
+        )
+        if result.filled:
+            self.problems.append(f"{queue}: {result.filled} queue offsets have no message and repeat their neighbour")
+        if result.refused or result.ignored:
+            lost = result.refused + result.ignored
+            self.problems.append(f"{queue}: {lost} messages name queue offsets that can't be true, or are taken")
+        built = self._built[queue]
+        built.units += result.appended
+        built.max_offset, built.max_physical_offset = target.max_offset, target.max_physical_offset
+
+    def close(self) -> None:
+        """Make everything durable."""
+        for target in self._open.values():
+            while not target.flush():
+                pass
+            target.shutdown()
+            self._disk.sync_dir(target.directory)
+        self._open.clear()
+
+    def built(self) -> tuple[BuiltQueue, ...]:
+        """What was built, by topic and queue id."""
+        return tuple(self._built[queue] for queue in sorted(self._built))
+
+    def changed(self) -> frozenset[TopicQueue]:
+        """The queues whose files differ from the store's."""
+        parts = [names.CONSUMEQUEUE, *([names.CONSUMEQUEUE_EXT] if self._ext_size is not None else [])]
+        return frozenset(q for q in self._built if not all(self._same(part, q) for part in parts))
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _same(self, part: str, queue: TopicQueue) -> bool:
+        return same_directory(
+            self._disk,
+            names.queue_directory(os.path.join(self._files.root, part), *queue),
+            names.queue_directory(os.path.join(self._into, part), *queue),
+        )
+
+    def _queue(self, queue: TopicQueue, first: int) -> ConsumeQueue:
+        found = self._open.get(queue)
+        if found is not None:
+            return found
+        if len(self._open) >= MAX_OPEN:
+            self.close()
+        size, state = self._files.config.mapped_file_size_consume_queue, None
+        built = self._built.get(queue)
+        if built is None:
+            state = self._take_over(queue, first)
+            old = self._old.get(queue)
+            low = first if state is None else state.min_offset
+            extent = old.extent if old is not None else 0
+            self._built[queue] = BuiltQueue(queue, low, first, -1, 0, extent)
+        else:
+            state = QueueState(queue, built.min_offset, built.max_offset, built.max_physical_offset)
+        ext = None
+        if self._ext_size is not None:
+            ext = ConsumeQueueExt(self._disk, os.path.join(self._into, names.CONSUMEQUEUE_EXT), queue, self._ext_size)
+        found = ConsumeQueue(self._disk, os.path.join(self._into, names.CONSUMEQUEUE), queue, size, ext)
+        found.open(state)
+        self._open[queue] = found
+        return found
+
+    def _take_over(self, queue: TopicQueue, first: int) -> QueueState | None:
+        """Copy the rows before `first` when all of them are units, and of messages before `begin`."""
+        import numpy as np
+
+        rows = self._old.get(queue)
+        if rows is None or rows.first >= first or rows.extent < first:
+            return None
+        low = first
+        address: int | None = None
+        last = -1
+        for at, chunk in rows.chunks(rows.first, first):
+            physical = chunk["physical_offset"].astype(np.int64)
+            real = is_real(chunk)
+            if ((physical < 0) | (chunk["size"] <= 0) | (real & (physical >= self._begin))).any():
+                return None
+            live = np.flatnonzero(real & (physical >= self._log_min))
+            if len(live) and low == first:
+                low = at + int(live[0])
+            codes = chunk["tags_code"].astype(np.int64)
+            codes = codes[real & (codes <= EXT_ADDRESS_MAX)]
+            if len(codes):
+                address = max(int(codes.max()), address if address is not None else int(codes.max()))
+            if real.any():
+                at_end = np.flatnonzero(real)[-1]
+                last = int(physical[at_end]) + int(chunk["size"][at_end])
+        if self._ext_size is not None and address is not None and not self._copy_ext(queue, address, self._ext_size):
+            return None
+        base = os.path.join(self._into, names.CONSUMEQUEUE)
+        self._copy(rows.files_before(first), names.queue_directory(base, *queue), first * UNIT_SIZE)
+        return QueueState(queue, low, first, last)
+
+    def _copy_ext(self, queue: TopicQueue, address: int, size: int) -> bool:
+        """Copy the extension up to the unit at `address`; False when no unit is there."""
+        old = os.path.join(self._files.root, names.CONSUMEQUEUE_EXT)
+        unit = ClosedExt(self._disk, old, queue, size).get(address)
+        if unit is None:
+            return False
+        end = queue_ext.to_offset(address) + unit.size
+        found = list_segments(self._disk, [names.queue_directory(old, *queue)], size).files
+        files = [(file.path, file.offset, file.size) for file in found if file.offset < end]
+        self._copy(files, names.queue_directory(os.path.join(self._into, names.CONSUMEQUEUE_EXT), *queue), end)
+        return True
+
+    def _copy(self, files: list[tuple[str, int, int]], directory: str, end: int) -> None:
+        """Copy files (path, offset, bytes) into `directory`, zeros behind the byte `end` of the queue."""
+        self._disk.mkdirs(directory)
+        for path, offset, size in files:
+            target = os.path.join(directory, os.path.basename(path))
+            self._disk.copy_file(path, target, length=min(size, end - offset))
+            file = self._disk.open_raw(target, writable=True)
+            try:
+                file.set_size(size)
+                file.sync(0, size)
+            finally:
+                file.close()
+
+    def _bit_maps(self, queue: TopicQueue, units: Units) -> list[bytes]:
+        """The filter bit maps that the old extension has for just these messages."""
+        rows = self._old.get(queue)
+        maps = [b""] * len(units)
+        if rows is None or self._ext_size is None:
+            return maps
+        low, high = int(units.queue_offset[0]), int(units.queue_offset[-1]) + 1
+        if not 0 < high - low <= 2 * len(units) + 64:
+            return maps
+        found = rows.read(low, high)
+        ext = ClosedExt(self._disk, os.path.join(self._files.root, names.CONSUMEQUEUE_EXT), queue, self._ext_size)
+        for i in range(len(units)):
+            at = int(units.queue_offset[i]) - low
+            if not 0 <= at < len(found) or int(found["physical_offset"][at]) != int(units.physical_offset[i]):
+                continue
+            code = int(found["tags_code"][at])
+            unit = ext.get(code) if is_ext_address(code) else None
+            if unit is not None and (unit.tags_code, unit.store_timestamp) == (
+                int(units.tags_code[i]),
+                int(units.store_timestamp[i]),
+            ):
+                maps[i] = unit.bit_map
+        return maps
+
+
+class IndexBuilder:
+    """Builds the index below `into`; entries of messages before `begin` are taken over while their files are sound."""
+
+    def __init__(self, disk: Disk, files: StoreFiles, into: str, begin: int) -> None:
+        self._disk = disk
+        self._files = files
+        self._begin = begin
+        self._directory = os.path.join(into, names.INDEX)
+        self._service = IndexService(disk, self._directory, files.index_layout)
+        self.keys = 0
+        self.problems: list[str] = []
+
+    def take_over(self, scanner: Scanner) -> None:
+        """Copy the files that begin before the place where rebuilding does; the last one as far as it lies before."""
+        self._disk.mkdirs(self._directory)
+        layout, kept = self._files.index_layout, []
+        previous = (0, 0)
+        for found in self._files.index:
+            if not found.whole:
+                break
+            with ClosedIndexFile(self._disk, found.path, layout) as old:
+                if old.entry_count == 0 or old.header.begin_phy_offset >= self._begin:
+                    break
+                check = old.verify()
+                keep = entries_before(old, check.sound, self._begin)
+                last = int(old.entries(keep, 1)[0]["physical_offset"]) if keep else -1
+                whole = keep == old.entry_count and check.fault is None
+                end_timestamp = old.header.end_timestamp
+            if check.fault is not None and keep == check.sound:
+                self.problems.append(f"index/{found.name}: {check.fault.value}; older keys than the log's go with it")
+                break
+            if not keep:
+                break
+            target = os.path.join(self._directory, found.name)
+            self._disk.copy_file(found.path, target)
+            kept.append(found.name)
+            if not whole:
+                file = IndexFile.open(self._disk, target, layout)
+                try:
+                    file.rewind(keep, previous=previous, end_timestamp=_store_timestamp(scanner, last))
+                finally:
+                    file.shutdown()
+                break
+            previous = (last, end_timestamp)
+        self._service.open(kept)
+
+    def put(self, keys: Keys) -> None:
+        """Put the keys of a batch, in log order."""
+        self.keys += self._service.put(keys)
+
+    def close(self) -> None:
+        """Make everything durable."""
+        self._service.shutdown()
+        self._disk.sync_dir(self._directory)
+
+    def names(self) -> list[str]:
+        """The files that were built, by name."""
+        return sorted(self._disk.listdir(self._directory))
+
+    def changed(self) -> bool:
+        """Whether the files differ from the store's, names aside."""
+        old = [found.path for found in self._files.index]
+        new = [os.path.join(self._directory, name) for name in self.names()]
+        if len(old) != len(new):
+            return True
+        return not all(same_file(self._disk, a, b) for a, b in zip(old, new, strict=True))
+
+
+def same_directory(disk: Disk, one: str, two: str) -> bool:
+    """Whether two directories hold files of the same names and bytes; absent is empty."""
+    left = {e.name: e for e in disk.scandir(one)} if disk.exists(one) else {}
+    right = {e.name: e for e in disk.scandir(two)} if disk.exists(two) else {}
+    return left.keys() == right.keys() and all(same_file(disk, left[n].path, right[n].path) for n in left)
+
+
+def _store_timestamp(scanner: Scanner, offset: int) -> int | None:
+    """Store time (ms) of the record at a physical offset, None when the log has none there."""
+    if offset < 0:
+        return None
+    for event in scanner.scan(offset, offset + 1):
+        if isinstance(event, RecordBatch):
+            return event.rows[0].store_timestamp
+    return None

@@ -1,0 +1,108 @@
+"""Swap what `reindex` has built into the store: the old files go to salvage by renaming, the new ones take their place.
+
+One directory at a time: a queue's extension, its units, the index. A kill can fall between the two renames of one of
+them; then the place is empty, what was built still stands in the build directory, and the next run puts it there
+first (`finish`). A queue that is missing is no loss either way: `rstore recover` makes it from the log, too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+from engine.format import names
+from engine.repair.repairs import digest, finish, listing
+from engine.repair.salvage import Saved, new_directory, write_manifest
+from engine.repair.trees import remove_tree
+
+if TYPE_CHECKING:
+    from engine.files.disk import Disk
+    from engine.repair.reindex import ReindexPlan
+
+BUILD = "reindex.tmp"
+"""Where it is built, in the store's directory."""
+SWAP = "swap.json"
+"""In there once all is built: the directories that are to be swapped in."""
+_WHY = "rebuilt from the log"
+
+
+def build_directory(root: str) -> str:
+    """Where in the store it is built."""
+    return os.path.join(root, BUILD)
+
+
+def clear(disk: Disk, root: str) -> None:
+    """Finish a swap that was killed, and remove what was built. The caller holds the store's lock."""
+    built = build_directory(root)
+    path = os.path.join(built, SWAP)
+    if disk.exists(path):
+        for place in json.loads(disk.read_file(path)):
+            new, old = os.path.join(built, place), os.path.join(root, place)
+            if disk.exists(new) and not disk.exists(old):
+                _put(disk, new, old)
+    remove_tree(disk, built)
+
+
+def swap(disk: Disk, plan: ReindexPlan) -> str:
+    """Swap in what differs. The caller holds the store's lock.
+
+    Returns:
+        the salvage directory that the old files are in.
+
+    Raises:
+        DiskFull, StorageError: run it again.
+    """
+    root, built = plan.files.root, plan.built
+    places = _places(disk, plan)
+    files = listing(disk, plan.files.config)
+    directory = new_directory(disk, root, "reindex")
+    disk.write_file_atomically(os.path.join(built, SWAP), json.dumps(places).encode())
+    pieces = [saved for place in places for saved in _pieces(disk, root, built, place)]
+    write_manifest(disk, directory, "reindex", files, pieces)
+    disk.step("reindex.planned")
+    for place in places:
+        old, new, aside = (os.path.join(base, place) for base in (root, built, directory))
+        if disk.exists(old):
+            disk.mkdirs(os.path.dirname(aside))
+            disk.step("reindex.set-aside")
+            _put(disk, old, aside)
+        if disk.exists(new):
+            disk.step("reindex.swap-in")
+            _put(disk, new, old)
+    disk.step("reindex.swapped")
+    remove_tree(disk, built)
+    disk.sync_dir(root)
+    finish(disk, plan.files.config)
+    return directory
+
+
+def _places(disk: Disk, plan: ReindexPlan) -> list[str]:
+    """The directories that are swapped, below the store's, in order."""
+    places = []
+    for queue in sorted(plan.queues_changed):
+        for part in (names.CONSUMEQUEUE_EXT, names.CONSUMEQUEUE):
+            place = names.queue_directory(part, *queue)
+            if disk.exists(os.path.join(plan.built, place)):
+                places.append(place)
+    return places + ([names.INDEX] if plan.index_changed else [])
+
+
+def _put(disk: Disk, source: str, target: str) -> None:
+    disk.mkdirs(os.path.dirname(target))
+    disk.replace(source, target)
+    disk.sync_dir(os.path.dirname(target))
+    disk.sync_dir(os.path.dirname(source))
+
+
+def _pieces(disk: Disk, root: str, built: str, place: str) -> list[Saved]:
+    """For the manifest: old files are removed (they lie in salvage under their own path), new ones created."""
+    found: list[Saved] = []
+    old = os.path.join(root, place)
+    for entry in disk.scandir(old) if disk.exists(old) else ():
+        if entry.is_file:
+            path = f"{place}/{entry.name}"
+            found.append(Saved("rename", path, 0, entry.size, _WHY, path, digest(disk, entry.path, 0, entry.size)))
+    for entry in disk.scandir(os.path.join(built, place)):
+        found.append(Saved("create", f"{place}/{entry.name}", 0, entry.size, _WHY, None, ""))
+    return found

@@ -1,0 +1,171 @@
+"""What `salvage/` in a store tells of its repairs: which there were, which came to their end, which were taken back.
+
+A repair's directory holds `manifest.json` (written before the first change: what changes, and the old bytes),
+`applied.json` (written after the last: what the store is then), `undoing.json` while it is taken back, `undone.json`
+afterwards. A manifest without `applied.json` is a repair that was killed: the next one goes on from there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import StorageError
+from engine.format import names
+
+if TYPE_CHECKING:
+    from engine.config import StoreConfig
+    from engine.files.disk import Disk
+
+MANIFEST = "manifest.json"
+APPLIED = "applied.json"
+UNDOING = "undoing.json"
+UNDONE = "undone.json"
+_BAD_JSON = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, StorageError)
+_PIECE = 1 << 20
+
+Listing = dict[str, list[int]]
+"""Path in the store (absolute for a log directory elsewhere) → size (bytes) and modification time (ns)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """One repair. `name` is its directory's; `applied`: what it left, None when it was killed."""
+
+    name: str
+    directory: str
+    manifest: dict[str, Any]
+    applied: dict[str, Any] | None
+    undoing: bool
+    undone: bool
+
+    @property
+    def pieces(self) -> list[dict[str, Any]]:
+        """What it changed, in the order in which it did."""
+        return list(self.manifest["pieces"])
+
+
+def repairs(disk: Disk, root: str) -> list[Repair]:
+    """Every repair of a store whose manifest can be read, oldest first."""
+    base = os.path.join(root, names.SALVAGE)
+    found = [
+        repair
+        for entry in (disk.scandir(base) if disk.is_dir(base) else ())
+        if not entry.is_file and (repair := _repair(disk, entry.name, entry.path)) is not None
+    ]
+    return sorted(found, key=lambda repair: (repair.manifest.get("number", 0), repair.name))
+
+
+def unfinished(disk: Disk, root: str) -> list[Repair]:
+    """The repairs that were killed, and that no finished one has gone on from."""
+    out: list[Repair] = []
+    for repair in repairs(disk, root):
+        if repair.applied is not None:
+            out = []
+        elif not repair.undone:
+            out.append(repair)
+    return out
+
+
+def stretches(found: Iterable[Repair], kind: str) -> list[tuple[int, int]]:
+    """Stretches of the log (physical offset, end) that manifests name as "accepted" or "bridged"."""
+    out: list[tuple[int, int]] = []
+    for repair in found:
+        if not repair.undone:
+            try:
+                out += [
+                    (int(one["offset"]), int(one["offset"]) + int(one["length"]))
+                    for one in repair.manifest.get(kind, [])
+                ]
+            except _BAD_JSON:
+                continue
+    return out
+
+
+def listing(disk: Disk, config: StoreConfig) -> Listing:
+    """Every file of log, queues, extension and index, the checkpoint and the abort file."""
+    root = os.fspath(config.store_path_root_dir)
+    found: Listing = {}
+    below = [os.path.join(root, name) for name in (names.CONSUMEQUEUE, names.CONSUMEQUEUE_EXT, names.INDEX)]
+    for directory in dict.fromkeys([*log_directories(config), *below]):
+        _list_into(disk, root, directory, found)
+    for name in (names.CHECKPOINT, names.ABORT):
+        path = os.path.join(root, name)
+        if disk.exists(path):
+            entry = disk.stat(path)
+            found[name] = [entry.size, entry.mtime_ns]
+    return found
+
+
+def log_directories(config: StoreConfig) -> list[str]:
+    """The directories of the commit log."""
+    return [os.fspath(path) for path in (*config.commit_log_paths, *config.read_only_commit_log_paths)]
+
+
+def relative(root: str, path: str) -> str:
+    """A path as manifests name it."""
+    return os.path.relpath(path, root) if path.startswith(root + os.sep) else path
+
+
+def digest(disk: Disk, path: str, offset: int, length: int) -> str:
+    """SHA-256 of a stretch of a file, in hex."""
+    found = hashlib.sha256()
+    reader = disk.open_reader(path)
+    try:
+        end = min(offset + length, reader.size())
+        for at in range(offset, end, _PIECE):
+            found.update(reader.read(at, min(_PIECE, end - at)))
+    finally:
+        reader.close()
+    return found.hexdigest()
+
+
+def finish(disk: Disk, config: StoreConfig, *, whole: bool = True) -> None:
+    """Write what a repair left, the last thing that it does; those that it went on from end with it.
+
+    `whole`: all old bytes were saved; else nobody can take it back.
+    """
+    root = os.fspath(config.store_path_root_dir)
+    open_ones = unfinished(disk, root)
+    if not open_ones:
+        return
+    pieces = [piece for repair in open_ones for piece in repair.pieces]
+    left = _left(disk, config, pieces) if whole else {"version": 1, "files": {}, "ranges": []}
+    disk.write_file_atomically(os.path.join(open_ones[-1].directory, APPLIED), json.dumps(left, indent=1).encode())
+    disk.step("salvage.finished")
+
+
+def _left(disk: Disk, config: StoreConfig, pieces: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    root = os.fspath(config.store_path_root_dir)
+    ranges = []
+    for piece in pieces:
+        path = os.path.join(root, piece["path"])
+        if piece["action"] == "overwrite" and disk.exists(path):
+            sha256 = digest(disk, path, piece["offset"], piece["length"])
+            ranges.append({k: piece[k] for k in ("path", "offset", "length")} | {"sha256": sha256})
+    return {"version": 1, "files": listing(disk, config), "ranges": ranges}
+
+
+def _list_into(disk: Disk, root: str, directory: str, found: Listing) -> None:
+    for entry in disk.scandir(directory) if disk.is_dir(directory) else ():
+        if entry.is_file:
+            found[relative(root, entry.path)] = [entry.size, entry.mtime_ns]
+        elif disk.is_dir(entry.path):
+            _list_into(disk, root, entry.path, found)
+
+
+def _repair(disk: Disk, name: str, directory: str) -> Repair | None:
+    """A manifest that can't be read tells of nothing."""
+    try:
+        manifest = json.loads(disk.read_file(os.path.join(directory, MANIFEST)))
+        manifest["pieces"] = [dict(piece) for piece in manifest["pieces"]]
+        applied = os.path.join(directory, APPLIED)
+        left = json.loads(disk.read_file(applied)) if disk.exists(applied) else None
+    except _BAD_JSON:
+        return None
+    marks = [disk.exists(os.path.join(directory, mark)) for mark in (UNDOING, UNDONE)]
+    return Repair(name, directory, manifest, left, *marks)

@@ -1,0 +1,45 @@
+"""Small helpers for whole files and directories: compare, remove."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from engine.files.disk import Disk
+
+_PIECE = 1 << 20
+
+
+def same_file(disk: Disk, one: str, two: str) -> bool:
+    """Whether two files hold the same bytes; holes are zeros, and are not read."""
+    left, right = disk.open_reader(one), disk.open_reader(two)
+    try:
+        size = left.size()
+        if right.size() != size:
+            return False
+        at = 0
+        while at < size:
+            places = [place for place in (left.next_data(at, size), right.next_data(at, size)) if place is not None]
+            if not places:
+                return True
+            at = min(places)
+            length = min(_PIECE, size - at)
+            if left.read(at, length) != right.read(at, length):
+                return False
+            at += length
+        return True
+    finally:
+        left.close()
+        right.close()
+
+
+def remove_tree(disk: Disk, path: str) -> None:
+    """Remove a directory with all that is in it; nothing when it is absent. Raises StorageError."""
+    if not disk.exists(path):
+        return
+    for entry in disk.scandir(path):
+        if disk.is_dir(entry.path):
+            remove_tree(disk, entry.path)
+        else:
+            disk.unlink(entry.path)
+    disk.remove_dir(path)

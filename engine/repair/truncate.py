@@ -1,0 +1,79 @@
+"""`rstore truncate`: the log ends where the operator says; queues, extension, index and checkpoint follow.
+
+It is a recovery whose log end is given (`recover.plan_truncate`), applied by the same `apply`. What is added here is
+what consumers lose: messages that go and that a group has not read, and groups that then stand above a queue's maximum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import Refused, RStoreError
+from engine.repair.consumers import Unread, read_consumers
+from engine.repair.recover import plan_truncate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from engine.config import StoreConfig
+    from engine.files.disk import Disk
+    from engine.log.derive import TopicQueue
+    from engine.repair.plan import RecoverPlan
+
+_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class TruncatePlan:
+    """What goes. `above`: queue, group and its offset, where that lies above the queue's new maximum."""
+
+    repair: RecoverPlan
+    unread: tuple[Unread, ...]
+    above: tuple[tuple[TopicQueue, str, int], ...]
+    problems: tuple[str, ...]
+
+    def refusal(self, *, agreed: bool) -> RStoreError | None:
+        """Why it is not carried out: damage, or unread messages while nobody has `agreed` to lose them."""
+        if self.repair.refusal is not None:
+            return self.repair.refusal
+        if agreed or not self.unread:
+            return None
+        some = "; ".join(str(one) for one in self.unread[:_NAMED])
+        more = f"; and {len(self.unread) - _NAMED} more" if len(self.unread) > _NAMED else ""
+        return Refused(f"consumers have not read what would go: {some}{more}", hint="--yes cuts it all the same")
+
+    def to_json(self, *, salvage: str | None = None) -> dict[str, Any]:
+        """The plan as recover's, with `unread` and `above`."""
+        found = self.repair.to_json(salvage=salvage)
+        found["truncateTo"] = self.repair.to
+        found["unread"] = [one.to_json() for one in self.unread]
+        found["above"] = [
+            {"topic": queue.topic, "queueId": queue.queue_id, "group": group, "offset": offset}
+            for queue, group, offset in self.above
+        ]
+        found["problems"] = [*found["problems"], *self.problems]
+        return found
+
+
+def plan(
+    disk: Disk,
+    config: StoreConfig,
+    *,
+    to_offset: int | None = None,
+    to_time: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> TruncatePlan:
+    """Plan to end the log at `to_offset` (physical), or behind what was stored at `to_time` (ms). Writes nothing.
+
+    Raises as `plan_truncate`.
+    """
+    repair = plan_truncate(disk, config, to_offset=to_offset, to_time=to_time, progress=progress)
+    consumers = read_consumers(disk, repair.files.root, (queue.queue for queue in repair.queues))
+    unread: list[Unread] = []
+    above: list[tuple[TopicQueue, str, int]] = []
+    for queue in repair.queues:
+        if queue.old_extent > queue.max_offset:
+            unread += consumers.unread(queue.queue, queue.max_offset, queue.old_extent)
+        above += [(queue.queue, group, offset) for group, offset in consumers.above(queue.queue, queue.max_offset)]
+    return TruncatePlan(repair, tuple(unread), tuple(above), consumers.problems)

@@ -1,0 +1,299 @@
+"""Takes the last repair back, byte for byte, from what it saved in `salvage/`.
+
+A repair that was killed is taken back together with the one that went on from it: their old bytes are restored in
+reverse order, so that the oldest win. Every step can be done twice: an undo that is killed (`undoing.json` is there
+then) is run again, and does all of it again.
+
+It refuses when anything else has changed the store since. A finished repair left a listing of every file (size and
+modification time) and the digest of each place that it changed: all of it must still be so. Of a repair that was
+killed nobody knows how far it came, so only the files that it was not to touch are held against the listing that it
+made before its first change. Config files and consumer offsets are no part of it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import CannotMend, StoreChanged
+from engine.format import names
+from engine.repair.repairs import UNDOING, UNDONE, Listing, Repair, digest, listing, repairs
+from engine.repair.salvage import BEHIND_THE_END
+from engine.repair.survey import survey
+
+if TYPE_CHECKING:
+    from engine.config import StoreConfig
+    from engine.files.disk import Disk
+
+
+@dataclass(frozen=True, slots=True)
+class UndoPlan:
+    """What an undo does. `repairs`: newest first; `before`: the files as the oldest of them found them.
+
+    `created`: files that came into being since, and go. `resumed`: an undo was killed, this one ends it.
+    """
+
+    root: str
+    repairs: tuple[Repair, ...]
+    before: Listing
+    created: tuple[str, ...]
+    resumed: bool
+
+    @property
+    def bytes_restored(self) -> int:
+        """Bytes that are written back."""
+        return sum(
+            int(piece["length"]) for repair in self.repairs for piece in repair.pieces if piece["action"] in _KEPT
+        )
+
+    def to_json(self, *, done: bool) -> dict[str, Any]:
+        """The JSON of `rstore undo`."""
+        pieces = [piece for repair in self.repairs for piece in repair.pieces]
+        return {
+            "undoes": [repair.name for repair in self.repairs],
+            "resumed": self.resumed,
+            "bytesRestored": self.bytes_restored,
+            "filesRestored": sorted({p["path"] for p in pieces if p["action"] in (*_KEPT, "move")}),
+            "filesRemoved": list(self.created),
+            "changed": True,
+            "done": done,
+        }
+
+
+_PIECE = 1 << 20
+_KEPT = ("overwrite", "remove", "rename")
+
+
+def plan_undo(disk: Disk, config: StoreConfig) -> UndoPlan:
+    """What taking back the last repair does; writes nothing.
+
+    Raises:
+        CannotMend: there is no repair to take back, or what it saved is no longer there.
+        StoreChanged: the store is not as the repair left it.
+    """
+    config = survey(disk, config).config
+    root = os.fspath(config.store_path_root_dir)
+    chain = _chain(repairs(disk, root))
+    if not chain:
+        raise CannotMend(
+            "no repair to take back", path=os.path.join(root, names.SALVAGE), hint="rstore undo --list shows them all"
+        )
+    if "files" not in chain[-1].manifest:
+        raise CannotMend("this repair was made by a version that can't take it back", path=chain[-1].directory)
+    _check_saved(disk, root, chain)
+    now = listing(disk, config)
+    resumed = any(repair.undoing for repair in chain)
+    if not resumed:
+        _check_unchanged(disk, root, chain, now)
+    before: Listing = chain[-1].manifest["files"]
+    named = {piece["path"] for repair in chain for piece in repair.pieces if piece["action"] == "create"}
+    created = tuple(sorted(path for path in now if path not in before and not _is_stray(path, chain, named)))
+    return UndoPlan(root, tuple(chain), before, created, resumed)
+
+
+def undo(disk: Disk, plan: UndoPlan) -> None:
+    """Do what the plan says. The caller holds the store's lock. Killed at any point: plan and run it again.
+
+    Raises:
+        StorageError, DiskFull: run it again. CannotMend: a restored place is not what it was.
+    """
+    for repair in plan.repairs:
+        disk.write_file_atomically(os.path.join(repair.directory, UNDOING), b"{}")
+    disk.step("undo.begun")
+    for repair in plan.repairs:
+        for piece in reversed(repair.pieces):
+            disk.step(f"undo.{piece['action']}")
+            _restore(disk, plan, repair, piece)
+    for path in plan.created:
+        disk.step("undo.created")
+        _remove(disk, os.path.join(plan.root, path))
+    _remove(disk, os.path.join(plan.root, f"{names.CHECKPOINT}.tmp"))  # of a repair that was killed
+    _check_restored(disk, plan)
+    for repair in plan.repairs:  # the oldest last: killed in between, the rest is done again, with its old bytes
+        disk.step("undo.end")
+        disk.write_file_atomically(os.path.join(repair.directory, UNDONE), b"{}")
+
+
+def _chain(found: list[Repair]) -> list[Repair]:
+    """The last repair, newest first with the killed ones that it went on from."""
+    chain: list[Repair] = []
+    for repair in reversed([one for one in found if not one.undone]):
+        if chain and repair.applied is not None:
+            break
+        chain.append(repair)
+    return chain
+
+
+# --- whether it may ---------------------------------------------------------------------------------------------------
+
+
+def _check_saved(disk: Disk, root: str, chain: list[Repair]) -> None:
+    for repair in chain:
+        for piece in repair.pieces:
+            if piece["file"] is not None and not _is_saved(disk, root, repair, piece):
+                path = os.path.join(repair.directory, piece["file"])
+                raise CannotMend("what the repair saved is no longer what it was", path=path)
+
+
+def _is_saved(disk: Disk, root: str, repair: Repair, piece: dict[str, Any]) -> bool:
+    """A file that is to be renamed may still have its old name, when the repair was killed before."""
+    places = [os.path.join(repair.directory, piece["file"])]
+    if piece["action"] == "rename" and not disk.exists(places[0]):
+        places = [os.path.join(root, piece["path"])]
+    length = int(piece["length"])
+    return all(disk.exists(path) and digest(disk, path, 0, length) == piece["sha256"] for path in places)
+
+
+def _check_unchanged(disk: Disk, root: str, chain: list[Repair], now: Listing) -> None:
+    applied = chain[0].applied
+    if applied is not None:
+        _compare(root, applied["files"], now)
+        for place in applied["ranges"]:
+            path = os.path.join(root, place["path"])
+            if digest(disk, path, place["offset"], place["length"]) != place["sha256"]:
+                raise _changed(path, int(place["offset"]))
+        return
+    touched = {piece["path"] for repair in chain for piece in repair.pieces}
+    before: Listing = chain[0].manifest["files"]
+    fresh = {path for path in now if path not in before and not path.startswith((names.COMMITLOG, names.ABORT))}
+    _compare(
+        root,
+        {path: seen for path, seen in before.items() if path not in touched},
+        {path: seen for path, seen in now.items() if path not in touched | fresh},
+    )
+    for repair in chain:
+        for piece in repair.pieces:
+            if piece["why"] == BEHIND_THE_END:
+                _check_tail(disk, root, repair, piece)
+
+
+def _check_tail(disk: Disk, root: str, repair: Repair, piece: dict[str, Any]) -> None:
+    """Behind the log's end a killed repair leaves old bytes and zeros: anything else are messages that came since."""
+    import numpy as np
+
+    path = os.path.join(root, piece["path"])
+    if not disk.exists(path):
+        return
+    offset, length = int(piece["offset"]), int(piece["length"])
+    saved = None if piece["file"] is None else disk.open_reader(os.path.join(repair.directory, piece["file"]))
+    reader = disk.open_reader(path)
+    try:
+        for at in range(0, min(length, reader.size() - offset), _PIECE):
+            some = np.frombuffer(reader.read(offset + at, min(_PIECE, length - at)), np.uint8)
+            old = np.uint8(0) if saved is None else np.frombuffer(saved.read(at, len(some)), np.uint8)
+            strange = np.flatnonzero((some != 0) & (some != old))
+            if len(strange):
+                raise _changed(path, offset + at + int(strange[0]))
+    finally:
+        reader.close()
+        if saved is not None:
+            saved.close()
+
+
+def _compare(root: str, then: Listing, now: Listing) -> None:
+    for path in sorted(then.keys() | now.keys()):
+        if then.get(path) != now.get(path):
+            raise _changed(os.path.join(root, path))
+
+
+def _changed(path: str, offset: int | None = None) -> StoreChanged:
+    return StoreChanged(
+        "the store has changed since the repair",
+        path=path,
+        offset=offset,
+        hint="what the repair saved can be exported: rstore salvage list",
+    )
+
+
+def _is_stray(path: str, chain: list[Repair], named: set[str]) -> bool:
+    """A file that is there, but was set aside by the repair and is back already (an undo that was killed)."""
+    moved = {piece["path"] for repair in chain for piece in repair.pieces if piece["action"] == "move"}
+    return path in moved - named
+
+
+# --- doing it ---------------------------------------------------------------------------------------------------------
+
+
+def _restore(disk: Disk, plan: UndoPlan, repair: Repair, piece: dict[str, Any]) -> None:
+    path = os.path.join(plan.root, piece["path"])
+    match piece["action"]:
+        case "overwrite":
+            _write_back(disk, plan, repair, piece, path)
+        case "remove":
+            _make_again(disk, repair, piece, path)
+        case "rename":
+            if disk.exists(os.path.join(repair.directory, piece["file"])):
+                _make_again(disk, repair, piece, path)
+        case "move":
+            target = os.path.join(plan.root, piece["target"])
+            if disk.exists(target) and not disk.exists(path):
+                disk.mkdirs(os.path.dirname(path))
+                disk.move(target, path)
+                disk.sync_dir(os.path.dirname(path))
+                disk.sync_dir(os.path.dirname(target))
+        case _:
+            if piece["path"] not in plan.before:
+                _remove(disk, path)
+
+
+def _write_back(disk: Disk, plan: UndoPlan, repair: Repair, piece: dict[str, Any], path: str) -> None:
+    offset, length = int(piece["offset"]), int(piece["length"])
+    file = disk.open_raw(path, writable=True, create=True)
+    try:
+        size = plan.before.get(piece["path"], [file.size()])[0]
+        if file.size() != size:
+            file.set_size(size)
+    finally:
+        file.close()
+    if piece["file"] is not None:
+        disk.copy_range(os.path.join(repair.directory, piece["file"]), 0, length, path, offset)
+        return
+    segment = disk.open_segment(path, offset + length, mapped=False)
+    try:
+        segment.zero(offset, offset + length)
+        segment.sync(offset, offset + length)
+    finally:
+        segment.close()
+
+
+def _make_again(disk: Disk, repair: Repair, piece: dict[str, Any], path: str) -> None:
+    disk.mkdirs(os.path.dirname(path))
+    disk.unlink(path, missing_ok=True)
+    if piece["file"] is not None:
+        disk.copy_file(os.path.join(repair.directory, piece["file"]), path)
+        return
+    file = disk.open_raw(path, new=True)
+    try:
+        file.set_size(int(piece["length"]))
+        file.sync(0, int(piece["length"]))
+    finally:
+        file.close()
+    disk.sync_dir(os.path.dirname(path))
+
+
+def _remove(disk: Disk, path: str) -> None:
+    """Remove a file, and the directories of a queue that holds no other."""
+    if disk.exists(path):
+        disk.unlink(path)
+        directory = os.path.dirname(path)
+        disk.sync_dir(directory)
+        if names.CONSUMEQUEUE in path and disk.remove_dir(directory):
+            disk.remove_dir(os.path.dirname(directory))
+
+
+def _check_restored(disk: Disk, plan: UndoPlan) -> None:
+    """The oldest repair's pieces are what it found, and every file has its old length."""
+    for piece in plan.repairs[-1].pieces:
+        if piece["action"] in _KEPT:
+            path = os.path.join(plan.root, piece["path"])
+            if digest(disk, path, int(piece["offset"]), int(piece["length"])) != piece["sha256"]:
+                raise CannotMend("not restored as it was", path=path, offset=int(piece["offset"]))
+    for path, (size, _) in _sizes(plan):
+        if disk.stat(path).size != size:
+            raise CannotMend(f"not restored to {size} bytes", path=path)
+
+
+def _sizes(plan: UndoPlan) -> Iterator[tuple[str, list[int]]]:
+    return ((os.path.join(plan.root, path), seen) for path, seen in plan.before.items())

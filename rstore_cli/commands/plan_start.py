@@ -1,0 +1,81 @@
+"""`rstore plan-start`: what a broker started now would do to the store."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import typer
+
+from rstore_cli._common import settings_of
+from rstore_cli.render import Output, count, printable, short, size
+
+if TYPE_CHECKING:
+    from engine.repair.plan_start import StartPlan
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+_SHOWN = 20
+
+
+@app.command(name="plan-start")
+def plan_start(context: typer.Context) -> None:
+    """What an Apache RocketMQ 4.9.8 broker started now would do to this store.
+
+    Normal or abnormal recovery, from which file, where it would cut, which files, messages and keys would go, or why it
+    would not start at all. Reads only. Exit code 4 when data would be lost.
+    """
+    from engine.files.disk import Disk
+    from engine.repair.plan_start import plan_start as look
+
+    settings = settings_of(context)
+    output = settings.output()
+    config = settings.load()
+    with output.progress("reading the log") as tick:
+        plan = look(Disk(), config, progress=tick)
+    if not output.json:
+        _show(output, plan)
+    elif plan.refusal is None:
+        output.document(plan.to_json())
+    else:
+        settings.refused_plan = plan.to_json()
+    if plan.refusal is not None:
+        raise plan.refusal
+
+
+def _show(output: Output, plan: StartPlan) -> None:
+    apache, files = plan.apache, plan.files
+    why = "the abort file is there" if files.abort else "there is no abort file"
+    removed = ", ".join(os.path.basename(segment.path) for segment in apache.removed[:_SHOWN])
+    output.facts(
+        [
+            ("store", files.root),
+            ("a broker", f"{apache.outcome.value}{f': {apache.why}' if apache.why else ''}"),
+            ("recovery", f"{apache.mode.value} ({why})"),
+            ("reads from", "-" if apache.start is None else os.path.basename(apache.start.path)),
+            ("reads", f"{size(plan.bytes_to_scan)}, about {plan.seconds:.1f} s at this machine's rate"),
+            ("log then", f"{apache.min_offset} to {apache.max_offset}, {count(apache.records, 'record')} read"),
+            ("cuts", f"{size(plan.bytes_cut)} behind {apache.end}" if plan.bytes_cut else "nothing"),
+            ("files that go", removed or "none"),
+            ("index that goes", ", ".join(plan.index_removed[:_SHOWN]) or "none"),
+        ]
+    )
+    for line in [*plan.settings, *plan.problems[:_SHOWN]]:
+        output.text(f"  - {printable(line)}")
+    lost = sorted(plan.behind.keys() | plan.short.keys())
+    if lost:
+        output.text()
+        output.table(
+            ["topic", "queue", "cut with the log", "not in its queue"],
+            [
+                [short(q.topic), str(q.queue_id), str(plan.behind.get(q, (0, 0))[0]), str(plan.short.get(q, 0))]
+                for q in lost[:_SHOWN]
+            ],
+            numbers=(1, 2, 3),
+        )
+        if len(lost) > _SHOWN:
+            output.text(f"… and {count(len(lost) - _SHOWN, 'more queue')} (--json lists all)")
+    output.text()
+    if plan.loses:
+        output.text(f"LOST if a broker starts now: {', '.join(plan.loses)}. Next: rstore recover --dry-run")
+    else:
+        output.text("No message and no key would be lost.")

@@ -1,0 +1,190 @@
+"""`rstore reindex`: rebuild consume queues and index from the log, in place or into a directory."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from engine.errors import CannotMend, InvalidArgument
+from rstore_cli._common import OK, Settings, settings_of
+from rstore_cli.change import Change
+from rstore_cli.render import Output, count, printable, short
+
+if TYPE_CHECKING:
+    from engine.config import StoreConfig
+    from engine.errors import RStoreError
+    from engine.repair.reindex import ReindexPlan, Scope
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+_SHOWN = 20
+
+
+@app.command()
+def reindex(
+    context: typer.Context,
+    consumequeue: Annotated[bool, typer.Option("--consumequeue", help="Only the consume queues.")] = False,
+    index: Annotated[bool, typer.Option("--index", help="Only the index.")] = False,
+    topic: Annotated[
+        str | None, typer.Option("--topic", metavar="TOPIC", help="Only the consume queues of this topic.")
+    ] = None,
+    start: Annotated[
+        int | None,
+        typer.Option("--from", metavar="N", min=0, help="From this offset of the log on; what is before stays."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", metavar="DIR", help="Write them below this directory; the store stays as it is."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what differs: exit 0 if nothing would change, else 1.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+) -> None:
+    """Rebuild consume queues and index from the log, to the byte as dispatch writes them.
+
+    They are built aside, compared with what is there, and only what differs is swapped in at the end; the old files
+    go to salvage/ in the store. A queue without a message in the log keeps its files. A dry run builds in the system's
+    directory for temporary files.
+    """
+    settings = settings_of(context)
+    if topic is not None and index:
+        raise InvalidArgument("the index is shared by all topics: --topic goes with consume queues only")
+    from engine.repair.reindex import Scope
+
+    both = not consumequeue and not index
+    scope = Scope(consumequeue or both, index or (both and topic is None), topic, start)
+    config = settings.load()
+    if output is not None and not dry_run:
+        raise typer.Exit(_write(settings, config, scope, output))
+    run = _Reindex(settings, scope, dry_run=dry_run)
+    raise typer.Exit(run.run(config, dry_run=dry_run, yes=yes))
+
+
+def _write(settings: Settings, config: StoreConfig, scope: Scope, directory: Path) -> int:
+    """Build below `directory`, which must be empty, and leave it there."""
+    from engine.files.disk import Disk
+    from engine.repair.reindex import build
+
+    disk, output = Disk(), settings.output()
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise InvalidArgument("--output wants an empty directory", path=directory)
+    disk.mkdirs(os.fspath(directory))
+    settings.on_interrupt = f"the store was not changed; {directory} is not complete"
+    with output.progress("rebuilding") as tick:
+        plan = build(disk, config, os.fspath(directory), scope, progress=tick)
+    if output.json:
+        output.document({**plan.to_json(), "output": os.fspath(directory)})
+    else:
+        _show(output, plan)
+        output.text()
+        output.text(f"Done. They are in {directory}; the store was not changed.")
+    return OK
+
+
+class _Reindex(Change["ReindexPlan"]):
+    name = "reindex"
+
+    def __init__(self, settings: Settings, scope: Scope, *, dry_run: bool) -> None:
+        super().__init__(settings)
+        self._scope = scope
+        self._aside = not dry_run
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+
+    def plan(self, config: StoreConfig) -> ReindexPlan:
+        from engine.repair import reindex_swap
+        from engine.repair.reindex import build
+        from engine.repair.survey import survey
+
+        if not self._aside:
+            self._temporary = tempfile.TemporaryDirectory(prefix="rstore-reindex-")
+            into = self._temporary.name
+        else:
+            root = survey(self.disk, config).root
+            reindex_swap.clear(self.disk, root)
+            into = reindex_swap.build_directory(root)
+            self.disk.mkdirs(into)
+        try:
+            with self.output.progress("rebuilding") as tick:
+                return build(self.disk, config, into, self._scope, progress=tick)
+        except BaseException:
+            self._give_back(into)
+            raise
+
+    def refusal(self, plan: ReindexPlan) -> RStoreError | None:
+        if not plan.files.abort:
+            return None
+        return CannotMend(
+            "the store was not closed", path=plan.files.root, hint="rstore recover makes what is missing, too"
+        )
+
+    def changes(self, plan: ReindexPlan) -> bool:
+        return plan.changed
+
+    def json(self, plan: ReindexPlan, salvage: str | None) -> dict[str, Any]:
+        return plan.to_json(salvage=salvage)
+
+    def text(self, plan: ReindexPlan, *, done: bool, salvage: str | None) -> None:
+        if done:
+            self.output.text()
+            self.output.text(f"Done. What was replaced is in {salvage}")
+            return
+        _show(self.output, plan)
+        self.output.text()
+        if not plan.changed:
+            self.output.text("Nothing to do: what the log gives is there already, to the byte.")
+        else:
+            self.output.text(f"What is replaced is moved to {os.path.join(plan.files.root, 'salvage')}.")
+
+    def apply(self, plan: ReindexPlan) -> str | None:
+        from engine.repair import reindex_swap
+
+        self.settings.on_interrupt = "the swap is not finished, nothing is lost; run rstore reindex again"
+        found = reindex_swap.swap(self.disk, plan)
+        self.settings.on_interrupt = "they are rebuilt"
+        return found
+
+    def discard(self, plan: ReindexPlan) -> None:
+        self._give_back(plan.built)
+
+    def _give_back(self, built: str) -> None:
+        from engine.repair import reindex_swap
+
+        if self._temporary is not None:
+            self._temporary.cleanup()
+        else:
+            reindex_swap.clear(self.disk, os.path.dirname(built))
+
+
+def _show(output: Output, plan: ReindexPlan) -> None:
+    changed = [queue for queue in plan.queues if queue.queue in plan.queues_changed]
+    kept = f"; {len(plan.kept)} without a message in the log stay as they are" if plan.kept else ""
+    index = "not rebuilt"
+    if plan.index_built:
+        index = f"{count(plan.keys, 'key')} in {count(plan.index_files, 'file')}"
+        index += ", which differ" if plan.index_changed else ", as they are"
+    output.facts(
+        [
+            ("store", plan.files.root),
+            ("commit log", f"{count(plan.records, 'record')} read, up to offset {plan.log_end}"),
+            ("queues", f"{count(len(plan.queues), 'queue')} rebuilt, {len(changed)} of them differ{kept}"),
+            ("index", index),
+        ]
+    )
+    if changed:
+        output.text()
+        output.table(
+            ["topic", "queue", "offsets", "units rebuilt"],
+            [
+                [short(q.queue.topic), str(q.queue.queue_id), f"{q.min_offset} to {q.max_offset}", str(q.units)]
+                for q in changed[:_SHOWN]
+            ],
+            numbers=(1, 2, 3),
+        )
+        if len(changed) > _SHOWN:
+            output.text(f"… and {count(len(changed) - _SHOWN, 'more queue')} (--json lists all)")
+    for problem in plan.problems[:_SHOWN]:
+        output.text(f"  - {printable(problem)}")

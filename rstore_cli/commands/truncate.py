@@ -1,0 +1,106 @@
+"""`rstore truncate`: end the log at an offset or a time; queues, extension, index and checkpoint follow."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from engine.errors import InvalidArgument
+from rstore_cli._common import Settings, parse_time, settings_of
+from rstore_cli.change import Change
+from rstore_cli.commands.recover import would_change
+
+if TYPE_CHECKING:
+    from engine.config import StoreConfig
+    from engine.errors import RStoreError
+    from engine.repair.truncate import TruncatePlan
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def truncate(
+    context: typer.Context,
+    to_offset: Annotated[
+        int | None, typer.Option("--to-offset", metavar="N", min=0, help="The log's new end: where a record begins.")
+    ] = None,
+    to_time: Annotated[
+        str | None, typer.Option("--to-time", metavar="TIME", help="Cut what was stored later than this.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show the plan: exit 0 if nothing would change, else 1.")
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Don't ask; cut even what consumers have not read yet.")
+    ] = False,
+    no_salvage: Annotated[
+        bool, typer.Option("--no-salvage", help="Don't save what is removed: it is lost then. Wants --yes.")
+    ] = False,
+) -> None:
+    """Cut the log, its queues and index to one consistent point.
+
+    Everything that goes is saved to salvage/ in the store first, and the rest of the file is made zeros, so that no old
+    message comes back. What a consumer group has not read yet is only cut with --yes. Times are ISO 8601 (local), epoch
+    milliseconds, or "2h ago".
+    """
+    settings = settings_of(context)
+    if (to_offset is None) == (to_time is None):
+        raise InvalidArgument("truncate wants --to-offset or --to-time, and only one of them")
+    if no_salvage and not (yes or dry_run):
+        raise InvalidArgument("--no-salvage loses what is cut, for good", hint="give --yes, too, to do that")
+    when = None if to_time is None else parse_time(to_time, "--to-time")
+    run = _Truncate(settings, to_offset, when, agreed=yes, keep=not no_salvage)
+    raise typer.Exit(run.run(settings.load(), dry_run=dry_run, yes=yes))
+
+
+class _Truncate(Change["TruncatePlan"]):
+    name = "truncate"
+
+    def __init__(
+        self, settings: Settings, to_offset: int | None, to_time: int | None, *, agreed: bool, keep: bool
+    ) -> None:
+        super().__init__(settings)
+        self._to_offset = to_offset
+        self._to_time = to_time
+        self._agreed_before = agreed
+        self._keep = keep
+
+    def plan(self, config: StoreConfig) -> TruncatePlan:
+        from engine.repair import truncate
+
+        with self.output.progress("reading the log") as tick:
+            return truncate.plan(self.disk, config, to_offset=self._to_offset, to_time=self._to_time, progress=tick)
+
+    def refusal(self, plan: TruncatePlan) -> RStoreError | None:
+        return plan.refusal(agreed=self._agreed_before)
+
+    def changes(self, plan: TruncatePlan) -> bool:
+        return would_change(plan.repair)
+
+    def json(self, plan: TruncatePlan, salvage: str | None) -> dict[str, Any]:
+        return {**plan.to_json(salvage=salvage), "changed": would_change(plan.repair)}
+
+    def text(self, plan: TruncatePlan, *, done: bool, salvage: str | None) -> None:
+        from rstore_cli.plan_text import show_plan, show_unread
+
+        if not done:
+            show_unread(self.output, plan.unread, plan.above)
+        refused = self.refusal(plan) is not None
+        changes = would_change(plan.repair)
+        show_plan(
+            self.output, plan.repair, changes=changes, done=done, salvage=salvage, keep=self._keep, refused=refused
+        )
+
+    def apply(self, plan: TruncatePlan) -> str | None:
+        from engine.repair.apply import apply
+
+        where = f"--to-offset {plan.repair.log.end.end}"
+        self.settings.on_interrupt = (
+            f"the cut is not finished, nothing is lost; run rstore truncate {where} again. "
+            f"What it removed is in {os.path.join(plan.repair.files.root, 'salvage')}"
+        )
+        applied = apply(self.disk, plan.repair, command="truncate", keep=self._keep)
+        self.settings.on_interrupt = "the log is cut"
+        return applied.salvage

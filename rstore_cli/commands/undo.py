@@ -1,0 +1,116 @@
+"""`rstore undo`: take the last repair back, byte for byte."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rstore_cli._common import OK, Settings, settings_of
+from rstore_cli.change import Change
+from rstore_cli.render import count, size
+
+if TYPE_CHECKING:
+    from engine.config import StoreConfig
+    from engine.errors import RStoreError
+    from engine.repair.repairs import Repair
+    from engine.repair.undo import UndoPlan
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def undo(
+    context: typer.Context,
+    list_: Annotated[bool, typer.Option("--list", help="Only list the repairs of this store.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done (exit 1).")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+) -> None:
+    """Take the last repair back: every file becomes what it was before, from what the repair saved in salvage/.
+
+    Refused (exit code 4) when the store has changed since. An undo that was killed is run again.
+    """
+    settings = settings_of(context)
+    if list_:
+        raise typer.Exit(_list(settings))
+    raise typer.Exit(_Undo(settings).run(settings.load(), dry_run=dry_run, yes=yes))
+
+
+def _list(settings: Settings) -> int:
+    from engine.files.disk import Disk
+    from engine.repair.repairs import repairs
+    from engine.repair.survey import survey
+
+    output, disk = settings.output(), Disk()
+    found = repairs(disk, survey(disk, settings.load()).root)
+    if output.json:
+        output.document({"repairs": [_described(repair) for repair in found]})
+    elif not found:
+        output.text("No repairs.")
+    else:
+        rows = [
+            [r.name, r.manifest["command"], r.manifest["time"], str(len(r.pieces)), _state(r)] for r in reversed(found)
+        ]
+        output.table(["repair", "command", "time (UTC)", "pieces", "state"], rows, numbers=(3,))
+    return OK
+
+
+def _described(repair: Repair) -> dict[str, object]:
+    return {
+        "id": repair.name,
+        "command": repair.manifest["command"],
+        "time": repair.manifest["time"],
+        "pieces": len(repair.pieces),
+        "state": _state(repair),
+    }
+
+
+def _state(repair: Repair) -> str:
+    if repair.undone:
+        return "undone"
+    if repair.undoing:
+        return "undo interrupted"
+    return "unfinished" if repair.applied is None else "done"
+
+
+class _Undo(Change["UndoPlan"]):
+    name = "undo"
+    _done = False
+
+    def plan(self, config: StoreConfig) -> UndoPlan:
+        from engine.repair.undo import plan_undo
+
+        return plan_undo(self.disk, config)
+
+    def refusal(self, plan: UndoPlan) -> RStoreError | None:
+        return None  # planning raises it
+
+    def changes(self, plan: UndoPlan) -> bool:
+        return True
+
+    def json(self, plan: UndoPlan, salvage: str | None) -> dict[str, Any]:
+        return plan.to_json(done=self._done)
+
+    def text(self, plan: UndoPlan, *, done: bool, salvage: str | None) -> None:
+        if done:
+            self.output.text("Done: the store is what it was before the repair.")
+            return
+        said = plan.to_json(done=False)
+        rows = [
+            ("store", plan.root),
+            ("undoes", "\n".join(said["undoes"])),
+            ("restores", f"{size(plan.bytes_restored)} in {count(len(said['filesRestored']), 'file')}"),
+            ("removes", f"{count(len(plan.created), 'file')} that the repair made"),
+        ]
+        if plan.resumed:
+            rows.append(("note", "an undo was interrupted: this one ends it"))
+        self.output.facts(rows)
+
+    def apply(self, plan: UndoPlan) -> str | None:
+        from engine.repair.undo import undo
+
+        self.settings.on_interrupt = "the undo is not finished; run rstore undo again before anything else"
+        undo(self.disk, plan)
+        self.settings.on_interrupt = "the repair is undone"
+        self._done = True
+        return None

@@ -1,0 +1,48 @@
+"""`rstore plan-start`: what a broker would do, in words and as JSON; exit 4 when data would be lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from engine.files.disk import Disk
+from engine.files.lock import StoreLock
+from tests.rstore_cli.conftest import Cli
+from tests.rstore_cli.test_recover import KEYS
+from tests.support import stores
+
+Store = Callable[[str], Path]
+
+
+def test_a_sound_store(fixture_store: Store, cli: Cli) -> None:
+    ran = cli("--store", fixture_store("clean-small"), "plan-start", "--json")
+    assert ran.code == 0
+    assert ran.json.keys() >= KEYS | {"outcome", "bytesToScan", "secondsEstimate", "losesData"}
+    assert (ran.json["outcome"], ran.json["mode"], ran.json["losesData"]) == ("opens", "normal", False)
+    assert "No message and no key would be lost" in cli("--store", fixture_store("clean-small"), "plan-start").out
+
+
+def test_damage_in_the_middle(damaged: Path, cli: Cli) -> None:
+    before = stores.snapshot(damaged)
+    ran = cli("--store", damaged, "plan-start")
+    assert ran.code == 4
+    assert "rstore recover" in ran.error_line
+    assert "LOST if a broker starts now" in ran.out
+    found = cli("--store", damaged, "plan-start", "--json")
+    assert (found.code, found.json["error"]["code"], found.json["losesData"]) == (4, "refused", True)
+    assert (
+        found.json["recordsBehind"] == cli("--store", damaged, "recover", "--dry-run", "--json").json["recordsBehind"]
+    )
+    with StoreLock(Disk(), str(damaged)):
+        assert cli("--store", damaged, "plan-start").code == 4
+    assert {path: seen for path, seen in stores.snapshot(damaged).items() if path not in ("lock", ".")} == {
+        path: seen for path, seen in before.items() if path not in ("lock", ".")
+    }
+
+
+def test_a_store_that_would_not_open(fixture_copy: Store, cli: Cli) -> None:
+    store = fixture_copy("clean-small")
+    (store / "commitlog" / "note").write_text("stray")
+    ran = cli("--store", store, "plan-start", "--json")
+    assert (ran.code, ran.json["outcome"]) == (0, "refuses")
+    assert "commitlog/note" in ran.json["why"]

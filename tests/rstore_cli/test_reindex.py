@@ -1,0 +1,84 @@
+"""`rstore reindex`: what differs is shown first, then swapped in; elsewhere with --output."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine.files.disk import Disk
+from engine.files.lock import StoreLock
+from tests.rstore_cli.conftest import Cli
+from tests.rstore_cli.test_recover import KEYS
+from tests.support import stores
+
+Store = Callable[[str], Path]
+
+
+@pytest.fixture
+def without_a_queue(fixture_copy: Store) -> Path:
+    """A store that lost a queue."""
+    store = fixture_copy("clean-small")
+    shutil.rmtree(min((store / "consumequeue").glob("*/*")))
+    return store
+
+
+def test_a_sound_store_stays_as_it_is(fixture_copy: Store, cli: Cli) -> None:
+    store = fixture_copy("clean-small")
+    before = stores.snapshot(store)
+    dry = cli("--store", store, "reindex", "--dry-run", "--json")
+    assert (dry.code, dry.json["changed"]) == (0, False)
+    assert dry.json.keys() >= KEYS
+    assert stores.snapshot(store) == before
+    ran = cli("--store", store, "reindex")
+    assert ran.code == 0
+    assert "Nothing to do" in ran.out
+    now = stores.contents(store)
+    assert {path for path, seen in before.items() if now.get(path) != seen.digest} <= {"lock"}
+    assert not (store / "salvage").exists()
+
+
+def test_the_dry_run_is_what_is_done(without_a_queue: Path, cli: Cli) -> None:
+    before = stores.snapshot(without_a_queue)
+    dry = cli("--store", without_a_queue, "reindex", "--dry-run", "--json")
+    assert dry.code == 1
+    assert stores.snapshot(without_a_queue) == before
+    assert cli("--store", without_a_queue, "reindex").code == 2
+    done = cli("--store", without_a_queue, "reindex", "--yes", "--json")
+    assert done.code == 0
+    assert Path(done.json["salvage"]).name.endswith("-reindex")
+    assert {**done.json, "salvage": None} == dry.json
+    assert [q["changed"] for q in done.json["queues"]].count(True) == 1
+    assert cli("--store", without_a_queue, "reindex", "--dry-run").code == 0
+    assert cli("--store", without_a_queue, "recover", "--dry-run").code == 0
+
+
+def test_in_words(without_a_queue: Path, cli: Cli) -> None:
+    out = cli("--store", without_a_queue, "reindex", "--yes").out
+    for word in ("1 of them differ", "Done.", "salvage", "as they are"):
+        assert word in out
+
+
+def test_elsewhere(without_a_queue: Path, cli: Cli, tmp_path: Path) -> None:
+    before = stores.snapshot(without_a_queue)
+    ran = cli("--store", without_a_queue, "reindex", "--output", tmp_path / "out", "--json")
+    assert (ran.code, ran.json["output"]) == (0, str(tmp_path / "out"))
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"consumequeue", "index"}
+    assert stores.snapshot(without_a_queue) == before
+    assert cli("--store", without_a_queue, "reindex", "--output", tmp_path / "out").code == 2
+
+
+def test_what_is_refused(fixture_copy: Store, damaged: Path, cli: Cli) -> None:
+    crashed = fixture_copy("crashed-small")
+    ran = cli("--store", crashed, "reindex", "--yes")
+    assert ran.code == 4
+    assert "rstore recover" in ran.error_line
+    assert not (crashed / "reindex.tmp").exists()
+    assert cli("--store", crashed, "reindex", "--topic", "T", "--index").code == 2
+    ran = cli("--store", damaged, "reindex", "--yes")
+    assert ran.code == 4
+    assert not (damaged / "reindex.tmp").exists()
+    with StoreLock(Disk(), str(crashed)):
+        assert cli("--store", crashed, "reindex", "--yes").code == 3
