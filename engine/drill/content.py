@@ -1,7 +1,8 @@
 """What a store holds, so that two states of it can be compared.
 
 Two ways of being equal:
-- the same *bytes*: every file but the lock, and what repairs set aside (`salvage/`): as an undo must leave it;
+- the same *bytes*: every file but the lock, what repairs set aside (`salvage/`), and what a killed reindex was building
+  (`reindex.tmp/`): as an undo must leave it;
 - the same *meaning*: the same bytes of log and queues, the same entries of the index in the same order, the same marks
   and configuration. Names and times of index files come from the clock, extension addresses from what a killed run left
   unused, and the checkpoint may be older: what the store says is the same.
@@ -20,6 +21,7 @@ from engine.errors import RStoreError
 from engine.format import names
 from engine.format.queue_unit import UNIT_SIZE, unit_dtype
 from engine.log.index_reader import ClosedIndexFile
+from engine.repair.reindex_swap import BUILD
 from engine.repair.survey import survey
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
 _SAID_ELSEWHERE = (names.INDEX, names.CHECKPOINT, f"{names.CHECKPOINT}.tmp", names.CONSUMEQUEUE_EXT)
 """Files whose bytes may differ; a temporary file that a kill left is overwritten by the next who needs it."""
-_ASIDE = (names.SALVAGE, names.LOCK)
+_ASIDE = (names.SALVAGE, names.LOCK, BUILD)
 _ROWS = 1 << 16
 _NAMED = 3
 

@@ -91,7 +91,7 @@ def interrupted_command(
     if outcome.exit != 0:
         raise StepFailed(f"{step.name} fails without an interruption: {outcome.said}")
     scene.states[PLANNED] = content(whole.new_disk(), whole.config)
-    scene.cut = outcome.log_end
+    scene.left_by(outcome)
     total = disk.taken if crash.how == "disk-full" else disk.changes_seen
     whole.close()
     moments = choose(total, sample, rng)

@@ -165,6 +165,11 @@ class Judge:
                 scene.ledger.forget(lambda one: one.end > cut)
                 if scene.baseline is not None:
                     scene.baseline.forget((), cut)
+            case "not-expired" if scene.begin is not None:
+                begin = scene.begin
+                scene.ledger.forget(lambda one: one.physical_offset < begin)
+                if scene.baseline is not None:
+                    scene.baseline.forget([(0, begin)], None)
             case _:
                 pass
 

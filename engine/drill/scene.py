@@ -49,7 +49,7 @@ class Scene:
         baseline: what was there before it; None for a store that the drill made.
         clock: gives the store times.
         hurt: stretches of the log (physical offset, end) that the drill itself has damaged.
-        cut: where the last command left the log's end.
+        begin, cut: where commands left the log's first byte, and its end.
         used_ratio: what the disk seems to be used; None: the truth.
         channel: no maps.
         states: what was remembered.
@@ -57,7 +57,6 @@ class Scene:
         outcome: of the last command.
         answers: to the last step's puts.
         session: the open store.
-        disk: the one that it is open on.
     """
 
     config: StoreConfig
@@ -66,6 +65,7 @@ class Scene:
     baseline: Baseline | None = None
     clock: Clock = field(default_factory=Clock)
     hurt: list[tuple[int, int]] = field(default_factory=list)
+    begin: int | None = None
     cut: int | None = None
     used_ratio: float | None = None
     channel: bool = False
@@ -74,6 +74,11 @@ class Scene:
     outcome: Outcome | None = None
     answers: list[PutResult] = field(default_factory=list)
     session: MessageStore | None = None
+
+    def left_by(self, outcome: Outcome) -> None:
+        """A command has ended: where it left the log."""
+        self.begin = self.begin if outcome.log_begin is None else outcome.log_begin
+        self.cut = self.cut if outcome.log_end is None else outcome.log_end
 
     @property
     def root(self) -> str:

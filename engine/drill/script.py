@@ -71,7 +71,7 @@ class Expect:
     findings: tuple[str, ...] | None = None
     refused: bool | None = None
     check: Literal["clean", "problems"] | None = None
-    acknowledged: Literal["all", "all-but-damaged", "before-the-cut"] | None = None
+    acknowledged: Literal["all", "all-but-damaged", "before-the-cut", "not-expired"] | None = None
     nothing_new: bool | None = None
     store: tuple[str, ...] | None = None
     bytes: tuple[str, ...] | None = None

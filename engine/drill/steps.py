@@ -103,7 +103,7 @@ def _plain(scene: Scene, step: AnyStep, how: How) -> str:
         case RunCommand():
             outcome = execute(step.name, scene.new_disk(), scene.config, step.options)
             scene.outcome = outcome
-            scene.cut = scene.cut if outcome.log_end is None else outcome.log_end
+            scene.left_by(outcome)
             return f"{_command_line(step)}: " + (f"exit {outcome.exit}, {outcome.said}" if outcome.exit else outcome.said)
         case Harm():
             return harm(scene, step)
