@@ -28,6 +28,7 @@ from engine.drill.scene import moved
 from engine.errors import InvalidArgument, StoreLocked
 from engine.files.disk import Disk
 from engine.files.lock import holder_of
+from engine.repair.create import SIZES
 from engine.repair.survey import survey
 
 if TYPE_CHECKING:
@@ -113,7 +114,8 @@ class _Source:
     @classmethod
     def copied(cls, disk: Disk, config: StoreConfig, scratch: str, jobs: int) -> _Source:
         """Copy it, once: the drills take their copies from that one."""
-        root = os.fspath(survey(disk, config).config.store_path_root_dir)
+        files = survey(disk, config)
+        root = files.root
         for path in (*config.commit_log_paths, *config.read_only_commit_log_paths):
             if not Path(path).resolve().is_relative_to(Path(root).resolve()):
                 raise InvalidArgument("drills copy a store's own directory, and its log is elsewhere", path=path)
@@ -124,7 +126,10 @@ class _Source:
                 f"{who} holds the store, and would change it while it is copied", path=root, hint="drill a snapshot"
             )
         size = data_bytes(disk, root)
-        demand_room(disk, scratch, size * (1 + COPIES * jobs))
+        config = config.with_changes(**{name: getattr(files.config, name) for name in SIZES})
+        # A store that is opened allocates the files that it goes on with: two of the log, and one of the index.
+        grows = 2 * config.mapped_file_size_commit_log + files.index_layout.file_size
+        demand_room(disk, scratch, size + COPIES * jobs * (size + grows))
         before = fingerprint(snapshot(disk, root))
         copy = os.path.join(scratch, "original")
         copy_tree(disk, root, copy)

@@ -18,12 +18,13 @@ from engine.format.queue_unit import UNIT_SIZE
 from engine.log.index_reader import ClosedIndexFile
 from engine.log.scan import RecordBatch, Scanner
 from engine.log.source import ClosedLog
+from engine.log.state import NORMAL_FILES
 from engine.log.walk import Row
 from engine.repair.queue_rows import QueueRows, is_real
 from engine.repair.survey import survey
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from engine.drill.scene import Scene
     from engine.drill.script import Harm
@@ -65,11 +66,16 @@ def harm(scene: Scene, step: Harm) -> str:
 # --- the log ----------------------------------------------------------------------------------------------------------
 
 
-def _records(disk: Disk, files: StoreFiles) -> Iterator[tuple[int, Row, Segment]]:
-    """(physical offset, row, segment) of every sound record."""
-    with ClosedLog(disk, files.log) as log:
+def _log(files: StoreFiles, step: Harm) -> Sequence[Segment]:
+    """The files of the log that may be damaged."""
+    return files.log[-NORMAL_FILES:] if step.last_files else files.log
+
+
+def _records(disk: Disk, files: StoreFiles, part: Sequence[Segment]) -> Iterator[tuple[int, Row, Segment]]:
+    """(physical offset, row, segment) of every sound record in a part of the log."""
+    with ClosedLog(disk, part) as log:
         scanner = Scanner(log, max_message_size=files.config.max_message_size)
-        for event in scanner.scan(files.log[0].offset, resume=True) if files.log else ():
+        for event in scanner.scan(part[0].offset, resume=True) if part else ():
             if isinstance(event, RecordBatch):
                 segment = log.segment_at(event.base)
                 assert segment is not None
@@ -80,10 +86,11 @@ def _records(disk: Disk, files: StoreFiles) -> Iterator[tuple[int, Row, Segment]
 def _rot_log(disk: Disk, scene: Scene, step: Harm) -> str:
     """One bit in the middle of a body each."""
     files = survey(disk, scene.config)
+    log = _log(files, step)
     # Twice through the log rather than all of a large one in memory.
-    bodies = sum(1 for _, row, _ in _records(disk, files) if row.body_length)
+    bodies = sum(1 for _, row, _ in _records(disk, files, log) if row.body_length)
     numbers = frozenset(_spread(bodies, step, "record with a body"))
-    found = ((offset, row, segment) for offset, row, segment in _records(disk, files) if row.body_length)
+    found = ((offset, row, segment) for offset, row, segment in _records(disk, files, log) if row.body_length)
     chosen = [one for number, one in enumerate(found) if number in numbers]
     for offset, row, segment in chosen:
         _flip(disk, segment.path, offset - segment.offset + row.body_position - row.position + row.body_length // 2)
@@ -95,7 +102,7 @@ def _torn_write(disk: Disk, scene: Scene) -> str:
     """The second half of the last record never reached the disk."""
     files = survey(disk, scene.config)
     last = None
-    for last in _records(disk, files):  # noqa: B007 - the last one is wanted
+    for last in _records(disk, files, files.log):  # noqa: B007 - the last one is wanted
         pass
     if last is None:
         raise InvalidArgument("there is no record to tear", path=scene.root)
@@ -110,7 +117,7 @@ def _torn_write(disk: Disk, scene: Scene) -> str:
 def _lost_page(disk: Disk, scene: Scene, step: Harm) -> str:
     files = survey(disk, scene.config)
     paths = {
-        "commitlog": [segment.path for segment in files.log],
+        "commitlog": [segment.path for segment in _log(files, step)],
         "consumequeue": [file.path for queue in files.queues for file in queue.files],
         "index": [one.path for one in files.index],
     }[step.where]

@@ -90,6 +90,11 @@ def data_bytes(disk: Disk, root: str) -> int:
     return total
 
 
+def apparent_bytes(disk: Disk, root: str) -> int:
+    """Bytes of all files below `root`, holes included."""
+    return sum(entry.size for entry in walk(disk, root) if entry.is_file)
+
+
 def demand_room(disk: Disk, place: str, needed: int) -> None:
     """Raise DiskFull unless `needed` bytes are usable where `place` is."""
     usable = disk.usage(place).usable

@@ -31,6 +31,8 @@ from engine.drill.script import (
     name_of,
 )
 from engine.errors import InvalidArgument, from_os_error
+from engine.repair.doctor import DOCTOR_CODES
+from engine.repair.finding import CODES
 
 _T = TypeVar("_T")
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -210,6 +212,11 @@ def _check_expect(step: AnyStep, expect: Expect, is_open: bool, remembered: set[
         raise _Wrong(where, "refused is expected of a put")
     if is_open and given & {"check", "store", "bytes", "settled", "takes_puts"}:
         raise _Wrong(where, "of an open store only puts and what is read can be judged")
+    if expect.may_find is not None and expect.check is None:
+        raise _Wrong(where, "may_find goes with check")
+    for code in (*(expect.findings or ()), *(expect.may_find or ())):
+        if code not in CODES and code not in DOCTOR_CODES:
+            raise _Wrong(where, f"no finding is called {code!r}{_meant(code, [*CODES, *DOCTOR_CODES])}")
     for name in (*(expect.store or ()), *(expect.bytes or ())):
         if name not in remembered:
             raise _Wrong(where, f"nothing is remembered as {name!r}")
@@ -229,6 +236,7 @@ def _check_numbers(drill: Drill, step: AnyStep, where: str) -> None:
         case Harm():
             demand(0 <= step.at <= 1, "at", "from 0 (the front) to 1 (the end)")
             demand(step.count > 0, "count", "at least 1")
+            demand(not step.last_files or step.where == "commitlog", "last_files", "goes with the commitlog")
             wants = step.kind in ("remove", "stray")
             demand((step.path is not None) == wants, "path", "goes with remove and stray, and is wanted there")
             inside = step.path is None or not (Path(step.path).is_absolute() or ".." in Path(step.path).parts)

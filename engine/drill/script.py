@@ -57,7 +57,7 @@ class Expect:
 
     `exit`: a command's exit code, or those that are right (default: 0); `error`: its error's code. `changed`: whether it had
     anything to change. `findings`: codes that must be among what it found. `refused`: whether puts were refused
-    (default: none was). `check`: whether `rstore check` finds anything. `acknowledged`: which of the acknowledged
+    (default: none was). `check`: whether `rstore check` finds anything, but for notes and the codes `may_find`. `acknowledged`: which of the acknowledged
     messages are read by queue, key and offset; those that may be gone now are not looked for later, and may not
     come back. `nothing_new`: no message is read that was never put. `store`: the state that the store is in again, one of
     these names: the same bytes of log and queues, the same entries of the index, the same marks. `bytes`: the same to the
@@ -71,6 +71,7 @@ class Expect:
     findings: tuple[str, ...] | None = None
     refused: bool | None = None
     check: Literal["clean", "problems"] | None = None
+    may_find: tuple[str, ...] | None = None
     acknowledged: Literal["all", "all-but-damaged", "before-the-cut", "not-expired"] | None = None
     nothing_new: bool | None = None
     store: tuple[str, ...] | None = None
@@ -130,7 +131,8 @@ class RunCommand(Step):
 class Harm(Step):
     """Damages the store.
 
-    `where` and `at` (0 to 1) say in what and how far from its front, for bit rot and lost pages. `path`: what is removed, a
+    `where` and `at` (0 to 1) say in what and how far from its front, for bit rot and lost pages; `last_files`: only in the
+    last three files of the log, which a normal start reads. `path`: what is removed, a
     pattern below the store; or the name of the stray.
     """
 
@@ -138,6 +140,7 @@ class Harm(Step):
     where: Where = "commitlog"
     at: float = 0.5
     count: int = 1
+    last_files: bool = False
     path: str | None = None
 
 

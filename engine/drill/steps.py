@@ -20,7 +20,7 @@ from engine.drill.crash import (
     put_patiently,
 )
 from engine.drill.damage import harm
-from engine.drill.files import data_bytes
+from engine.drill.files import apparent_bytes
 from engine.drill.script import (
     AnyStep,
     Close,
@@ -76,7 +76,7 @@ def perform(scene: Scene, step: AnyStep, number: int, how: How, tell: Tell, said
         yield scene
         return
     rng = Random(f"{number} {scene.branch}")
-    if crash.how == "power-cut" and data_bytes(scene.new_disk(), scene.root) > MODEL_MAX:
+    if crash.how == "power-cut" and apparent_bytes(scene.new_disk(), scene.root) > MODEL_MAX:
         raise NotHere(f"power cuts are modelled in memory, for stores of up to {MODEL_MAX >> 20} MiB")
     sample = how.sample_of(crash)
     if isinstance(step, RunCommand):
