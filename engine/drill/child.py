@@ -1,7 +1,7 @@
-"""A drill in a process of its own: `python -m engine.drill.child`, a task as one JSON line on stdin, JSON lines on stdout.
+"""A drill in a process of its own: `python -m engine.drill.child`, a JSON line on stdin, JSON lines on stdout.
 
-Lines: `{"ready": true}` first, `{"progress": [done, total]}`, and at the end `{"result": …}` (DrillResult.to_json). When
-stdin ends before, the parent is gone, and so is this process. One that stands still ends itself, and says where.
+Lines: `{"ready": true}` first, `{"progress": [done, total]}`, and at the end `{"result": …}` (DrillResult.to_json).
+When stdin ends before, the parent is gone, and so is this process. One that stands still ends itself, and says where.
 """
 
 from __future__ import annotations

@@ -84,7 +84,8 @@ Plan = TypeVar("Plan")
 class _Change(Generic[Plan]):
     """A command that changes a store: lock, plan, apply. The flow is that of `rstore_cli.change`, with `--yes`.
 
-    `changes`: whether applying the plan changes a byte. `apply` says what was done. `discard` gives back what a plan holds.
+    `changes`: whether applying the plan changes a byte. `apply` says what was done. `discard` gives back what a plan
+    holds.
     """
 
     plan: Callable[[Disk, StoreConfig, Options], Plan]
@@ -312,9 +313,7 @@ COMMANDS: Mapping[str, Command] = {
         {"to_record": int, "to_offset": int, "to_time": int, "no_salvage": bool},
     ),
     "reindex": Command(
-        _Change(
-            _plan_reindex, _refuse_reindex, lambda plan: plan.changed, _apply_reindex, discard=_discard_reindex
-        ),
+        _Change(_plan_reindex, _refuse_reindex, lambda plan: plan.changed, _apply_reindex, discard=_discard_reindex),
         {"consumequeue": bool, "index": bool, "topic": str, "from": int},
     ),
     "expire": Command(

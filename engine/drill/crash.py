@@ -1,4 +1,4 @@
-"""Interruptions, enumerated by the code: a dry pass counts the operations of a step, then it fails at one after the other.
+"""Interruptions, enumerated by the code: a dry pass counts a step's operations, then it fails at one after the other.
 
 Three kinds, each of which leaves scenes for the steps that follow:
 - *kill*: a command dies before its n-th change (`Killed`, which nothing cleans up after); a store that takes puts is

@@ -1,4 +1,4 @@
-"""Damage, done to a scene's store by the script's word. What it does to the log is noted in the scene, by physical offset.
+"""Damage, done to a scene's store by the script's word. What it does to the log is noted in the scene.
 
 Places are found in the store as it is (a record, a unit, an entry, so far from the front), so that the same script fits
 any store. A place that is not there is an error of the script: nothing is passed over in silence.
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from engine.errors import InvalidArgument
 from engine.files.abort import AbortFile
-from engine.format import names
 from engine.format.queue_unit import UNIT_SIZE
 from engine.log.index_reader import ClosedIndexFile
 from engine.log.scan import RecordBatch, Scanner
@@ -155,8 +154,8 @@ def _rot_queue(disk: Disk, scene: Scene, step: Harm) -> str:
     queue = max(files.queues, key=lambda one: QueueRows(disk, one).extent if one.files else 0)
     rows = QueueRows(disk, queue)
     first = queue.files[0].offset // UNIT_SIZE if queue.files else 0
-    real = is_real(rows.read(first, rows.extent)) if queue.files else []
-    units = [first + number for number, one in enumerate(real) if one]
+    real = is_real(rows.read(first, rows.extent)) if queue.files else None
+    units = [] if real is None else [first + number for number, one in enumerate(real.tolist()) if one]
     numbers = _spread(len(units), step, "unit")
     for number in numbers:
         place = units[number] * UNIT_SIZE

@@ -106,9 +106,7 @@ def demand_room(disk: Disk, place: str, needed: int) -> None:
         )
 
 
-def copy_tree(
-    disk: Disk, source: str, target: str, *, tell: Callable[[int], None] = lambda _: None
-) -> None:
+def copy_tree(disk: Disk, source: str, target: str, *, tell: Callable[[int], None] = lambda _: None) -> None:
     """Copy a directory to `target`, which must not be there: zeros become holes, times are kept.
 
     Raises StorageError, DiskFull. `tell` is called with the bytes of each file.

@@ -1,7 +1,7 @@
 """Whether what a script expects after a step holds. Each expectation is a question to the engine's own readers.
 
-What may be gone by the script's word (`acknowledged` other than "all") is forgotten then: it isn't looked for later, and
-when it comes back all the same, it is a message that was never put.
+What may be gone by the script's word (`acknowledged` other than "all") is forgotten then: it isn't looked for later,
+and when it comes back all the same, it is a message that was never put.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ class Judge:
         assert outcome is not None
         wanted = expect.exit or (0,)
         if outcome.exit not in wanted:
-            said = f"{outcome.exit}" + (f" ({outcome.error}: {outcome.said})" if outcome.error else f" ({outcome.said})")
+            said = f"{outcome.exit}" + (
+                f" ({outcome.error}: {outcome.said})" if outcome.error else f" ({outcome.said})"
+            )
             yield Unmet("exit", " or ".join(map(str, wanted)), said)
         if expect.error is not None and outcome.error != expect.error:
             yield Unmet("error", expect.error, f"{outcome.error}: {outcome.said}" if outcome.error else "none")
@@ -204,7 +206,9 @@ class Judge:
                     yield Unmet("takes_puts", f"{count} puts", f"{answer.status.value}: {answer.error}")
                     return
             if not store.wait_dispatched(_PATIENCE_MS):
-                yield Unmet("takes_puts", "messages that can be read", f"dispatch is {store.dispatch_behind_bytes} behind")
+                yield Unmet(
+                    "takes_puts", "messages that can be read", f"dispatch is {store.dispatch_behind_bytes} behind"
+                )
                 return
             yield from _some("takes_puts", f"{count} puts", missing(store, scene.ledger.acknowledged[before:]))
             for error in store.errors:

@@ -1,7 +1,7 @@
 """The drills that come with rstore: `fixtures/drills/`, which an installed package carries as its own data.
 
-`scripts` beside this module is a link to that directory; a wheel holds the files themselves in its place. So there is one
-place where they live, and one way to find them.
+`scripts` beside this module is a link to that directory; a wheel holds the files themselves in its place. So there is
+one place where they live, and one way to find them.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ def _value(value: Any, kind: Any, where: str) -> Any:
         if not some:
             raise _Wrong(where, "is empty")
         return tuple(_value(one, args[0], where) for one in some)
-    if dataclasses.is_dataclass(kind):
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         return _table(kind, value, where)
     if origin is not None:  # a mapping of its own: a command's options
         if not isinstance(value, dict):

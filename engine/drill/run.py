@@ -77,9 +77,7 @@ def run_drill(
 
 
 class _Run:
-    def __init__(
-        self, drill: Drill, place: Place, how: How, result: DrillResult, progress: Progress | None
-    ) -> None:
+    def __init__(self, drill: Drill, place: Place, how: How, result: DrillResult, progress: Progress | None) -> None:
         self._drill = drill
         self._place = place
         self._how = how

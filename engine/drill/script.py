@@ -20,10 +20,9 @@ Damage = Literal["bit-rot", "lost-page", "torn-write", "remove", "stray", "not-c
 class StoreSpec:
     """The store that a drill makes: sizes as `rstore init` takes them.
 
-    `made`: False: there is an empty directory, and `init` is the script's. `own`: the drill needs the store that it makes,
-    and no copy of another. `file_system`: bytes of a small file system
-    of its own that the store lies on (a tmpfs in a user namespace), so that it can be full for real. `channel`: write by
-    calls instead of through maps.
+    `made`: False: there is an empty directory, and `init` is the script's. `own`: the drill needs the store that it
+    makes, and no copy of another. `file_system`: bytes of a small file system of its own that the store lies on (a
+    tmpfs in a user namespace), so that it can be full for real. `channel`: write by calls instead of through maps.
     """
 
     commitlog_file_size: int = 16384
@@ -55,14 +54,15 @@ class Crash:
 class Expect:
     """What must hold after a step; what is not given is not looked at (but see `exit` and `refused`).
 
-    `exit`: a command's exit code, or those that are right (default: 0); `error`: its error's code. `changed`: whether it had
-    anything to change. `findings`: codes that must be among what it found. `refused`: whether puts were refused
-    (default: none was). `check`: whether `rstore check` finds anything, but for notes and the codes `may_find`. `acknowledged`: which of the acknowledged
-    messages are read by queue, key and offset; those that may be gone now are not looked for later, and may not
-    come back. `nothing_new`: no message is read that was never put. `store`: the state that the store is in again, one of
-    these names: the same bytes of log and queues, the same entries of the index, the same marks. `bytes`: the same to the
-    byte, in every file. `settled`: recovery has nothing to do. `takes_puts`: so many messages can be put behind what is there, and
-    are read. `by_time`: searching by store time ends at a message of that time or later, with an earlier one before it.
+    `exit`: a command's exit code, or those that are right (default: 0); `error`: its error's code. `changed`: whether
+    it had anything to change. `findings`: codes that must be among what it found. `refused`: whether puts were
+    refused (default: none was). `check`: whether `rstore check` finds anything, but for notes and the codes
+    `may_find`. `acknowledged`: which of the acknowledged messages are read by queue, key and offset; those that may
+    be gone now are not looked for later, and may not come back. `nothing_new`: no message is read that was never put.
+    `store`: the state that the store is in again, one of these names: the same bytes of log and queues, the same
+    entries of the index, the same marks. `bytes`: the same to the byte, in every file. `settled`: recovery has
+    nothing to do. `takes_puts`: so many messages can be put behind what is there, and are read. `by_time`: searching
+    by store time ends at a message of that time or later, with an earlier one before it.
     """
 
     exit: tuple[int, ...] | None = None
@@ -131,9 +131,9 @@ class RunCommand(Step):
 class Harm(Step):
     """Damages the store.
 
-    `where` and `at` (0 to 1) say in what and how far from its front, for bit rot and lost pages; `last_files`: only in the
-    last three files of the log, which a normal start reads. `path`: what is removed, a
-    pattern below the store; or the name of the stray.
+    `where` and `at` (0 to 1) say in what and how far from its front, for bit rot and lost pages; `last_files`: only
+    in the last three files of the log, which a normal start reads. `path`: what is removed, a pattern below the
+    store; or the name of the stray.
     """
 
     kind: Damage = "bit-rot"
@@ -155,8 +155,8 @@ class ShiftClock(Step):
 class Room(Step):
     """Sets what room the disk has.
 
-    `used_ratio` (0 to 1): what the disk seems to be used; `leave`: fill the drill's own file system but for so many bytes;
-    `free`: there is room again.
+    `used_ratio` (0 to 1): what the disk seems to be used; `leave`: fill the drill's own file system but for so many
+    bytes; `free`: there is room again.
     """
 
     used_ratio: float | None = None

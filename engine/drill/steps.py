@@ -1,4 +1,4 @@
-"""What each step does to a scene. An interrupted step yields a scene of its own for each try, any other the same scene."""
+"""What each step does to a scene. An interrupted step yields a scene for each try, any other the same scene."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class NotHere(Exception):
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """How steps are done: `sample` and `thorough` as asked for; `own_place`: the drill's own file system, if it has one."""
+    """How steps are done: `sample` and `thorough` as asked for; `own_place`: the drill's own file system."""
 
     sample: int | None = None
     thorough: bool = False
@@ -104,7 +104,9 @@ def _plain(scene: Scene, step: AnyStep, how: How) -> str:
             outcome = execute(step.name, scene.new_disk(), scene.config, step.options)
             scene.outcome = outcome
             scene.left_by(outcome)
-            return f"{_command_line(step)}: " + (f"exit {outcome.exit}, {outcome.said}" if outcome.exit else outcome.said)
+            return f"{_command_line(step)}: " + (
+                f"exit {outcome.exit}, {outcome.said}" if outcome.exit else outcome.said
+            )
         case Harm():
             return harm(scene, step)
         case ShiftClock():
@@ -146,7 +148,9 @@ def _close(scene: Scene) -> str:
 
 
 def _command_line(step: RunCommand) -> str:
-    words = [f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}") for name, value in step.options.items()]
+    words = [
+        f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}") for name, value in step.options.items()
+    ]
     return " ".join(["rstore", step.name, *words])
 
 

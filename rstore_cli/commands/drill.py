@@ -51,9 +51,9 @@ def drill(
 ) -> None:
     """Rehearse failures on scratch stores: crashes, power cuts, full disks, bit rot, lost files, at every step.
 
-    A drill makes its own store. With --store (or -c) it begins with a copy of that one, which is never written to: every byte
-    and time of it is compared before and after. "drill run all" runs every drill that comes with rstore. Exit code 1 when
-    something did not hold, 5 when a drill could not be run here.
+    A drill makes its own store. With --store (or -c) it begins with a copy of that one, which is never written to:
+    every byte and time of it is compared before and after. "drill run all" runs every drill that comes with rstore.
+    Exit code 1 when something did not hold, 5 when a drill could not be run here.
     """
     settings = settings_of(context)
     output = settings.output()

@@ -1,4 +1,4 @@
-"""Every drill that comes with rstore passes, with a few of its interruptions; the full-disk one on a fake file system, too."""
+"""Every drill that comes with rstore passes, with a few of its interruptions; one on a fake file system, too."""
 
 from __future__ import annotations
 
