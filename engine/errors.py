@@ -8,6 +8,7 @@
     │   ├── StoreChanged             changed          4     the store is not as a repair left it
     │   ├── LogIsGone                log-gone         4     queues without a commit log
     │   └── NoRoomToSave             no-room          4     what would be cut can't be saved first
+    ├── TimeIsUp                     time-box         1     not finished in the time that was given; run it again
     ├── CannotMend                   cannot-mend      4     damage that this command can't mend
     │   ├── NotAStore                not-a-store      4     the directory holds no store (or another kind of store)
     │   ├── WrongFileSize            file-size        4     a store file of another length than the setting
@@ -105,6 +106,13 @@ class NoRoomToSave(Refused):
     """What a repair would cut can't be saved first."""
 
     code = "no-room"
+
+
+class TimeIsUp(RStoreError):
+    """The time that was given is over: what was done so far is remembered, and nothing was changed."""
+
+    code = "time-box"
+    exit_code = 1
 
 
 class CannotMend(RStoreError):

@@ -376,5 +376,5 @@ def recover_as_needed(disk: Disk, config: StoreConfig) -> tuple[StoreState, Stor
     from engine.repair.apply import apply
     from engine.repair.recover import plan_recover
 
-    plan = plan_recover(disk, config)
+    plan = plan_recover(disk, config, locked=True)
     return apply(disk, plan, command="start", clean=False).state, plan.files.config

@@ -125,6 +125,21 @@ def parse_size(text: str, what: str) -> int:
     return int(value)
 
 
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|min|m|h|d)?", re.IGNORECASE)
+
+
+def parse_duration(text: str, what: str) -> int:
+    """Ms from "30s", "5m", "500ms"; a bare number is seconds.
+
+    Raises:
+        InvalidArgument: it is no duration.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise InvalidArgument(f"{what}: no duration: {text!r}", hint="like 30s or 5m")
+    return round(float(match.group(1)) * _UNITS_MS[(match.group(2) or "s").lower()])
+
+
 def parse_time(text: str, what: str, now_ms: int | None = None) -> int:
     """Ms since 1970 from ISO 8601 (local time unless it says otherwise), epoch ms, or "2h ago".
 

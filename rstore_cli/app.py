@@ -33,6 +33,7 @@ COMMANDS = {
     "truncate": "Cut log, queues and index to one consistent point.",
     "reindex": "Rebuild consume queues and index from the log.",
     "expire": "Delete the oldest files: one round of retention.",
+    "offsets": "List the offsets of consumer groups, or set one.",
     "dump": "Show every field of log, queues, index, checkpoint or config.",
     "verify-crc": "Check every record of the log: CRC, lengths, position.",
     "check": "Check log, queues, index and config against each other.",

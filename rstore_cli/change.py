@@ -25,6 +25,8 @@ class Change(ABC, Generic[Plan]):
     """One run of such a command. `name`: the command's."""
 
     name: str
+    locked = False
+    """Whether the store's lock is held."""
 
     def __init__(self, settings: Settings) -> None:
         from engine.files.disk import Disk
@@ -84,16 +86,19 @@ class Change(ABC, Generic[Plan]):
 
     def _change(self, config: StoreConfig, *, yes: bool) -> int:
         from engine.files.lock import StoreLock
+        from engine.repair.memory import forget
         from engine.repair.repairs import finish
         from engine.repair.survey import survey
 
         root = survey(self.disk, config).root  # no store, no lock file
         with StoreLock(self.disk, root):
+            self.locked = True
             plan = self.plan(config)
             try:
                 if self.refusal(plan) is not None:
                     return self._show(plan)
                 if not self.changes(plan):
+                    forget(self.disk, root)
                     finish(self.disk, survey(self.disk, config).config)  # of a repair that was killed as its last step
                     return self._show(plan)
                 if not self.output.json:

@@ -10,8 +10,8 @@ from rstore_cli.render import Output, count, moment, printable, short, size
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from engine.log.derive import TopicQueue
     from engine.repair.consumers import Unread
+    from engine.repair.ledger import Ledger
     from engine.repair.plan import RecoverPlan
 
 _SHOWN = 20
@@ -63,8 +63,8 @@ def show_plan(
         output.text(f"What is removed or overwritten is saved to {os.path.join(plan.files.root, 'salvage')} first.")
 
 
-def show_unread(output: Output, unread: Sequence[Unread], above: Sequence[tuple[TopicQueue, str, int]] = ()) -> None:
-    """Print who has not read what goes, and who will stand above a queue's maximum."""
+def show_unread(output: Output, unread: Sequence[Unread]) -> None:
+    """Print who has not read what goes."""
     if unread:
         output.text(f"NOT READ YET: {count(sum(one.messages for one in unread), 'message')} that would go")
         output.text()
@@ -86,13 +86,35 @@ def show_unread(output: Output, unread: Sequence[Unread], above: Sequence[tuple[
         if len(unread) > _SHOWN:
             output.text(f"… and {len(unread) - _SHOWN} more (--json lists all)")
         output.text()
+
+
+def show_ledger(output: Output, ledger: Ledger, *, done: bool) -> None:
+    """Print which offsets are lost or renumbered, and which groups stand above a queue's maximum (and what to run)."""
+    lost, numbers = [], []
+    for line in ledger.queues:
+        lost += [f"{line.queue} {_span(span)}: gone from the queue's end" for span in line.gone]
+        lost += [f"{line.queue} {_span(span)}: lost; the queue shows the neighbour's message" for span in line.repeated]
+        numbers += [
+            f"{line.queue}: the record at {one.physical_offset} says #{one.named}, it gets #{one.queue_offset}"
+            for one in line.renumbered
+        ]
+    if not done:
+        _list(output, "Queue offsets whose messages are lost:", lost)
+        _list(output, "Queue offsets that change:", numbers)
     _list(
         output,
-        "Groups that will stand above the end of their queue:",
-        [f"{group} at {offset} in {queue}" for queue, group, offset in above],
+        f"Groups that {'now' if done else 'will'} stand above the end of their queue; what sets them right:",
+        [
+            f"{one.group} at {one.offset} in {one.queue}, which ends at {one.max_offset}: "
+            + (one.command or "nothing to do, the broker corrects it when it starts")
+            for one in ledger.above
+        ],
     )
-    if above:
-        output.text()
+
+
+def _span(span: tuple[int, int]) -> str:
+    start, end = span
+    return f"#{start}" if end == start + 1 else f"#{start} to #{end - 1} ({end - start})"
 
 
 def _mode(plan: RecoverPlan) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from engine.errors import FormatError
 
 _BARE_KEY = re.compile(r'("(?:[^"\\]|\\.)*+(?:"|\\?\Z))|([{,]\s*)(-?[0-9]+)(\s*:)', re.DOTALL)
+_QUOTED_KEY = re.compile(r'"(-?[0-9]+)":|("(?:[^"\\]|\\.)*")')
 
 
 def loads(text: str) -> Any:
@@ -30,3 +31,13 @@ def loads(text: str) -> Any:
         return json.loads(_BARE_KEY.sub(quoted, text))
     except (ValueError, RecursionError) as error:
         raise FormatError(f"no JSON: {error}", offset=getattr(error, "pos", None)) from None
+
+
+def dumps(value: Any) -> str:
+    """The text of `value` as Apache's pretty format has it: keys that are integers without quotes, one entry a line."""
+
+    def bare(match: re.Match[str]) -> str:
+        key, string = match.groups()
+        return f"{key}:" if string is None else string
+
+    return _QUOTED_KEY.sub(bare, json.dumps(value, indent="\t", ensure_ascii=False, separators=(",", ":")))

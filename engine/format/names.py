@@ -19,6 +19,7 @@ INDEX = "index"
 CONFIG = "config"
 SALVAGE = "salvage"
 QUARANTINE = "quarantine"
+RECOVER_PROGRESS = "recover.progress"
 
 SEGMENT_NAME_DIGITS = 20
 

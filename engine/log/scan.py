@@ -60,6 +60,21 @@ class RecordBatch:
         last = self.rows[-1]
         return self.base + last.position + last.size
 
+    @property
+    def first_store_timestamp(self) -> int:
+        """storeTimestamp (ms) of the first record."""
+        return self.rows[0].store_timestamp
+
+    @property
+    def last_store_timestamp(self) -> int:
+        """storeTimestamp (ms) of the last record."""
+        return self.rows[-1].store_timestamp
+
+    @property
+    def last(self) -> tuple[int, int]:
+        """Physical offset and size (bytes) of the last record."""
+        return self.offset(len(self.rows) - 1), self.rows[-1].size
+
     def offset(self, i: int) -> int:
         """Physical offset of record `i`."""
         return self.base + self.rows[i].position

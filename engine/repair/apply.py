@@ -25,6 +25,7 @@ from engine.log.index_service import IndexService
 from engine.log.source import ClosedLog
 from engine.log.state import StoreState
 from engine.repair.index_plan import index_directory
+from engine.repair.memory import forget
 from engine.repair.pieces import pieces_of, quarantine_target
 from engine.repair.plan import RecoverPlan
 from engine.repair.queue_plan import QueuePlan
@@ -74,6 +75,7 @@ def apply(disk: Disk, plan: RecoverPlan, *, command: str = "recover", keep: bool
         bridged = [(bridge.offset, bridge.length) for bridge in plan.log.bridges]
         salvage = save(disk, plan.files.config, command, pieces, accepted=plan.accepted, bridged=bridged)
     state = _Applier(disk, plan).run(clean)
+    forget(disk, plan.files.root)
     finish(disk, plan.files.config, whole=keep or not (plan.changed or marks))
     return Applied(state, salvage)
 

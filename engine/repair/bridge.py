@@ -31,11 +31,12 @@ from engine.format.message import (
     encode_inert,
 )
 from engine.format.properties import SEPARATOR
-from engine.log.scan import Blank, Damage, Gap, RecordBatch, Scanner
+from engine.log.scan import Blank, Damage, Event, Gap, RecordBatch, Scanner
 from engine.log.source import ClosedLog, Segment
+from engine.repair.memory import Remembered
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from engine.files.disk import Disk
 
@@ -110,17 +111,23 @@ class BridgedLog(ClosedLog):
 
 
 def find_bridges(
-    log: ClosedLog, scanner: Scanner, *, max_message_size: int, progress: Callable[[int], None]
+    log: ClosedLog,
+    scanner: Scanner,
+    events: Iterable[Event | Remembered],
+    *,
+    max_message_size: int,
+    progress: Callable[[int], None],
 ) -> tuple[Bridge, ...]:
     """A bridge for each damaged stretch of the log that has a sound record behind it, in log order.
 
     Args:
         log: the log as it is.
         scanner: of that log.
+        events: what reading the whole log yields, behind damage, too.
         max_message_size: setting maxMessageSize (bytes): what an inert record may take.
         progress: called with the bytes read since the last call.
     """
-    return tuple(_Finder(log, scanner, max(max_message_size, LEAST_LIMIT)).find(progress))
+    return tuple(_Finder(log, scanner, max(max_message_size, LEAST_LIMIT)).find(events, progress))
 
 
 class _Finder:
@@ -133,16 +140,16 @@ class _Finder:
         self._stored = 0  # store time of the last record, ms
         self._before: tuple[int, int] | None = None  # place and size of the record before, in this file
 
-    def find(self, progress: Callable[[int], None]) -> Iterator[Bridge]:
+    def find(self, events: Iterable[Event | Remembered], progress: Callable[[int], None]) -> Iterator[Bridge]:
         """See `find_bridges`."""
         waiting: list[tuple[Damage, int, tuple[int, int] | None]] = []
-        for event in self._scanner.scan(self._log.segments[0].offset, resume=True):
-            if isinstance(event, RecordBatch):
+        for event in events:
+            if isinstance(event, RecordBatch | Remembered):
                 for damage, stored, before in waiting:
-                    yield from self._bridge(damage, stored or event.rows[0].store_timestamp, before)
+                    yield from self._bridge(damage, stored or event.first_store_timestamp, before)
                 waiting = []
-                self._stored = event.rows[-1].store_timestamp
-                self._before = (event.offset(len(event) - 1), event.rows[-1].size)
+                self._stored = event.last_store_timestamp
+                self._before = event.last
                 progress(event.end - event.start)
             elif isinstance(event, Damage):
                 waiting.append((event, self._stored, self._neighbour(event)))

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from engine.format import names
 from engine.format.index_file import IndexHeader
 from engine.log.index_reader import ClosedIndexFile, IndexCheck, IndexFault
-from engine.log.scan import RecordBatch, Scanner
+from engine.log.scan import RecordBatch
 from engine.repair.log_end import Mode
+from engine.repair.memory import Reading, Remembered
 from engine.repair.spool import Spool
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from engine.files.disk import Disk
-    from engine.log.derive import Deriver, Keys
+    from engine.log.derive import Keys
     from engine.repair.survey import IndexName, StoreFiles
 
 _KEY_FIELDS = [("key_hash", "i4"), ("physical_offset", "i8"), ("store_timestamp", "i8")]
@@ -106,11 +107,12 @@ class _Kept:
 class IndexPlanner:
     """Plans the index of one store; `begin` and `feed` go along with the reading of the log."""
 
-    def __init__(self, disk: Disk, files: StoreFiles, deriver: Deriver, scanner: Scanner, mode: Mode) -> None:
+    def __init__(self, disk: Disk, files: StoreFiles, reading: Reading, mode: Mode) -> None:
         self._disk = disk
         self._files = files
-        self._deriver = deriver
-        self._scanner = scanner
+        self._reading = reading
+        self._deriver = reading.deriver
+        self._scanner = reading.scanner
         self._mode = mode
         self._layout = files.index_layout
         self._enabled = files.config.message_index_enable and bool(files.log)
@@ -124,15 +126,22 @@ class IndexPlanner:
     def begin(self, start: int) -> None:
         """Read the keys that lie before `start` (physical), from where recovery reads, and aren't in the index."""
         if self._enabled and self._resume < start:
-            for event in self._scanner.scan(self._resume, start, resume=True):
-                if isinstance(event, RecordBatch):
-                    self.feed(self._deriver.derive(event)[1])
+            self._read(self._resume, start)
 
     def feed(self, keys: Keys) -> None:
         """Take the keys of a batch, in log order."""
         if self._enabled and len(keys):
             rows = _rows(keys)
             self._tail.add(rows[rows["physical_offset"] >= self._resume])
+
+    def _read(self, start: int, end: int) -> None:
+        """Take the keys of [start, end) of the log, past damage."""
+        for event, derived in self._reading.events(start, end, resume=True):
+            if derived is not None:
+                self.feed(derived.keys)
+            elif isinstance(event, Remembered):
+                for _, keys in event.derived():
+                    self.feed(keys)
 
     def plan(self, log_end: int) -> IndexPlan:
         """The plan, now that the log's end (physical) is known."""
@@ -144,9 +153,7 @@ class IndexPlanner:
         resume = self._where_to_resume()
         if resume < self._resume:  # what was cut may have stood behind a hole
             self._resume = resume
-            for event in self._scanner.scan(resume, log_end, resume=True):
-                if isinstance(event, RecordBatch):
-                    self.feed(self._deriver.derive(event)[1])
+            self._read(resume, log_end)
         inserts = tuple(self._fill_holes())
         rewinds = []
         previous = (0, 0)

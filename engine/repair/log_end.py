@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from engine.errors import InvalidArgument, Refused, StorageError
 from engine.format import sysflag
@@ -19,6 +19,7 @@ from engine.log.derive import TopicQueue
 from engine.log.scan import Blank, Damage, Event, Gap, RecordBatch, Scanner
 from engine.log.state import NORMAL_FILES
 from engine.log.walk import Reason
+from engine.repair.memory import Derived, Reading, Remembered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from engine.repair.survey import StoreFiles
 
 MISSING_SEGMENT = "segments are missing"
+Feed: TypeAlias = "Callable[[RecordBatch | Remembered, Derived | None], None]"
 
 
 class Mode(enum.Enum):
@@ -94,38 +96,33 @@ def first_store_timestamp(log: ClosedLog, segment: Segment) -> int:
     return int.from_bytes(head[at : at + 8], "big", signed=True)
 
 
-def read_to_end(
-    files: StoreFiles, scanner: Scanner, start: Segment, *, cut: bool, feed: Callable[[Event], None]
-) -> LogEnd:
-    """Read the log from `start` on, feeding every sound record that stays.
+def read_to_end(files: StoreFiles, reading: Reading, start: Segment, *, cut: bool, feed: Feed) -> LogEnd:
+    """Read the log from `start` on, feeding every sound record that stays, with what it derives to.
 
     With `cut` the log ends at the first damage; without it, too, but `records_behind` tells that it must not.
     """
     found = LogEnd(start.offset)
     contiguous = {segment.offset for segment in files.log}
     gap: Gap | None = None
-    for event in scanner.scan(start.offset):
-        if isinstance(event, RecordBatch):
+    for event, derived in reading.events(start.offset):
+        if isinstance(event, RecordBatch | Remembered):
             if gap is not None:
                 found.gaps.append(_missing(files, gap))
                 gap = None
-            feed(event)
+            feed(event, derived)
             found.records += len(event)
-            found.end = event.end
-            found.last_store_timestamp = event.rows[-1].store_timestamp
+            found.end, found.last_store_timestamp = _reached(event, contiguous)
         elif isinstance(event, Blank):
             behind = event.offset + event.length
             found.end = behind if behind in contiguous else event.offset
         elif isinstance(event, Gap):
             gap = event
         else:
-            _judge(files, scanner, found, event, gap, cut)
+            _judge(files, reading.scanner, found, event, gap, cut)
     return found
 
 
-def read_until(
-    files: StoreFiles, scanner: Scanner, start: Segment, to: int, *, feed: Callable[[Event], None]
-) -> LogEnd:
+def read_until(files: StoreFiles, reading: Reading, start: Segment, to: int, *, feed: Feed) -> LogEnd:
     """Read the log from `start` up to the physical offset `to`, where it is to end, feeding every sound record before.
 
     What lies behind `to` is counted (`behind`). Damage before it ends the reading: it is in `damage` then.
@@ -134,35 +131,42 @@ def read_until(
         Refused: `to` lies in the middle of a record; its two ends are named. InvalidArgument: the log ends before `to`.
     """
     found = LogEnd(start.offset)
-    for event in scanner.scan(start.offset, to):
-        if isinstance(event, RecordBatch):
-            if event.end > to:
+    contiguous = {segment.offset for segment in files.log}
+    for event, derived in reading.events(start.offset, to):
+        if isinstance(event, RecordBatch | Remembered):
+            if isinstance(event, RecordBatch) and event.end > to:
                 raise _no_boundary(to, event.base + event.rows[-1].position, event.end)
-            feed(event)
+            feed(event, derived)
             found.records += len(event)
-            found.end = event.end
-            found.last_store_timestamp = event.rows[-1].store_timestamp
+            found.end, found.last_store_timestamp = _reached(event, contiguous)
         elif isinstance(event, Blank):
             behind = event.offset + event.length
             if event.offset < to < behind:
                 raise _no_boundary(to, event.offset, behind)
-            found.end = behind if any(behind == segment.offset for segment in files.log) else event.offset
+            found.end = behind if behind in contiguous else event.offset
         elif isinstance(event, Gap):
             found.gaps.append(_missing(files, event))
             found.end = event.offset + event.length
         else:
-            if scanner.find_sound(event.offset + 1) is None:
+            if reading.scanner.find_sound(event.offset + 1) is None:
                 raise _behind_the_end(to, event.offset)
             found.damage.append(Stretch(event.offset, event.length, event.segment.path, event.reason.value))
             found.end = event.offset
             return found
     if found.end < to:
         raise _behind_the_end(to, found.end)
-    for event in scanner.scan(to, resume=True):
-        if isinstance(event, RecordBatch):
-            _count(found, event)
+    for found_behind in reading.scanner.scan(to, resume=True):
+        if isinstance(found_behind, RecordBatch):
+            _count(found, found_behind)
     found.cut = True
     return found
+
+
+def _reached(event: RecordBatch | Remembered, contiguous: set[int]) -> tuple[int, int]:
+    """Physical offset behind the last record (or its file's blank, where the log goes on), and its store time (ms)."""
+    if isinstance(event, RecordBatch):
+        return event.end, event.rows[-1].store_timestamp
+    return event.end if event.end in contiguous else sum(event.last), event.last_store_timestamp
 
 
 def segment_before(files: StoreFiles, to: int) -> Segment:

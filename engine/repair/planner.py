@@ -30,6 +30,7 @@ from engine.repair.log_end import (
     segment_before,
     start_segment,
 )
+from engine.repair.memory import Derived, Memory, Reading, Remembered
 from engine.repair.plan import LogPlan, RecoverPlan
 from engine.repair.queue_compare import QueueComparer
 from engine.repair.queue_plan import LostRows
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from engine.files.disk import Disk
-    from engine.log.derive import Keys
     from engine.repair.queue_plan import QueuePlan
 
 _PIECE = 1 << 20
@@ -74,6 +74,7 @@ class Planner:
         disk: Disk,
         files: StoreFiles,
         log: ClosedLog,
+        memory: Memory,
         bridges: tuple[Bridge, ...],
         choices: Choices,
         progress: Progress,
@@ -90,6 +91,7 @@ class Planner:
         self._deriver = Deriver(DeriveRules.of(config), self._numbers)
         self._comparer = QueueComparer(disk, files.queues, self._numbers, config.mapped_file_size_consume_queue)
         self._scanner = Scanner(log, check_crc=config.check_crc_on_recover, max_message_size=config.max_message_size)
+        self._reading = Reading(self._scanner, self._deriver, memory)
         self._to: int | None = None
         self._mends: list[int] = []
         self._shifts: Counter[tuple[int, int]] = Counter()  # records by (segment, how far off their own offset is)
@@ -106,7 +108,7 @@ class Planner:
         start = self._start(mode) if files.log else None
         if start is not None and to is not None:
             start = min(start, segment_before(files, to), key=lambda segment: segment.offset)
-        index = IndexPlanner(self._disk, files, self._deriver, self._scanner, mode)
+        index = IndexPlanner(self._disk, files, self._reading, mode)
         end = LogEnd(0)
         if start is not None:
             self._progress.expect(files.log[-1].end - start.offset)
@@ -121,13 +123,13 @@ class Planner:
 
             index.begin(start.offset)
 
-            def feed(event: Event) -> None:
-                self._feed(event, index)
+            def feed(event: RecordBatch | Remembered, derived: Derived | None) -> None:
+                self._feed(event, derived, index)
 
             if to is None:
-                end = read_to_end(files, self._scanner, start, cut=self._choices.cut, feed=feed)
+                end = read_to_end(files, self._reading, start, cut=self._choices.cut, feed=feed)
             else:
-                end = read_until(files, self._scanner, start, to, feed=feed)
+                end = read_until(files, self._reading, start, to, feed=feed)
             end.gaps[:0] = gaps_before(files, start)
         return self._assemble(mode, start, end, index)
 
@@ -143,26 +145,31 @@ class Planner:
     def _feed_before(self, event: Event) -> None:
         """The log before the start: read only where the queues leave holes."""
         if isinstance(event, RecordBatch):
-            self._compare(event)
+            before = self._deriver.unplaced
+            self._compare(event, Derived(*self._deriver.derive(event), self._deriver.unplaced - before))
         elif isinstance(event, Damage):
             self._damage_before.append(Stretch(event.offset, event.length, event.segment.path, event.reason.value))
 
-    def _feed(self, event: Event, index: IndexPlanner) -> None:
+    def _feed(self, event: RecordBatch | Remembered, derived: Derived | None, index: IndexPlanner) -> None:
         if isinstance(event, RecordBatch):
-            index.feed(self._compare(event))
-            self._progress(event.end - event.start)
+            assert derived is not None
+            self._compare(event, derived)
+            index.feed(derived.keys)
+        else:
+            self._unplaced += event.unplaced
+            for units, keys in event.derived():
+                self._comparer.feed(units)
+                index.feed(keys)
+        self._progress(event.end - event.start)
 
-    def _compare(self, batch: RecordBatch) -> Keys:
-        before = self._deriver.unplaced
-        units, keys = self._deriver.derive(batch)
-        self._unplaced += self._deriver.unplaced - before
-        self._comparer.feed(units)
+    def _compare(self, batch: RecordBatch, derived: Derived) -> None:
+        self._unplaced += derived.unplaced
+        self._comparer.feed(derived.units)
         size = self._files.config.mapped_file_size_commit_log
         for row in [row for row in batch.rows if row.stored_offset != batch.base + row.position]:
             offset = batch.base + row.position
             self._mends.append(offset)
             self._shifts[offset - offset % size, row.stored_offset - offset] += 1
-        return keys
 
     # --- the outcome ------------------------------------------------------------------------------------------------
 

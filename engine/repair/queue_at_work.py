@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from engine.repair.intervals import Intervals
 from engine.repair.queue_compare import QueueAccount, real_rows
+from engine.repair.queue_plan import Renumbered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +29,7 @@ class QueueAtWork:
     last: int | None = None  # queue offset of the last row settled in log order
     last_physical_end: int = -1
     first_place: int = 0  # physical offset of the first record that gets a row
+    renumbered: list[Renumbered] = field(default_factory=list)
     top: tuple[int, int] = (0, -1)  # behind the highest row written, and behind its record
     table: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None = None
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from engine.format.message import MIN_RECORD_SIZE
 from engine.repair.intervals import Intervals
@@ -19,6 +19,14 @@ from engine.repair.intervals import Intervals
 if TYPE_CHECKING:
     from engine.log.derive import TopicQueue
     from engine.repair.bridge import Bridge
+
+
+class Renumbered(NamedTuple):
+    """A record (physical offset) whose own queue offset can't be right, and the one that it gets."""
+
+    physical_offset: int
+    named: int
+    queue_offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +38,8 @@ class QueuePlan:
     `old_extent`: behind the last row on disk that isn't zeros. `fills`: rows without a message, filled with the unit
     before them. `front`: rows at the queue's front whose messages are lost, filled with the unit behind them; for a
     queue that lost all of them, with a unit for the inert record (`inert`: place and size). `pre_blanks`: rows at the
-    front of the first file that get the pre-blank unit. `units_cut`: units of messages removed at the end.
+    front of the first file that get the pre-blank unit. `renumbered`: records that get another queue offset than their
+    own field says. `units_cut`: units of messages removed at the end.
     """
 
     queue: TopicQueue
@@ -46,6 +55,7 @@ class QueuePlan:
     written: tuple[tuple[int, int], ...]
     front: tuple[int, int] = (0, 0)
     inert: tuple[int, int] | None = None
+    renumbered: tuple[Renumbered, ...] = ()
 
     @property
     def units_filled(self) -> int:

@@ -16,7 +16,7 @@ from engine.repair.queue_compare import (
     repeats_neighbour,
     row_dtype,
 )
-from engine.repair.queue_plan import LostRows, QueuePlan
+from engine.repair.queue_plan import LostRows, QueuePlan, Renumbered
 from engine.repair.queue_rows import CHUNK, QueueRows
 from engine.repair.spool import Spool
 
@@ -238,6 +238,7 @@ class Settler:
                     )
                     return
                 self.findings.append(f"{queue} #{expected}: the record at {physical} names queue offset {start}")
+                state.renumbered.append(Renumbered(physical, start, expected))
                 run = run.copy()
                 run["queue_offset"] = start = expected
                 end = start + 1
@@ -331,6 +332,7 @@ class Settler:
             written=tuple(state.written),
             front=front,
             inert=inert,
+            renumbered=tuple(state.renumbered),
         )
 
     def _pre_blanks(self, rows: QueueRows | None, first: int) -> tuple[int, int]:

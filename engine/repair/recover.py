@@ -12,12 +12,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.errors import CannotMend, InvalidArgument
+from engine.log.derive import Deriver, DeriveRules, QueueNumbers
 from engine.log.scan import Scanner
 from engine.log.source import ClosedLog
 from engine.repair.bridge import Bridge, BridgedLog, find_bridges
 from engine.repair.log_end import (
     Mode,
 )
+from engine.repair.memory import Memory
 from engine.repair.plan import RecoverPlan
 from engine.repair.planner import Planner, Progress
 from engine.repair.refusal import Choices
@@ -38,9 +40,11 @@ def plan_recover(
     cut: bool = False,
     bridge: bool = False,
     log_is_gone: bool = False,
+    locked: bool = False,
+    time_box_ms: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> RecoverPlan:
-    """The plan for the store that `config` names, computed without writing a byte.
+    """The plan for the store that `config` names, computed without changing a byte of it.
 
     Args:
         disk: how files are reached.
@@ -49,21 +53,25 @@ def plan_recover(
         cut: end the log at the first damage even when sound records lie behind it, and go on behind missing segments.
         bridge: read the whole log, write inert records over damage in its middle, and go on behind missing segments.
         log_is_gone: a store without a commit log loses its queues, too.
+        locked: the caller holds the store's lock: what was read of a long log is remembered below its directory.
+        time_box_ms: stop behind the segment in which so much time is over (ms); the next planning goes on there.
         progress: called with bytes of the log read so far and in all.
 
     Raises:
         NotAStore, CannotMend: there is no store to plan for. StorageError: it can't be read.
-        InvalidArgument: both `cut` and `bridge`.
+        InvalidArgument: both `cut` and `bridge`. TimeIsUp.
     """
     if cut and bridge:
         raise InvalidArgument("a log is bridged or cut, not both")
     files = survey(disk, config)
     read = Progress(progress)
-    found = _bridges(disk, files, read) if bridge and files.log else ()
+    memory = Memory(disk, files, writing=locked, time_box_ms=time_box_ms)
+    found = _bridges(disk, files, memory, read) if bridge and files.log else ()
     bridges = tuple(one for one in found if one.patches)
+    memory.leave_out(bridge.segment.offset for bridge in bridges)
     stuck = next((one for one in found if not one.patches), None)
     with BridgedLog(disk, files.log, bridges) as log:
-        return Planner(disk, files, log, bridges, Choices(cut, bridge, log_is_gone, stuck), read).plan(
+        return Planner(disk, files, log, memory, bridges, Choices(cut, bridge, log_is_gone, stuck), read).plan(
             mode or (Mode.ABNORMAL if files.abort else Mode.NORMAL)
         )
 
@@ -90,9 +98,10 @@ def plan_truncate(
         NotAStore, CannotMend, StorageError.
     """
     files = survey(disk, config)
+    memory = Memory(disk, files)
     mode = Mode.ABNORMAL if files.abort else Mode.NORMAL
     with ClosedLog(disk, files.log) as log:
-        planner = Planner(disk, files, log, (), Choices(False, False, False, truncate=True), Progress(progress))
+        planner = Planner(disk, files, log, memory, (), Choices(False, False, False, truncate=True), Progress(progress))
         if not files.log:
             raise CannotMend("there is no commit log to cut", path=files.root)
         if to_offset is None:
@@ -105,10 +114,14 @@ def plan_truncate(
         return planner.plan(mode, to_offset)
 
 
-def _bridges(disk: Disk, files: StoreFiles, read: Progress) -> tuple[Bridge, ...]:
+def _bridges(disk: Disk, files: StoreFiles, memory: Memory, read: Progress) -> tuple[Bridge, ...]:
     config = files.config
     # Once to find damage, and once from the damage on to plan: the second time is an estimate.
     read.expect(sum(segment.size for segment in files.log))
     with ClosedLog(disk, files.log) as log:
         scanner = Scanner(log, check_crc=config.check_crc_on_recover, max_message_size=config.max_message_size)
-        return find_bridges(log, scanner, max_message_size=config.max_message_size, progress=read)
+        deriver = Deriver(DeriveRules.of(config), QueueNumbers())
+        events = (
+            event for event, _ in memory.scan(scanner, deriver, log.segments[0].offset, resume=True, derive=False)
+        )
+        return find_bridges(log, scanner, events, max_message_size=config.max_message_size, progress=read)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import Refused, RStoreError
 from engine.repair.consumers import Unread, read_consumers
+from engine.repair.ledger import Ledger, ledger_of
 from engine.repair.recover import plan_truncate
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     from engine.config import StoreConfig
     from engine.files.disk import Disk
-    from engine.log.derive import TopicQueue
     from engine.repair.plan import RecoverPlan
 
 _NAMED = 5
@@ -26,12 +26,11 @@ _NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class TruncatePlan:
-    """What goes. `above`: queue, group and its offset, where that lies above the queue's new maximum."""
+    """What goes. `ledger`: by queue, and the groups that then stand above a queue's maximum."""
 
     repair: RecoverPlan
     unread: tuple[Unread, ...]
-    above: tuple[tuple[TopicQueue, str, int], ...]
-    problems: tuple[str, ...]
+    ledger: Ledger
 
     def refusal(self, *, agreed: bool) -> RStoreError | None:
         """Why it is not carried out: damage, or unread messages while nobody has `agreed` to lose them."""
@@ -48,12 +47,8 @@ class TruncatePlan:
         found = self.repair.to_json(salvage=salvage)
         found["truncateTo"] = self.repair.to
         found["unread"] = [one.to_json() for one in self.unread]
-        found["above"] = [
-            {"topic": queue.topic, "queueId": queue.queue_id, "group": group, "offset": offset}
-            for queue, group, offset in self.above
-        ]
-        found["problems"] = [*found["problems"], *self.problems]
-        return found
+        found["problems"] = [*found["problems"], *self.ledger.problems]
+        return found | self.ledger.to_json()
 
 
 def plan(
@@ -71,9 +66,7 @@ def plan(
     repair = plan_truncate(disk, config, to_offset=to_offset, to_time=to_time, progress=progress)
     consumers = read_consumers(disk, repair.files.root, (queue.queue for queue in repair.queues))
     unread: list[Unread] = []
-    above: list[tuple[TopicQueue, str, int]] = []
     for queue in repair.queues:
         if queue.old_extent > queue.max_offset:
             unread += consumers.unread(queue.queue, queue.max_offset, queue.old_extent)
-        above += [(queue.queue, group, offset) for group, offset in consumers.above(queue.queue, queue.max_offset)]
-    return TruncatePlan(repair, tuple(unread), tuple(above), consumers.problems)
+    return TruncatePlan(repair, tuple(unread), ledger_of(disk, repair))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from engine.errors import InvalidArgument
-from rstore_cli._common import FOUND, settings_of
+from rstore_cli._common import FOUND, parse_duration, settings_of
 from rstore_cli.render import Output, count, printable, size
 
 if TYPE_CHECKING:
@@ -16,9 +14,6 @@ if TYPE_CHECKING:
     from engine.repair.finding import Finding
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|min|h)?", re.IGNORECASE)
-_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
 
 
 @app.command()
@@ -52,18 +47,6 @@ def check(
         _show(output, found)
     if not found.ok:
         raise typer.Exit(FOUND)
-
-
-def parse_duration(text: str, what: str) -> int:
-    """Ms from "30s", "5m", "500ms"; a bare number is seconds.
-
-    Raises:
-        InvalidArgument: it is no duration.
-    """
-    match = _DURATION.fullmatch(text.strip())
-    if match is None:
-        raise InvalidArgument(f"{what}: no duration: {text!r}", hint="like 30s or 5m")
-    return round(float(match.group(1)) * _UNITS_MS[(match.group(2) or "s").lower()])
 
 
 def _show(output: Output, found: CheckResult) -> None:

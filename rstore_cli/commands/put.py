@@ -244,7 +244,7 @@ def _recover(disk: Disk, config: StoreConfig) -> tuple[StoreState, StoreConfig]:
     from engine.repair.apply import apply
     from engine.repair.recover import plan_recover
 
-    plan = plan_recover(disk, config)
+    plan = plan_recover(disk, config, locked=True)
     if plan.refusal is not None:
         raise plan.refusal
     if plan.changed:

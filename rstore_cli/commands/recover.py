@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from engine.errors import InvalidArgument
-from rstore_cli._common import Settings, settings_of
+from rstore_cli._common import Settings, parse_duration, settings_of
 from rstore_cli.change import Change
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.errors import RStoreError
+    from engine.repair.ledger import Ledger
     from engine.repair.plan import RecoverPlan
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -47,18 +48,27 @@ def recover(
         bool,
         typer.Option("--yes-the-log-is-gone", help="The commit log is really lost: remove the queues, too."),
     ] = False,
+    time_box: Annotated[
+        str | None,
+        typer.Option("--time-box", metavar="TIME", help="Stop reading after so long (30m, 2h); the next run goes on."),
+    ] = None,
 ) -> None:
     """Bring a store that was not closed back to a sound state.
 
     Shows what would change and asks. What is removed goes to salvage/ in the store first. Damage with sound records
     behind it is refused (exit code 4) unless --bridge says to make it readable again, or --cut that the log may end
-    there.
+    there. What was read of a long log is remembered: a recovery that was killed, or whose time was up (exit code 1),
+    goes on from there when it is run again.
     """
     settings = settings_of(context)
     if normal and abnormal:
         raise InvalidArgument("--normal and --abnormal exclude each other")
     if bridge and cut:
         raise InvalidArgument("--bridge and --cut exclude each other", hint="--bridge loses nothing that is sound")
+    if time_box is not None and dry_run:
+        raise InvalidArgument(
+            "--time-box and --dry-run exclude each other", hint="a dry run writes nothing, so it can't be gone on with"
+        )
     if no_salvage and not (yes or dry_run):
         raise InvalidArgument("--no-salvage loses what recovery removes, for good", hint="give --yes, too, to do that")
     config = settings.load()
@@ -72,6 +82,7 @@ def recover(
         bridge=bridge,
         log_is_gone=log_is_gone,
         keep=not no_salvage,
+        time_box_ms=None if time_box is None else parse_duration(time_box, "--time-box"),
     )
     raise typer.Exit(run.run(config, dry_run=dry_run, yes=yes))
 
@@ -80,6 +91,7 @@ class Recover(Change["RecoverPlan"]):
     """One run of the command."""
 
     name = "recover"
+    _ledger: Ledger
 
     def __init__(self, settings: Settings, **options: Any) -> None:
         super().__init__(settings)
@@ -88,10 +100,13 @@ class Recover(Change["RecoverPlan"]):
 
     def plan(self, config: StoreConfig) -> RecoverPlan:
         """See the base."""
+        from engine.repair.ledger import ledger_of
         from engine.repair.recover import plan_recover
 
         with self.output.progress("reading the log") as tick:
-            return plan_recover(self.disk, config, progress=tick, **self._options)
+            plan = plan_recover(self.disk, config, locked=self.locked, progress=tick, **self._options)
+        self._ledger = ledger_of(self.disk, plan)
+        return plan
 
     def refusal(self, plan: RecoverPlan) -> RStoreError | None:
         """See the base."""
@@ -103,13 +118,16 @@ class Recover(Change["RecoverPlan"]):
 
     def json(self, plan: RecoverPlan, salvage: str | None) -> dict[str, Any]:
         """See the base."""
-        return {**plan.to_json(salvage=salvage), "changed": would_change(plan)}
+        said = plan.to_json(salvage=salvage)
+        problems = [*said["problems"], *self._ledger.problems]
+        return {**said, **self._ledger.to_json(), "problems": problems, "changed": would_change(plan)}
 
     def text(self, plan: RecoverPlan, *, done: bool, salvage: str | None) -> None:
         """See the base."""
-        from rstore_cli.plan_text import show_plan
+        from rstore_cli.plan_text import show_ledger, show_plan
 
         show_plan(self.output, plan, changes=would_change(plan), done=done, salvage=salvage, keep=self._keep)
+        show_ledger(self.output, self._ledger, done=done)
 
     def apply(self, plan: RecoverPlan) -> str | None:
         """See the base."""

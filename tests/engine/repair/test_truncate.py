@@ -231,7 +231,12 @@ def test_what_consumers_have_not_read(tmp_path: Path) -> None:
     for part in ("slow", "none", "T/0", "T/1", "--yes"):
         assert part in str(refusal)
     assert found.refusal(agreed=True) is None
-    assert {(q.queue_id, g, o) for q, g, o in found.above} == {(0, "quick", 50), (1, "quick", 50), (1, "slow", 45)}
+    above = {(one.queue.queue_id, one.group, one.offset) for one in found.ledger.above}
+    assert above == {
+        (0, "quick", 50),
+        (1, "quick", 50),
+        (1, "slow", 45),
+    }
     # What they have read may go.
     (tmp_path / names.CONFIG / "consumerOffset.json").write_text('{"offsetTable":{"T@quick":{0:50,1:50}}}')
     assert plan(Disk(), settings(tmp_path), to_offset=offsets[80]).refusal(agreed=False) is None

@@ -1,0 +1,218 @@
+"""Consumer offsets of a closed store: what each group has in a queue, and setting one.
+
+A group that stands above its queue's end (the log was cut, or the queue began anew) must be set back before the broker
+starts: the ledger of a repair names the command. The file is written as a broker writes it: the old content becomes
+its .bak, the new one takes its place in one rename (ConfigManager#persist, MixAll#string2File).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import CannotMend, InvalidArgument, Refused
+from engine.format import fastjson, names
+from engine.log.closed_queue import ClosedQueue
+from engine.log.derive import TopicQueue
+from engine.repair.consumers import CONSUMER_OFFSETS, read_consumers
+from engine.repair.dump import read_config
+from engine.repair.survey import survey
+
+if TYPE_CHECKING:
+    from engine.config import StoreConfig
+    from engine.files.disk import Disk
+    from engine.repair.survey import StoreFiles
+
+LMQ_OFFSETS = "lmqConsumerOffset.json"
+_TABLE, _LMQ_TABLE = "offsetTable", "lmqOffsetTable"
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetPlan:
+    """Setting one offset. `old`: None where the group has none in this queue. `path`: the file of config/."""
+
+    path: str
+    group: str
+    queue: TopicQueue
+    old: int | None
+    new: int
+    min_offset: int
+    max_offset: int
+    value: dict[str, Any]
+    problem: str | None
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything changes."""
+        return self.old != self.new
+
+    @property
+    def skipped(self) -> int:
+        """Messages that the group will not read; negative: that it will read again."""
+        if self.old is None:
+            return 0
+        return min(self.new, self.max_offset) - min(max(self.old, self.min_offset), self.max_offset)
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON of `rstore offsets set`."""
+        return {
+            "group": self.group,
+            "topic": self.queue.topic,
+            "queueId": self.queue.queue_id,
+            "from": self.old,
+            "to": self.new,
+            "minOffset": self.min_offset,
+            "maxOffset": self.max_offset,
+            "skipped": max(0, self.skipped),
+            "repeated": max(0, -self.skipped),
+            "file": self.path,
+            "changed": self.changed,
+            "problems": [] if self.problem is None else [self.problem],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffset:
+    """What a group has in a queue; the queue's range (queue offsets)."""
+
+    group: str
+    queue: TopicQueue
+    offset: int
+    min_offset: int
+    max_offset: int
+
+    @property
+    def unread(self) -> int:
+        """Messages that it has not read."""
+        return max(0, self.max_offset - max(self.offset, self.min_offset))
+
+    @property
+    def problem(self) -> str | None:
+        """What is wrong with it."""
+        if self.offset > self.max_offset:
+            return "above the end"
+        return "before the beginning" if self.offset < self.min_offset else None
+
+    def to_json(self) -> dict[str, Any]:
+        """One line of `rstore offsets list`."""
+        return {
+            "group": self.group,
+            "topic": self.queue.topic,
+            "queueId": self.queue.queue_id,
+            "offset": self.offset,
+            "minOffset": self.min_offset,
+            "maxOffset": self.max_offset,
+            "unread": self.unread,
+            "problem": self.problem,
+        }
+
+
+def list_offsets(disk: Disk, config: StoreConfig) -> tuple[list[GroupOffset], tuple[str, ...]]:
+    """Every group's offset in every queue that is there, and what could not be read. Writes nothing.
+
+    Raises:
+        NotAStore, StorageError.
+    """
+    files = survey(disk, config)
+    consumers = read_consumers(disk, files.root, (found.queue for found in files.queues))
+    found = []
+    for queue in sorted(consumers.offsets):
+        low, high = _range(disk, files, queue)
+        found += [GroupOffset(g, queue, offset, low, high) for g, offset in consumers.offsets[queue].items()]
+    return sorted(found, key=lambda one: (one.group, one.queue)), consumers.problems
+
+
+def plan_offset(disk: Disk, config: StoreConfig, group: str, queue: TopicQueue, to: int | str) -> OffsetPlan:
+    """Plan to set a group's offset in a queue; writes nothing.
+
+    Args:
+        disk: how files are reached.
+        config: the store's settings.
+        group: the consumer group.
+        queue: topic and queue id.
+        to: queue offset of the next message that the group reads, or "min" or "max".
+
+    Raises:
+        InvalidArgument: no such queue. Refused: an offset that the queue doesn't have.
+        CannotMend: the file and its .bak can't be read as JSON. NotAStore, StorageError.
+    """
+    if not group or "@" in group:
+        raise InvalidArgument(f"{group!r} is no name of a consumer group")
+    files = survey(disk, config)
+    if queue not in {found.queue for found in files.queues}:
+        known = sorted(found.queue.queue_id for found in files.queues if found.queue.topic == queue.topic)
+        hint = f"{queue.topic} has the queues {', '.join(map(str, known))}" if known else "see rstore status"
+        raise InvalidArgument(f"there is no queue {queue}", hint=hint)
+    low, high = _range(disk, files, queue)
+    new = {"min": low, "max": high}.get(to, -1) if isinstance(to, str) else to
+    if not low <= new <= high:
+        raise Refused(f"{queue} has the offsets {low} to {high}, not {to}", hint="max is the end, min the beginning")
+    path, value, problem = _read(disk, files.root, files.config)
+    return OffsetPlan(path, group, queue, _get(value, group, queue), new, low, high, value, problem)
+
+
+def set_offset(disk: Disk, plan: OffsetPlan) -> None:
+    """Do what the plan says. The caller holds the store's lock.
+
+    Raises:
+        StorageError, DiskFull: the file is as it was, or as planned.
+    """
+    _put(plan.value, plan.group, plan.queue, plan.new)
+    disk.mkdirs(os.path.dirname(plan.path))
+    if plan.problem is None and disk.exists(plan.path):  # a broken file must not take the place of a good .bak
+        disk.write_file_atomically(plan.path + ".bak", disk.read_file(plan.path))
+        disk.step("offsets.kept")
+    disk.write_file_atomically(plan.path, fastjson.dumps(plan.value).encode())
+    disk.step("offsets.set")
+
+
+def _range(disk: Disk, files: StoreFiles, queue: TopicQueue) -> tuple[int, int]:
+    """The queue's smallest and largest offset, as a reader sees them."""
+    base = os.path.join(files.root, names.CONSUMEQUEUE)
+    first = files.log[0].offset if files.log else 0
+    found = ClosedQueue(disk, base, queue, files.config.mapped_file_size_consume_queue, first)
+    try:
+        return found.min_offset, found.max_offset
+    finally:
+        found.close()
+
+
+def _read(disk: Disk, root: str, config: StoreConfig) -> tuple[str, dict[str, Any], str | None]:
+    """The file's path and value, and what is wrong with it when the value is that of its .bak."""
+    directory = os.path.join(root, names.CONFIG)
+    there = [name for name in (LMQ_OFFSETS, CONSUMER_OFFSETS) if disk.exists(os.path.join(directory, name))]
+    # With light queues a broker keeps all offsets in a file of another name (BrokerController's constructor).
+    name = LMQ_OFFSETS if config.enable_lmq or there == [LMQ_OFFSETS] else CONSUMER_OFFSETS
+    path = os.path.join(directory, name)
+    if not disk.exists(path) and not disk.exists(path + ".bak"):
+        return path, {_TABLE: {}}, None
+    found = read_config(disk, root, name)
+    value = found.value
+    if found.source is None or not isinstance(value, dict) or not isinstance(value.setdefault(_TABLE, {}), dict):
+        raise CannotMend(found.problem or "no table of offsets", path=path, hint="rstore doctor tells more")
+    return path, value, found.problem
+
+
+def _is_light(value: dict[str, Any], queue: TopicQueue) -> bool:
+    return names.is_lmq(queue.topic) and isinstance(value.get(_LMQ_TABLE), dict)
+
+
+def _get(value: dict[str, Any], group: str, queue: TopicQueue) -> int | None:
+    key = f"{queue.topic}@{group}"
+    if _is_light(value, queue):
+        found = value[_LMQ_TABLE].get(key)
+    else:
+        table = value[_TABLE].get(key)
+        found = table.get(str(queue.queue_id)) if isinstance(table, dict) else None
+    return found if isinstance(found, int) else None
+
+
+def _put(value: dict[str, Any], group: str, queue: TopicQueue, offset: int) -> None:
+    key = f"{queue.topic}@{group}"
+    if _is_light(value, queue):
+        value[_LMQ_TABLE][key] = offset
+        return
+    if not isinstance(value[_TABLE].get(key), dict):
+        value[_TABLE][key] = {}
+    value[_TABLE][key][str(queue.queue_id)] = offset

@@ -1,0 +1,134 @@
+"""`rstore offsets`: where consumer groups stand, and setting one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from engine.errors import InvalidArgument
+from rstore_cli._common import FOUND, Settings, settings_of
+from rstore_cli.change import Change
+from rstore_cli.render import count, printable, short
+
+if TYPE_CHECKING:
+    from engine.config import StoreConfig
+    from engine.errors import RStoreError
+    from engine.log.derive import TopicQueue
+    from engine.repair.offsets import OffsetPlan
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    no_args_is_help=False,
+    help="Where consumer groups stand in their queues (config/consumerOffset.json), and setting one of them.",
+)
+
+
+@app.command("list")
+def list_(
+    context: typer.Context,
+    group: Annotated[str | None, typer.Option("--group", help="Only this group.")] = None,
+    topic: Annotated[str | None, typer.Option("--topic", help="Only this topic.")] = None,
+) -> None:
+    """Every group's offset in every queue. Exit code 1 when one lies outside of its queue."""
+    settings = settings_of(context)
+    output = settings.output()
+
+    from engine.files.disk import Disk
+    from engine.repair.offsets import list_offsets
+
+    found, problems = list_offsets(Disk(), settings.load())
+    found = [one for one in found if group in (None, one.group) and topic in (None, one.queue.topic)]
+    for problem in problems:
+        output.note(f"note: {printable(problem)}")
+    if output.json:
+        for one in found:
+            output.line(one.to_json())
+    elif not found:
+        output.text("No group has an offset here.")
+    else:
+        rows = [
+            [
+                short(one.group),
+                short(one.queue.topic),
+                str(one.queue.queue_id),
+                str(one.offset),
+                f"{one.min_offset} to {one.max_offset}",
+                str(one.unread),
+                one.problem or "",
+            ]
+            for one in found
+        ]
+        output.table(["group", "topic", "queue", "offset", "queue has", "unread", ""], rows, numbers=(2, 3, 5))
+    if any(one.problem for one in found) or problems:
+        raise typer.Exit(FOUND)
+
+
+@app.command("set")
+def set_(
+    context: typer.Context,
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="The consumer group.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
+    queue: Annotated[int, typer.Argument(metavar="QUEUE", min=0, help="The queue id.")],
+    to: Annotated[str, typer.Argument(metavar="OFFSET", help="What it reads next: a queue offset, min or max.")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show the plan: exit 0 if nothing would change, else 1.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+) -> None:
+    """Set what a group reads next in a queue of a closed store. The old file stays as consumerOffset.json.bak."""
+    from engine.log.derive import TopicQueue
+
+    settings = settings_of(context)
+    if to not in ("min", "max") and not to.isdecimal():
+        raise InvalidArgument(f"no offset: {to!r}", hint="a number, min or max")
+    run = _SetOffset(settings, group, TopicQueue(topic, queue), int(to) if to.isdecimal() else to)
+    raise typer.Exit(run.run(settings.load(), dry_run=dry_run, yes=yes))
+
+
+class _SetOffset(Change["OffsetPlan"]):
+    name = "offsets set"
+
+    def __init__(self, settings: Settings, group: str, queue: TopicQueue, to: int | str) -> None:
+        super().__init__(settings)
+        self._place = (group, queue, to)
+
+    def plan(self, config: StoreConfig) -> OffsetPlan:
+        from engine.repair.offsets import plan_offset
+
+        return plan_offset(self.disk, config, *self._place)
+
+    def refusal(self, plan: OffsetPlan) -> RStoreError | None:
+        return None  # planning raises it
+
+    def changes(self, plan: OffsetPlan) -> bool:
+        return plan.changed
+
+    def json(self, plan: OffsetPlan, salvage: str | None) -> dict[str, Any]:
+        return plan.to_json()
+
+    def text(self, plan: OffsetPlan, *, done: bool, salvage: str | None) -> None:
+        if done:
+            self.output.text("Done.")
+            return
+        skipped = plan.skipped
+        means = f"{count(skipped, 'message')} will not be read" if skipped > 0 else ""
+        means = f"{count(-skipped, 'message')} will be read again" if skipped < 0 else means
+        self.output.facts(
+            [
+                ("file", plan.path + (f" ({printable(plan.problem)}: read its .bak)" if plan.problem else "")),
+                ("group", short(plan.group)),
+                ("queue", f"{short(str(plan.queue))}, which has {plan.min_offset} to {plan.max_offset}"),
+                ("offset", f"{'none' if plan.old is None else plan.old} becomes {plan.new}"),
+                ("means", means or "no message is passed over, none is read again"),
+            ]
+        )
+        if not plan.changed:
+            self.output.text("Nothing to do: that is its offset.")
+
+    def apply(self, plan: OffsetPlan) -> str | None:
+        from engine.repair.offsets import set_offset
+
+        set_offset(self.disk, plan)
+        return None
