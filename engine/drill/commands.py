@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from engine.files.disk import Disk
     from engine.repair.expire import ExpirePlan
     from engine.repair.finding import Finding
+    from engine.repair.offsets import OffsetPlan
     from engine.repair.plan import RecoverPlan
     from engine.repair.reindex import ReindexPlan
     from engine.repair.truncate import TruncatePlan
@@ -99,16 +100,19 @@ class _Change(Generic[Plan]):
     def __call__(self, disk: Disk, config: StoreConfig, options: Options) -> Outcome:
         """Run it. Raises RStoreError."""
         from engine.files.lock import StoreLock
+        from engine.repair.memory import forget
         from engine.repair.repairs import finish
         from engine.repair.survey import survey
 
-        with StoreLock(disk, survey(disk, config).root):
+        root = survey(disk, config).root
+        with StoreLock(disk, root):
             plan = self.plan(disk, config, options)
             try:
                 refusal = self.refusal(plan)
                 if refusal is not None:
                     raise refusal
                 if not self.changes(plan):
+                    forget(disk, root)
                     finish(disk, survey(disk, config).config)  # of a repair that was killed as its last step
                     return Outcome(0, None, "nothing to do", log_begin=self.log_begin(plan), log_end=self.log_end(plan))
                 said = self.apply(disk, plan, options)
@@ -124,7 +128,8 @@ def _plan_recover(disk: Disk, config: StoreConfig, options: Options) -> RecoverP
     if options.get("normal") and options.get("abnormal"):
         raise InvalidArgument("normal and abnormal exclude each other")
     mode = Mode.NORMAL if options.get("normal") else Mode.ABNORMAL if options.get("abnormal") else None
-    return plan_recover(disk, config, mode=mode, cut=bool(options.get("cut")), bridge=bool(options.get("bridge")))
+    cut, bridge = bool(options.get("cut")), bool(options.get("bridge"))
+    return plan_recover(disk, config, mode=mode, cut=cut, bridge=bridge, locked=True)
 
 
 def _would_change(plan: RecoverPlan) -> bool:
@@ -247,6 +252,23 @@ def _apply_undo(disk: Disk, plan: UndoPlan, options: Options) -> str:
     return f"{len(plan.repairs)} repairs taken back, {plan.bytes_restored} bytes restored"
 
 
+def _plan_offset(disk: Disk, config: StoreConfig, options: Options) -> OffsetPlan:
+    from engine.log.derive import TopicQueue
+    from engine.repair.offsets import plan_offset
+
+    missing = [name for name in ("group", "topic", "queue", "to") if name not in options]
+    if missing:
+        raise InvalidArgument(f"offsets set wants {missing[0]}")
+    return plan_offset(disk, config, options["group"], TopicQueue(options["topic"], options["queue"]), options["to"])
+
+
+def _apply_offset(disk: Disk, plan: OffsetPlan, options: Options) -> str:
+    from engine.repair.offsets import set_offset
+
+    set_offset(disk, plan)
+    return f"{options['group']} reads {options['to']} next"
+
+
 # --- what only looks --------------------------------------------------------------------------------------------------
 
 
@@ -325,6 +347,10 @@ COMMANDS: Mapping[str, Command] = {
             log_begin=lambda plan: plan.log_min,
         ),
         {"force": bool, "reserved_hours": float, "disk_ratio": int},
+    ),
+    "offsets set": Command(
+        _Change(_plan_offset, lambda _: None, lambda plan: plan.changed, _apply_offset),
+        {"group": str, "topic": str, "queue": int, "to": int},
     ),
     "undo": Command(_Change(_plan_undo, lambda _: None, lambda _: True, _apply_undo)),
     "check": Command(_check, reads=True),
