@@ -34,6 +34,7 @@ from engine.log.index_service import IndexService
 from engine.log.message_reader import MessageReader
 from engine.log.results import PutResult, StoreClosed
 from engine.log.state import NORMAL_FILES, StoreState
+from engine.services.clean import CleanService
 from engine.services.dispatch import DispatchService, Finding, Listener
 from engine.services.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService
 from engine.services.put import PutService, Replicate
@@ -57,6 +58,7 @@ class MessageStore(MessageReader):
         index: None without messageIndexEnable.
         checkpoint: the checkpoint file.
         dispatch: follows the log.
+        clean: deletes what has expired, if the store was opened for that.
         flags: what the store may do now.
     """
 
@@ -71,8 +73,7 @@ class MessageStore(MessageReader):
         root = config.store_path_root_dir
         self.abort = AbortFile(disk, str(root))
         self.flags = RunningFlags()
-        self.full_paths: tuple[str, ...] = ()
-        self.log = CommitLog(disk, config, clock=clock, full_paths=lambda: self.full_paths)
+        self.log = CommitLog(disk, config, clock=clock, full_paths=lambda: self.clean.full_paths)
         self.queues = QueueTable(disk, config)
         self.checkpoint = CheckpointFile.load(disk, str(root / names.CHECKPOINT))
         self.index: IndexService | None = None
@@ -84,6 +85,9 @@ class MessageStore(MessageReader):
         )
         self._queue_flush = FlushConsumeQueueService(
             self.log, self.queues, self.dispatch, self.checkpoint, config, self._failed
+        )
+        self.clean = CleanService(
+            disk, self.log, self.queues, self.index, self.dispatch, self.flags, config, self._failed
         )
         sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         group_commit = GroupCommitService(self.log, self.checkpoint, config, self._failed) if sync else None
@@ -104,6 +108,7 @@ class MessageStore(MessageReader):
         *,
         recover: Recover | None = None,
         listeners: Sequence[Listener] = (),
+        cleaning: bool = False,
     ) -> MessageStore:
         """Lock, recover and start the store that `config` names; an empty directory becomes an empty store.
 
@@ -113,6 +118,8 @@ class MessageStore(MessageReader):
             clock: gives the store times, ms (default: the disk's clock).
             recover: how to recover (default: as the abort file says; damage in the middle is refused).
             listeners: are told of every message from the first one on that is dispatched.
+            cleaning: a broker's store, which deletes what has expired and refuses puts above 90 % of a disk; a tool
+                that opens somebody's store does neither.
 
         Raises:
             StoreLocked: a live process holds it. Refused, CannotMend: recovery would lose data, or can't be done.
@@ -130,13 +137,13 @@ class MessageStore(MessageReader):
             store = cls(disk, config, state, lock, clock or disk.now_ms)
             for listener in listeners:
                 store.dispatch.add_listener(listener)
-            store._start()
+            store._start(cleaning=cleaning)
         except BaseException:
             lock.release()
             raise
         return store
 
-    def _start(self) -> None:
+    def _start(self, *, cleaning: bool) -> None:
         state = self._state
         self.queues.load(state.queues, state.min_offset)
         self.abort.create()
@@ -158,6 +165,8 @@ class MessageStore(MessageReader):
         self._flush.start()
         if self._commit is not None:
             self._commit.start()
+        if cleaning:
+            self.clean.start()
 
     def close(self) -> None:
         """Close cleanly: everything that was acknowledged is durable then. A second time does nothing.
@@ -170,6 +179,7 @@ class MessageStore(MessageReader):
             return
         self._closed = self._puts.closed = True
         self.log.seal()
+        self.clean.stop()
         if self._commit is not None:
             self._commit.stop()
         self._flush.stop()
@@ -284,7 +294,7 @@ class MessageStore(MessageReader):
     @property
     def errors(self) -> tuple[RStoreError, ...]:
         """What went wrong and keeps the store from something."""
-        return self.flags.errors
+        return (*self.flags.errors, *self.clean.errors)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -298,6 +308,11 @@ class MessageStore(MessageReader):
     def wait_dispatched(self, timeout_ms: float | None = None) -> bool:
         """Wait until all that is readable now can be got and queried; False when it didn't come to that."""
         return self.dispatch.wait_dispatched(self.log.max_offset, timeout_ms)
+
+    def execute_delete_files_manually(self) -> None:
+        """Have 20 rounds of expiry, whatever the hour. Raises InvalidArgument: it was not opened for cleaning."""
+        self._demand_open()
+        self.clean.execute_manually()
 
     def flush(self) -> int:
         """Make everything that was put durable; the physical offset up to which it is.
@@ -336,9 +351,9 @@ class MessageStore(MessageReader):
 
     def _commit_full(self, error: DiskFull | None) -> None:
         if error is None:
-            self.flags.clear(Flag.DISK_FULL)
+            self.flags.clear(Flag.DISK_FULL, by="CommitRealTimeService")
         else:
-            self.flags.set(Flag.DISK_FULL, error)
+            self.flags.set(Flag.DISK_FULL, error, by="CommitRealTimeService")
 
     def _dispatched(self) -> None:
         self._queue_flush.wake()

@@ -79,6 +79,15 @@ class Output:
             ]
             print("  ".join(cells).rstrip())
 
+    def bar(self, share: float, width: int = 32) -> str:
+        """A bar for a cell of a table: `share` (0 to 1) of `width`; what is more than nothing shows."""
+        if share <= 0:
+            return ""
+        if self._ascii:
+            return "#" * max(1, round(share * width))
+        eighths = max(1, round(min(share, 1.0) * width * 8))
+        return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
+
     @contextlib.contextmanager
     def progress(self, label: str, *, is_bytes: bool = True) -> Iterator[Tick]:
         """A function to call with (done, total): a bar on stderr once it takes long, where there is a terminal."""

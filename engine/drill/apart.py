@@ -82,12 +82,15 @@ def run_drills(
         progress: see Progress.
 
     Raises:
-        InvalidArgument: the store's log lies outside of its directory. StoreLocked: a live process has it.
-        NotAStore, CannotMend: there is none to copy. DiskFull: no room for copies. StorageError.
+        InvalidArgument: the store's log lies outside of its directory, or the scratch directory inside.
+        StoreLocked: a live process has it. NotAStore, CannotMend: there is none to copy.
+        DiskFull: no room for copies. StorageError.
     """
     wanted = wanted or Wanted()
     began = time.monotonic()
     disk = Disk()
+    if source is not None:
+        _demand_apart(wanted.scratch or tempfile.gettempdir(), os.fspath(source.store_path_root_dir))
     if wanted.scratch is not None:
         disk.mkdirs(wanted.scratch)
     scratch = tempfile.mkdtemp(prefix="rstore-drill-", dir=wanted.scratch)
@@ -100,6 +103,12 @@ def run_drills(
         if not wanted.keep:
             remove_tree(scratch)
     return DrillReport(results, wanted.thorough, wanted.sample, proof, time.monotonic() - began)
+
+
+def _demand_apart(place: str, store: str) -> None:
+    """Nothing may be written into the original, not even beside its files."""
+    if Path(place).resolve().is_relative_to(Path(store).resolve()):
+        raise InvalidArgument("the scratch copies would lie in the store itself", path=place, hint="--scratch DIR")
 
 
 @dataclass(frozen=True, slots=True)

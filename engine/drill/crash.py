@@ -95,14 +95,15 @@ def interrupted_command(
     total = disk.taken if crash.how == "disk-full" else disk.changes_seen
     whole.close()
     moments = choose(total, sample, rng)
-    tell(len(moments), total)
+    if crash.how != "power-cut":
+        tell(len(moments), total)
     match crash.how:
         case "kill":
             yield from _killed(scene, step, moments, total)
         case "disk-full":
             yield from _full(scene, step, moments, total)
         case "power-cut":
-            yield from _cut_command(scene, step, crash, moments, total, rng)
+            yield from _cut_command(scene, step, crash, moments, total, rng, tell)
 
 
 def _killed(scene: Scene, step: RunCommand, moments: list[int], total: int) -> Iterator[Scene]:
@@ -130,7 +131,7 @@ def _full(scene: Scene, step: RunCommand, moments: list[int], total: int) -> Ite
 
 
 def _cut_command(
-    scene: Scene, step: RunCommand, crash: Crash, moments: list[int], total: int, rng: Random
+    scene: Scene, step: RunCommand, crash: Crash, moments: list[int], total: int, rng: Random, tell: Tell
 ) -> Iterator[Scene]:
     runs = scene.fork()
     cuts: list[tuple[int, str]] = []
@@ -139,6 +140,7 @@ def _cut_command(
     last = scene.place.new()
     disk.crash_copy(last, rng, "all")
     runs.close()
+    tell(len(cuts) + 1, total + 1)
     for moment, root in cuts:
         yield _left(scene, root, f"power cut in {step.name} before change {moment} of {total}")
     yield _left(scene, last, f"power cut when {step.name} had ended")
@@ -162,7 +164,7 @@ def interrupted_puts(
     with opened(dry, disk) as store:
         opening = disk.taken
         for _ in range(step.count):
-            dry.ledger.put(store)
+            dry.ledger.put(store, wait=step.waits)
     # A full disk while the store is opened is an error of opening it: what puts take begins behind that.
     total = disk.taken - opening if crash.how == "disk-full" else disk.changes_seen
     dry.close()
@@ -187,7 +189,7 @@ def _puts_cut(
 
     with opened(runs, _cutting(runs, moments, note, lose, crash.torn, rng)) as store:
         for _ in range(step.count):
-            answer = runs.ledger.put(store)
+            answer = runs.ledger.put(store, wait=step.waits)
             if not answer.ok:
                 raise StepFailed(f"a put was refused: {answer.status.value} ({answer.error})")
     # Threads flush as they please: this run may have made a change less than the dry one.
@@ -210,7 +212,7 @@ def _puts_on_a_full_disk(scene: Scene, step: Put, moments: list[int], total: int
             disk.fail_after(moment - 1)
             copy.answers = []
             while len(copy.answers) < step.count or _goes_on(copy, step.count):
-                copy.answers.append(copy.ledger.put(store))
+                copy.answers.append(copy.ledger.put(store, wait=step.waits))
             for one in copy.ledger.acknowledged:
                 there = store.look_message(one.physical_offset)
                 if there is None or there.properties.get("UNIQ_KEY") != one.unique:

@@ -11,6 +11,7 @@ import os
 import shutil
 from typing import TYPE_CHECKING
 
+from engine.drill.files import blocks
 from engine.errors import InvalidArgument
 from engine.files.abort import AbortFile
 from engine.format.queue_unit import UNIT_SIZE
@@ -123,24 +124,17 @@ def _lost_page(disk: Disk, scene: Scene, step: Harm) -> str:
     pages = [
         (path, page * PAGE)
         for path in paths
-        for page in range(-(-disk.stat(path).size // PAGE))
-        if any(_page(disk, path, page * PAGE))
+        for start, block in blocks(disk, path)
+        for page in range(start // PAGE, -(-(start + len(block)) // PAGE))
+        if any(block[page * PAGE - start : (page + 1) * PAGE - start])
     ]
     for number in (numbers := _spread(len(pages), step, f"page of the {step.where}")):
         path, at = pages[number]
-        _zero(disk, path, at, len(_page(disk, path, at)))
+        _zero(disk, path, at, min(PAGE, disk.stat(path).size - at))
         if step.where == "commitlog":
             start = next(s.offset for s in files.log if s.path == path) + at
             scene.hurt.append((start, start + PAGE))
     return f"{_count(len(numbers), 'page')} of {len(pages)} with data in the {step.where} lost"
-
-
-def _page(disk: Disk, path: str, at: int) -> memoryview:
-    file = disk.open_reader(path)
-    try:
-        return file.read(at, PAGE)
-    finally:
-        file.close()
 
 
 # --- queues and index -------------------------------------------------------------------------------------------------

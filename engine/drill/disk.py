@@ -1,8 +1,8 @@
 """The disk of a drill: it fails as the script says, says what room there is, and never waits for the device.
 
 A kill keeps the page cache, and a power cut is a model (engine.files.durable), so no drill needs a sync to reach the
-device; that is what makes hundreds of them quick. `Moments` numbers the operations of a run, so that the code, not
-the script, enumerates where to fail.
+device; that is what makes hundreds of them quick. Operations are numbered, so that the code, not the script, enumerates
+where to fail.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from engine.drill.baseline import Baseline
 from engine.drill.content import content
-from engine.drill.crash import quiet_threads
+from engine.drill.crash import StepFailed, quiet_threads
 from engine.drill.files import copy_tree, remove_tree
 from engine.drill.judge import Judge
 from engine.drill.ledger import Clock, Ledger
@@ -34,6 +34,8 @@ Progress = Callable[[int, int], None]
 """(done, total): steps, with those behind each try."""
 _FLUSH_OFTEN = {"flush_interval_consume_queue": 5, "flush_consume_queue_thorough_interval": 10}
 """Queues and checkpoint are flushed all the time: more moments that differ."""
+USUAL_RATIO = 0.3
+"""What a disk seems to be used when no script says otherwise."""
 _EMPTY = 1 << 20
 """Bytes below which a file system counts as full."""
 
@@ -113,7 +115,8 @@ class _Run:
             max_index_num=spec.index_entries,
             **_FLUSH_OFTEN,
         )
-        scene = Scene(config, self._place, Ledger(), channel=spec.channel)
+        usual = None if self._how.own_place else USUAL_RATIO
+        scene = Scene(config, self._place, Ledger(), channel=spec.channel, used_ratio=usual, usual_ratio=usual)
         disk = scene.new_disk()
         disk.mkdirs(root)
         if spec.made:
@@ -126,7 +129,15 @@ class _Run:
         from engine.drill.commands import execute
 
         clock = Clock(now=Disk().now_ms(), step=1)
-        scene = Scene(config, self._place, Ledger(), clock=clock, channel=self._drill.store.channel)
+        scene = Scene(
+            config,
+            self._place,
+            Ledger(),
+            clock=clock,
+            channel=self._drill.store.channel,
+            used_ratio=USUAL_RATIO,
+            usual_ratio=USUAL_RATIO,
+        )
         disk = scene.new_disk()
         copy_tree(disk, os.fspath(source.store_path_root_dir), scene.root)
         outcome = execute("recover", disk, scene.config, {})
@@ -151,7 +162,9 @@ class _Run:
             self._total += (tried - 1) * (len(self._drill.steps) - index)
 
         with self._failing(number, scene.branch):
+            tries = 0
             for child in perform(scene, step, number, self._how, tell, said):
+                tries += 1
                 self._note(index, said)
                 try:
                     with self._failing(number, child.branch):
@@ -161,6 +174,8 @@ class _Run:
                     self._tick()
                     if child is not scene:
                         child.close()
+            if not tries:
+                raise StepFailed("there is nothing to interrupt")
         self._note(index, said)
 
     def _holds(self, scene: Scene, step: AnyStep, number: int) -> bool:

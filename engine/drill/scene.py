@@ -50,13 +50,14 @@ class Scene:
         clock: gives the store times.
         hurt: stretches of the log (physical offset, end) that the drill itself has damaged.
         begin, cut: where commands left the log's first byte, and its end.
-        used_ratio: what the disk seems to be used; None: the truth.
+        used_ratio: what the disk seems to be used; None: the truth (a small file system of its own).
+        usual_ratio: the same, when no script says otherwise: the machine's own disks are none of a drill's business.
         channel: no maps.
         states: what was remembered.
         branch: the interruptions that led here.
         outcome: of the last command.
         answers: to the last step's puts.
-        session: the open store.
+        session: the open store; `disk`: what it is open on.
     """
 
     config: StoreConfig
@@ -68,12 +69,14 @@ class Scene:
     begin: int | None = None
     cut: int | None = None
     used_ratio: float | None = None
+    usual_ratio: float | None = None
     channel: bool = False
     states: dict[str, Content] = field(default_factory=dict)
     branch: tuple[str, ...] = ()
     outcome: Outcome | None = None
     answers: list[PutResult] = field(default_factory=list)
     session: MessageStore | None = None
+    disk: DrillDisk | None = None
 
     def left_by(self, outcome: Outcome) -> None:
         """A command has ended: where it left the log."""

@@ -105,12 +105,21 @@ class Put(Step):
     patience_ms: int = 0
     crash: Crash | None = None
 
+    @property
+    def waits(self) -> bool:
+        """Whether a put is answered when it is durable: only then it is acknowledged."""
+        return self.flush == "sync"
+
 
 @dataclass(frozen=True, slots=True)
 class Open(Step):
-    """Opens the store, and leaves it open for the steps that follow."""
+    """Opens the store, and leaves it open for the steps that follow.
+
+    `cleaning`: as a broker does, which looks at its disks; each `disk` step is followed by such a look.
+    """
 
     flush: Literal["sync", "async"] = "sync"
+    cleaning: bool = False
 
 
 @dataclass(frozen=True, slots=True)

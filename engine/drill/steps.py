@@ -68,6 +68,9 @@ def perform(scene: Scene, step: AnyStep, number: int, how: How, tell: Tell, said
         StepFailed, RStoreError: it was not carried out. NotHere.
     """
     crash = step.crash if isinstance(step, Put | RunCommand) else None
+    if isinstance(step, Put):
+        ledger = scene.ledger
+        ledger.topics, ledger.queues, ledger.body = step.topics, step.queues, step.body
     if isinstance(step, Put | Open):
         kind = FlushDiskType.SYNC_FLUSH if step.flush == "sync" else FlushDiskType.ASYNC_FLUSH
         scene.config = scene.config.with_changes(flush_disk_type=kind)
@@ -96,7 +99,8 @@ def _plain(scene: Scene, step: AnyStep, how: How) -> str:
         case Put():
             return _put(scene, step)
         case Open():
-            scene.session = MessageStore.open(scene.config, scene.new_disk(), scene.clock)
+            scene.disk = scene.new_disk()
+            scene.session = MessageStore.open(scene.config, scene.disk, scene.clock, cleaning=step.cleaning)
             return "the store is open"
         case Close():
             return _close(scene)
@@ -113,7 +117,12 @@ def _plain(scene: Scene, step: AnyStep, how: How) -> str:
             scene.clock.now += step.shift_ms
             return f"the clock goes {abs(step.shift_ms)} ms {'back' if step.shift_ms < 0 else 'on'}"
         case Room():
-            return _room(scene, step, how)
+            said = _room(scene, step, how)
+            if scene.session is not None and scene.disk is not None:
+                scene.disk.used_ratio = scene.used_ratio
+                if scene.session.clean.running:
+                    scene.session.clean.look()  # as it does every ten seconds
+            return said
         case Look():
             return "a look at what is there"
 
@@ -127,12 +136,11 @@ def _put(scene: Scene, step: Put) -> str:
 
 def _put_into(scene: Scene, store: MessageStore, step: Put) -> str:
     ledger = scene.ledger
-    ledger.topics, ledger.queues, ledger.body = step.topics, step.queues, step.body
     before = len(ledger.acknowledged)
     if step.patience_ms:
         put_patiently(scene, store, step.count, step.patience_ms)
     else:
-        scene.answers = [ledger.put(store, wait=step.flush == "sync") for _ in range(step.count)]
+        scene.answers = [ledger.put(store, wait=step.waits) for _ in range(step.count)]
     refused = sum(not answer.ok for answer in scene.answers)
     said = f"{step.count} puts" + (f", {refused} refused" if refused else "")
     new = len(ledger.acknowledged) - before
@@ -163,7 +171,7 @@ def _room(scene: Scene, step: Room, how: How) -> str:
         return f"the disk seems to be used {step.used_ratio:.0%}"
     ballast = None if how.own_place is None else os.path.join(how.own_place, BALLAST)
     if step.free:
-        scene.used_ratio = None
+        scene.used_ratio = scene.usual_ratio
         if ballast is not None:
             Disk().unlink(ballast, missing_ok=True)
         return "there is room again"

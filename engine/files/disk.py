@@ -369,6 +369,11 @@ class Disk:
             total, used, usable = shutil.disk_usage(path)
         return Usage(total, used, usable)
 
+    def device(self, path: str) -> int:
+        """The number of the file system that holds `path`."""
+        with self.doing(Operation.STAT, path):
+            return Path(path).stat().st_dev
+
     def disk_used_ratio(self, path: str) -> float:
         """Used ÷ (used + usable), rounded up to a whole per cent (Apache UtilAll.getDiskPartitionSpaceUsedPercent).
 

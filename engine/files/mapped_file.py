@@ -163,7 +163,12 @@ class MappedFile(ReferenceCounted):
     @property
     def last_modified_ms(self) -> int:
         """The file's modification time, ms since 1970; 0 when the file is gone (as Java's File.lastModified)."""
-        return self._disk.stat(self.path).mtime_ns // 1_000_000 if self._disk.exists(self.path) else 0
+        try:
+            return self._disk.stat(self.path).mtime_ns // 1_000_000
+        except StorageError:
+            if self._disk.exists(self.path):
+                raise
+            return 0
 
     def truncate_to(self, position: int) -> None:
         """Set all three positions. Bytes behind stay what they are: see `invalidate_tail`."""
@@ -294,6 +299,23 @@ class MappedFile(ReferenceCounted):
         if position < 0 or size < 0 or position + size > self.read_position:
             raise InvalidArgument(f"{size} bytes are not readable yet", path=self.path, offset=position)
         return self._segment.read(position, size)
+
+    def view_if_there(self, position: int, size: int) -> memoryview | None:
+        """As `view`, for who does not hold the file: None when it was given up. They stay readable on every kind.
+
+        Raises InvalidArgument, StorageError.
+        """
+        # By call, a descriptor that is closed in the middle of a read may be another file's by then.
+        held = not self._segment.mapped and self.hold()
+        try:
+            return self.view(position, size) if held or self._segment.mapped else None
+        except StorageError:
+            if self.available:
+                raise
+            return None
+        finally:
+            if held:
+                self.release()
 
     # --- making durable ---------------------------------------------------------------------------------------------
 

@@ -26,9 +26,6 @@ from engine.files.listing import Gap, Oddness, SegmentListing, list_segments, se
 from engine.files.mapped_file import MappedFile
 from engine.files.placement import PathPolicy, SinglePath
 
-DELETE_BATCH_MAX = 10
-"""Files that one round of expiry deletes at most (Apache DELETE_FILES_BATCH_MAX)."""
-
 HANGED_INTERVAL_MS = 60_000
 """How long a held consume queue file is waited for (Apache deleteExpiredFileByOffset)."""
 
@@ -66,6 +63,7 @@ class MappedFileQueue:
         self._lock = threading.Lock()
         self._flush_lock = threading.Lock()
         self._files: tuple[MappedFile, ...] = ()
+        self._buffered: tuple[MappedFile, ...] = ()
         self._announced: dict[int, str] = {}
         self.file_size = file_size
         self.flushed_where = 0
@@ -179,8 +177,15 @@ class MappedFileQueue:
 
     @property
     def max_offset(self) -> int:
-        """End of what readers see; 0 in an empty queue."""
+        """End of what readers see; 0 in an empty queue.
+
+        It never lies behind a place that waits in a write buffer (Apache's getMaxOffset does, as soon as there is a
+        new last file: a reader finds nothing there then).
+        """
         files = self._files
+        for file in self._buffered:
+            if file.has_write_buffer:
+                return file.file_from_offset + file.read_position
         return files[-1].file_from_offset + files[-1].read_position if files else 0
 
     @property
@@ -252,32 +257,14 @@ class MappedFileQueue:
         if self._files:
             self._destroy(self._files[-1], TRUNCATE_INTERVAL_MS)
 
-    def delete_expired_by_time(
-        self,
-        expired_ms: int,
-        interval_ms: int,
-        forcibly_ms: int,
-        immediately: bool,
-        batch_max: int = DELETE_BATCH_MAX,
-    ) -> int:
-        """Delete files, oldest first, whose last modification is `expired_ms` or more ago, or `immediately`.
+    def delete_first(self, forcibly_ms: int) -> bool:
+        """Delete the oldest file, unless it is the last one; False when it stays.
 
-        Never the last file, at most `batch_max`, with `interval_ms` between two; stops at the first that may stay, or
-        that is held (`forcibly_ms` after the first try holders are overruled). Returns how many went.
+        It stays while somebody holds it, but nobody can from now on: call again. `forcibly_ms` after the first call
+        holders are overruled. Raises StorageError: call again. Source: one turn of Apache deleteExpiredFileByTime.
         """
-        candidates = self._files[:-1]
-        deleted = 0
-        for file in candidates:
-            if not immediately and self._disk.now_ms() < file.last_modified_ms + expired_ms:
-                break
-            if deleted and interval_ms > 0:
-                self._disk.sleep_ms(interval_ms)
-            if not self._delete(file, forcibly_ms):
-                break
-            deleted += 1
-            if deleted >= batch_max:
-                break
-        return deleted
+        files = self._files
+        return len(files) > 1 and self._delete(files[0], forcibly_ms)
 
     def delete_expired_by_offset(
         self, offset: int, unit_size: int, last_unit_offset: Callable[[memoryview], int]
@@ -300,6 +287,12 @@ class MappedFileQueue:
                 break
             deleted += 1
         return deleted
+
+    @property
+    def hanging(self) -> bool:
+        """Whether the first file was to be deleted and is there still: held, or the system refused."""
+        file = self.first()
+        return file is not None and not file.available
 
     def retry_delete_first(self, forcibly_ms: int) -> bool:
         """Try again to delete the first file, if it was shut down but is still held; whether it went."""
@@ -334,6 +327,8 @@ class MappedFileQueue:
             file = MappedFile.create(self._disk, path, self.file_size, allocate_step=self._allocate_step)
         with self._lock:
             file.first_create_in_queue = not self._files
+            if file.has_write_buffer:
+                self._buffered = (*(other for other in self._buffered if other.has_write_buffer), file)
             self._files = (*self._files, file)
         return file
 

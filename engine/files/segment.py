@@ -191,7 +191,10 @@ class MapSegment(ChannelSegment):
     def read(self, position: int, length: int) -> memoryview:
         """The bytes [position, position + length) themselves, read-only: what is written later shows."""
         self._check(position, length)
-        return self._memory()[position : position + length].toreadonly()
+        try:
+            return self._memory()[position : position + length].toreadonly()
+        except ValueError:  # closed between the two
+            raise StorageError("the file is closed", path=self.path) from None
 
     def write(self, position: int, data: Bytes) -> None:
         """Copy `data` to `position`."""

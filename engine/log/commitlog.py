@@ -295,7 +295,8 @@ class CommitLog:
         if file is None:
             return memoryview(b"")
         position = offset - file.file_from_offset
-        return file.view(position, max(0, min(length, file.read_position - position)))
+        found = file.view_if_there(position, max(0, min(length, file.read_position - position)))
+        return memoryview(b"") if found is None else found
 
     def read_at(self, offset: int, size: int) -> memoryview | None:
         """Exactly `size` readable bytes within one file; None when they are not all there.
@@ -306,7 +307,7 @@ class CommitLog:
         if file is None or size < 0:
             return None
         position = offset - file.file_from_offset
-        return file.view(position, size) if position + size <= file.read_position else None
+        return file.view_if_there(position, size) if position + size <= file.read_position else None
 
     def data_ranges(self, segment: Segment, offset: int) -> Iterator[tuple[int, int]]:
         """As `LogSource.data_ranges`: all that is readable."""

@@ -286,6 +286,8 @@ class ConsumeQueue:
         Looks on in the next files when the first has none; when no unit has, the offset stays, but not below the first
         file. Source: ConsumeQueue#correctMinOffset; recovery.md, rule 17.
         """
+        if self._files.is_empty:  # its appender sets the offset with the first unit, maybe at this moment
+            return self._min
         per_file, end = self._files.per_file, self._files.end
         found = max(self._min, self._files.start)
         for file in self._files.mapped.files:
@@ -303,13 +305,21 @@ class ConsumeQueue:
     def delete_expired(self, min_physical_offset: int) -> int:
         """Delete files whose last unit points below the log's first byte, never the last; returns how many.
 
-        Corrects `min_offset`, too. Source: ConsumeQueue#deleteExpiredFile.
+        Corrects `min_offset`, too: first, so that no reader is sent to a file that is gone (Apache does it afterwards).
+        Raises StorageError: call again. Source: ConsumeQueue#deleteExpiredFile.
         """
+        self.correct_min_offset(min_physical_offset)
         deleted = self._files.mapped.delete_expired_by_offset(
             min_physical_offset, UNIT_SIZE, lambda view: queue_unit.decode(view).physical_offset
         )
-        self.correct_min_offset(min_physical_offset)
+        if deleted:
+            self.correct_min_offset(min_physical_offset)
         return deleted
+
+    @property
+    def hanging(self) -> bool:
+        """Whether an expired file is there still, because somebody holds it: `delete_expired` again."""
+        return self._files.mapped.hanging or (self.ext is not None and self.ext.hanging)
 
     def shutdown(self) -> None:
         """Give the files back; they stay on disk."""

@@ -139,6 +139,11 @@ class ConsumeQueueExt:
             deleted += 1
         return deleted
 
+    @property
+    def hanging(self) -> bool:
+        """Whether a file that was to go is there still, because somebody holds it."""
+        return self._queue.hanging
+
     def flush(self, least_pages: int = 0) -> bool:
         """Flush as MappedFileQueue.flush does; True when nothing moved."""
         return self._queue.flush(least_pages)

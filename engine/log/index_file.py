@@ -197,6 +197,11 @@ class IndexFile(IndexReader):
         """Count a reader less."""
         self._file.release()
 
+    @property
+    def available(self) -> bool:
+        """Whether it can be held: it was not shut down or destroyed."""
+        return self._file.available
+
     def shutdown(self) -> None:
         """Give the file back (when its last reader lets go); it stays on disk."""
         self._file.shutdown(0)

@@ -203,6 +203,12 @@ class IndexService:
             deleted += 1
         return deleted
 
+    @property
+    def hanging(self) -> bool:
+        """Whether an expired file is there still, because a reader holds it: `delete_expired` again."""
+        files = self._files
+        return bool(files) and not files[0].available
+
     def shutdown(self) -> None:
         """Flush everything and give the files back.
 

@@ -248,6 +248,8 @@ def record_at(log: LogReader, offset: int) -> memoryview | None:
         raise FormatError(f"no message starts here: magic 0x{magic:08X}", offset=offset)
     record = log.read_at(offset, size) if size >= MIN_RECORD_SIZE else None
     if record is None:
+        if log.read_at(offset, MIN_RECORD_SIZE) is None:  # its file has just been deleted
+            return None
         raise FormatError(f"a record of {size} bytes can't be here", offset=offset)
     return record
 

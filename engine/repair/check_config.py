@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from engine.format import names
 from engine.format.delay import DelayLevels, queue_of_level
@@ -16,7 +16,7 @@ from engine.log.derive import TopicQueue
 from engine.repair.dump import read_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from engine.files.disk import Disk
     from engine.repair.finding import Findings
@@ -36,6 +36,9 @@ _BROKERS_OWN = {"TBW102", "SELF_TEST_TOPIC", "BenchmarkTest", "OFFSET_MOVED_EVEN
 """Topics that each broker makes for itself. Source: TopicConfigManager."""
 _NAMED = 3
 
+Tables: TypeAlias = dict[str, dict[str, Any]]
+"""Tables of one file of config/, by key."""
+
 
 @dataclass(slots=True)
 class ConfigFiles:
@@ -54,42 +57,60 @@ def read_config(disk: Disk, root: str, findings: Findings) -> ConfigFiles:
     directory = os.path.join(root, names.CONFIG)
     present = {e.name for e in disk.scandir(directory) if e.is_file} if disk.exists(directory) else set()
     found = ConfigFiles()
-    for name in TABLES:
+    for name, key in TABLES.items():
         if not present & {name, name + BACKUP}:
             continue
         found.files += 1
-        place = f"config/{name}"
-        table, problem = _table(disk, directory, name, present)
-        backup, also = _table(disk, directory, name + BACKUP, present)
-        if problem is None:
-            if name + BACKUP in present and also is not None:
-                findings.add("config-bak-bad", place + BACKUP, place + BACKUP, also)
-        elif also is None:
-            findings.add("config-bak", place, place, problem)
-            table = backup
-        else:
-            findings.add("config-bad", place, place, f"{problem}; the .bak: {also}")
-        if table is not None:
-            found.tables[name] = table
+        tables, _ = read_tables(disk, directory, name, (key,), present, findings)
+        if tables is not None:
+            found.tables[name] = tables[key]
     return found
 
 
-def _table(disk: Disk, directory: str, name: str, present: set[str]) -> tuple[dict[str, Any] | None, str | None]:
-    """The table of a file, or what is wrong."""
+def read_tables(
+    disk: Disk, directory: str, name: str, keys: Sequence[str], present: set[str], findings: Findings
+) -> tuple[Tables | None, str | None]:
+    """The tables (by key) of a file of config/, or its .bak's where the file is broken; and which of the two it was.
+
+    `present`: the names in `directory`. (None, None) when neither can be read; what can't is noted.
+
+    Raises:
+        StorageError: the system can't read it.
+    """
+    place = f"config/{name}"
+    tables, problem = _tables(disk, directory, name, keys, present)
+    backup, also = _tables(disk, directory, name + BACKUP, keys, present)
+    if problem is None:
+        if name + BACKUP in present and also is not None:
+            findings.add("config-bak-bad", place + BACKUP, place + BACKUP, also)
+        return tables, name
+    if also is None:
+        findings.add("config-bak", place, place, problem)
+        return backup, name + BACKUP
+    findings.add("config-bad", place, place, f"{problem}; the .bak: {also}")
+    return None, None
+
+
+def _tables(
+    disk: Disk, directory: str, name: str, keys: Sequence[str], present: set[str]
+) -> tuple[Tables | None, str | None]:
+    """The tables of a file, or what is wrong."""
     value, problem = read_json(disk, directory, name, present)
     if problem is not None:
         return None, problem
     if not isinstance(value, dict):
         return None, "it is no JSON object"
-    table = value.get(TABLES[name.removesuffix(BACKUP)], {})
-    return (table, None) if isinstance(table, dict) else (None, "its table is no JSON object")
+    tables = {key: value.get(key, {}) for key in keys}
+    if not all(isinstance(table, dict) for table in tables.values()):
+        return None, "its table is no JSON object"
+    return tables, None
 
 
 def check_consumers(found: ConfigFiles, ends: dict[TopicQueue, int], findings: Findings) -> None:
     """Each group's offset is at most its queue's maximum. `ends`: queue offset behind each queue's last unit."""
     for key, queues in found.tables.get(CONSUMERS, {}).items():
         topic, _, group = key.rpartition("@")
-        for queue_id, offset in _numbers(f"config/{CONSUMERS}", key, queues, findings):
+        for queue_id, offset in numbers(f"config/{CONSUMERS}", key, queues, findings):
             queue = TopicQueue(topic, queue_id)
             end = ends.get(queue)
             where = f"config/{CONSUMERS} {key} queue {queue_id}"
@@ -110,7 +131,7 @@ def check_delays(
 ) -> None:
     """Each delay level's offset lies within its queue of SCHEDULE_TOPIC_XXXX. `starts`: each queue's first offset."""
     place = f"config/{DELAYS}"
-    for level, offset in _numbers(place, "offsetTable", found.tables.get(DELAYS, {}), findings):
+    for level, offset in numbers(place, "offsetTable", found.tables.get(DELAYS, {}), findings):
         if not 1 <= level <= levels.max_level:
             findings.add("delay-range", place, f"{place} level {level}", f"there are levels 1 to {levels.max_level}")
             continue
@@ -138,8 +159,8 @@ def check_topics(found: ConfigFiles, present: set[str], findings: Findings) -> N
             findings.add(code, place, place, ", ".join(topics[:_NAMED]), len(topics))
 
 
-def _numbers(place: str, key: str, table: object, findings: Findings) -> Iterator[tuple[int, int]]:
-    """A table of integers to offsets (from 0 on)."""
+def numbers(place: str, key: str, table: object, findings: Findings) -> Iterator[tuple[int, int]]:
+    """The pairs of a table of integers to offsets (both from 0 on); what is none is noted."""
     if not isinstance(table, dict):
         findings.add("config-value", place, place, f"{key}: no table")
         return

@@ -1,9 +1,6 @@
 """`rstore expire`: one round of Apache's retention on a closed store, with what it costs told before.
 
-The rule (DefaultMessageStore.CleanCommitLogService): there is a reason to delete when it is `deleteWhen` o'clock (local
-time), when a disk is used above `diskMaxUsedSpaceRatio`, or when somebody asks for it by hand. A segment goes when its
-last modification is `fileReservedTime` hours ago or more; at once when a disk is used above 85 % and
-`cleanFileForciblyEnable` holds. Oldest first, never the last, at most ten a round, up to the first that may stay.
+When there is a reason to delete, and which log files go then: engine.log.retention, which an open store goes by, too.
 Queue files whose last unit points before the log's new first byte follow, and index files that end before it; never
 the last of them (CleanConsumeQueueService).
 
@@ -20,8 +17,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import CannotMend, RStoreError
-from engine.files.queue import DELETE_BATCH_MAX
+from engine.log import retention
 from engine.log.closed_log import ClosedLogReader
+from engine.log.retention import BATCH_MAX, DiskUse, Space, Stay, Why
 from engine.log.source import ClosedLog
 from engine.repair.consumers import Unread, read_consumers
 from engine.repair.expire_halves import Half, open_halves
@@ -33,10 +31,6 @@ if TYPE_CHECKING:
     from engine.files.disk import Disk
     from engine.log.source import Segment
 
-CLEAN_FORCIBLY_RATIO = 0.85
-"""Source: DefaultMessageStore.CleanCommitLogService#diskSpaceCleanForciblyRatio."""
-RATIO_LIMITS = (10, 95)
-"""diskMaxUsedSpaceRatio is taken within these (MessageStoreConfig#getDiskMaxUsedSpaceRatio)."""
 _HOUR_MS = 3_600_000
 
 
@@ -147,11 +141,12 @@ def plan_expire(
     if not files.log:
         raise CannotMend("there is no commit log to expire", path=files.root)
     config = files.config
-    problems: list[str] = []
-    used, at_once, above = _disks(disk, config, rules)
-    why = _why(disk, config, rules, used, above, problems)
-    hours = config.file_reserved_time if rules.reserved_hours is None else rules.reserved_hours
-    segments, pinned = _expired(disk, files, round(hours * _HOUR_MS), at_once) if why else ((), "no reason to delete")
+    rule = retention.Rules.of(config, max_used=rules.disk_ratio, reserved_hours=rules.reserved_hours)
+    use = DiskUse.of(config, disk.disk_used_ratio)
+    space = rule.space(use)
+    hour = time.localtime(disk.now_ms() / 1000).tm_hour
+    why = rule.why(space, hour, by_hand=rules.forced)
+    segments, pinned = ((), "no reason to delete") if why is None else _expired(disk, files, rule, space)
     left = files.log[len(segments) :]
     queues = expire_queues(disk, files, left[0].offset)
     consumers = read_consumers(disk, files.root, (queue.queue for queue in queues))
@@ -165,10 +160,10 @@ def plan_expire(
         reader.close()
     return ExpirePlan(
         files=files,
-        why=why,
+        why=None if why is None else _told(why, hour, use),
         pinned=pinned,
-        disk_used=used,
-        at_once=at_once,
+        disk_used=max(use.log, use.queues),
+        at_once=space.hurry,
         segments=segments,
         log_min=left[0].offset,
         log_end=end,
@@ -177,7 +172,7 @@ def plan_expire(
         index_removed=expire_index(disk, files, left[0].offset),
         unread=unread,
         halves=halves,
-        problems=(*problems, *consumers.problems),
+        problems=(*rule.problems, *consumers.problems),
     )
 
 
@@ -198,45 +193,28 @@ def apply_expire(disk: Disk, plan: ExpirePlan) -> None:
     disk.step("expire.done")
 
 
-def _disks(disk: Disk, config: StoreConfig, rules: Rules) -> tuple[float, bool, bool]:
-    """How full the fuller disk is, whether that lets files go at once, and whether it is a reason to delete.
-
-    Of several log directories the emptiest counts. Source: CleanCommitLogService#isSpaceToDelete.
-    """
-    low, high = RATIO_LIMITS
-    limit = config.disk_max_used_space_ratio if rules.disk_ratio is None else rules.disk_ratio
-    ratio = min(max(limit, low), high) / 100
-    logs = min(disk.disk_used_ratio(os.fspath(path)) for path in config.commit_log_paths)
-    queues = disk.disk_used_ratio(os.path.join(os.fspath(config.store_path_root_dir), "consumequeue"))
-    at_once = config.clean_file_forcibly_enable and max(logs, queues) > CLEAN_FORCIBLY_RATIO
-    return max(logs, queues), at_once, logs > ratio or queues > ratio
-
-
-def _why(disk: Disk, config: StoreConfig, rules: Rules, used: float, above: bool, problems: list[str]) -> str | None:
-    """The reason to delete, None when there is none."""
-    if rules.forced:
-        return "asked for by hand (--force)"
-    if above:
-        return f"the disk is used to {used:.0%}"
-    hour = time.localtime(disk.now_ms() / 1000).tm_hour
-    for text in config.delete_when.split(";"):
-        if not text.strip().isdecimal():
-            problems.append(f"deleteWhen = {config.delete_when}: {text!r} is no hour")
-        elif int(text) == hour:
+def _told(why: Why, hour: int, use: DiskUse) -> str:
+    match why:
+        case Why.BY_HAND:
+            return "asked for by hand (--force)"
+        case Why.SPACE:
+            return f"the disk is used to {max(use.log, use.queues):.0%}"
+        case Why.TIME:
             return f"it is {hour} o'clock (deleteWhen)"
-    return None
 
 
-def _expired(disk: Disk, files: StoreFiles, reserved_ms: int, at_once: bool) -> tuple[tuple[Segment, ...], str]:
-    """The segments that go, and why the next one stays. Source: MappedFileQueue#deleteExpiredFileByTime."""
+def _expired(disk: Disk, files: StoreFiles, rule: retention.Rules, space: Space) -> tuple[tuple[Segment, ...], str]:
+    """The segments that go, and why the next one stays."""
     now = disk.now_ms()
-    gone = 0
-    for segment in files.log[:-1]:
-        age = now - disk.stat(segment.path).mtime_ns // 1_000_000
-        if age < reserved_ms and not at_once:
-            left = (reserved_ms - age) / _HOUR_MS
-            return files.log[:gone], f"{os.path.basename(segment.path)} may stay for {left:.1f} more hours"
-        if gone == DELETE_BATCH_MAX:
-            return files.log[:gone], f"a round deletes at most {DELETE_BATCH_MAX} files: run it again for more"
-        gone += 1
-    return files.log[:gone], f"{os.path.basename(files.log[-1].path)} is the last file, which never goes"
+    modified = (disk.stat(segment.path).mtime_ns // 1_000_000 for segment in files.log[:-1])
+    batch = rule.batch(modified, now, hurry=space.hurry)
+    gone, next_one = files.log[: batch.count], files.log[batch.count].path
+    match batch.stay:
+        case Stay.BATCH:
+            pinned = f"a round deletes at most {BATCH_MAX} files: run it again for more"
+        case Stay.LAST:
+            pinned = f"{os.path.basename(next_one)} is the last file, which never goes"
+        case Stay.YOUNG:
+            left = disk.stat(next_one).mtime_ns // 1_000_000 + rule.reserved_ms - now
+            pinned = f"{os.path.basename(next_one)} may stay for {left / _HOUR_MS:.1f} more hours"
+    return gone, pinned

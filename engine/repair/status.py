@@ -1,7 +1,8 @@
 """What state a store is in, and why, at a glance: files and their ends, never the whole log.
 
-The log's end is looked for from where the queues end: a clean store's last record is the newest unit's, and only what
-lies behind it is read. Space by topic is the sum of the units' sizes, estimated from samples for very long queues.
+Space by topic and by hour is told by the units of the queues; where they are very many, by samples of them. The rest
+are a few looks at the log: its ends (log_state), where the hours begin (log_clock), how fast it grows and when the disk
+is full (forecast), what nobody has read yet (unread).
 """
 
 from __future__ import annotations
@@ -12,19 +13,22 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from engine.config import apache_key
-from engine.errors import StorageError
 from engine.files.lock import Holder, holder_of
-from engine.format import names, sysflag
-from engine.format.message import V4_HEAD_SIZE
+from engine.format import names
+from engine.format.index_file import ENTRY_SIZE
 from engine.format.queue_unit import UNIT_SIZE
 from engine.log.index_reader import ClosedIndexFile
-from engine.log.scan import Blank, Damage, RecordBatch, Scanner
 from engine.log.source import ClosedLog
 from engine.repair.create import SIZES
-from engine.repair.log_end import first_store_timestamp
-from engine.repair.queue_rows import QueueRows, is_real
-from engine.repair.survey import QueueFiles, StoreFiles, survey
-from engine.repair.verify import judge_tail
+from engine.repair.finding import CODES, Code, Finding, Findings, Severity
+from engine.repair.forecast import Forecast, forecast, rate_of
+from engine.repair.log_clock import LogClock, store_time_at
+from engine.repair.log_state import LogState, log_state
+from engine.repair.queue_rows import QueueRows
+from engine.repair.queue_space import last_row, last_within, measure
+from engine.repair.space import ALL_HOURS, Hour, Space, TopicSpace, hours_of
+from engine.repair.survey import StoreFiles, survey
+from engine.repair.unread import Unread, read_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,9 +36,31 @@ if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.files.disk import Disk
 
-EXACT_ROWS = 1 << 20
-"""Queues of at most so many rows are summed up exactly."""
-_SAMPLES, _SAMPLE_ROWS = 16, 1 << 12
+EXACT_ROWS = 1 << 22
+"""Rows that are read at most, about, where not everything is asked for."""
+_EXACT_QUEUE = 1 << 15
+"""A queue of so few rows is read whole in any case: a sample of it would not cost less."""
+HOURS = 24
+_RATES = (1, 6, 24)
+
+STATUS_CODES: dict[str, Code] = {
+    "consumer-behind": Code(
+        Severity.WARNING,
+        "a group's offset is below its queue's minimum: what it has not read there is gone",
+        "nothing brings it back; a broker goes on at the minimum. A larger fileReservedTime keeps messages longer",
+    ),
+    "clock-back": Code(
+        Severity.INFO, "store times go back in the log: hours and rates are rough there", "look at the broker's clock"
+    ),
+    **{
+        name: CODES[name]
+        for name in (
+            *("config-bad", "config-bak", "config-bak-bad", "config-value"),
+            *("consumer-ahead", "consumer-queue", "delay-range"),
+        )
+    },
+}
+"""Every code that status reports; those that check has, too, mean the same."""
 
 
 class State(enum.Enum):
@@ -59,73 +85,40 @@ _WHY = {
 
 
 @dataclass(slots=True)
-class TopicSpace:
-    """A topic's part of the log, by its queues: messages and their bytes (an estimate for very long queues)."""
-
-    topic: str
-    queues: int = 0
-    messages: int = 0
-    size: int = 0
-    estimated: bool = False
-
-
-@dataclass(slots=True)
-class LogState:
-    """The log (physical offsets; times in ms, 0 = unknown).
-
-    `behind`, `behind_bytes`: records at its end that are in no queue yet. `damage`: (offset, reason) of a place behind
-    the queues' end that is no sound record.
-    """
-
-    files: int = 0
-    size: int = 0
-    min_offset: int = -1
-    max_offset: int = 0
-    min_timestamp: int = 0
-    max_timestamp: int = 0
-    behind: int = 0
-    behind_bytes: int = 0
-    missing: int = 0
-    damage: tuple[int, str] | None = None
-
-
-@dataclass(slots=True)
 class StoreStatus:
-    """The whole answer. `sizes`: by Apache's key, with whether somebody gave it."""
+    """The whole answer. `sizes`: by Apache's key, with whether somebody gave it. `now`: when it was looked at (ms)."""
 
     files: StoreFiles
     state: State
     why: str
     pid: int | None
+    now: int
     log: LogState
     sizes: dict[str, tuple[int, bool]]
     disk_used: float
     disk_total: int
     disk_usable: int
-    topics: list[TopicSpace] = field(default_factory=list)
+    topics: list[TopicSpace]
+    hours: list[Hour]
+    estimated: bool
+    forecast: Forecast
+    unread: Unread
+    findings: tuple[Finding, ...] = ()
     index_entries: int = 0
     index_timestamp: int = 0
     repairs: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         """One document."""
-        log, files = self.log, self.files
+        log, files, older = self.log, self.files, self.hours[0]
         return {
             "store": files.root,
             "state": self.state.value,
             "why": self.why,
             "pid": self.pid,
+            "time": self.now,
             "abort": files.abort,
-            "commitlog": {
-                "files": log.files,
-                "bytes": log.size,
-                "minOffset": log.min_offset,
-                "maxOffset": log.max_offset,
-                "minStoreTimestamp": log.min_timestamp,
-                "maxStoreTimestamp": log.max_timestamp,
-                "missingBytes": log.missing,
-                "damage": None if log.damage is None else {"physicalOffset": log.damage[0], "reason": log.damage[1]},
-            },
+            "commitlog": log.to_json(),
             "dispatch": {"records": log.behind, "bytes": log.behind_bytes},
             "consumequeue": {
                 "topics": len(self.topics),
@@ -145,59 +138,113 @@ class StoreStatus:
             },
             "sizes": {key: size for key, (size, _) in self.sizes.items()},
             "disk": {"usedRatio": self.disk_used, "total": self.disk_total, "usable": self.disk_usable},
-            "topics": [
-                {
-                    "topic": t.topic,
-                    "queues": t.queues,
-                    "messages": t.messages,
-                    "bytes": t.size,
-                    "estimated": t.estimated,
-                }
-                for t in self.topics
-            ],
+            "forecast": self.forecast.to_json(),
+            "estimated": self.estimated,
+            "topics": [t.to_json() for t in self.topics],
+            "hours": [h.to_json() for h in self.hours[1:]],
+            "olderHours": {"bytes": older.size, "messages": older.messages},
+            "unread": self.unread.to_json(),
+            "findings": [f.to_json() for f in self.findings],
             "odd": [{"path": os.path.relpath(o.path, files.root), "why": o.why} for o in files.odd],
             "repairs": self.repairs,
         }
 
 
-def status(disk: Disk, config: StoreConfig, *, progress: Callable[[int, int], None] | None = None) -> StoreStatus:
-    """Look at the store that `config` names. `progress` is called with queues read so far and in all.
+def status(
+    disk: Disk,
+    config: StoreConfig,
+    *,
+    hours: int = HOURS,
+    rate_hours: int = 24,
+    full: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> StoreStatus:
+    """Look at the store that `config` names.
+
+    Args:
+        disk: the system's files.
+        config: the store's settings.
+        hours: the last so many hours of the log are told apart.
+        rate_hours: the rate that counts for the forecast is that of so many hours.
+        full: read every unit, and tell all hours apart (a year's at most).
+        progress: called with steps done so far and in all.
 
     Raises:
         NotAStore, CannotMend, StorageError.
     """
     files = survey(disk, config)
     holder = holder_of(disk, files.root)
-    topics: dict[str, TopicSpace] = {}
-    newest = -1
-    for number, queue in enumerate(files.queues):
-        space = topics.setdefault(queue.queue.topic, TopicSpace(queue.queue.topic))
-        newest = max(newest, _add_queue(disk, queue, space))
-        if progress is not None:
-            progress(number + 1, len(files.queues))
+    state = _state(files, holder)
+    findings = Findings(STATUS_CODES)
+    steps = _Steps(progress, 2 * len(files.queues))
+    # Before the queues: what a live consumer reads meanwhile must not look as if it were ahead of them.
+    unread = read_offsets(disk, files.config, files.root, findings)
+    queues, last = _ends(disk, files, steps)
+    now = disk.now_ms()
+    writing = now if state is State.RUNNING else None
+    entries, index_timestamp = _index(disk, files)
+    with ClosedLog(disk, files.log) as log:
+        ends = log_state(log, files, last, live=holder is not None)
+        clock = LogClock(log, ends.max_offset, files.config.max_message_size) if files.log else None
+        most = ALL_HOURS if full else hours
+        space = Space(hours_of(clock, files.log, ends.min_timestamp, ends.max_timestamp, most))
+        limit = 1 << 62 if full else max(_EXACT_QUEUE, EXACT_ROWS // max(1, len(queues)))
+        for rows, end in queues:
+            measured = measure(rows, end, space.starts, unread.cuts(rows.queue), limit)
+            space.topic(rows.queue.topic).queues += 1
+            space.add(rows.queue.topic, measured)
+            unread.add(rows.queue, rows, measured)
+            steps.done()
+        unread.finish()
+        rates = []
+        if clock is not None and ends.max_timestamp > 0:
+            for offset, before, there in clock.went_back:
+                findings.add("clock-back", "log", f"commitlog {offset}", f"at {offset}: {before} ms, then {there} ms")
+            rates = [
+                rate_of(clock, files.log, ends.min_timestamp, ends.max_timestamp, window, writing)
+                for window in (rate_hours, *_RATES)
+            ]
+        for group in unread.groups.values():
+            group.oldest_timestamp = store_time_at(log, group.oldest) if group.oldest >= 0 else 0
+    units = sum(t.messages for t in space.topics.values())
+    beside = (units * UNIT_SIZE + entries * ENTRY_SIZE) / max(1, ends.max_offset - max(0, ends.min_offset))
     usage_at = next((os.fspath(p) for p in files.config.commit_log_paths if disk.exists(os.fspath(p))), files.root)
     usage = disk.usage(usage_at)
-    state = _state(files, holder)
     who = f"process {holder.pid}" if holder is not None and holder.pid else "another process"
-    found = StoreStatus(
+    return StoreStatus(
         files=files,
         state=state,
         why=_WHY[state].format(who=who),
         pid=None if holder is None else holder.pid,
-        log=_log_state(disk, files, newest, live=holder is not None),
+        now=now,
+        log=ends,
         sizes={apache_key(n): (int(getattr(files.config, n)), n in files.config.given) for n in SIZES},
         disk_used=disk.disk_used_ratio(usage_at),
         disk_total=usage.total,
         disk_usable=usage.usable,
-        topics=sorted(topics.values(), key=lambda t: (-t.size, t.topic)),
+        topics=space.by_size(),
+        hours=space.hours,
+        estimated=space.estimated,
+        forecast=forecast(disk, files, rates[1:], rates[0] if rates else None, beside, writing),
+        unread=unread,
+        findings=findings.result(),
+        index_entries=entries,
+        index_timestamp=index_timestamp,
         repairs=_repairs(disk, files),
     )
-    for index in files.index:
-        if index.whole:
-            with ClosedIndexFile(disk, index.path, files.index_layout) as file:
-                found.index_entries += file.entry_count
-                found.index_timestamp = max(found.index_timestamp, file.header.end_timestamp)
-    return found
+
+
+class _Steps:
+    """Counts what is done."""
+
+    def __init__(self, progress: Callable[[int, int], None] | None, total: int) -> None:
+        self._progress, self._done, self._total = progress, 0, total
+
+    def done(self) -> None:
+        """One more."""
+        self._done += 1
+        if self._progress is not None:
+            self._progress(self._done, self._total)
 
 
 def _state(files: StoreFiles, holder: Holder | None) -> State:
@@ -210,133 +257,34 @@ def _state(files: StoreFiles, holder: Holder | None) -> State:
     return State.CLEAN if files.log else State.EMPTY
 
 
+def _ends(disk: Disk, files: StoreFiles, steps: _Steps) -> tuple[list[tuple[QueueRows, int]], tuple[int, int]]:
+    """Each queue with the queue offset of its end; physical offset and size of the newest message, (−1, 0) for none.
+
+    That of the newest that the log can hold: where its last segments are lost, its end is looked for near their begin.
+    """
+    found: list[tuple[QueueRows, int]] = []
+    newest = (-1, 0)
+    log_end = files.log[-1].end if files.log else 0
+    for queue in files.queues:
+        rows = QueueRows(disk, queue)
+        end = last_row(rows)
+        found.append((rows, end))
+        newest = max(newest, last_within(rows, end, log_end))
+        steps.done()
+    return found, newest
+
+
+def _index(disk: Disk, files: StoreFiles) -> tuple[int, int]:
+    """Entries of all index files, and store time (ms) of the newest of them."""
+    entries = newest = 0
+    for index in files.index:
+        if index.whole:
+            with ClosedIndexFile(disk, index.path, files.index_layout) as file:
+                entries += file.entry_count
+                newest = max(newest, file.header.end_timestamp)
+    return entries, newest
+
+
 def _repairs(disk: Disk, files: StoreFiles) -> list[str]:
     base = os.path.join(files.root, names.SALVAGE)
     return [e.path for e in disk.scandir(base) if not e.is_file] if disk.exists(base) else []
-
-
-# --- queues ----------------------------------------------------------------------------------------------------------
-
-
-def _add_queue(disk: Disk, files: QueueFiles, space: TopicSpace) -> int:
-    """Add a queue to its topic's space; physical offset behind its newest message, −1 without one."""
-    space.queues += 1
-    if not files.files:
-        return -1
-    rows = QueueRows(disk, files)
-    end = _last_row(rows)
-    if end == rows.first:
-        return -1
-    if end - rows.first <= EXACT_ROWS:
-        messages, size = _sum(rows, rows.first, end)
-    else:
-        messages, size = _estimate(rows, end)
-        space.estimated = True
-    space.messages += messages
-    space.size += size
-    last = rows.read(end - 1, end)
-    return int(last["physical_offset"][0]) + int(last["size"][0]) if is_real(last)[0] else -1
-
-
-def _last_row(rows: QueueRows) -> int:
-    """Queue offset behind the last valid row, found by bisection in the last file that holds any."""
-    for file in reversed(rows.files):
-        low = start = file.offset // UNIT_SIZE
-        high = start + file.size // UNIT_SIZE
-        while low < high:
-            middle = (low + high) // 2
-            if int(rows.read(middle, middle + 1)["size"][0]) > 0:
-                low = middle + 1
-            else:
-                high = middle
-        if low > start:
-            return low
-    return rows.first
-
-
-def _sum(rows: QueueRows, start: int, end: int) -> tuple[int, int]:
-    messages = size = 0
-    for _, chunk in rows.chunks(start, end):
-        real = is_real(chunk)
-        messages += int(real.sum())
-        size += int(chunk["size"][real].sum(dtype="i8"))
-    return messages, size
-
-
-def _estimate(rows: QueueRows, end: int) -> tuple[int, int]:
-    step = (end - rows.first - _SAMPLE_ROWS) // (_SAMPLES - 1)
-    taken = [_sum(rows, at, at + _SAMPLE_ROWS) for at in (rows.first + i * step for i in range(_SAMPLES))]
-    share = (end - rows.first) / (_SAMPLES * _SAMPLE_ROWS)
-    return round(sum(m for m, _ in taken) * share), round(sum(s for _, s in taken) * share)
-
-
-# --- log -------------------------------------------------------------------------------------------------------------
-
-
-def _log_state(disk: Disk, files: StoreFiles, newest: int, *, live: bool) -> LogState:
-    found = LogState(files=len(files.log), size=sum(s.size for s in files.log))
-    if not files.log:
-        return found
-    found.min_offset = files.log[0].offset
-    found.missing = files.log[-1].end - files.log[0].offset - found.size
-    with ClosedLog(disk, files.log) as log:
-        found.min_timestamp = first_store_timestamp(log, files.log[0])
-        scanner = Scanner(log, max_message_size=files.config.max_message_size)
-        start = _where_to_look(log, scanner, files, newest)
-        found.max_offset = start
-        held: list[Damage] = []
-        for event in scanner.scan(start, resume=True):
-            if isinstance(event, RecordBatch):
-                _take(found, event, newest)
-            if isinstance(event, RecordBatch | Blank) and held:
-                found.damage = found.damage or (held[0].offset, held[0].reason.value)
-                held = []
-            if isinstance(event, Damage):
-                held.append(event)
-        for bad in judge_tail(log, held, live):
-            found.damage = found.damage or (bad.offset, bad.reason)
-        if not found.max_timestamp:
-            found.max_timestamp = _newest_timestamp(disk, log, files, newest)
-    return found
-
-
-def _where_to_look(log: ClosedLog, scanner: Scanner, files: StoreFiles, newest: int) -> int:
-    """The physical offset from which the log's end is looked for: the queues' end, if a record can begin there."""
-    segment = log.segment_at(newest - 1) if newest > 0 else None
-    if segment is None:
-        return files.log[0].offset
-    if newest == segment.end or scanner.sound_size(newest):
-        return newest
-    head = bytes(log.read(newest, V4_HEAD_SIZE))
-    first = next(iter(Scanner(log).scan(newest)), None)
-    return newest if not any(head[:8]) or isinstance(first, Blank) else segment.offset
-
-
-def _take(found: LogState, batch: RecordBatch, newest: int) -> None:
-    found.max_offset = batch.end
-    found.max_timestamp = batch.rows[-1].store_timestamp
-    for row in batch.rows:
-        if batch.base + row.position >= newest and sysflag.is_consumable(row.sys_flag):
-            found.behind += 1
-            found.behind_bytes += row.size
-
-
-def _newest_timestamp(disk: Disk, log: ClosedLog, files: StoreFiles, newest: int) -> int:
-    """Store time of the message that ends at `newest`."""
-    from engine.format.message import store_timestamp_position
-
-    for queue in files.queues:
-        rows = QueueRows(disk, queue)
-        end = _last_row(rows) if queue.files else rows.first
-        if end > rows.first:
-            last = rows.read(end - 1, end)
-            physical, size = int(last["physical_offset"][0]), int(last["size"][0])
-            if physical + size == newest:
-                try:
-                    head = log.read(physical, V4_HEAD_SIZE)
-                except StorageError:
-                    return 0
-                if len(head) == V4_HEAD_SIZE:
-                    at = store_timestamp_position(int.from_bytes(head[36:40], "big"))
-                    return int.from_bytes(head[at : at + 8], "big", signed=True)
-    return 0

@@ -225,7 +225,7 @@ class DispatchService(Worker):
             while self._position < end and self._follow(end):
                 end = self._log.max_offset
         except DiskFull as error:
-            self._flags.set(Flag.DISK_FULL, error)
+            self._flags.set(Flag.DISK_FULL, error, by=self.name)
             with self._moved:
                 self._stuck = error
                 self._moved.notify_all()
@@ -286,7 +286,7 @@ class DispatchService(Worker):
         self._pending = None
         if self._stuck is not None:
             self._stuck = None
-            self._flags.clear(Flag.DISK_FULL)
+            self._flags.clear(Flag.DISK_FULL, by=self.name)
         if len(work.units):
             self._progress = (work.end, work.timestamp)
         self._move(work.end)

@@ -159,7 +159,9 @@ class PutService:
         if self._role is BrokerRole.SLAVE:
             return PutResult(unavailable, error=RStoreError("a slave takes no puts", hint="put to its master"))
         if not self._flags.writeable:
-            return PutResult(unavailable, error=self._flags.error)
+            refused, error = self._flags.refusal
+            if refused:
+                return PutResult(unavailable, error=error)
         if self.page_cache_busy:
             return PutResult(
                 PutMessageStatus.OS_PAGECACHE_BUSY, error=RStoreError(f"a put has been under way for {self._busy} ms")

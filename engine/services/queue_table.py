@@ -103,6 +103,25 @@ class QueueTable:
             self._open.pop(queue, None)
         return found
 
+    def begin_at(self, min_physical_offset: int) -> None:
+        """The log begins there now: a queue that is opened later starts from it, too."""
+        with self._lock:
+            self._min_physical_offset = max(self._min_physical_offset, min_physical_offset)
+
+    def find_to_expire(self, queue: TopicQueue) -> ConsumeQueue | None:
+        """The queue if something in it may have to go: None for one that nobody has opened and that has one file.
+
+        Opening it will move its min offset. Raises as `find`.
+        """
+        opened = self._open.get(queue)
+        if opened is not None or not any(self._has_several(base, queue) for base in (self._base, self._ext_base)):
+            return opened
+        return self.find(queue)
+
+    def _has_several(self, base: str, queue: TopicQueue) -> bool:
+        directory = names.queue_directory(base, queue.topic, queue.queue_id)
+        return self._disk.exists(directory) and len(self._disk.listdir(directory)) > 1
+
     def shutdown(self) -> None:
         """Give all files back."""
         for queue in self.opened():

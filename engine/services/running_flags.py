@@ -1,7 +1,9 @@
 """What the store may do now, and why not (Apache RunningFlags).
 
 The bits are Apache's, so that `flag_bits` means the same to its tools. Each bit that is set keeps the error that
-set it: `status` shows it, and a refused put carries it.
+set it: `status` shows it, and a refused put carries it. Several can set the same bit, each under its own name (a disk
+that is nearly full, a queue that can't be written): it is clear when the last of them has cleared it. In Apache the one
+clears what the other has set.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ class RunningFlags:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._bits = Flag(0)
-        self._errors: dict[Flag, RStoreError] = {}
+        self._set_by: dict[Flag, dict[str, RStoreError | None]] = {}
 
     @property
     def flag_bits(self) -> int:
@@ -56,34 +58,50 @@ class RunningFlags:
 
     @property
     def errors(self) -> tuple[RStoreError, ...]:
-        """What set the bits that are set, most severe bit first."""
+        """What set the bits that are set, most severe bit first, and for each bit in the order in which it was set."""
         with self._lock:
-            return tuple(self._errors[flag] for flag in sorted(self._errors))
+            return self._known(~Flag(0))
 
     @property
     def error(self) -> RStoreError | None:
         """Why puts are refused, when something is known to have gone wrong."""
+        return self.refusal[1]
+
+    @property
+    def refusal(self) -> tuple[bool, RStoreError | None]:
+        """Whether puts are refused, and why, both as of one moment."""
         with self._lock:
-            stopping = sorted(flag for flag in self._errors if flag & _STOPPERS)
-            return self._errors[stopping[0]] if stopping else None
+            known = self._known(_STOPPERS)
+            return bool(self._bits & _STOPPERS), known[0] if known else None
 
     def is_set(self, flag: Flag) -> bool:
         """Whether the bit is set."""
         return bool(self._bits & flag)
 
-    def set(self, flag: Flag, error: RStoreError | None = None) -> bool:
-        """Set the bit; whether it was clear before. The first error stays."""
+    def is_set_by(self, flag: Flag, by: str) -> bool:
+        """Whether the bit is set under this name."""
+        return by in self._set_by.get(flag, {})
+
+    def set(self, flag: Flag, error: RStoreError | None = None, *, by: str = "") -> bool:
+        """Set the bit; whether it was clear before. The first error of each that sets it stays."""
         with self._lock:
             was_clear = not self._bits & flag
             self._bits |= flag
-            if error is not None:
-                self._errors.setdefault(flag, error)
+            errors = self._set_by.setdefault(flag, {})
+            if errors.get(by) is None:
+                errors[by] = error
             return was_clear
 
-    def clear(self, flag: Flag) -> bool:
-        """Clear the bit and forget its error; whether it was set before."""
+    def clear(self, flag: Flag, *, by: str = "") -> bool:
+        """Take back what was set under this name; the bit is clear when nothing is left. Whether it was set so."""
         with self._lock:
-            was_set = bool(self._bits & flag)
-            self._bits &= ~flag
-            self._errors.pop(flag, None)
+            setters = self._set_by.get(flag, {})
+            was_set = by in setters
+            setters.pop(by, None)
+            if not setters:
+                self._bits &= ~flag
             return was_set
+
+    def _known(self, flags: Flag) -> tuple[RStoreError, ...]:
+        found = [error for flag in sorted(self._set_by) if flag & flags for error in self._set_by[flag].values()]
+        return tuple(error for error in found if error is not None)

@@ -124,6 +124,8 @@ def _run(settings: Settings, drills: list[Drill], wanted: Wanted, report: Path |
     source: StoreConfig | None = None
     if settings.store is not None or settings.config is not None:
         source = settings.load()
+        if report is not None and report.resolve().is_relative_to(source.store_path_root_dir.resolve()):
+            raise InvalidArgument("the report would lie in the store itself", path=report)
     settings.on_interrupt = "the scratch stores are removed, no store was changed"
     with _bars(output, [one.name for one in drills]) as tell:
         found = run_drills(drills, source=source, wanted=wanted, progress=tell)

@@ -32,6 +32,7 @@ __all__ = [
     "Sizes",
     "Written",
     "append",
+    "clean",
     "harness",
     "hold_lock",
     "java_version",
@@ -246,6 +247,30 @@ def append(
     """Puts `count` plain messages with body and key `append-N` into a store."""
     options = [*_options(sizes, settings), *_switches(crash=crash, sync_flush=sync_flush)]
     return _written(_run("Append", [str(store), topic, str(queue_id), str(count), *options], timeout))
+
+
+def clean(
+    store: Path,
+    sizes: Sizes,
+    *,
+    rounds: int = 1,
+    manually: bool = False,
+    hold_until: int | None = None,
+    warning_ratio: float | None = None,
+    forcibly_ratio: float | None = None,
+    settings: Mapping[str, object] | None = None,
+    timeout: float = TIMEOUT,
+) -> Opened:
+    """Opens a store and has it delete what has expired; a `round` line tells what is left after each round."""
+    given = {
+        "--rounds": rounds,
+        "--hold-until": hold_until,
+        "--warning-ratio": warning_ratio,
+        "--forcibly-ratio": forcibly_ratio,
+    }
+    options = [word for name, value in given.items() if value is not None for word in (name, str(value))]
+    args = [str(store), *_options(sizes, settings), *options, *_switches(manually=manually)]
+    return _run("Clean", args, timeout)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 from engine.repair import finding
 from engine.repair.doctor import DOCTOR_CODES
 from engine.repair.finding import CODES
+from engine.repair.status import STATUS_CODES
 from tests.docs.markdown import section, tables
 from tests.docs.test_readme import ROOT
 
@@ -28,9 +29,21 @@ def test_the_table_of_doctor_is_that_of_the_code() -> None:
         assert f"`{name}`" in section(CHECK, "Doctor")
 
 
+def test_the_table_of_status_is_that_of_the_code() -> None:
+    rows = tables(section(CHECK, "Status"))[0]
+    own = {name: code for name, code in STATUS_CODES.items() if name not in CODES}
+    assert {row["code"]: (row["severity"], row["says"]) for row in rows} == {
+        name: (code.severity.value, code.what) for name, code in own.items()
+    }
+    for name in STATUS_CODES.keys() & CODES.keys():
+        assert STATUS_CODES[name] is CODES[name]
+        assert f"`{name}`" in section(CHECK, "Status")
+
+
 def test_the_parts_are_there() -> None:
-    for row in tables(section(CHECK, "How it looks"))[0]:
-        assert (CHECK.parent / row["where"]).is_file(), row
+    parts = [*tables(section(CHECK, "How it looks"))[0], *tables(section(CHECK, "Status"))[1]]
+    for name in (name for row in parts for name in row["where"].split(", ")):
+        assert (CHECK.parent / name).is_file(), name
 
 
 def test_places_are_as_many_as_stated() -> None:

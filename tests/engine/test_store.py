@@ -475,3 +475,14 @@ def test_hosts_of_sixteen_bytes(opened: Open) -> None:
     assert store.look_by_msg_id(result.append.msg_id).store_host == host  # type: ignore[union-attr]
     with suppress(InvalidArgument):
         store.look_by_msg_id("00")
+
+
+def test_log_files_that_fill_faster_than_their_write_buffers_are_emptied(tmp_path: Path) -> None:
+    config = small(tmp_path, transient_store_pool_enable=True, commit_interval_commit_log=1)
+    with MessageStore.open(config) as store:
+        for i in range(1500):
+            assert store.put(message(b"x" * 500, queue_id=i % 2)).ok
+        store.flush()
+        assert store.wait_dispatched(10_000)
+        assert (store.max_offset("T", 0), store.max_offset("T", 1)) == (750, 750)
+    assert_sound(config)

@@ -151,7 +151,7 @@ def test_messages_whose_log_file_is_gone(tmp_path: Path) -> None:
         first = store.log.files.first()
         assert first is not None
         held = store.get("T", 0, 0, 1).messages[0]
-        store.log.files.delete_expired_by_time(0, 0, 0, immediately=True, batch_max=1)
+        assert store.log.files.delete_first(0)
         result = store.get("T", 0, 0)
         assert result.status is Status.FOUND
         assert decode(result.messages[0]).physical_offset >= 65536

@@ -95,6 +95,8 @@ def test_a_copy_of_a_store_and_the_proof(fixture_copy: Callable[[str], Path], cl
     assert stores.snapshot(root) == before
     assert list(scratch.iterdir()) == []
     assert "is untouched: SHA-256" in (tmp_path / "r.md").read_text()
+    inside = cli("--store", root, "drill", "undo", "--report", root / "r.md")
+    assert (inside.code, "in the store itself" in inside.error_line) == (2, True)
     kept = cli("--store", root, "drill", "queue-bit-rot", "--scratch", scratch, "--keep")
     assert kept.code == 0
     assert "the stores are in" in kept.out

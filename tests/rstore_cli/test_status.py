@@ -9,6 +9,8 @@ import pytest
 
 from engine.files.disk import Disk
 from engine.files.lock import StoreLock
+from rstore_cli.status_text import duration
+from tests.engine.repair import aged
 from tests.rstore_cli.conftest import Cli
 from tests.support import fixtures
 
@@ -41,6 +43,67 @@ def test_messages_by_topic_are_what_the_queues_hold(fixture_store: Store, cli: C
         if line["type"] == "queue" and line["max"]:
             expected[line["topic"]] = expected.get(line["topic"], 0) + line["max"] - line["min"]
     assert {t["topic"]: t["messages"] for t in found["topics"]} == expected
+
+
+def test_a_day_on_one_screen(fixture_copy: Store, cli: Cli) -> None:
+    store = fixture_copy("clean-small")
+    aged.age(store, "clean-small")
+    (store / "config").mkdir()
+    (store / "config" / "consumerOffset.json").write_text(
+        '{"offsetTable":{"Hot@slow":{0:1},"Hot@lost":{0:99999},"Hot@done":{0:262,1:0,2:0,3:0}}}'
+    )
+    (store / "config" / "subscriptionGroup.json").write_text('{"subscriptionGroupTable":{"everyone":{}}}')
+    conf = store / "broker.conf"
+    conf.write_text("fileReservedTime=5\n")
+    text = cli("--store", store, "-c", conf, "status", "--hours", "3", "--rate-hours", "2")
+    assert (text.code, text.err) == (0, "")
+    lines = text.out.splitlines()
+    assert sum("█" in line for line in lines) == 3
+    assert any(line.startswith("before") for line in lines)
+    assert any(line.startswith("fills") and "over the 2 h up to its newest message" in line for line in lines)
+    assert any(line.startswith("retention") and "5 hours" in line and "the default" not in line for line in lines)
+    assert any(line.startswith("slow") and " 261 " in line for line in lines)
+    assert any(line.startswith("! config/consumerOffset.json Hot@lost queue 0") for line in lines)
+    assert "written" in text.out
+    assert "everyone" in lines[-1]
+    found = cli("--store", store, "-c", conf, "status", "--hours", "3", "--json").json
+    assert len(found["hours"]) == 3
+    assert found["olderHours"]["bytes"] + sum(h["bytes"] for h in found["hours"]) == found["commitlog"]["maxOffset"]
+    for topic in found["topics"]:
+        assert sum(h["bytes"] for h in topic["hours"]) == topic["bytes"]
+    assert found["unread"]["source"] == "config/consumerOffset.json"
+    assert {f["code"] for f in found["findings"]} == {"consumer-ahead"}
+    slow = next(g for g in found["unread"]["groups"] if (g["group"], g["topic"]) == ("slow", "Hot"))
+    assert slow["messages"] == 261
+    assert slow["oldestStoreTimestamp"] > found["commitlog"]["oldest"]["storeTimestamp"]
+
+
+def test_it_reads_only(fixture_copy: Store, cli: Cli, unchanged: Callable[[Path], None]) -> None:
+    store = fixture_copy("crashed-small")
+    unchanged(store)
+    assert cli("--store", store, "status", "--full").code == 0
+
+
+@pytest.mark.parametrize("option", ["--hours", "--rate-hours"])
+def test_no_hours_at_all_are_a_usage_error(option: str, fixture_store: Store, cli: Cli) -> None:
+    assert cli("--store", fixture_store("clean-small"), "status", option, "0").code == 2
+
+
+@pytest.mark.parametrize(
+    ("millis", "text"),
+    [
+        (0, "0.0 s"),
+        (1500, "1.5 s"),
+        (60_000, "1 min"),
+        (754_000, "12 min 34 s"),
+        (7_200_000, "2 h"),
+        (7_260_000, "2 h 1 min"),
+        (273_600_000, "3 d 4 h"),
+        (-1500, "-1.5 s"),
+    ],
+)
+def test_lengths_of_time(millis: int, text: str) -> None:
+    assert duration(millis) == text
 
 
 def test_an_empty_store(new_store: Path, cli: Cli) -> None:

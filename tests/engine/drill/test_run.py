@@ -109,6 +109,11 @@ def test_a_command_that_fails_by_itself_is_not_interrupted(tmp_path: Path) -> No
     assert "fails without an interruption" in result.failures[0].found
 
 
+def test_nothing_to_interrupt_is_no_proof(tmp_path: Path) -> None:
+    result = run(PUT + command("expire") + 'crash = { how = "disk-full" }', tmp_path)
+    assert "nothing to interrupt" in result.failures[0].found
+
+
 def test_kept_stores_stay(tmp_path: Path) -> None:
     result = run_drill(drill(PUT), str(tmp_path / "kept"), keep=True)
     assert result.scratch == str(tmp_path / "kept")
@@ -196,6 +201,9 @@ def test_what_can_not_be_copied(fixture_copy: Callable[[str], Path], tmp_path: P
         run_drills([drill(LOOK)], source=elsewhere, wanted=wanted)
     with StoreLock(Disk(), str(root)), pytest.raises(StoreLocked, match="holds"):
         run_drills([drill(LOOK)], source=config, wanted=wanted)
+    with pytest.raises(InvalidArgument, match="in the store itself"):
+        run_drills([drill(LOOK)], source=config, wanted=Wanted(scratch=str(root / "scratch")))
+    assert not (root / "scratch").exists()
     monkeypatch.setattr(apart, "COPIES", 1 << 40)
     with pytest.raises(DiskFull, match="--scratch"):
         run_drills([drill(LOOK)], source=config, wanted=wanted)

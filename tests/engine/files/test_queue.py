@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from engine.errors import DiskFull, FormatError, WrongFileSize
+from engine.files.allocator import SegmentAllocator
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk, Killed
 from engine.files.listing import Gap, Oddness, segment_name
 from engine.files.mapped_file import MappedFile
 from engine.files.placement import MultiPath, split_paths
 from engine.files.queue import MappedFileQueue
+from engine.files.transient_pool import TransientStorePool
 from tests.engine.files.conftest import Place
 
 SIZE = 8192
@@ -48,7 +50,7 @@ def test_an_empty_queue(place: Place) -> None:
     assert queue.flush() is True
     assert queue.commit() is True
     assert queue.check_self() == ()
-    assert queue.delete_expired_by_time(0, 0, 0, True) == 0
+    assert queue.delete_first(0) is False
     assert queue.retry_delete_first(0) is False
     queue.delete_last()
     queue.truncate_dirty(0)
@@ -162,7 +164,8 @@ def test_flushing_goes_on_after_the_unflushed_files_were_deleted(place: Place) -
     queue = queue_at(place)
     fill(queue, 3, SIZE)
     queue.flush()
-    assert queue.delete_expired_by_time(0, 0, 0, True) == 2
+    assert queue.delete_first(0)
+    assert queue.delete_first(0)
     assert queue.flush() is False
     assert queue.flushed_where == SIZE * 4
 
@@ -174,6 +177,23 @@ def test_commit_without_write_buffer_follows_the_writes(place: Place) -> None:
     assert queue.commit() is False
     assert queue.committed_where == SIZE
     assert queue.commit() is True
+
+
+def test_the_end_is_not_behind_what_waits_in_a_write_buffer(place: Place) -> None:
+    """Two buffers for four files, all of them full: the third and fourth are written without one."""
+    pool = TransientStorePool(place.disk, 2, SIZE)
+    queue = MappedFileQueue(place.disk, place.path("log"), SIZE, SegmentAllocator(place.disk, pool=pool))
+    fill(queue, 4)
+    assert [file.has_write_buffer for file in queue.files] == [True, True, False, False]
+    assert (queue.max_offset, queue.max_wrote_position) == (0, SIZE * 4)
+    ends = []
+    while not queue.commit():
+        ends.append(queue.max_offset)
+    assert ends[0] == SIZE
+    assert queue.max_offset == SIZE * 4
+    assert [file.has_write_buffer for file in queue.files] == [False] * 4
+    queue.shutdown()
+    pool.destroy()
 
 
 def test_truncate_in_the_middle_of_a_file(place: Place) -> None:
@@ -256,34 +276,15 @@ def age(place: Place, queue: MappedFileQueue, hours: list[int]) -> None:
 HOUR = 3_600_000
 
 
-def test_expiry_by_time_stops_at_the_first_that_may_stay(place: Place) -> None:
-    queue = queue_at(place)
-    fill(queue, 5)
-    age(place, queue, [80, 73, 10, 90, 90])
-    assert queue.delete_expired_by_time(72 * HOUR, 0, 0, False) == 2
-    assert names(queue) == [SIZE * 2, SIZE * 3, SIZE * 4]
-    assert on_disk(place) == [segment_name(offset) for offset in names(queue)]
-    assert queue.min_offset == SIZE * 2
-
-
-def test_expiry_never_takes_the_last_file(place: Place) -> None:
+def test_deleting_goes_by_age_and_never_takes_the_last_file(place: Place) -> None:
     queue = queue_at(place)
     fill(queue, 3)
-    age(place, queue, [80, 80, 80])
-    assert queue.delete_expired_by_time(72 * HOUR, 0, 0, False) == 2
-    assert queue.delete_expired_by_time(0, 0, 0, True) == 0
+    assert queue.delete_first(0)
+    assert queue.min_offset == SIZE
+    assert on_disk(place) == [segment_name(offset) for offset in (SIZE, SIZE * 2)]
+    assert queue.delete_first(0)
+    assert not queue.delete_first(0)
     assert names(queue) == [SIZE * 2]
-
-
-def test_expiry_goes_in_batches_with_pauses(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    pauses: list[float] = []
-    monkeypatch.setattr(Disk, "sleep_ms", lambda _, ms: pauses.append(ms))
-    queue = queue_at(place)
-    fill(queue, 14)
-    assert queue.delete_expired_by_time(72 * HOUR, 100, 0, True) == 10
-    assert pauses == [100] * 9
-    assert queue.delete_expired_by_time(72 * HOUR, 0, 0, True, batch_max=2) == 2
-    assert len(queue.files) == 2
 
 
 def test_a_held_file_stops_expiry_until_it_is_retried(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,7 +294,7 @@ def test_a_held_file_stops_expiry_until_it_is_retried(place: Place, monkeypatch:
     fill(queue, 3)
     held = queue.files[0].select(0, 4)
     assert held is not None
-    assert queue.delete_expired_by_time(0, 0, 120_000, True) == 0
+    assert queue.delete_first(120_000) is False
     assert names(queue)[0] == 0
     assert queue.retry_delete_first(120_000) is False
     now += 120_000
@@ -419,7 +420,7 @@ def test_readers_beside_appender_flusher_and_deleter(real: Place) -> None:
     def delete() -> None:
         while not over.is_set():
             if len(queue.files) > 5:
-                queue.delete_expired_by_time(0, 0, 0, True, 2)
+                queue.delete_first(0)
 
     threads = [threading.Thread(target=guarded(work)) for work in (read, read, flush, delete)]
     for thread in threads:

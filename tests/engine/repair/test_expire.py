@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -111,6 +112,13 @@ def test_the_ratios(tmp_path: Path, used: int, gone: int) -> None:
     assert not plan_expire(Quiet(used=86, hour=12), kind.with_changes(delete_when="1"), Rules(disk_ratio=95)).segments
 
 
+def test_a_directory_that_is_missing_is_no_reason(tmp_path: Path) -> None:
+    put(tmp_path, 100)
+    age(tmp_path, [100] * 20)
+    shutil.rmtree(tmp_path / names.CONSUMEQUEUE)
+    assert plan_expire(Quiet(hour=12), settings(tmp_path), Rules()).why is None
+
+
 def test_ten_a_round_and_never_the_last(tmp_path: Path) -> None:
     put(tmp_path, 800)
     before = files(tmp_path)
@@ -160,7 +168,8 @@ def test_as_the_parts_of_an_open_store_do_it(fixture_copy: Store, tmp_path: Path
     disk = Quiet()
     log = MappedFileQueue(disk, str(theirs / names.COMMITLOG), config.mapped_file_size_commit_log)
     log.load()
-    assert log.delete_expired_by_time(72 * HOUR * 1000, 0, 1000, immediately=False) == len(plan.segments)
+    for _ in plan.segments:
+        assert log.delete_first(0)
     log_min = log.min_offset
     log.shutdown()
     assert plan.log_min == log_min
@@ -190,6 +199,43 @@ def test_as_the_parts_of_an_open_store_do_it(fixture_copy: Store, tmp_path: Path
     assert ours_left == {path.relative_to(theirs) for path in theirs.rglob("*") if path.is_file()}
     assert all(stores.digest(root / path) == stores.digest(theirs / path) for path in ours_left)
     assert not plan_recover(Disk(), config).changed
+
+
+@pytest.mark.parametrize("name", ["clean-small", "transient-ext", "lmq"])
+@pytest.mark.parametrize(
+    ("used", "hour", "old", "changes"),
+    [
+        (30, 4, [100] * 3 + [10], {}),
+        (30, 5, [100] * 3, {}),
+        (76, 5, [100] * 2, {}),
+        (86, 5, [100] * 2, {}),
+        (86, 5, [100] * 2, {"clean_file_forcibly_enable": False}),
+        (30, 7, [2, 2, 1, 0], {"delete_when": "03;07", "file_reserved_time": 2}),
+    ],
+)
+def test_as_a_round_of_an_open_store(
+    fixture_copy: Store, tmp_path: Path, name: str, used: int, hour: int, old: list[float], changes: dict[str, object]
+) -> None:
+    root = fixture_copy(name)
+    config = rebuild.config_of(name, ours=True).with_changes(store_path_root_dir=root, **changes)
+    disk = Quiet(used, hour)
+    age(root, old + [0.0] * 50, disk)
+    theirs = stores.copy(root, tmp_path / "theirs")
+    plan = expire(root, disk, config)
+    with MessageStore.open(
+        config.with_changes(store_path_root_dir=theirs, delete_commit_log_files_interval=0), disk
+    ) as store:
+        assert store.clean.clean() == len(plan.segments)
+        assert store.log.min_offset == plan.log_min
+        for queue in plan.queues:
+            open_min = store.min_offset(*queue.queue)
+            assert open_min == queue.min_offset or queue.min_offset == queue.max_offset
+    where = (names.COMMITLOG, names.CONSUMEQUEUE, names.CONSUMEQUEUE_EXT, names.INDEX)
+    left = [
+        sorted(path.relative_to(place) for part in where for path in (place / part).rglob("*") if path.is_file())
+        for place in (root, theirs)
+    ]
+    assert left[0] == left[1]
 
 
 # --- what goes unread ------------------------------------------------------------------------------------------------

@@ -54,3 +54,20 @@ def test_unreadable_is_no_reason_to_refuse_puts() -> None:
     flags = RunningFlags()
     flags.set(Flag.NOT_READABLE, RStoreError("x"))
     assert flags.error is None
+
+
+def test_a_bit_is_clear_when_all_have_cleared_it() -> None:
+    flags = RunningFlags()
+    nearly, full = DiskFull("91 %"), DiskFull("no space left")
+    assert flags.set(Flag.DISK_FULL, nearly, by="clean")
+    assert not flags.set(Flag.DISK_FULL, full, by="dispatch")
+    assert flags.errors == (nearly, full)
+    assert flags.refusal == (True, nearly)
+    assert flags.clear(Flag.DISK_FULL, by="clean")
+    assert not flags.clear(Flag.DISK_FULL, by="clean")
+    assert not flags.writeable
+    assert flags.error is full
+    assert flags.clear(Flag.DISK_FULL, by="dispatch")
+    assert flags.writeable
+    assert flags.errors == ()
+    assert flags.refusal == (False, None)

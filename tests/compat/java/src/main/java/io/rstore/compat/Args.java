@@ -9,11 +9,13 @@ import java.util.Set;
 /** A command line: words, {@code --switch}es and {@code --option value} pairs. */
 final class Args {
     /** Options that take no value. */
-    private static final Set<String> SWITCHES = Set.of("crash", "keep", "log", "query-all", "sync-flush", "bitmaps");
+    private static final Set<String> SWITCHES = Set.of("crash", "keep", "log", "query-all", "sync-flush", "bitmaps",
+        "manually");
 
     /** Options that take one. */
     private static final Set<String> VALUED = Set.of("commitlog-file-size", "queue-file-size", "index-slots",
-        "index-entries", "set", "queries", "puts", "hold");
+        "index-entries", "set", "queries", "puts", "hold", "rounds",
+        "hold-until", "warning-ratio", "forcibly-ratio");
 
     private final List<String> words = new ArrayList<>();
     private final Map<String, List<String>> options = new LinkedHashMap<>();

@@ -2,6 +2,7 @@ package io.rstore.compat;
 
 import java.io.IOException;
 import java.lang.reflect.Field;
+import java.lang.reflect.Method;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import org.apache.rocketmq.common.BrokerConfig;
@@ -31,6 +32,17 @@ final class QuietStore extends DefaultMessageStore {
     /** The index, which Apache keeps to itself. */
     IndexService index() {
         return (IndexService) field(this, DefaultMessageStore.class, "indexService");
+    }
+
+    /** One round of what a broker does every ten seconds, now. */
+    void cleanFilesPeriodically() {
+        try {
+            Method round = DefaultMessageStore.class.getDeclaredMethod("cleanFilesPeriodically");
+            round.setAccessible(true);
+            round.invoke(this);
+        } catch (ReflectiveOperationException e) {
+            throw new IllegalStateException("not the store of 4.9.8: no cleanFilesPeriodically", e);
+        }
     }
 
     private static Object field(Object owner, String name) {

@@ -22,8 +22,8 @@ final class Settings {
     /** Settings for the store at {@code root}; {@code --set name=value} reaches every other one. */
     static MessageStoreConfig of(Path root, Args args) {
         // a full or an old disk must not make the store refuse puts or delete files in the middle of a test
-        System.setProperty("rocketmq.broker.diskSpaceWarningLevelRatio", "2");
-        System.setProperty("rocketmq.broker.diskSpaceCleanForciblyRatio", "2");
+        System.setProperty("rocketmq.broker.diskSpaceWarningLevelRatio", args.option("warning-ratio", "2"));
+        System.setProperty("rocketmq.broker.diskSpaceCleanForciblyRatio", args.option("forcibly-ratio", "2"));
         MessageStoreConfig config = new MessageStoreConfig();
         config.setStorePathRootDir(root.toString());
         config.setStorePathCommitLog(root.resolve("commitlog").toString());

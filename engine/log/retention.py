@@ -1,0 +1,188 @@
+"""When old files go, and which: Apache's rule as numbers in, numbers out. No clock, no disk, no file is touched here.
+
+A round deletes for one of three reasons: somebody asked for it by hand, a disk is used above diskMaxUsedSpaceRatio, or
+it is one of the hours of deleteWhen. Then log files go, oldest first, up to the first that may stay: one whose last
+modification is less than fileReservedTime ago, unless a disk is used above 85 % and cleanFileForciblyEnable holds. At
+most ten a round, and never the last file. Above 90 % the store takes no puts.
+
+What a disk is used to is a part of 1 in whole per cents, −1 when it can't be told (Disk.disk_used_ratio). Of several
+log directories the emptiest counts; the queues' disk is asked only when that one gives no reason to delete.
+
+Two differences: a directory that is missing is no reason to delete, and the store is full when either disk is (Apache
+deletes there, and forgets about the one disk when it looks at the other).
+
+Sources (4.9.8): DefaultMessageStore.CleanCommitLogService#deleteExpiredFiles, #isTimeToDelete, #isSpaceToDelete;
+UtilAll#isItTimeToDo; MessageStoreConfig#getDiskMaxUsedSpaceRatio; MappedFileQueue#deleteExpiredFileByTime.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.format import names
+
+if TYPE_CHECKING:
+    from engine.config import StoreConfig
+
+BATCH_MAX = 10
+"""Files that a round deletes at most. Source: MappedFileQueue#DELETE_FILES_BATCH_MAX."""
+
+MANUAL_ROUNDS = 20
+"""Rounds that asking by hand is good for. Source: CleanCommitLogService#MAX_MANUAL_DELETE_FILE_TIMES."""
+
+CLEAN_FORCIBLY_RATIO = 0.85
+"""Source: CleanCommitLogService#diskSpaceCleanForciblyRatio."""
+
+WARNING_LEVEL_RATIO = 0.90
+"""Source: CleanCommitLogService#diskSpaceWarningLevelRatio."""
+
+RATIO_LIMITS = (10, 95)
+"""diskMaxUsedSpaceRatio is taken within these, per cent."""
+
+_HOUR_MS = 3_600_000
+_HOURS = range(24)
+
+
+class Why(enum.Enum):
+    """The reason of a round."""
+
+    BY_HAND = "by hand"
+    SPACE = "diskMaxUsedSpaceRatio"
+    TIME = "deleteWhen"
+
+
+class Stay(enum.Enum):
+    """Why the first file that stays does."""
+
+    YOUNG = "fileReservedTime"
+    BATCH = "batch"
+    LAST = "last"
+
+
+@dataclass(frozen=True, slots=True)
+class DiskUse:
+    """How full the disks are (parts of 1): of each log directory (path, part), and of the consume queues."""
+
+    logs: tuple[tuple[str, float], ...]
+    queues: float
+
+    @classmethod
+    def of(cls, config: StoreConfig, used_ratio: Callable[[str], float]) -> DiskUse:
+        """Asks `used_ratio` (Disk.disk_used_ratio) about every path of a store that takes new files."""
+        logs = [str(path) for path in config.commit_log_paths]
+        queues = str(config.store_path_root_dir / names.CONSUMEQUEUE)
+        return cls(tuple((path, used_ratio(path)) for path in logs), used_ratio(queues))
+
+    @property
+    def log(self) -> float:
+        """That of the emptiest log directory."""
+        return min(ratio for _, ratio in self.logs)
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """What follows from how full the disks are.
+
+    Attributes:
+        above: it is a reason to delete.
+        hurry: files go whatever their age.
+        full: the store takes no puts.
+        full_paths: log directories that get no new file as long as there is another.
+    """
+
+    above: bool
+    hurry: bool
+    full: bool
+    full_paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A round: how many files go, from the oldest on, and why the next one stays."""
+
+    count: int
+    stay: Stay
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What rounds go by.
+
+    Attributes:
+        hours: of deleteWhen, local time.
+        problems: what of deleteWhen is no hour, one sentence each.
+        max_used: diskMaxUsedSpaceRatio within its limits, as a part of 1.
+        reserved_ms: fileReservedTime.
+        forcibly: cleanFileForciblyEnable.
+    """
+
+    hours: frozenset[int]
+    problems: tuple[str, ...]
+    max_used: float
+    reserved_ms: int
+    forcibly: bool
+
+    @classmethod
+    def of(cls, config: StoreConfig, *, max_used: int | None = None, reserved_hours: float | None = None) -> Rules:
+        """The settings of a store; what is given (per cent, hours) overrules them."""
+        low, high = RATIO_LIMITS
+        limit = config.disk_max_used_space_ratio if max_used is None else max_used
+        reserved = config.file_reserved_time if reserved_hours is None else reserved_hours
+        found, problems = hours(config.delete_when)
+        return cls(
+            found,
+            problems,
+            min(max(limit, low), high) / 100,
+            round(reserved * _HOUR_MS),
+            config.clean_file_forcibly_enable,
+        )
+
+    def space(self, use: DiskUse) -> Space:
+        """What follows from how full the disks are."""
+        log, queues = use.log, use.queues
+        log_above = log > self.max_used
+        return Space(
+            above=log_above or queues > self.max_used,
+            hurry=self.forcibly and (log > CLEAN_FORCIBLY_RATIO or (not log_above and queues > CLEAN_FORCIBLY_RATIO)),
+            full=log > WARNING_LEVEL_RATIO or queues > WARNING_LEVEL_RATIO,
+            full_paths=tuple(path for path, ratio in use.logs if ratio > CLEAN_FORCIBLY_RATIO),
+        )
+
+    def why(self, space: Space, hour: int, *, by_hand: bool) -> Why | None:
+        """The reason to delete at this local hour, None when there is none."""
+        if by_hand:
+            return Why.BY_HAND
+        if space.above:
+            return Why.SPACE
+        return Why.TIME if hour in self.hours else None
+
+    def batch(self, modified_ms: Iterable[int], now_ms: int, *, hurry: bool) -> Batch:
+        """The files that go: `modified_ms` are the last modifications of all but the last file, oldest file first.
+
+        No more of them are looked at than needed.
+        """
+        count = 0
+        for modified in modified_ms:
+            if count == BATCH_MAX:
+                return Batch(count, Stay.BATCH)
+            if not hurry and now_ms < modified + self.reserved_ms:
+                return Batch(count, Stay.YOUNG)
+            count += 1
+        return Batch(count, Stay.LAST)
+
+
+def hours(delete_when: str) -> tuple[frozenset[int], tuple[str, ...]]:
+    """The hours of a deleteWhen setting (`;`-separated), and what in it is none, one sentence each."""
+    found, problems = set(), []
+    for part in delete_when.split(";"):
+        text = part.strip()
+        if text.isascii() and text.isdecimal() and int(text) in _HOURS:
+            found.add(int(text))
+        elif text:
+            problems.append(f"deleteWhen = {delete_when}: {text!r} is no hour")
+    if not found and not problems:
+        problems.append(f"deleteWhen = {delete_when!r} names no hour")
+    return frozenset(found), tuple(problems)

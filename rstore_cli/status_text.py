@@ -1,0 +1,275 @@
+"""What `rstore status` says to people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rstore_cli.render import Output, count, moment, short, size
+
+if TYPE_CHECKING:
+    from engine.repair.forecast import FileSystem, Forecast, Threshold
+    from engine.repair.log_state import Place
+    from engine.repair.status import StoreStatus
+
+SHOWN = 15
+"""Rows of a table, warnings of a kind."""
+_FAR_HOURS = 24 * 365 * 10
+
+
+def show(output: Output, found: StoreStatus, hours: int) -> None:
+    """The whole screen; of the hours, the last `hours`."""
+    files, point = found.files, found.files.checkpoint
+    output.facts(
+        [
+            ("store", files.root),
+            ("state", f"{found.state.value.upper()}: {found.why}"),
+            ("commit log", _log_line(found)),
+            ("messages", "\n".join(_messages(found))),
+            ("queues", _queues_line(found)),
+            ("index", _index_line(found)),
+            (
+                "checkpoint",
+                f"log {moment(point.physic_msg_timestamp)}, queues {moment(point.logics_msg_timestamp)}, "
+                f"index {moment(point.index_msg_timestamp)}"
+                + ("" if files.checkpoint_ok else "  (the file is missing or short)"),
+            ),
+            ("sizes", "\n".join(_sizes(found))),
+            ("disk", "\n".join(_disk(found.forecast))),
+            ("fills", "\n".join(_fills(found.forecast))),
+            ("retention", _retention(found.forecast)),
+        ]
+    )
+    _warnings(output, found)
+    _topics(output, found)
+    _hours(output, found, hours)
+    _unread(output, found)
+
+
+# --- the log and its times -------------------------------------------------------------------------------------------
+
+
+def _log_line(found: StoreStatus) -> str:
+    log = found.log
+    if not log.files:
+        return "no files"
+    return f"{count(log.files, 'file')}, {size(log.size)}, offsets {log.min_offset} to {log.max_offset}"
+
+
+def _messages(found: StoreStatus) -> list[str]:
+    log = found.log
+    lines = [
+        f"{what} {moment(place.timestamp)}, {_ago(found.now - place.timestamp)} ({_where(place)})"
+        for what, place in (("oldest", log.oldest), ("newest", log.newest))
+        if place is not None
+    ]
+    return lines or ["none"]
+
+
+def _where(place: Place) -> str:
+    return f"{short(place.topic)}/{place.queue_id} #{place.queue_offset}, at {place.offset}"
+
+
+def _ago(millis: int) -> str:
+    return f"{duration(millis)} ago" if millis >= 0 else f"{duration(-millis)} ahead of this machine's clock"
+
+
+def _index_line(found: StoreStatus) -> str:
+    if not found.files.index:
+        return "no files"
+    entries = count(found.index_entries, "entry", "entries")
+    return f"{count(len(found.files.index), 'file')}, {entries}, up to {moment(found.index_timestamp)}"
+
+
+def _queues_line(found: StoreStatus) -> str:
+    log = found.log
+    if not found.files.queues:
+        return "none"
+    line = f"{count(len(found.files.queues), 'queue')} of {count(len(found.topics), 'topic')}"
+    if log.behind:
+        return f"{line}; {count(log.behind, 'record')} ({size(log.behind_bytes)}) of the log are not in them yet"
+    return f"{line}; every message of the log's end is in them" if log.files else line
+
+
+def _sizes(found: StoreStatus) -> list[str]:
+    inferred = any(not given for _, given in found.sizes.values())
+    values = ", ".join(f"{key} {value}" for key, (value, _) in found.sizes.items())
+    has_files = bool(found.files.log)
+    return [values] + (["(told by the files)" if has_files else "(Apache's defaults)"] if inferred else [])
+
+
+# --- the disk --------------------------------------------------------------------------------------------------------
+
+
+def _named(system: FileSystem, forecast: Forecast) -> str:
+    return f"{', '.join(system.paths)}: " if len(forecast.file_systems) > 1 else ""
+
+
+def _percent(ratio: float) -> str:
+    return f"{round(max(0.0, ratio) * 100)} %"
+
+
+def _disk(forecast: Forecast) -> list[str]:
+    return [
+        f"{_named(s, forecast)}{_percent(s.used_ratio)} used, {size(s.usage.usable)} free of {size(s.usage.total)}"
+        for s in forecast.file_systems
+    ]
+
+
+def _fills(forecast: Forecast) -> list[str]:
+    rate = forecast.rate
+    if rate is None:
+        lines = ["there is nothing in the log to tell a rate by"]
+    else:
+        until = "now" if rate.live else f"its newest message, {moment(rate.end)}"
+        lines = [f"{size(rate.per_hour)} of log an hour, over the {duration(rate.end - rate.start)} up to {until}"]
+    for system in forecast.file_systems:
+        named = _named(system, forecast)
+        growth = f"{named}with queues and index {size(system.per_hour)} an hour" if system.per_hour else named
+        if growth:
+            lines.append(growth.removesuffix(": "))
+        lines += [f"{_when(t, live=rate is not None and rate.live)}: {t.does}" for t in system.thresholds]
+    return lines
+
+
+def _when(threshold: Threshold, *, live: bool) -> str:
+    """When a file system reaches a ratio, retention left aside."""
+    reached = f"{threshold.percent} %"
+    if threshold.hours is None:
+        return f"{reached} never at this rate"
+    if threshold.state == "already":
+        return f"{reached} already"
+    if threshold.hours > _FAR_HOURS:
+        return f"{reached} in more than ten years"
+    after = duration(round(threshold.hours * 3_600_000))
+    at = f" ({moment(threshold.at)[:16]})" if threshold.at is not None else ""
+    kept = ", if nothing is deleted" if threshold.retention_holds else ""
+    return f"{reached} in {after}{'' if live else ' of such writing'}{at}{kept}"
+
+
+def _retention(forecast: Forecast) -> str:
+    kept = forecast.retention
+    default = "" if kept.given else ", the default"
+    rule = f"segments go {kept.reserved} hours after their last message (fileReservedTime{default})"
+    if kept.wait is None:
+        return f"{rule}, but deleteWhen = {kept.delete_when!r} names no hour: only when the disk gets full"
+    rule += f", at {kept.delete_when} o'clock (deleteWhen)"
+    if kept.steady is None:
+        return rule
+    systems = [
+        f"{_named(s, forecast)}{_percent(s.steady_ratio)}" for s in forecast.file_systems if s.steady_ratio is not None
+    ]
+    above = [t for s in forecast.file_systems for t in s.thresholds if not t.retention_holds]
+    text = f"{rule}.\nAt this rate the log levels off at {size(kept.steady)}, the disk at {', '.join(systems)}"
+    return f"{text}: that is above {min(t.percent for t in above)} %" if above else text
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+def _topics(output: Output, found: StoreStatus) -> None:
+    if not found.topics:
+        return
+    output.text()
+    output.table(
+        ["topic", "queues", "messages", "bytes"],
+        [
+            [short(t.topic), str(t.queues), f"{t.messages:,}", ("~" if t.estimated else "") + size(t.size)]
+            for t in found.topics[:SHOWN]
+        ],
+        numbers=(1, 2, 3),
+    )
+    _more(output, len(found.topics), "topic")
+    if found.estimated:
+        output.text("~ estimated from samples of long queues; --full reads every unit")
+
+
+def _hours(output: Output, found: StoreStatus, hours: int) -> None:
+    """The log by hour of store time (local time), with bars."""
+    older, told = found.hours[0], found.hours[1:]
+    if not told:
+        return
+    shown = told[-hours:]
+    about = "~" if found.estimated else ""
+    most = max(hour.size for hour in shown) or 1
+    rows = [[moment(h.start)[:16], f"{about}{h.messages:,}", size(h.size), output.bar(h.size / most)] for h in shown]
+    before = [older, *told[:-hours]]
+    if any(h.size for h in before):
+        messages, total = sum(h.messages for h in before), sum(h.size for h in before)
+        rows.insert(0, ["before", f"{about}{messages:,}", size(total), ""])
+    output.text()
+    output.table(["stored in the hour from", "messages", "log", ""], rows, numbers=(1, 2))
+
+
+def _unread(output: Output, found: StoreStatus) -> None:
+    unread = found.unread
+    behind = [g for g in unread.by_messages() if g.messages or g.unknown]
+    if not found.files.queues:
+        return
+    output.text()
+    if unread.source is None and not any(g.messages for g in behind):
+        output.text(f"there is no config/{unread.name} that can be read: nobody knows what is unread")
+        return
+    if behind:
+        output.table(
+            ["group", "topic", "unread", "bytes", "oldest", ""],
+            [
+                [
+                    short(g.group, 32),
+                    short(g.topic, 32),
+                    f"{g.messages:,}",
+                    ("~" if g.estimated else "") + size(g.size),
+                    duration(found.now - g.oldest_timestamp) if g.oldest_timestamp else "-",
+                    f"no offset for {g.unknown:,} more" if g.unknown else "",
+                ]
+                for g in behind[:SHOWN]
+            ],
+            numbers=(2, 3, 4),
+        )
+        _more(output, len(behind), "group")
+    done = len(unread.groups) - len(behind)
+    lines = [] if unread.source is None else [f"offsets of config/{unread.source}, written {moment(unread.written)}"]
+    if done:
+        lines.append(f"{count(done, 'more group')} of a topic {'has' if done == 1 else 'have'} read everything")
+    if unread.without:
+        named = ", ".join(short(g, 32) for g in unread.without[:3]) + (", …" if len(unread.without) > 3 else "")
+        lines.append(f"without any offset (new, or broadcasting: then the clients keep them): {named}")
+    for line in lines:
+        output.text(line)
+
+
+def _more(output: Output, number: int, what: str) -> None:
+    if number > SHOWN:
+        output.text(f"… and {count(number - SHOWN, f'more {what}')} (--json lists all)")
+
+
+def _warnings(output: Output, found: StoreStatus) -> None:
+    log = found.log
+    lines = []
+    if log.damage is not None:
+        lines.append(f"damage in the log at {log.damage[0]}: {log.damage[1]}. Next: rstore recover --dry-run")
+    if log.missing:
+        lines.append(f"segments are missing in the log: {size(log.missing)}. Next: rstore recover --dry-run")
+    lines += [f"{finding.where}: {finding.message}. {finding.hint}" for finding in found.findings]
+    lines += [f"{odd.path}: {odd.why}" for odd in found.files.odd[:SHOWN]]
+    if len(found.files.odd) > SHOWN:
+        lines.append(f"… and {len(found.files.odd) - SHOWN} more files that don't belong here")
+    if found.repairs:
+        lines.append(f"what earlier repairs removed is kept ({len(found.repairs)} so far), last: {found.repairs[-1]}")
+    if lines:
+        output.text()
+        for line in lines:
+            output.text(f"! {line}")
+
+
+def duration(millis: int) -> str:
+    """A length of time in its two largest units: 3 d 4 h; 12 min 3 s; 0.8 s."""
+    if millis < 0:
+        return f"-{duration(-millis)}"
+    seconds = millis // 1000
+    if seconds < 60:
+        return f"{millis / 1000:.1f} s"
+    for name, length, small, part in (("d", 86_400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
+        if seconds >= length:
+            whole, rest = divmod(seconds, length)
+            return f"{whole:,} {name} {rest // part} {small}" if rest // part else f"{whole:,} {name}"
+    raise AssertionError(millis)

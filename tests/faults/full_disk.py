@@ -1,0 +1,178 @@
+"""A store on a disk that is really full: `python -m tests.faults.full_disk PLACE KIND`, with a small tmpfs at PLACE.
+
+Ends with 0 when all went as it must; a SIGBUS, a traceback or a failed assertion does not. Prints how many puts were
+refused. See test_full_disk.py for how it comes to its tmpfs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from engine.config import FlushDiskType
+from engine.errors import DiskFull
+from engine.files.disk import Disk
+from engine.log.results import PutMessageStatus, PutResult
+from engine.services import clean, dispatch
+from engine.services.running_flags import Flag
+from engine.store import MessageStore
+from tests.faults.ledger import Ledger, check_recovered, check_store, settings
+
+CHUNK = 4096
+PATIENCE = 20.0
+REFUSALS = {PutMessageStatus.CREATE_MAPEDFILE_FAILED, PutMessageStatus.SERVICE_NOT_AVAILABLE}
+ASYNC = {"flush_disk_type": FlushDiskType.ASYNC_FLUSH, "flush_interval_commit_log": 5}
+POOL = {**ASYNC, "transient_store_pool_enable": True, "commit_interval_commit_log": 5}
+
+
+class Place:
+    """The tmpfs: a store, and a ballast that takes what is left but for some bytes."""
+
+    def __init__(self, place: Path) -> None:
+        self.root = place / "store"
+        self.root.mkdir()
+        self._ballast = place / "ballast"
+
+    def fill(self, leave: int = 0) -> None:
+        """Take all the room there is, then give `leave` bytes back."""
+        with self._ballast.open("ab", buffering=0) as file:
+            with contextlib.suppress(OSError):
+                while True:
+                    file.write(bytes(CHUNK))
+            file.truncate(max(0, file.tell() - leave))
+
+    def free(self) -> None:
+        """Give it all back."""
+        self._ballast.unlink()
+
+
+def check_refused(result: PutResult) -> None:
+    """In a clear word, and nothing was stored."""
+    assert result.status in REFUSALS, (result.status, result.error)
+    assert isinstance(result.error, DiskFull), result.error
+    assert result.append is None
+
+
+def put_until_refused(store: MessageStore, ledger: Ledger, times: int) -> int:
+    """Put until the store has refused so many; how many."""
+    refused = 0
+    while refused < times:
+        result = ledger.put(store)
+        if not result.ok:
+            check_refused(result)
+            refused += 1
+    return refused
+
+
+def put_again(store: MessageStore, ledger: Ledger, count: int = 60) -> None:
+    """Puts work, as soon as the store has seen that there is room."""
+    deadline = time.monotonic() + PATIENCE
+    for _ in range(count):
+        while not (result := ledger.put(store)).ok:
+            check_refused(result)
+            assert time.monotonic() < deadline, store.errors
+            time.sleep(0.002)
+
+
+def in_the_middle_of_a_load(place: Place, *, mapped: bool = True, **changes: object) -> int:
+    """The disk fills up below a running store; then there is room again."""
+    ledger = Ledger(21)
+    config = settings(place.root).with_changes(**changes)
+    refused = 0
+    with MessageStore.open(config, Disk(mapped=mapped)) as store:
+        put_again(store, ledger)
+        for leave in (0, CHUNK, 5 * CHUNK, 9 * CHUNK, 20 * CHUNK):
+            place.fill(leave)
+            refused += put_until_refused(store, ledger, 40)
+            readable = store.log.max_offset
+            for one in ledger.acknowledged:
+                if one.end <= readable:  # with a pool the rest is in memory, and waits for room
+                    found = store.look_message(one.physical_offset)
+                    assert found is not None
+                    assert found.properties["UNIQ_KEY"] == one.unique
+            place.free()
+            put_again(store, ledger)
+        store.flush()
+        assert store.wait_dispatched(PATIENCE * 1000)
+        assert not store.errors
+        assert not store.findings
+        check_store(store, ledger.acknowledged, ledger)
+    check_recovered(place.root, ledger.acknowledged, ledger)
+    return refused
+
+
+def opened_with_holes(place: Place) -> int:
+    """Files that are nothing but holes behind their data, as a copy has them: a put must not meet a missing block."""
+    ledger = Ledger(22)
+    refused = 0
+    for turn in range(4):
+        with MessageStore.open(settings(place.root)) as store:
+            put_again(store, ledger, 25)
+            assert store.wait_dispatched(PATIENCE * 1000)
+        for path in [path for path in place.root.rglob("*") if path.is_file()]:
+            subprocess.run(["fallocate", "--dig-holes", path], check=True)
+        place.fill(turn * CHUNK)
+        try:
+            with MessageStore.open(settings(place.root)) as store:
+                refused += put_until_refused(store, ledger, 10)
+                place.free()
+                put_again(store, ledger)
+        except DiskFull:
+            refused += 1
+            place.free()
+    check_recovered(place.root, ledger.acknowledged, ledger)
+    return refused
+
+
+def kept_free_by_the_clean_service(place: Place) -> int:
+    """Many times what fits goes through: above 85 % the oldest files go, whatever their age."""
+    clean.FIRST_ROUND_MS = 1
+    ledger = Ledger(23, body=4000)
+    at_once = {"clean_resource_interval": 1, "delete_commit_log_files_interval": 0}
+    config = settings(place.root).with_changes(**at_once, delete_consume_queue_files_interval=0)
+    refused = 0
+    deadline = time.monotonic() + 3 * PATIENCE
+    with MessageStore.open(config, cleaning=True) as store:
+        for _ in range(1500):
+            while not (result := ledger.put(store)).ok:
+                check_refused(result)
+                refused += 1
+                assert time.monotonic() < deadline, store.errors
+                time.sleep(0.001)
+        assert store.log.max_offset > 1 << 20
+        assert store.clean.status.log_files > 20
+        assert store.wait_dispatched(PATIENCE * 1000)
+        assert not store.flags.is_set(Flag.NOT_WRITEABLE)
+        low = store.log.min_offset
+    kept = [one for one in ledger.acknowledged if one.physical_offset >= low]
+    assert kept
+    check_recovered(place.root, kept, ledger)
+    return refused
+
+
+KINDS: dict[str, Callable[[Place], int]] = {
+    "map": in_the_middle_of_a_load,
+    "channel": lambda place: in_the_middle_of_a_load(place, mapped=False),
+    "async": lambda place: in_the_middle_of_a_load(place, **ASYNC),
+    "pool": lambda place: in_the_middle_of_a_load(place, **POOL),
+    "ext": lambda place: in_the_middle_of_a_load(
+        place, enable_consume_queue_ext=True, mapped_file_size_consume_queue_ext=1000
+    ),
+    "holes": opened_with_holes,
+    "cleaning": kept_free_by_the_clean_service,
+}
+
+
+def main(argv: list[str]) -> None:
+    """Run one kind."""
+    dispatch.RETRY_MS = 5
+    place, kind = argv
+    print(KINDS[kind](Place(Path(place))))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
