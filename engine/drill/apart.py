@@ -7,6 +7,7 @@ with the process. Where the system doesn't allow that, the drill is not run, and
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -215,11 +216,9 @@ class _Runs:
             try:
                 assert process.stdin is not None
                 assert process.stdout is not None
-                try:
+                with contextlib.suppress(BrokenPipeError):  # it ended before: its exit says why
                     process.stdin.write(task.to_line())
                     process.stdin.flush()
-                except BrokenPipeError:
-                    pass  # it ended before: its exit says why
                 for line in process.stdout:
                     found = json.loads(line)
                     ready = ready or "ready" in found
@@ -256,7 +255,8 @@ class _Runs:
     def _end(self, process: subprocess.Popen[str]) -> None:
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
-                pipe.close()
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
         process.wait()
         with self.lock:
             self.running.discard(process)

@@ -89,16 +89,21 @@ class Ledger:
     acknowledged: list[Stored] = field(default_factory=list)
     made: int = 0
 
+    def __post_init__(self) -> None:
+        self._chance = random.Random(self.seed)
+
     def copy(self) -> Ledger:
         """One that goes on from here by itself."""
         appended = {offset: list(put) for offset, put in self.appended.items()}
-        return Ledger(self.seed, self.body, self.topics, self.queues, appended, list(self.acknowledged), self.made)
+        other = Ledger(self.seed, self.body, self.topics, self.queues, appended, list(self.acknowledged), self.made)
+        other._chance.setstate(self._chance.getstate())
+        return other
 
     def put(self, store: MessageStore, *, wait: bool = True) -> PutResult:
         """Put one message, or now and then a batch; note it when it was acknowledged."""
-        chance = random.Random(f"{self.seed} {self.made}")
+        chance = self._chance
         topic, queue_id = chance.choice(self.topics), chance.randrange(self.queues)
-        items = [self._item(queue_id, chance) for _ in range(chance.choice(_BATCHES))]
+        items = [self._item(queue_id) for _ in range(chance.choice(_BATCHES))]
         if len(items) == 1:
             message = Message(topic, items[0].body, queue_id, properties.parse(items[0].properties_raw.decode()))
             result = store.put(message, wait=wait)
@@ -129,7 +134,8 @@ class Ledger:
         for put in self.appended.values():
             yield from put
 
-    def _item(self, queue_id: int, chance: random.Random) -> BatchItem:
+    def _item(self, queue_id: int) -> BatchItem:
+        chance = self._chance
         unique = f"U{self.seed:04d}{self.made:06d}"
         self.made += 1
         body = chance.randbytes(chance.choice([0, 10, chance.randrange(1, self.body)]))

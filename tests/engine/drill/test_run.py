@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine.config import StoreConfig
-from engine.drill import apart, files
+from engine.drill import apart, crash, files
 from engine.drill.apart import Wanted, run_drills
 from engine.drill.crash import choose
 from engine.drill.library import shipped
@@ -109,8 +109,9 @@ def test_a_command_that_fails_by_itself_is_not_interrupted(tmp_path: Path) -> No
     assert "fails without an interruption" in result.failures[0].found
 
 
-def test_nothing_to_interrupt_is_no_proof(tmp_path: Path) -> None:
-    result = run(PUT + command("expire") + 'crash = { how = "disk-full" }', tmp_path)
+def test_nothing_to_interrupt_is_no_proof(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crash, "choose", lambda *_: [])
+    result = run(PUT + TORN + command("recover") + 'crash = { how = "kill" }', tmp_path)
     assert "nothing to interrupt" in result.failures[0].found
 
 
