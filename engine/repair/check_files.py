@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shlex
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.files.disk import Disk
     from engine.repair.finding import Findings
-    from engine.repair.survey import StoreFiles
+    from engine.repair.survey import OddFile, StoreFiles
 
 _SIZES = {Oddness.WRONG_SIZE.value, Oddness.MISALIGNED.value, Oddness.DUPLICATE.value}
 _STRAYS = {Oddness.EMPTY.value, Oddness.STRANGE_NAME.value, Oddness.NOT_A_FILE.value}
@@ -26,7 +27,7 @@ def file_findings(files: StoreFiles, found: Findings, *, live: bool, leave_out: 
         where = os.path.relpath(odd.path, files.root)
         code = "file-size" if odd.why in _SIZES else "file-odd" if not _stops_a_start(odd.why) else "file-stray"
         if odd.path not in leave_out and not (live and code == "file-stray"):  # one in the making has no length yet
-            found.add(code, where, where, f"{odd.why}, {odd.size} bytes")
+            found.add(code, where, where, f"{odd.why}, {odd.size} bytes{_advice(files, odd, where)}")
     for index in files.index:
         if not index.whole and not (live and index.size == 0):
             where = f"index/{index.name}"
@@ -35,6 +36,18 @@ def file_findings(files: StoreFiles, found: Findings, *, live: bool, leave_out: 
         found.add("not-closed", names.ABORT, names.ABORT)
     if not files.log and any(queue.files for queue in files.queues):
         found.add("log-gone", names.COMMITLOG, os.fspath(files.config.commit_log_paths[0]))
+
+
+def _advice(files: StoreFiles, odd: OddFile, where: str) -> str:
+    """What to do with a segment of another length than the rest: recovery must not guess whether data is missing."""
+    config = files.config
+    log_paths = [os.fspath(path) for path in (*config.commit_log_paths, *config.read_only_commit_log_paths)]
+    if odd.why != Oddness.WRONG_SIZE.value or os.path.dirname(odd.path) not in log_paths:
+        return ""
+    size = config.mapped_file_size_commit_log
+    if odd.size < size and files.log:
+        return f": cut short? truncate -s {size} {shlex.quote(where)} gives it its length back, then run rstore recover"
+    return f": mappedFileSizeCommitLog is {size}; is the setting right, and does the file belong here?"
 
 
 def settled(disk: Disk, config: StoreConfig) -> StoreConfig:

@@ -160,11 +160,14 @@ class Coverage:
         parts: list[NDArray[np.int64]] = []
         for found in self._all_ranges():
             if found.low < segment.end and found.high >= segment.offset:
-                rows = self._comparer.account(found.number).rows
-                assert rows is not None
-                units = rows.read(found.start, found.end)
+                account = self._comparer.account(found.number)
+                assert account.rows is not None
+                units = account.rows.read(found.start, found.end)
                 physical = units["physical_offset"].astype(np.int64)
-                at = np.flatnonzero(is_real(units) & (physical >= segment.offset) & (physical < segment.end))
+                whole = is_real(units) & (physical >= segment.offset) & (physical < segment.end)
+                if account.dangling:
+                    whole &= ~account.dangling.mask(np.arange(found.start, found.end))
+                at = np.flatnonzero(whole)
                 size = units["size"][at].astype(np.int64)
                 numbers = np.full(len(at), found.number, dtype=np.int64)
                 parts.append(np.stack([numbers, at + found.start, physical[at], physical[at] + size]))

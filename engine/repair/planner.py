@@ -15,6 +15,7 @@ from engine.log.state import QueueState, StoreState
 from engine.repair.bridge import Bridge
 from engine.repair.coverage import Coverage
 from engine.repair.ext_cut import plan_ext_cuts
+from engine.repair.ext_dangling import dangling_rows
 from engine.repair.index_plan import IndexPlanner
 from engine.repair.intervals import Intervals
 from engine.repair.known import known_places
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from engine.repair.queue_plan import QueuePlan
 
 _PIECE = 1 << 20
+_GIVE_IT = "; give the broker's own with -c broker.conf, or a broker of other sizes won't start"
 
 
 class Progress:
@@ -90,6 +92,12 @@ class Planner:
         self._numbers = QueueNumbers()
         self._deriver = Deriver(DeriveRules.of(config), self._numbers)
         self._comparer = QueueComparer(disk, files.queues, self._numbers, config.mapped_file_size_consume_queue)
+        dangling = 0
+        for account in self._comparer.accounts.values():
+            if account.rows is not None:
+                account.dangling = dangling_rows(disk, files, account.rows)
+                dangling += account.dangling.total()
+        self._dangling = dangling
         self._scanner = Scanner(log, check_crc=config.check_crc_on_recover, max_message_size=config.max_message_size)
         self._reading = Reading(self._scanner, self._deriver, memory)
         self._to: int | None = None
@@ -206,7 +214,9 @@ class Planner:
             writes=settler.writes,
             index=index_plan,
             set_aside=tuple(odd for odd in files.odd if odd.movable),
-            problems=self._problems(end, trap, queues, self._comparer.findings, settler.findings, index_plan.findings),
+            problems=self._problems(
+                end, trap, queues, index_plan.keys_put, self._comparer.findings, settler.findings, index_plan.findings
+            ),
             refusal=refusal(
                 self._disk, files, self._choices, end, fresh, self._shifts, sum(queue.units_cut for queue in queues)
             ),
@@ -267,7 +277,7 @@ class Planner:
         return last
 
     def _problems(
-        self, end: LogEnd, trap: Stretch | None, queues: tuple[QueuePlan, ...], *findings: list[str]
+        self, end: LogEnd, trap: Stretch | None, queues: tuple[QueuePlan, ...], keys_put: int, *findings: list[str]
     ) -> tuple[str, ...]:
         out = [f"{os.path.relpath(o.path, self._files.root)}: {o.why}" for o in self._files.odd]
         if not self._files.checkpoint_ok:
@@ -280,6 +290,9 @@ class Planner:
         out += [f"damage at {s.offset}, {s.length} bytes: {s.reason}" for s in end.damage]
         out += [f"the record at {offset} has a wrong physicalOffset" for offset in self._mends[:20]]
         out += self._oddities(queues, end)
+        if self._dangling:
+            out.append(f"{self._dangling} units name an extension unit that is not there: they are made anew")
+        out += self._guessed_sizes(queues, keys_put)
         if self._unplaced:
             out.append(f"{self._unplaced} messages name a topic that is no directory name: the log has them, no queue")
         if trap is not None:
@@ -290,6 +303,19 @@ class Planner:
         for some in findings:
             out += some
         return tuple(out)
+
+    def _guessed_sizes(self, queues: tuple[QueuePlan, ...], keys_put: int) -> list[str]:
+        """Sizes that neither a setting nor a file tells, of files that will be made."""
+        files, out = self._files, []
+        config = files.config
+        made = any(queue.units_rebuilt for queue in queues)
+        if made and "mapped_file_size_consume_queue" not in config.given and not any(q.files for q in files.queues):
+            size = config.mapped_file_size_consume_queue
+            out.append(f"no queue file tells its size: new ones get Apache's default, {size} bytes" + _GIVE_IT)
+        if keys_put and "max_index_num" not in config.given and not any(found.whole for found in files.index):
+            size = files.index_layout.file_size
+            out.append(f"no index file tells its size: new ones get Apache's default, {size} bytes" + _GIVE_IT)
+        return out
 
     def _oddities(self, queues: tuple[QueuePlan, ...], end: LogEnd) -> list[str]:
         """What recovery does all the same, but the operator may know better."""

@@ -56,11 +56,15 @@ def row_dtype() -> np.dtype[np.void]:
 
 @dataclass(slots=True)
 class QueueAccount:
-    """What is known of one queue: its rows on disk, those accounted for, how many records still want a row."""
+    """What is known of one queue: its rows on disk, those accounted for, how many records still want a row.
+
+    `dangling`: rows whose extension unit is gone; they are never right.
+    """
 
     rows: QueueRows | None
     right: Intervals = field(default_factory=Intervals)
     pending: int = 0
+    dangling: Intervals = field(default_factory=Intervals)
 
 
 class QueueComparer:
@@ -131,6 +135,8 @@ class QueueComparer:
         missing = wanted
         if account.rows is not None:
             right = self._right(account.rows, self.numbers[number], wanted)
+            if account.dangling:
+                right &= ~account.dangling.mask(wanted["queue_offset"])
             account.right.add_many(wanted["queue_offset"][right])
             missing = wanted[~right]
         if len(missing):

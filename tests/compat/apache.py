@@ -33,11 +33,14 @@ __all__ = [
     "Written",
     "append",
     "clean",
+    "command",
     "harness",
     "hold_lock",
     "java_version",
     "live",
+    "options",
     "outcome",
+    "parse",
     "read",
     "try_lock",
     "write",
@@ -183,7 +186,7 @@ def read(
     timeout: float = TIMEOUT,
 ) -> Opened:
     """Opens a store as a broker does, reads all of it, and closes it. `keep` works on a copy."""
-    args = [*_options(sizes, settings), *_switches(log=log, keep=keep, query_all=query_all)]
+    args = [*options(sizes, settings), *_switches(log=log, keep=keep, query_all=query_all)]
     if queries is None:
         return _run("Read", [str(store), *args], timeout)
     with _lines_file({"topic": topic, "key": key} for topic, key in queries) as file:
@@ -192,7 +195,7 @@ def read(
 
 def outcome(store: Path, sizes: Sizes, *, settings: Mapping[str, object] | None = None, timeout: float = HANG) -> Line:
     """What Apache makes of a (damaged) store, in the form of the differential cases; changes the store."""
-    opened = _run("Outcome", [str(store), *_options(sizes, settings)], timeout)
+    opened = _run("Outcome", [str(store), *options(sizes, settings)], timeout)
     found = opened.of_type("outcome")
     line: Line = {
         "exit": opened.exit,
@@ -228,7 +231,7 @@ def write(
     """Puts messages (lines of a puts file) into a store, new or there already. `crash`: killed at the end."""
     switches = _switches(crash=crash, sync_flush=sync_flush, bitmaps=bitmaps)
     with _lines_file(puts) as file:
-        args = [str(store), "--puts", str(file), *_options(sizes, settings), *switches]
+        args = [str(store), "--puts", str(file), *options(sizes, settings), *switches]
         return _written(_run("Write", args, timeout))
 
 
@@ -245,8 +248,8 @@ def append(
     timeout: float = TIMEOUT,
 ) -> Written:
     """Puts `count` plain messages with body and key `append-N` into a store."""
-    options = [*_options(sizes, settings), *_switches(crash=crash, sync_flush=sync_flush)]
-    return _written(_run("Append", [str(store), topic, str(queue_id), str(count), *options], timeout))
+    given = [*options(sizes, settings), *_switches(crash=crash, sync_flush=sync_flush)]
+    return _written(_run("Append", [str(store), topic, str(queue_id), str(count), *given], timeout))
 
 
 def clean(
@@ -262,14 +265,14 @@ def clean(
     timeout: float = TIMEOUT,
 ) -> Opened:
     """Opens a store and has it delete what has expired; a `round` line tells what is left after each round."""
-    given = {
+    limits = {
         "--rounds": rounds,
         "--hold-until": hold_until,
         "--warning-ratio": warning_ratio,
         "--forcibly-ratio": forcibly_ratio,
     }
-    options = [word for name, value in given.items() if value is not None for word in (name, str(value))]
-    args = [str(store), *_options(sizes, settings), *options, *_switches(manually=manually)]
+    given = [word for name, value in limits.items() if value is not None for word in (name, str(value))]
+    args = [str(store), *options(sizes, settings), *given, *_switches(manually=manually)]
     return _run("Clean", args, timeout)
 
 
@@ -291,13 +294,13 @@ def live(
     store: Path, sizes: Sizes, *, crash: bool = False, settings: Mapping[str, object] | None = None
 ) -> Iterator[bool]:
     """Keeps the store open as a running broker does; gives whether it opened. `crash`: killed at the end."""
-    args = ["Live", str(store), *_options(sizes, settings), *_switches(crash=crash)]
+    args = ["Live", str(store), *options(sizes, settings), *_switches(crash=crash)]
     with _background(args, "live") as line:
         yield line.get("type") == "live"
 
 
 @contextmanager
-def _command(main: str, args: list[str]) -> Iterator[list[str]]:
+def command(main: str, args: list[str]) -> Iterator[list[str]]:
     """The command line of a run, which has a home and a place for temporary files of its own."""
     classpath = harness()
     with tempfile.TemporaryDirectory(prefix="rstore-compat-", ignore_cleanup_errors=True) as home:
@@ -320,24 +323,24 @@ def _java(classpath: str, home: str, args: list[str]) -> list[str]:
 
 
 def _run(main: str, args: list[str], timeout: float) -> Opened:
-    with _command(main, args) as command:
+    with command(main, args) as words:
         try:
-            ran = subprocess.run(command, capture_output=True, timeout=timeout, check=False)
+            ran = subprocess.run(words, capture_output=True, timeout=timeout, check=False)
             code: int | None = ran.returncode
             out, err = ran.stdout, ran.stderr
         except subprocess.TimeoutExpired as late:
             code, out, err = None, late.stdout or b"", late.stderr or b""
     if code == Exit.USAGE:
         raise ValueError(err.decode().strip())
-    return Opened.of(code, _parse(out), err.decode(errors="replace"))
+    return Opened.of(code, parse(out), err.decode(errors="replace"))
 
 
 @contextmanager
 def _background(args: list[str], wanted: str) -> Iterator[Line]:
     """Runs a program until the block ends; gives the line with the name or type `wanted`, {} without it."""
     with (
-        _command(args[0], args[1:]) as command,
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process,
+        command(args[0], args[1:]) as words,
+        subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process,
     ):
         try:
             yield _wait_for(process, wanted)
@@ -362,7 +365,7 @@ def _wait_for(process: subprocess.Popen[bytes], wanted: str) -> Line:
         late.cancel()
 
 
-def _parse(out: bytes) -> list[Line]:
+def parse(out: bytes) -> list[Line]:
     """The whole lines printed: a process that was ended in the middle may leave a part of one."""
     return [json.loads(line) for line in out.decode().split("\n")[:-1] if line]
 
@@ -371,7 +374,8 @@ def _written(opened: Opened) -> Written:
     return Written(opened, opened.of_type("put"))
 
 
-def _options(sizes: Sizes, settings: Mapping[str, object] | None) -> list[str]:
+def options(sizes: Sizes, settings: Mapping[str, object] | None) -> list[str]:
+    """The words of a command line that give a store's settings."""
     every: dict[str, object] = {**sizes.settings(), **(settings or {})}
     return [word for name, value in every.items() for word in ("--set", f"{name}={_text(value)}")]
 

@@ -18,18 +18,13 @@ from engine.repair.plan import RecoverPlan
 from engine.repair.recover import plan_recover
 from tests.compat import apache, checks, fixtures, mutate
 from tests.compat.apache import Line, Offsets, Opened, Sizes
+from tests.compat.corpora import GOLDEN_SIZES
 from tests.conftest import Store
 from tests.engine.repair import differences
 from tests.support import golden
 
 pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("apache_store")]
 
-GOLDEN_SIZES = Sizes(
-    golden.SMALL_SETTINGS["mapped_file_size_commit_log"],
-    golden.SMALL_SETTINGS["mapped_file_size_consume_queue"],
-    golden.SMALL_SETTINGS["max_hash_slot_num"],
-    golden.SMALL_SETTINGS["max_index_num"],
-)
 TRAPS = ("f057", "v091", "v094")
 """Damage stays before the recovery's start: a normal start would cut there, so an abort file is left on purpose."""
 

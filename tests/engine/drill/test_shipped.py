@@ -32,8 +32,8 @@ def place() -> Iterator[str]:
 
 
 CHECKPOINT = pytest.mark.xfail(
-    reason="interrupted between the log's cut and the checkpoint's writing, a repair of a cleanly closed store leaves the "
-    "old checkpoint, ahead of the log, also when it is run again: the second plan finds nothing to change"
+    reason="interrupted between the cut of the log and the writing of the checkpoint, a repair of a cleanly closed store "
+    "leaves a checkpoint ahead of the log, also when it is run again: the second plan finds nothing to change"
 )
 """A known fault of the repairs; it shows when one of the few moments that are tried falls in between."""
 KNOWN = {"kill-recover-cut": CHECKPOINT, "kill-truncate": CHECKPOINT, "disk-full-truncate": CHECKPOINT}

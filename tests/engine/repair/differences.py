@@ -88,6 +88,8 @@ QUEUES = {
     "f092": "rule 6: delivery times",
     "f098": "the extension's old units stay, new ones go behind them; Apache writes over the old ones",
     "f103": "rule 5: the lost queue is rebuilt",
+    "f097": "units whose extension is gone are made anew: Apache's next abnormal start dies of them",
+    "f099": "units whose extension is gone are made anew: Apache's next abnormal start dies of them",
 }
 """The log ends as with Apache; some queues are better."""
 
@@ -99,7 +101,6 @@ LOG_END = {
 
 OUTSIDE_CRC = "the damaged field is outside of the record's CRC: nobody can tell record from unit or key; both stay"
 BEFORE_START = "damage before recovery's start stays in the log"
-EXTENSION = "recovery leaves the extension as it is: addresses that lead nowhere count as plain units"
 
 LEFT: dict[str, tuple[tuple[str, ...], str]] = {
     "f008": (("unit-elsewhere",), OUTSIDE_CRC),
@@ -113,7 +114,5 @@ LEFT: dict[str, tuple[tuple[str, ...], str]] = {
     "f071": (("unit-tags",), OUTSIDE_CRC),
     "f072": (("log-damage",), BEFORE_START),
     "f075": (("log-damage",), BEFORE_START),
-    "f097": (("ext-missing",), EXTENSION),
-    "f099": (("ext-missing",), EXTENSION),
 }
 """What `check` finds in the recovered store all the same: codes, and why recovery leaves it so."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,10 +16,14 @@ from engine.config import BrokerRole, StoreConfig
 from engine.files.disk import Disk
 from engine.files.lock import StoreLock
 from engine.repair import doctor as module
+from engine.repair.apply import apply
 from engine.repair.doctor import DOCTOR_CODES, DoctorResult, doctor
 from engine.repair.finding import Severity
+from engine.repair.recover import plan_recover
 from tests.conftest import Store
+from tests.engine.repair.test_rules import put, settings
 from tests.support import golden, stores
+from tests.support.checking import check_clean
 
 SEGMENT = 131072
 
@@ -209,3 +215,17 @@ def test_a_store_that_can_t_be_surveyed(fixture_copy: Store) -> None:
     found = look(store)
     assert "file-size" in codes(found)
     assert not found.starts
+
+
+def test_a_segment_cut_short_gets_the_command_that_mends_it(tmp_path: Path) -> None:
+    put(tmp_path, 700)
+    segment = sorted((tmp_path / "commitlog").iterdir())[1]
+    size = segment.stat().st_size
+    with segment.open("r+b") as file:
+        file.truncate(size - 5000)
+    (finding,) = [f for f in doctor(Disk(), settings(tmp_path)).findings if f.code == "file-size"]
+    words = shlex.split(finding.message[finding.message.index("truncate") :])[:4]
+    assert words == ["truncate", "-s", str(size), f"commitlog/{segment.name}"]
+    subprocess.run(words, cwd=tmp_path, check=True)
+    apply(Disk(), plan_recover(Disk(), settings(tmp_path), bridge=True))
+    check_clean(tmp_path, settings(tmp_path))

@@ -5,8 +5,9 @@ import java.nio.charset.StandardCharsets;
 import java.util.Base64;
 
 /**
- * {@code Append STORE TOPIC QUEUE COUNT [sizes] [--set name=value]… [--sync-flush] [--crash]}: puts COUNT plain
- * messages (body {@code append-N}, key {@code append-N}, tag {@code compat}), and prints the result of each.
+ * {@code Append STORE TOPIC QUEUE COUNT [sizes] [--set name=value]… [--sync-flush] [--crash] [--pull]}: puts COUNT
+ * plain messages (body {@code append-N}, key {@code append-N}, tag {@code compat}), and prints the result of each.
+ * {@code --pull}: gets what is in the queue from its former end on, as a broker does for a consumer, while it is open.
  */
 public final class Append {
     private Append() {
@@ -16,13 +17,17 @@ public final class Append {
         Exit.with(argv, Append::run);
     }
 
-    private static int run(Args args, Lines out) throws Exception {
+    static int run(Args args, Lines out) throws Exception {
         String topic = args.word(1, "TOPIC");
         int queue = Integer.parseInt(args.word(2, "QUEUE"));
         int count = Integer.parseInt(args.word(3, "COUNT"));
         return Writing.run(args, out, puts -> {
             for (int i = 0; i < count; i++) {
                 puts.put(line(topic, queue, i));
+            }
+        }, store -> {
+            if (args.has("pull")) {
+                new Queues(store).pull(topic, queue, store.getMaxOffsetInQueue(topic, queue) - count, out);
             }
         });
     }

@@ -10,12 +10,12 @@ import java.util.Set;
 final class Args {
     /** Options that take no value. */
     private static final Set<String> SWITCHES = Set.of("crash", "keep", "log", "query-all", "sync-flush", "bitmaps",
-        "manually");
+        "manually", "pull");
 
     /** Options that take one. */
     private static final Set<String> VALUED = Set.of("commitlog-file-size", "queue-file-size", "index-slots",
         "index-entries", "set", "queries", "puts", "hold", "rounds",
-        "hold-until", "warning-ratio", "forcibly-ratio");
+        "hold-until", "warning-ratio", "forcibly-ratio", "wanted", "at-once", "timeout");
 
     private final List<String> words = new ArrayList<>();
     private final Map<String, List<String>> options = new LinkedHashMap<>();

@@ -22,17 +22,21 @@ final class Exit {
     static void with(String[] argv, Body body) {
         SysLogger.setQuietMode(true);
         Lines out = new Lines();
-        int code;
-        try {
-            code = body.run(new Args(argv), out);
-        } catch (IllegalArgumentException e) {
-            System.err.println(e.getMessage());
-            code = USAGE;
-        } catch (Throwable e) {
-            out.print("error", "error", e.toString());
-            code = ERROR;
-        }
+        int code = run(argv, body, out);
         out.flush();
         Runtime.getRuntime().halt(code);
+    }
+
+    /** Runs a body; what escapes from it becomes a line and a code. */
+    static int run(String[] argv, Body body, Lines out) {
+        try {
+            return body.run(new Args(argv), out);
+        } catch (IllegalArgumentException e) {
+            System.err.println(e.getMessage());
+            return USAGE;
+        } catch (Throwable e) {
+            out.print("error", "error", e.toString());
+            return ERROR;
+        }
     }
 }

@@ -12,9 +12,17 @@ import java.nio.charset.StandardCharsets;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
-/** JSON lines on standard output. */
-final class Lines {
-    private final OutputStream out = new BufferedOutputStream(new FileOutputStream(FileDescriptor.out), 1 << 16);
+/** JSON lines, on standard output or into a file. */
+final class Lines implements AutoCloseable {
+    private final OutputStream out;
+
+    Lines() {
+        this(new FileOutputStream(FileDescriptor.out));
+    }
+
+    Lines(OutputStream out) {
+        this.out = new BufferedOutputStream(out, 1 << 16);
+    }
 
     /** An ordered map of the given names and values, in turn. */
     static Map<String, Object> of(Object... namesAndValues) {
@@ -47,6 +55,15 @@ final class Lines {
     void flush() {
         try {
             out.flush();
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+    }
+
+    @Override
+    public void close() {
+        try {
+            out.close();
         } catch (IOException e) {
             throw new UncheckedIOException(e);
         }

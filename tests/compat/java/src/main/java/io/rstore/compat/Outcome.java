@@ -26,7 +26,7 @@ public final class Outcome {
         Exit.with(argv, Outcome::run);
     }
 
-    private static int run(Args args, Lines out) throws Exception {
+    static int run(Args args, Lines out) throws Exception {
         Path root = Path.of(args.word(0, "STORE"));
         Opening opening = new Opening(root, args, out);
         int code = opening.run();

@@ -60,6 +60,17 @@ final class Queries {
         return keys;
     }
 
+    /** The physical offsets of the messages with a key, as the public call gives them. */
+    List<Long> offsets(Key key) {
+        QueryMessageResult result = store.queryMessage(key.topic(), key.key(), MOST, 0, Long.MAX_VALUE);
+        List<Long> offsets = new ArrayList<>();
+        for (ByteBuffer record : result.getMessageBufferList()) {
+            offsets.add(Records.place(record));
+        }
+        result.release();
+        return offsets;
+    }
+
     /** Prints one {@code query} line: offsets as the public call gives them, and in the order of the index's chain. */
     void print(Key key, Lines out) {
         QueryMessageResult result = store.queryMessage(key.topic(), key.key(), MOST, 0, Long.MAX_VALUE);

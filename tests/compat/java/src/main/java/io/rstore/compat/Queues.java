@@ -17,6 +17,9 @@ import org.apache.rocketmq.store.SelectMappedBufferResult;
 final class Queues {
     private static final String GROUP = "compat";
 
+    /** What a broker gives a consumer that asks for no other number. */
+    private static final int AT_ONCE = 32;
+
     private final DefaultMessageStore store;
 
     Queues(DefaultMessageStore store) {
@@ -39,6 +42,46 @@ final class Queues {
     private static Map<String, Object> summary(ConsumeQueue queue) {
         return Lines.of("topic", queue.getTopic(), "queueId", queue.getQueueId(), "min", queue.getMinOffsetInQueue(),
             "max", queue.getMaxOffsetInQueue(), "maxPhysicOffset", queue.getMaxPhysicOffset());
+    }
+
+    /** Prints a {@code pulled} line for each message of one queue from an offset on, {@link #AT_ONCE} a time. */
+    void pull(String topic, int queueId, long from, Lines out) {
+        for (long offset = from;;) {
+            GetMessageResult got = store.getMessage(GROUP, topic, queueId, offset, AT_ONCE, null);
+            try {
+                if (got.getStatus() != GetMessageStatus.FOUND) {
+                    return;
+                }
+                got.getMessageBufferList().forEach(record -> out.print(Records.line("pulled", record)));
+                offset = got.getNextBeginOffset();
+            } finally {
+                got.release();
+            }
+        }
+    }
+
+    /**
+     * Prints a {@code holds} line for each queue: the queue offsets at which a message is got, and the physical offset
+     * of each.
+     */
+    void printHeld(Lines out) {
+        for (ConsumeQueue queue : all()) {
+            List<Long> offsets = new ArrayList<>();
+            List<Long> places = new ArrayList<>();
+            long min = queue.getMinOffsetInQueue();
+            long max = queue.getMaxOffsetInQueue();
+            for (long offset = min; offset < max;) {
+                GetMessageResult got = store.getMessage(GROUP, queue.getTopic(), queue.getQueueId(), offset, 1, null);
+                offset = Math.max(got.getNextBeginOffset(), offset + 1);
+                if (got.getStatus() == GetMessageStatus.FOUND) {
+                    offsets.add(offset - 1);
+                    places.add(Records.place(got.getMessageBufferList().get(0)));
+                }
+                got.release();
+            }
+            out.print("holds", "topic", queue.getTopic(), "queueId", queue.getQueueId(), "min", min, "max", max,
+                "offsets", offsets, "places", places);
+        }
     }
 
     /** Prints a {@code queue} line for each queue, and each message in it as a {@code msg} line. */

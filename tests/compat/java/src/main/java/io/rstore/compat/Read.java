@@ -17,7 +17,7 @@ public final class Read {
         Exit.with(argv, Read::run);
     }
 
-    private static int run(Args args, Lines out) throws Exception {
+    static int run(Args args, Lines out) throws Exception {
         Path given = Path.of(args.word(0, "STORE"));
         if (!args.has("keep")) {
             return read(given, args, out);

@@ -61,6 +61,12 @@ final class Records {
             "properties", properties == null ? Map.of() : new TreeMap<>(properties));
     }
 
+    /** The physical offset that a record names; -1 for what is too short to be one (a damaged unit gives anything). */
+    static long place(ByteBuffer record) {
+        int at = MessageDecoder.MESSAGE_PHYSIC_OFFSET_POSTION;
+        return record.remaining() < at + Long.BYTES ? -1 : record.getLong(record.position() + at);
+    }
+
     /** {@code ip|port}, the form that the puts files use too. */
     static String host(SocketAddress address) {
         InetSocketAddress inet = (InetSocketAddress) address;

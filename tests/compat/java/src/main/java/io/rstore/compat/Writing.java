@@ -16,7 +16,16 @@ final class Writing {
         void put(Puts puts) throws Exception;
     }
 
+    /** What is done with the store, still open, once all that was put is dispatched. */
+    interface Then {
+        void use(QuietStore store) throws Exception;
+    }
+
     static int run(Args args, Lines out, Body body) throws Exception {
+        return run(args, out, body, store -> { });
+    }
+
+    static int run(Args args, Lines out, Body body, Then then) throws Exception {
         Opening opening = new Opening(Path.of(args.word(0, "STORE")), args, out);
         int code = opening.run();
         if (code != Exit.OPENED) {
@@ -30,6 +39,7 @@ final class Writing {
         while (store.dispatchBehindBytes() > 0) {
             Thread.sleep(10);
         }
+        then.use(store);
         if (!args.has("crash")) {
             opening.close();
         }

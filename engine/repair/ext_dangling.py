@@ -1,0 +1,56 @@
+"""Rows of a queue whose tags code is the address of an extension unit that isn't there.
+
+Apache's next abnormal start dies of such a row (ConsumeQueueExt#get on a file that is gone: BufferUnderflowException),
+and a consumer's filter can't judge its message. The message is whole all the same: its row is made anew from the log,
+with an extension unit where the broker keeps them, else with the tags code itself.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from engine.format import names
+from engine.format.queue_unit import EXT_ADDRESS_MAX
+from engine.log.closed_queue import ClosedExt
+from engine.repair.check_files import settled
+from engine.repair.intervals import Intervals
+from engine.repair.queue_rows import QueueRows, is_real
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from engine.files.disk import Disk
+    from engine.repair.survey import StoreFiles
+
+_SAMPLE = 64
+"""Rows at each end that tell whether a queue has addresses: a broker gives all of its rows one, or none."""
+
+
+def dangling_rows(disk: Disk, files: StoreFiles, rows: QueueRows) -> Intervals:
+    """Queue offsets of the rows whose extension unit is not there. Raises StorageError."""
+    found = Intervals()
+    if not files.config.enable_consume_queue_ext and not _has_addresses(rows):
+        return found
+    base = os.path.join(files.root, names.CONSUMEQUEUE_EXT)
+    there = disk.is_dir(names.queue_directory(base, rows.queue.topic, rows.queue.queue_id))
+    ext = ClosedExt(disk, base, rows.queue, settled(disk, files.config).mapped_file_size_consume_queue_ext)
+    for start, chunk in rows.chunks(rows.first, rows.extent):
+        at = _addressed(chunk)
+        lost = [int(i) for i in at if not there or ext.get(int(chunk["tags_code"][i])) is None]
+        for i in lost:
+            found.add(start + i, start + i + 1)
+    return found
+
+
+def _has_addresses(rows: QueueRows) -> bool:
+    head = rows.read(rows.first, min(rows.first + _SAMPLE, rows.extent))
+    tail = rows.read(max(rows.first, rows.extent - _SAMPLE), rows.extent)
+    return bool(len(_addressed(head)) or len(_addressed(tail)))
+
+
+def _addressed(chunk: NDArray[np.void]) -> NDArray[np.intp]:
+    import numpy as np
+
+    return np.flatnonzero(is_real(chunk) & (chunk["tags_code"] <= EXT_ADDRESS_MAX))
