@@ -32,7 +32,7 @@ def place() -> Iterator[str]:
 
 
 CHECKPOINT = pytest.mark.xfail(
-    reason="interrupted between the cut of the log and the writing of the checkpoint, a repair of a cleanly closed store "
+    reason="interrupted between the cut of the log and the writing of the checkpoint, a repair of a closed store "
     "leaves a checkpoint ahead of the log, also when it is run again: the second plan finds nothing to change"
 )
 """A known fault of the repairs; it shows when one of the few moments that are tried falls in between."""
