@@ -40,6 +40,7 @@ COMMANDS = {
     "check": "Check log, queues, index and config against each other.",
     "doctor": "Why a broker does not start on this store.",
     "status": "What state the store is in, and why.",
+    "drill": "Rehearse failures on scratch stores.",
 }
 """Every command and what it does."""
 

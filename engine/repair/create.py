@@ -3,6 +3,9 @@
 A store's sizes are told by its files, but a new one has none yet. So they are written to `rstore.conf` in the store,
 a properties file with Apache's keys, which rstore reads underneath a broker.conf. A broker doesn't know it: give the
 same keys to its own.
+
+`rstore.conf` is written last. Without it, and with nothing but what is made before it, somebody was interrupted: making
+the store goes on.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ def create_store(disk: Disk, config: StoreConfig) -> dict[str, int]:
     """
     root = os.fspath(config.store_path_root_dir)
     for place in (root, *map(os.fspath, config.commit_log_paths)):
-        if disk.exists(place) and (not disk.is_dir(place) or disk.listdir(place)):
+        if disk.exists(place) and not _is_begun(disk, place, config):
             raise Refused("something is here already", path=place, hint="name an empty or a new directory")
     return complete_store(disk, config)
 
@@ -61,6 +64,25 @@ def complete_store(disk: Disk, config: StoreConfig) -> dict[str, int]:
     if not disk.exists(os.path.join(root, names.CHECKPOINT)):
         disk.write_file_atomically(os.path.join(root, names.CHECKPOINT), bytes(FILE_SIZE))
     return sizes
+
+
+def _is_begun(disk: Disk, place: str, config: StoreConfig) -> bool:
+    """Whether it is an empty directory, or holds only what an interrupted run has made."""
+    if not disk.is_dir(place):
+        return False
+    root = os.fspath(config.store_path_root_dir)
+    made = {*map(os.fspath, config.commit_log_paths), *_places(root)}
+    zeros = os.path.join(root, names.CHECKPOINT)
+    for path in (os.path.join(place, name) for name in disk.listdir(place)):
+        if disk.is_dir(path):
+            if path not in made or disk.listdir(path):
+                return False
+        elif path.removesuffix(".tmp") == zeros:
+            if any(disk.read_file(path, FILE_SIZE)):
+                return False
+        elif path != os.path.join(root, STORE_CONF + ".tmp"):
+            return False
+    return True
 
 
 def _places(root: str) -> list[str]:
