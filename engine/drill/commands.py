@@ -134,7 +134,7 @@ def _plan_recover(disk: Disk, config: StoreConfig, options: Options) -> RecoverP
 
 def _would_change(plan: RecoverPlan) -> bool:
     """Also when it only takes the abort file away, or writes the checkpoint."""
-    return plan.changed or plan.files.abort != (plan.trap is not None) or not plan.files.checkpoint_ok
+    return plan.changed or plan.marks
 
 
 def _apply_recover(disk: Disk, plan: RecoverPlan, options: Options, command: str = "recover") -> str:

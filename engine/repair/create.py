@@ -4,8 +4,8 @@ A store's sizes are told by its files, but a new one has none yet. So they are w
 a properties file with Apache's keys, which rstore reads underneath a broker.conf. A broker doesn't know it: give the
 same keys to its own.
 
-`rstore.conf` is written last. Without it, and with nothing but what is made before it, somebody was interrupted: making
-the store goes on.
+The sizes are written first, the checkpoint last. Without it, and with nothing but what is made before it, somebody was
+interrupted: making the store goes on.
 """
 
 from __future__ import annotations
@@ -72,15 +72,12 @@ def _is_begun(disk: Disk, place: str, config: StoreConfig) -> bool:
         return False
     root = os.fspath(config.store_path_root_dir)
     made = {*map(os.fspath, config.commit_log_paths), *_places(root)}
-    zeros = os.path.join(root, names.CHECKPOINT)
+    files = {os.path.join(root, name) for name in (STORE_CONF, STORE_CONF + ".tmp", names.CHECKPOINT + ".tmp")}
     for path in (os.path.join(place, name) for name in disk.listdir(place)):
         if disk.is_dir(path):
             if path not in made or disk.listdir(path):
                 return False
-        elif path.removesuffix(".tmp") == zeros:
-            if any(disk.read_file(path, FILE_SIZE)):
-                return False
-        elif path != os.path.join(root, STORE_CONF + ".tmp"):
+        elif path not in files:
             return False
     return True
 

@@ -144,4 +144,4 @@ class Recover(Change["RecoverPlan"]):
 
 def would_change(plan: RecoverPlan) -> bool:
     """Whether applying the plan changes a byte: also when it only takes the abort file away."""
-    return plan.changed or plan.files.abort != (plan.trap is not None) or not plan.files.checkpoint_ok
+    return plan.changed or plan.marks

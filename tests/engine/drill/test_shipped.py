@@ -31,17 +31,9 @@ def place() -> Iterator[str]:
         yield str(Path(found) / "drill")
 
 
-CHECKPOINT = pytest.mark.xfail(
-    reason="interrupted between the cut of the log and the writing of the checkpoint, a repair of a closed store "
-    "leaves a checkpoint ahead of the log, also when it is run again: the second plan finds nothing to change"
-)
-"""A known fault of the repairs; it shows when one of the few moments that are tried falls in between."""
-KNOWN = {"kill-recover-cut": CHECKPOINT, "kill-truncate": CHECKPOINT, "disk-full-truncate": CHECKPOINT}
-
-
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=KNOWN.get(name, ())) for name in library.names() if name != REAL.name],
+    [name for name in library.names() if name != REAL.name],
 )
 def test_it_passes(name: str, place: str) -> None:
     drill = library.shipped(name)
