@@ -176,7 +176,7 @@ class QueueComparer:
         return right
 
     def _torn(self, offsets: NDArray[np.int64], found: NDArray[np.void], wanted: NDArray[np.void]) -> NDArray[np.bool_]:
-        """Units that a power cut has torn in their tags code: zeros behind the border of a sector, the rest is right."""
+        """Units that a power cut has torn in their tags code: zeros behind a sector's border, the rest is right."""
         import numpy as np
 
         border = SECTOR - offsets % self.file_rows * UNIT_SIZE % SECTOR  # bytes of the unit before the next sector
