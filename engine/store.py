@@ -108,6 +108,7 @@ class MessageStore(MessageReader):
         *,
         recover: Recover | None = None,
         listeners: Sequence[Listener] = (),
+        locked: bool = False,
         cleaning: bool = False,
     ) -> MessageStore:
         """Lock, recover and start the store that `config` names; an empty directory becomes an empty store.
@@ -118,6 +119,7 @@ class MessageStore(MessageReader):
             clock: gives the store times, ms (default: the disk's clock).
             recover: how to recover (default: as the abort file says; damage in the middle is refused).
             listeners: are told of every message from the first one on that is dispatched.
+            locked: the caller holds the store's lock, and keeps it when the store is closed.
             cleaning: a broker's store, which deletes what has expired and refuses puts above 90 % of a disk; a tool
                 that opens somebody's store does neither.
 
@@ -128,7 +130,8 @@ class MessageStore(MessageReader):
         disk = disk or Disk()
         disk.mkdirs(str(config.store_path_root_dir))
         lock = StoreLock(disk, str(config.store_path_root_dir))
-        lock.acquire()
+        if not locked:
+            lock.acquire()
         try:
             if not disk.exists(str(config.store_path_root_dir / names.CONSUMEQUEUE)):
                 for path in config.commit_log_paths:  # a new store; queues without a log are for recovery to judge

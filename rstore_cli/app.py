@@ -28,6 +28,7 @@ COMMANDS = {
     "get": "Show messages of a queue, or one by its id or place.",
     "query": "Find messages by key, through the index.",
     "recover": "Bring a store that was not closed back to a sound state.",
+    "salvage": "List, export, replay or prune what repairs set aside; scan past damage.",
     "undo": "Take the last repair back, byte for byte.",
     "plan-start": "What a broker would do to the store if started now.",
     "truncate": "Cut log, queues and index to one consistent point.",
@@ -39,6 +40,7 @@ COMMANDS = {
     "check": "Check log, queues, index and config against each other.",
     "doctor": "Why a broker does not start on this store.",
     "status": "What state the store is in, and why.",
+    "drill": "Rehearse failures on scratch stores.",
 }
 """Every command and what it does."""
 

@@ -27,6 +27,8 @@ class Change(ABC, Generic[Plan]):
     name: str
     locked = False
     """Whether the store's lock is held."""
+    settles = True
+    """Whether a plan that changes nothing ends a repair that was killed as its last step."""
 
     def __init__(self, settings: Settings) -> None:
         from engine.files.disk import Disk
@@ -98,8 +100,9 @@ class Change(ABC, Generic[Plan]):
                 if self.refusal(plan) is not None:
                     return self._show(plan)
                 if not self.changes(plan):
-                    forget(self.disk, root)
-                    finish(self.disk, survey(self.disk, config).config)  # of a repair that was killed as its last step
+                    if self.settles:
+                        forget(self.disk, root)
+                        finish(self.disk, survey(self.disk, config).config)
                     return self._show(plan)
                 if not self.output.json:
                     self.text(plan, done=False, salvage=None)

@@ -25,11 +25,14 @@ def show_plan(
     done: bool,
     salvage: str | None,
     keep: bool,
+    ledger: Ledger | None = None,
     refused: bool | None = None,
 ) -> None:
     """Print the plan, or what was done (`done`, with the salvage directory). `refused`: for other reasons, too."""
     if done:
         _show_result(output, plan, salvage, keep)
+        if ledger is not None:
+            show_ledger(output, ledger, done=True)
         return
     output.facts(
         [
@@ -47,6 +50,8 @@ def show_plan(
     _queue_table(output, plan)
     _list(output, "Set aside into quarantine/:", [f"{_below(plan, o.path)}: {o.why}" for o in plan.set_aside])
     _list(output, "Found:", list(plan.problems))
+    if ledger is not None:
+        show_ledger(output, ledger, done=False)
     output.text()
     if refused and plan.refusal is None:
         output.text("REFUSED, nothing was changed. The plan above is what --yes would do.")
@@ -92,8 +97,11 @@ def show_ledger(output: Output, ledger: Ledger, *, done: bool) -> None:
     """Print which offsets are lost or renumbered, and which groups stand above a queue's maximum (and what to run)."""
     lost, numbers = [], []
     for line in ledger.queues:
-        lost += [f"{line.queue} {_span(span)}: gone from the queue's end" for span in line.gone]
-        lost += [f"{line.queue} {_span(span)}: lost; the queue shows the neighbour's message" for span in line.repeated]
+        lost += [f"{short(str(line.queue))} {_span(span)}: gone from the queue's end" for span in line.gone]
+        lost += [
+            f"{short(str(line.queue))} {_span(span)}: lost; the queue shows the neighbour's message"
+            for span in line.repeated
+        ]
         numbers += [
             f"{line.queue}: the record at {one.physical_offset} says #{one.named}, it gets #{one.queue_offset}"
             for one in line.renumbered

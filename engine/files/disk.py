@@ -97,6 +97,10 @@ class Disk:
     def step(self, name: str) -> None:
         """A named point in a change, where a test or drill may end the process. Does nothing here."""
 
+    def fsync(self, descriptor: int) -> None:
+        """fsync(2): called within `doing`, which turns an OSError into ours."""
+        os.fsync(descriptor)
+
     def now_ms(self) -> int:
         """The clock, ms since 1970."""
         return time.time_ns() // 1_000_000
@@ -267,7 +271,7 @@ class Disk:
         with self.doing(Operation.SYNC_DIRECTORY, path):
             descriptor = os.open(path, os.O_RDONLY)
             try:
-                os.fsync(descriptor)
+                self.fsync(descriptor)
             finally:
                 os.close(descriptor)
 

@@ -20,7 +20,7 @@ from functools import partial
 from random import Random
 from types import TracebackType
 
-from engine.errors import from_os_error
+from engine.errors import InvalidArgument, from_os_error
 from engine.files.disk import Disk
 from engine.files.durable import DurableImage, Lose
 from engine.files.operations import Doing, Operation
@@ -66,7 +66,8 @@ class FaultyDisk(Disk):
     """See the module.
 
     Args:
-        root: the directory that `crash_copy` is about; all that is in it now counts as durable.
+        root: the directory that `crash_copy` is about; all that is in it now counts as durable, and is kept in memory.
+            None: no power cuts, and nothing is kept.
         mapped: as Disk.
 
     Attributes:
@@ -75,10 +76,10 @@ class FaultyDisk(Disk):
         changes_seen: how many changing operations have begun.
     """
 
-    def __init__(self, root: str, *, mapped: bool = True) -> None:
+    def __init__(self, root: str | None, *, mapped: bool = True) -> None:
         super().__init__(mapped=mapped)
         self._model_lock = threading.RLock()
-        self._image = DurableImage(root)
+        self._image = None if root is None else DurableImage(root)
         self._faults: list[tuple[Callable[[Doing], bool], int]] = []
         self._kill_steps: dict[str, int] = {}
         self._step_counts: Counter[str] = Counter()
@@ -131,8 +132,10 @@ class FaultyDisk(Disk):
         """Write into `destination` (a new directory, outside the root) what a power cut now could leave of the root.
 
         `lose` "all" keeps only what is sure, "none" all that was written, "random" each page, name and length by
-        `rng`; `torn`: by 512-byte sector instead of by page.
+        `rng`; `torn`: by 512-byte sector instead of by page. Raises InvalidArgument without a root.
         """
+        if self._image is None:
+            raise InvalidArgument("a disk without a root knows of no power cut", path=destination)
         with self._model_lock:
             self._image.crash_copy(destination, rng or Random(0), lose, torn=torn)
 
@@ -179,6 +182,8 @@ class FaultyDisk(Disk):
         """What the model has to know before the operation, and what after it."""
         image, path = self._image, doing.path
         note: Callable[[], None] | None = None
+        if image is None:
+            return note
         match doing.operation:
             case Operation.CREATE | Operation.MAKE_DIRECTORY:
                 image.adopt(path)

@@ -98,7 +98,7 @@ class RawFile:
         """Make the bytes [start, end) durable (the system may sync more), and the file's length with them."""
         with self._disk.doing(Operation.SYNC, self.path, start, end - start):
             # A fake file system's fsync goes by its own numbers.
-            os.fsync(self.descriptor or self._file.fileno())
+            self._disk.fsync(self.descriptor or self._file.fileno())
 
     def allocate(self, start: int, end: int) -> bool:
         """Reserve blocks for [start, end); False where this file system can't, DiskFull when there are none.

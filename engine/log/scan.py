@@ -290,7 +290,7 @@ class Scanner:
                 continue
             if not buffer:
                 return None
-            for position in _magics(bytes(buffer)):
+            for position in magics(bytes(buffer)):
                 candidate = at + position
                 if candidate < until and self._sound_size(segment, candidate):
                     return candidate
@@ -330,7 +330,7 @@ def _before(rows: list[Row], limit: int) -> list[Row]:
     return rows
 
 
-def _magics(buffer: bytes) -> Iterator[int]:
+def magics(buffer: bytes) -> Iterator[int]:
     """Positions in `buffer` of records whose magic is a message's, ascending."""
     if buffer.find(_COMMON[:1], POSITION_MAGIC) < 0:  # one byte is looked for ten times as fast; tails are zeros
         return

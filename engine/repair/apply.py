@@ -69,7 +69,7 @@ def apply(disk: Disk, plan: RecoverPlan, *, command: str = "recover", keep: bool
         raise plan.refusal
     _Applier(disk, plan).check()
     salvage = None
-    marks = clean and (plan.files.abort != (plan.trap is not None) or not plan.files.checkpoint_ok)
+    marks = clean and plan.marks
     if keep and (plan.changed or marks):
         pieces = list(pieces_of(disk, plan))
         bridged = [(bridge.offset, bridge.length) for bridge in plan.log.bridges]
@@ -356,8 +356,8 @@ class _Applier:
         With damage left that a normal start would cut at, the abort file stays (or is made), and the checkpoint lets
         the next start begin with the last segment.
         """
-        files, trap = self._files, self._plan.trap
-        if self._plan.changed or not files.checkpoint_ok or files.abort != (trap is not None):
+        trap = self._plan.trap
+        if self._plan.changed or self._plan.marks:
             self._mark(SAFETY_MS if trap is not None else 0, abort=trap is not None)
 
     def _mark(self, ahead_ms: int, *, abort: bool) -> None:

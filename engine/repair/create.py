@@ -3,6 +3,9 @@
 A store's sizes are told by its files, but a new one has none yet. So they are written to `rstore.conf` in the store,
 a properties file with Apache's keys, which rstore reads underneath a broker.conf. A broker doesn't know it: give the
 same keys to its own.
+
+The sizes are written first, the checkpoint last. Without it, and with nothing but what is made before it, somebody was
+interrupted: making the store goes on.
 """
 
 from __future__ import annotations
@@ -40,16 +43,43 @@ def create_store(disk: Disk, config: StoreConfig) -> dict[str, int]:
     """
     root = os.fspath(config.store_path_root_dir)
     for place in (root, *map(os.fspath, config.commit_log_paths)):
-        if disk.exists(place) and (not disk.is_dir(place) or disk.listdir(place)):
+        if disk.exists(place) and not _is_begun(disk, place, config):
             raise Refused("something is here already", path=place, hint="name an empty or a new directory")
+    return complete_store(disk, config)
+
+
+def complete_store(disk: Disk, config: StoreConfig) -> dict[str, int]:
+    """`create_store` where it may have been killed halfway: makes what is missing. The sizes come first.
+
+    Raises:
+        DiskFull, StorageError.
+    """
+    root = os.fspath(config.store_path_root_dir)
     sizes = {apache_key(name): int(getattr(config, name)) for name in SIZES}
     disk.mkdirs(root)
-    for place in (*map(os.fspath, config.commit_log_paths), *_places(root)):
-        disk.mkdirs(place)
-    disk.write_file_atomically(os.path.join(root, names.CHECKPOINT), bytes(FILE_SIZE))
     lines = ["# The sizes that this store was made with (rstore init).", *(f"{k}={v}" for k, v in sizes.items())]
     disk.write_file_atomically(os.path.join(root, STORE_CONF), ("\n".join(lines) + "\n").encode())
+    for place in (*map(os.fspath, config.commit_log_paths), *_places(root)):
+        disk.mkdirs(place)
+    if not disk.exists(os.path.join(root, names.CHECKPOINT)):
+        disk.write_file_atomically(os.path.join(root, names.CHECKPOINT), bytes(FILE_SIZE))
     return sizes
+
+
+def _is_begun(disk: Disk, place: str, config: StoreConfig) -> bool:
+    """Whether it is an empty directory, or holds only what an interrupted run has made."""
+    if not disk.is_dir(place):
+        return False
+    root = os.fspath(config.store_path_root_dir)
+    made = {*map(os.fspath, config.commit_log_paths), *_places(root)}
+    files = {os.path.join(root, name) for name in (STORE_CONF, STORE_CONF + ".tmp", names.CHECKPOINT + ".tmp")}
+    for path in (os.path.join(place, name) for name in disk.listdir(place)):
+        if disk.is_dir(path):
+            if path not in made or disk.listdir(path):
+                return False
+        elif path not in files:
+            return False
+    return True
 
 
 def _places(root: str) -> list[str]:

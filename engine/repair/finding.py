@@ -35,6 +35,7 @@ class Code:
 
 _ERROR, _WARNING, _INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
 _RECOVER = "rstore recover --dry-run shows what recovery makes of it"
+_SCAN = _RECOVER + "; rstore salvage scan tells what is lost"
 _REINDEX_QUEUE = "rstore recover compares the queue with the log and mends it"
 _REINDEX = "move index/ out of the store, then rstore recover makes it anew from the log"
 _DOCTOR = "rstore doctor tells more; rstore recover sets aside what holds no data"
@@ -48,12 +49,12 @@ CODES: dict[str, Code] = {
     # the log
     "log-gone": Code(_ERROR, "there are consume queues, but no commit log", "is its disk mounted? Start no broker"),
     "log-gap": Code(_ERROR, "segments are missing in the log", "find the missing files; " + _RECOVER),
-    "log-damage": Code(_ERROR, "no sound record in the log, and sound ones behind it", _RECOVER),
+    "log-damage": Code(_ERROR, "no sound record in the log, and sound ones behind it", _SCAN),
     "log-tail": Code(_WARNING, "bytes behind the log's end that are no sound record", _RECOVER),
     "log-offset": Code(_WARNING, "a record whose own physicalOffset names another place", _RECOVER + " (it mends it)"),
     "log-accepted": Code(_INFO, "a lost stretch of the log that an earlier repair went on behind", "nothing to do"),
     "log-bridged": Code(
-        _INFO, "a damaged stretch of the log that a repair bridged", "the manifest in salvage/ names what it held"
+        _INFO, "a damaged stretch of the log that a repair bridged", "rstore salvage list and show name what it held"
     ),
     # consume queues
     "queue-gap": Code(_ERROR, "files are missing in the middle of a queue", _RECOVER),

@@ -16,6 +16,7 @@ from engine.format import names
 from engine.format.index_file import IndexHeader
 from engine.log.index_reader import ClosedIndexFile, IndexCheck, IndexFault
 from engine.log.scan import RecordBatch
+from engine.repair.index_torn import first_torn
 from engine.repair.log_end import Mode
 from engine.repair.memory import Reading, Remembered
 from engine.repair.spool import Spool
@@ -210,7 +211,9 @@ class IndexPlanner:
         """All of a file that a crash may have torn; of the others what a glance tells."""
         suspect = self._mode is Mode.ABNORMAL and header.end_timestamp > self._files.checkpoint.index_msg_timestamp
         if suspect or not self._looks_right(file, header):
-            return file.verify()
+            check = file.verify()
+            torn = first_torn(file, check.sound, self._log_min, self._store_timestamp) if suspect else None
+            return check if torn is None else IndexCheck(torn - 1, torn, IndexFault.TIME)
         return IndexCheck(file.entry_count)
 
     def _looks_right(self, file: ClosedIndexFile, header: IndexHeader) -> bool:
@@ -299,7 +302,7 @@ class IndexPlanner:
         return found
 
     def _store_timestamp(self, offset: int) -> int | None:
-        """Store time (ms) of the record at a physical offset."""
+        """Store time (ms) of the sound record at a physical offset, None without one."""
         for event in self._scanner.scan(offset, offset + 1):
             if isinstance(event, RecordBatch):
                 return event.first_store_timestamp

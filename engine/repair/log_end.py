@@ -177,14 +177,9 @@ def segment_before(files: StoreFiles, to: int) -> Segment:
 def offset_behind_time(log: ClosedLog, scanner: Scanner, timestamp: int) -> int | None:
     """Physical offset of the first record stored later than `timestamp` (ms), None when there is none.
 
-    Looked for in the first segment behind which a segment begins later: exact while store times don't decrease.
+    Exact: read from the log's first record on, as clocks go back: no file's first record vouches for the rest of it.
     """
-    start = next(
-        (one.offset for one, two in pairwise(log.segments) if first_store_timestamp(log, two) > timestamp),
-        log.segments[-1].offset,
-    )
-    written = [s.offset for s in log.segments if first_store_timestamp(log, s)]
-    for event in scanner.scan(min(start, max(written, default=start)), resume=True):
+    for event in scanner.scan(log.segments[0].offset, resume=True):
         if isinstance(event, RecordBatch):
             for i, row in enumerate(event.rows):
                 if row.store_timestamp > timestamp:

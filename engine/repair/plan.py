@@ -65,6 +65,12 @@ class RecoverPlan:
     to: int | None
     ext: tuple[ExtCut, ...]
     state: StoreState
+    unfinished: bool = False
+
+    @property
+    def marks(self) -> bool:
+        """Whether checkpoint or abort file are not as a finished repair leaves them."""
+        return self.unfinished or self.files.abort != (self.trap is not None) or not self.files.checkpoint_ok
 
     @property
     def changed(self) -> bool:

@@ -207,6 +207,7 @@ class Planner:
         trap = traps[0] if traps else None
         return RecoverPlan(
             files=files,
+            unfinished=bool(unfinished(self._disk, files.root)),
             mode=mode,
             log=log_plan,
             queues=queues,

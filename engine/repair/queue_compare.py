@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from engine.repair.survey import QueueFiles
 
 CHUNK_UNITS = 1 << 20
+SECTOR = 512
+"""Bytes that a disk writes at once."""
 
 Observer: TypeAlias = "Callable[[TopicQueue, NDArray[np.void], NDArray[np.void]], None]"
 
@@ -163,7 +165,7 @@ class QueueComparer:
             right[inside] = same
             self._observe(queue, found[same], want[same])
             return right
-        right[inside] = same & ~lost_delivery_time(queue, found, want)
+        right[inside] = same & ~lost_delivery_time(queue, found, want) & ~self._torn(offsets[inside], found, want)
         other = (
             same & right[inside] & (found["tags_code"] != want["tags_code"]) & (found["tags_code"] > EXT_ADDRESS_MAX)
         )
@@ -172,6 +174,21 @@ class QueueComparer:
                 f"{queue}: {int(other.sum())} units whose tags code is not that of their record; they stay"
             )
         return right
+
+    def _torn(self, offsets: NDArray[np.int64], found: NDArray[np.void], wanted: NDArray[np.void]) -> NDArray[np.bool_]:
+        """Units that a power cut has torn in their tags code: zeros behind a sector's border, the rest is right."""
+        import numpy as np
+
+        border = SECTOR - offsets % self.file_rows * UNIT_SIZE % SECTOR  # bytes of the unit before the next sector
+        lost = np.clip(UNIT_SIZE - border, 0, 8).astype(np.uint64)  # bytes of the tags code behind it
+        shift = np.minimum(lost * np.uint64(8), np.uint64(63))
+        keep = np.where(lost == 8, np.uint64(0), np.uint64(2**64 - 1) << shift)
+        left = wanted["tags_code"].astype(np.int64).view(np.uint64) & keep
+        torn: NDArray[np.bool_] = (lost > 0) & (border >= UNIT_SIZE - 8)
+        torn &= (found["tags_code"] != wanted["tags_code"]) & (
+            found["tags_code"].astype(np.int64).view(np.uint64) == left
+        )
+        return torn
 
 
 def lost_delivery_time(queue: TopicQueue, found: NDArray[np.void], wanted: NDArray[np.void]) -> NDArray[np.bool_]:

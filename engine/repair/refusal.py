@@ -96,7 +96,7 @@ def _damage(choices: Choices, end: LogEnd, fresh: Sequence[Stretch]) -> RStoreEr
             f"{first.reason}; {end.records_behind} sound records ({size} bytes) lie behind it",
             path=first.path,
             offset=first.offset,
-            hint="--bridge keeps them, --cut ends the log there and saves them; nothing was changed",
+            hint="--bridge keeps them, --cut ends the log there and saves them (salvage replay); nothing was changed",
         )
     if choices.bridge or not fresh:
         return None

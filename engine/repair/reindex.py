@@ -11,12 +11,13 @@ queue offset is known from nowhere else.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import CannotMend, DamageInTheMiddle
+from engine.errors import CannotMend, DamageInTheMiddle, RStoreError
 from engine.log.derive import Deriver, DeriveRules, Keys, QueueNumbers, TopicQueue, Units
 from engine.log.scan import Blank, Damage, Event, Gap, RecordBatch, Scanner
 from engine.log.source import ClosedLog
@@ -148,10 +149,15 @@ def build(
                 plan.log_end = batch.end
                 if progress is not None:
                     progress(batch.end - first.offset, files.log[-1].end - first.offset)
-        finally:
+        except BaseException:
             for builder in (queues, index):
                 if builder is not None:
-                    builder.close()
+                    with contextlib.suppress(RStoreError):  # what came first is to be told: a full disk, say
+                        builder.close()
+            raise
+        for builder in (queues, index):
+            if builder is not None:
+                builder.close()
     _compare(plan, scope, queues, index)
     return plan
 

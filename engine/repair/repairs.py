@@ -2,7 +2,8 @@
 
 A repair's directory holds `manifest.json` (written before the first change: what changes, and the old bytes),
 `applied.json` (written after the last: what the store is then), `undoing.json` while it is taken back, `undone.json`
-afterwards. A manifest without `applied.json` is a repair that was killed: the next one goes on from there.
+afterwards, `pruned.json` once what it saved was removed. A manifest without `applied.json` is a repair that was killed:
+the next one goes on from there.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ MANIFEST = "manifest.json"
 APPLIED = "applied.json"
 UNDOING = "undoing.json"
 UNDONE = "undone.json"
+PRUNED = "pruned.json"
 _BAD_JSON = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, StorageError)
 _PIECE = 1 << 20
 
@@ -42,6 +44,7 @@ class Repair:
     applied: dict[str, Any] | None
     undoing: bool
     undone: bool
+    pruned: bool
 
     @property
     def pieces(self) -> list[dict[str, Any]]:
@@ -167,5 +170,5 @@ def _repair(disk: Disk, name: str, directory: str) -> Repair | None:
         left = json.loads(disk.read_file(applied)) if disk.exists(applied) else None
     except _BAD_JSON:
         return None
-    marks = [disk.exists(os.path.join(directory, mark)) for mark in (UNDOING, UNDONE)]
+    marks = [disk.exists(os.path.join(directory, mark)) for mark in (UNDOING, UNDONE, PRUNED)]
     return Repair(name, directory, manifest, left, *marks)

@@ -82,6 +82,12 @@ def plan_undo(disk: Disk, config: StoreConfig) -> UndoPlan:
         )
     if "files" not in chain[-1].manifest:
         raise CannotMend("this repair was made by a version that can't take it back", path=chain[-1].directory)
+    pruned = next((repair for repair in chain if repair.pruned), None)
+    if pruned is not None:
+        raise CannotMend(
+            "what this repair saved was removed (rstore salvage prune): it can't be taken back any more",
+            path=pruned.directory,
+        )
     _check_saved(disk, root, chain)
     now = listing(disk, config)
     resumed = any(repair.undoing for repair in chain)
@@ -203,7 +209,7 @@ def _changed(path: str, offset: int | None = None) -> StoreChanged:
         "the store has changed since the repair",
         path=path,
         offset=offset,
-        hint="what the repair saved can be exported: rstore salvage list",
+        hint="what the repair saved can be exported or replayed: rstore salvage list",
     )
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from engine.config import StoreConfig
+    from engine.log.source import LogSource
 
 MOVED = "its own physicalOffset field names another place"
 LEFT_BEHIND = "bytes behind the log's end that are no sound record"
@@ -155,7 +156,7 @@ def _bad(damage: Damage) -> Bad:
     return Bad(damage.offset, damage.length, damage.segment.path, damage.reason.value)
 
 
-def judge_tail(log: ClosedLog, held: Sequence[Damage], live: bool) -> Iterator[Bad]:
+def judge_tail(log: LogSource, held: Sequence[Damage], live: bool) -> Iterator[Bad]:
     """What is bad about the damage behind the last sound record: nothing where it is only empty, or being written."""
     for damage in held:
         if live:
@@ -166,7 +167,7 @@ def judge_tail(log: ClosedLog, held: Sequence[Damage], live: bool) -> Iterator[B
             yield Bad(at, damage.end - at, damage.segment.path, LEFT_BEHIND)
 
 
-def _first_byte(log: ClosedLog, damage: Damage) -> int | None:
+def _first_byte(log: LogSource, damage: Damage) -> int | None:
     """Physical offset of the first byte in a damaged stretch that isn't zero."""
     for low, high in log.data_ranges(damage.segment, damage.offset):
         for at in range(low, min(high, damage.end), _CHUNK):

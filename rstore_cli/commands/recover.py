@@ -124,10 +124,10 @@ class Recover(Change["RecoverPlan"]):
 
     def text(self, plan: RecoverPlan, *, done: bool, salvage: str | None) -> None:
         """See the base."""
-        from rstore_cli.plan_text import show_ledger, show_plan
+        from rstore_cli.plan_text import show_plan
 
-        show_plan(self.output, plan, changes=would_change(plan), done=done, salvage=salvage, keep=self._keep)
-        show_ledger(self.output, self._ledger, done=done)
+        changes, ledger = would_change(plan), self._ledger
+        show_plan(self.output, plan, changes=changes, done=done, salvage=salvage, keep=self._keep, ledger=ledger)
 
     def apply(self, plan: RecoverPlan) -> str | None:
         """See the base."""
@@ -144,4 +144,4 @@ class Recover(Change["RecoverPlan"]):
 
 def would_change(plan: RecoverPlan) -> bool:
     """Whether applying the plan changes a byte: also when it only takes the abort file away."""
-    return plan.changed or plan.files.abort != (plan.trap is not None) or not plan.files.checkpoint_ok
+    return plan.changed or plan.marks

@@ -83,16 +83,22 @@ class _Truncate(Change["TruncatePlan"]):
         return {**plan.to_json(salvage=salvage), "changed": would_change(plan.repair)}
 
     def text(self, plan: TruncatePlan, *, done: bool, salvage: str | None) -> None:
-        from rstore_cli.plan_text import show_ledger, show_plan, show_unread
+        from rstore_cli.plan_text import show_plan, show_unread
 
         if not done:
             show_unread(self.output, plan.unread)
         refused = self.refusal(plan) is not None
         changes = would_change(plan.repair)
         show_plan(
-            self.output, plan.repair, changes=changes, done=done, salvage=salvage, keep=self._keep, refused=refused
+            self.output,
+            plan.repair,
+            changes=changes,
+            done=done,
+            salvage=salvage,
+            keep=self._keep,
+            ledger=plan.ledger,
+            refused=refused,
         )
-        show_ledger(self.output, plan.ledger, done=done)
 
     def apply(self, plan: TruncatePlan) -> str | None:
         from engine.repair.apply import apply

@@ -21,10 +21,11 @@ LEVELS = {
     "engine.repair": 4,
     "engine.store": 5,
     "engine.read_store": 5,
+    "engine.replay": 6,
     "engine.wire": 1,
     "engine.broker": 6,
     "engine.pipeline": 6,
-    "engine.drills": 6,
+    "engine.drill": 6,
     "rstore_cli": 7,
 }
 """Each part of the house and its floor. A module may import its own part and parts of lower floors."""

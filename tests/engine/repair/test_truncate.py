@@ -250,3 +250,21 @@ def test_offsets_that_can_not_be_read_are_a_problem(tmp_path: Path) -> None:
     found = plan(Disk(), settings(tmp_path), to_offset=offsets[80])
     assert [u.group for u in found.unread] == ["slow"]
     assert any("consumerOffset.json" in problem for problem in found.to_json()["problems"])
+
+
+def test_a_time_is_exact_when_the_clock_went_back(tmp_path: Path) -> None:
+    """The first record stored later goes, wherever it is, and all behind it: also what was stored earlier again."""
+    disk, clock = Disk(), [1_000_000]
+    disk.now_ms = lambda: clock[0]  # type: ignore[method-assign]
+    offsets = []
+    with MessageStore.open(settings(tmp_path), disk) as store:
+        for i in range(600):
+            clock[0] += 10 if i != 300 else -2500
+            result = store.put(Message("T", b"x" * 200, queue_id=0))
+            assert result.append is not None
+            offsets.append((result.append.physical_offset, result.append.store_timestamp))
+    assert len(list((tmp_path / "commitlog").iterdir())) > 1
+    for limit in (offsets[250][1], offsets[299][1] - 1, offsets[599][1]):
+        expected = next((offset for offset, stored in offsets if stored > limit), None)
+        found = plan_truncate(Disk(), settings(tmp_path), to_time=limit)
+        assert found.to == expected

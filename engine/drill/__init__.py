@@ -1,0 +1,1 @@
+"""Scripted failures on scratch stores, and the judgement of what is left: see DRILLS.md."""

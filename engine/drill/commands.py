@@ -1,0 +1,364 @@
+"""The commands that a drill runs: one registry, an entry a command, each plan + apply as `rstore` itself does them.
+
+A command gets the disk that it shall work on, so that it can be killed, cut from power, or run out of space at any
+operation. What it answers is what the command line would: an exit code, and the error's code.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from engine.errors import CannotMend, InvalidArgument, RStoreError
+
+if TYPE_CHECKING:
+    from engine.config import StoreConfig
+    from engine.files.disk import Disk
+    from engine.repair.expire import ExpirePlan
+    from engine.repair.finding import Finding
+    from engine.repair.offsets import OffsetPlan
+    from engine.repair.plan import RecoverPlan
+    from engine.repair.reindex import ReindexPlan
+    from engine.repair.truncate import TruncatePlan
+    from engine.repair.undo import UndoPlan
+
+Options = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a command ended.
+
+    Attributes:
+        exit: the exit code.
+        error: the error's code, None when there was none.
+        said: one line.
+        changed: whether it had anything to change.
+        findings: codes of what it found.
+        log_begin, log_end: physical offsets where it left the log's first byte, and its end; None where that is not its
+            business.
+    """
+
+    exit: int = 0
+    error: str | None = None
+    said: str = ""
+    changed: bool = False
+    findings: tuple[str, ...] = ()
+    log_begin: int | None = None
+    log_end: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command. `options`: what a script may give, and of which type. `reads`: it writes nothing."""
+
+    run: Callable[[Disk, StoreConfig, Options], Outcome]
+    options: Mapping[str, type] = field(default_factory=dict)
+    reads: bool = False
+
+
+def execute(name: str, disk: Disk, config: StoreConfig, options: Options) -> Outcome:
+    """Run a command of the registry; an error of the engine is an outcome, as on the command line."""
+    try:
+        return COMMANDS[name].run(disk, config, options)
+    except RStoreError as error:
+        return Outcome(error.exit_code, error.code, str(error))
+
+
+# --- what changes a store ---------------------------------------------------------------------------------------------
+
+
+def _init(disk: Disk, config: StoreConfig, options: Options) -> Outcome:
+    from engine.repair.create import create_store
+
+    del options
+    create_store(disk, config)
+    return Outcome(said="an empty store", changed=True)
+
+
+Plan = TypeVar("Plan")
+
+
+@dataclass(frozen=True, slots=True)
+class _Change(Generic[Plan]):
+    """A command that changes a store: lock, plan, apply. The flow is that of `rstore_cli.change`, with `--yes`.
+
+    `changes`: whether applying the plan changes a byte. `apply` says what was done. `discard` gives back what a plan
+    holds.
+    """
+
+    plan: Callable[[Disk, StoreConfig, Options], Plan]
+    refusal: Callable[[Plan], RStoreError | None]
+    changes: Callable[[Plan], bool]
+    apply: Callable[[Disk, Plan, Options], str]
+    log_begin: Callable[[Plan], int | None] = lambda _: None
+    log_end: Callable[[Plan], int | None] = lambda _: None
+    discard: Callable[[Disk, Plan], None] = lambda disk, plan: None
+
+    def __call__(self, disk: Disk, config: StoreConfig, options: Options) -> Outcome:
+        """Run it. Raises RStoreError."""
+        from engine.files.lock import StoreLock
+        from engine.repair.memory import forget
+        from engine.repair.repairs import finish
+        from engine.repair.survey import survey
+
+        root = survey(disk, config).root
+        with StoreLock(disk, root):
+            plan = self.plan(disk, config, options)
+            try:
+                refusal = self.refusal(plan)
+                if refusal is not None:
+                    raise refusal
+                if not self.changes(plan):
+                    forget(disk, root)
+                    finish(disk, survey(disk, config).config)  # of a repair that was killed as its last step
+                    return Outcome(0, None, "nothing to do", log_begin=self.log_begin(plan), log_end=self.log_end(plan))
+                said = self.apply(disk, plan, options)
+                return Outcome(0, None, said, changed=True, log_begin=self.log_begin(plan), log_end=self.log_end(plan))
+            finally:
+                self.discard(disk, plan)
+
+
+def _plan_recover(disk: Disk, config: StoreConfig, options: Options) -> RecoverPlan:
+    from engine.repair.log_end import Mode
+    from engine.repair.recover import plan_recover
+
+    if options.get("normal") and options.get("abnormal"):
+        raise InvalidArgument("normal and abnormal exclude each other")
+    mode = Mode.NORMAL if options.get("normal") else Mode.ABNORMAL if options.get("abnormal") else None
+    cut, bridge = bool(options.get("cut")), bool(options.get("bridge"))
+    return plan_recover(disk, config, mode=mode, cut=cut, bridge=bridge, locked=True)
+
+
+def _would_change(plan: RecoverPlan) -> bool:
+    """Also when it only takes the abort file away, or writes the checkpoint."""
+    return plan.changed or plan.marks
+
+
+def _apply_recover(disk: Disk, plan: RecoverPlan, options: Options, command: str = "recover") -> str:
+    from engine.repair.apply import apply
+
+    apply(disk, plan, command=command, keep=not options.get("no_salvage"))
+    parts = {
+        "bytes cut": plan.log.bytes_cut,
+        "places bridged": len(plan.log.bridges),
+        "units rebuilt": sum(queue.units_rebuilt for queue in plan.queues),
+        "keys put": plan.index.keys_put,
+    }
+    return ", ".join(f"{count} {what}" for what, count in parts.items() if count) or "marks and names only"
+
+
+def _plan_truncate(disk: Disk, config: StoreConfig, options: Options) -> TruncatePlan:
+    from engine.repair import truncate
+
+    given = [name for name in ("to_record", "to_offset", "to_time") if name in options]
+    if len(given) != 1:
+        raise InvalidArgument("truncate wants one of to_record, to_offset and to_time")
+    offset = options.get("to_offset")
+    if "to_record" in options:
+        offset = _behind_record(disk, config, int(options["to_record"]))
+    return truncate.plan(disk, config, to_offset=offset, to_time=options.get("to_time"))
+
+
+def _behind_record(disk: Disk, config: StoreConfig, count: int) -> int:
+    """Physical offset behind the log's first `count` records. Raises InvalidArgument when it has fewer."""
+    from engine.log.scan import RecordBatch, Scanner
+    from engine.log.source import ClosedLog
+    from engine.repair.survey import survey
+
+    files = survey(disk, config)
+    left = count
+    with ClosedLog(disk, files.log) as log:
+        scanner = Scanner(log, max_message_size=files.config.max_message_size)
+        for event in scanner.scan(files.log[0].offset) if files.log else ():
+            if isinstance(event, RecordBatch):
+                if left <= len(event):
+                    return event.offset(left - 1) + event.rows[left - 1].size
+                left -= len(event)
+    raise InvalidArgument(f"the log has only {count - left} records", path=files.root)
+
+
+def _apply_truncate(disk: Disk, plan: TruncatePlan, options: Options) -> str:
+    return _apply_recover(disk, plan.repair, options, "truncate")
+
+
+def _plan_reindex(disk: Disk, config: StoreConfig, options: Options) -> ReindexPlan:
+    from engine.repair import reindex_swap
+    from engine.repair.reindex import Scope, build
+    from engine.repair.survey import survey
+
+    queues, index = bool(options.get("consumequeue")), bool(options.get("index"))
+    topic, both = options.get("topic"), not queues and not index
+    scope = Scope(queues or both, index or (both and topic is None), topic, options.get("from"))
+    root = survey(disk, config).root
+    reindex_swap.clear(disk, root)
+    into = reindex_swap.build_directory(root)
+    disk.mkdirs(into)
+    try:
+        return build(disk, config, into, scope)
+    except Exception:
+        reindex_swap.clear(disk, root)
+        raise
+
+
+def _refuse_reindex(plan: ReindexPlan) -> RStoreError | None:
+    return CannotMend("the store was not closed", path=plan.files.root) if plan.files.abort else None
+
+
+def _apply_reindex(disk: Disk, plan: ReindexPlan, options: Options) -> str:
+    from engine.repair.reindex_swap import swap
+
+    del options
+    swap(disk, plan)
+    return f"{len(plan.queues_changed)} queues" + (" and the index" if plan.index_changed else "") + " swapped in"
+
+
+def _discard_reindex(disk: Disk, plan: ReindexPlan) -> None:
+    from engine.repair.reindex_swap import clear
+
+    clear(disk, os.path.dirname(plan.built))
+
+
+def _plan_expire(disk: Disk, config: StoreConfig, options: Options) -> ExpirePlan:
+    from engine.repair.expire import Rules, plan_expire
+
+    hours = options.get("reserved_hours")
+    rules = Rules(bool(options.get("force")), None if hours is None else float(hours), options.get("disk_ratio"))
+    return plan_expire(disk, config, rules)
+
+
+def _apply_expire(disk: Disk, plan: ExpirePlan, options: Options) -> str:
+    from engine.repair.expire import apply_expire
+
+    del options
+    apply_expire(disk, plan)
+    return f"{len(plan.removed)} files gone, the log begins at {plan.log_min}"
+
+
+def _plan_undo(disk: Disk, config: StoreConfig, options: Options) -> UndoPlan:
+    from engine.repair.undo import plan_undo
+
+    del options
+    return plan_undo(disk, config)
+
+
+def _apply_undo(disk: Disk, plan: UndoPlan, options: Options) -> str:
+    from engine.repair.undo import undo
+
+    del options
+    undo(disk, plan)
+    return f"{len(plan.repairs)} repairs taken back, {plan.bytes_restored} bytes restored"
+
+
+def _plan_offset(disk: Disk, config: StoreConfig, options: Options) -> OffsetPlan:
+    from engine.log.derive import TopicQueue
+    from engine.repair.offsets import plan_offset
+
+    missing = [name for name in ("group", "topic", "queue", "to") if name not in options]
+    if missing:
+        raise InvalidArgument(f"offsets set wants {missing[0]}")
+    return plan_offset(disk, config, options["group"], TopicQueue(options["topic"], options["queue"]), options["to"])
+
+
+def _apply_offset(disk: Disk, plan: OffsetPlan, options: Options) -> str:
+    from engine.repair.offsets import set_offset
+
+    set_offset(disk, plan)
+    return f"{options['group']} reads {options['to']} next"
+
+
+# --- what only looks --------------------------------------------------------------------------------------------------
+
+
+def _check(disk: Disk, config: StoreConfig, options: Options) -> Outcome:
+    from engine.repair.check import check
+
+    del options
+    found = check(disk, config)
+    return _found(found.findings, ok=found.ok)
+
+
+def _doctor(disk: Disk, config: StoreConfig, options: Options) -> Outcome:
+    from engine.repair.doctor import doctor
+
+    del options
+    found = doctor(disk, config)
+    return _found(found.findings, ok=found.starts)
+
+
+def _plan_start(disk: Disk, config: StoreConfig, options: Options) -> Outcome:
+    from engine.repair.plan_start import plan_start
+
+    del options
+    plan = plan_start(disk, config)
+    if plan.refusal is not None:
+        raise plan.refusal
+    return Outcome(said="a broker would lose nothing")
+
+
+def _verify_crc(disk: Disk, config: StoreConfig, options: Options) -> Outcome:
+    from engine.repair.verify import verify
+
+    del options
+    found = verify(disk, config)
+    said = f"{found.records} records, {len(found.bad)} bad"
+    return Outcome(1 if found.bad else 0, None, said)
+
+
+def _found(findings: tuple[Finding, ...], *, ok: bool) -> Outcome:
+    codes = tuple(dict.fromkeys(finding.code for finding in findings))
+    return Outcome(0 if ok else 1, None, ", ".join(codes) or "no findings", findings=codes)
+
+
+COMMANDS: Mapping[str, Command] = {
+    "init": Command(_init),
+    "recover": Command(
+        _Change(
+            _plan_recover,
+            lambda plan: plan.refusal,
+            _would_change,
+            _apply_recover,
+            log_end=lambda plan: plan.log.end.end,
+        ),
+        {"normal": bool, "abnormal": bool, "bridge": bool, "cut": bool, "no_salvage": bool},
+    ),
+    "truncate": Command(
+        _Change(
+            _plan_truncate,
+            lambda plan: plan.refusal(agreed=True),
+            lambda plan: _would_change(plan.repair),
+            _apply_truncate,
+            log_end=lambda plan: plan.repair.log.end.end,
+        ),
+        {"to_record": int, "to_offset": int, "to_time": int, "no_salvage": bool},
+    ),
+    "reindex": Command(
+        _Change(_plan_reindex, _refuse_reindex, lambda plan: plan.changed, _apply_reindex, discard=_discard_reindex),
+        {"consumequeue": bool, "index": bool, "topic": str, "from": int},
+    ),
+    "expire": Command(
+        _Change(
+            _plan_expire,
+            lambda plan: plan.refusal,
+            lambda plan: plan.changed,
+            _apply_expire,
+            log_begin=lambda plan: plan.log_min,
+        ),
+        {"force": bool, "reserved_hours": float, "disk_ratio": int},
+    ),
+    "offsets set": Command(
+        _Change(_plan_offset, lambda _: None, lambda plan: plan.changed, _apply_offset),
+        {"group": str, "topic": str, "queue": int, "to": int},
+    ),
+    "undo": Command(_Change(_plan_undo, lambda _: None, lambda _: True, _apply_undo)),
+    "check": Command(_check, reads=True),
+    "doctor": Command(_doctor, reads=True),
+    "plan-start": Command(_plan_start, reads=True),
+    "verify-crc": Command(_verify_crc, reads=True),
+}
+"""Every command that a drill can run, by its name on the command line; options with `_` for `-`.
+
+`to_record` is a drill's own: the log ends behind its first so many records.
+"""

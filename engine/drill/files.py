@@ -1,0 +1,137 @@
+"""Stores as trees of files: copied with their holes, compared byte for byte, and proved untouched.
+
+Everything is read by position through a Disk, in bounded pieces; a store that is only read is opened for reading only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from engine.errors import DiskFull
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from engine.files.disk import Disk, Entry
+
+_BLOCK = 65536
+_ZEROS = bytes(_BLOCK)
+DIRECTORY = "directory"
+
+
+class Seen(NamedTuple):
+    """What a path held: a digest of its content ("directory" for one) and its modification time (ns)."""
+
+    digest: str
+    mtime_ns: int
+
+
+def walk(disk: Disk, root: str) -> Iterator[Entry]:
+    """Everything below a directory, parents first, by name. Raises StorageError."""
+    for entry in disk.scandir(root):
+        yield entry
+        if not entry.is_file and disk.is_dir(entry.path):
+            yield from walk(disk, entry.path)
+
+
+def blocks(disk: Disk, path: str) -> Iterator[tuple[int, memoryview]]:
+    """(place, bytes) of each aligned 64 KiB block of a file that is not all zeros; holes are not read."""
+    file = disk.open_reader(path)
+    try:
+        size = file.size()
+        at = file.next_data(0, size)
+        while at is not None:
+            at = at // _BLOCK * _BLOCK
+            block = file.read(at, min(_BLOCK, size - at))
+            if block != _ZEROS[: len(block)]:
+                yield at, block
+            at = file.next_data(at + _BLOCK, size)
+    finally:
+        file.close()
+
+
+def digest(disk: Disk, path: str) -> str:
+    """SHA-256 over a file's length and its blocks with their places: equal exactly for equal bytes, holes or not."""
+    found = hashlib.sha256(b"%d" % disk.stat(path).size)
+    for at, block in blocks(disk, path):
+        found.update(b"@%d:" % at)
+        found.update(block)
+    return found.hexdigest()
+
+
+def snapshot(disk: Disk, root: str) -> dict[str, Seen]:
+    """Every path below `root` with content and time: equal before and after, nothing was written."""
+    return {
+        os.path.relpath(entry.path, root): Seen(
+            digest(disk, entry.path) if entry.is_file else DIRECTORY, entry.mtime_ns
+        )
+        for entry in walk(disk, root)
+    }
+
+
+def fingerprint(seen: dict[str, Seen]) -> str:
+    """One SHA-256 for a whole snapshot."""
+    found = hashlib.sha256()
+    for path, what in sorted(seen.items()):
+        found.update(f"{path}\0{what.digest}\0{what.mtime_ns}\n".encode("utf-8", "surrogateescape"))
+    return found.hexdigest()
+
+
+def data_bytes(disk: Disk, root: str) -> int:
+    """Bytes of all files below `root`, holes left out."""
+    total = 0
+    for entry in walk(disk, root):
+        if entry.is_file:
+            total += os.stat(entry.path).st_blocks * 512
+    return total
+
+
+def apparent_bytes(disk: Disk, root: str) -> int:
+    """Bytes of all files below `root`, holes included."""
+    return sum(entry.size for entry in walk(disk, root) if entry.is_file)
+
+
+def demand_room(disk: Disk, place: str, needed: int) -> None:
+    """Raise DiskFull unless `needed` bytes are usable where `place` is."""
+    usable = disk.usage(place).usable
+    if needed > usable:
+        raise DiskFull(
+            f"the scratch copies take up to {needed} bytes, {usable} are usable",
+            path=place,
+            hint="name a roomier place with --scratch, or fewer drills at a time with --jobs 1",
+        )
+
+
+def copy_tree(disk: Disk, source: str, target: str, *, tell: Callable[[int], None] = lambda _: None) -> None:
+    """Copy a directory to `target`, which must not be there: zeros become holes, times are kept.
+
+    Raises StorageError, DiskFull. `tell` is called with the bytes of each file.
+    """
+    disk.mkdirs(target)
+    for entry in walk(disk, source):
+        place = os.path.join(target, os.path.relpath(entry.path, source))
+        if entry.is_file:
+            _copy_file(disk, entry.path, place, entry.size)
+            os.utime(place, ns=(entry.mtime_ns, entry.mtime_ns))
+            tell(entry.size)
+        elif disk.is_dir(entry.path):
+            disk.mkdirs(place)
+
+
+def remove_tree(path: str) -> None:
+    """Remove a scratch directory; what is gone already is no error."""
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def _copy_file(disk: Disk, source: str, target: str, size: int) -> None:
+    file = disk.open_raw(target, new=True)
+    try:
+        for at, block in blocks(disk, source):
+            file.write(at, block)
+        file.set_size(size)
+    finally:
+        file.close()

@@ -1,0 +1,256 @@
+"""Reads a drill's script, strictly: an unknown key, a wrong type or a step that can't be is an error with its place.
+
+The dataclasses of `script` are the grammar: a key is a field, its type the field's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import tomllib
+import types
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from engine.drill.commands import COMMANDS
+from engine.drill.script import (
+    STEPS,
+    AnyStep,
+    Close,
+    Crash,
+    Drill,
+    Expect,
+    Harm,
+    Open,
+    Put,
+    Room,
+    RunCommand,
+    StoreSpec,
+    name_of,
+)
+from engine.errors import InvalidArgument, from_os_error
+from engine.repair.doctor import DOCTOR_CODES
+from engine.repair.finding import CODES
+
+_T = TypeVar("_T")
+_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+RESERVED = ("all", "list", "run", "show")
+BEFORE, PLANNED = "before", "planned"
+"""States that a crash step remembers by itself: before it, and as it ends when nothing fails."""
+
+
+class _Wrong(Exception):
+    """Something is wrong at a place in the script."""
+
+    def __init__(self, where: str, what: str) -> None:
+        super().__init__(f"{where}: {what}")
+
+
+def read_script(path: Path) -> Drill:
+    """The drill in a file.
+
+    Raises:
+        InvalidArgument: it is no drill; says where. StorageError: it can't be read.
+    """
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise from_os_error(error, "reading the drill", path) from None
+    return parse_script(text, str(path))
+
+
+def parse_script(text: bytes, source: str) -> Drill:
+    """The drill in a script's bytes. Raises InvalidArgument."""
+    try:
+        said = text.decode("utf-8")
+        return _drill(tomllib.loads(said), source, said)
+    except UnicodeDecodeError as error:
+        raise InvalidArgument("the drill is no UTF-8 text", path=source, offset=error.start) from None
+    except (tomllib.TOMLDecodeError, _Wrong) as error:
+        kind = "the drill is no TOML: " if isinstance(error, tomllib.TOMLDecodeError) else ""
+        raise InvalidArgument(f"{kind}{error}", path=source, hint="engine/drill/DRILLS.md has the language") from None
+
+
+def _drill(table: Mapping[str, Any], source: str, text: str) -> Drill:
+    _known(table, ("name", "purpose", "store", "step"), "the drill")
+    name, purpose = (_value(table.get(key), str, key) for key in ("name", "purpose"))
+    if not _NAME.fullmatch(name):
+        raise _Wrong("name", f"{name!r}: small letters, digits and single hyphens")
+    if name in RESERVED:
+        raise _Wrong("name", f"{name!r} is a word of the command line")
+    found = table.get("step", [])
+    if not isinstance(found, list) or not found:
+        raise _Wrong("step", "a drill has steps: [[step]] tables")
+    steps = tuple(_step(one, f"step {number}") for number, one in enumerate(found, 1))
+    store = _table(StoreSpec, table.get("store", {}), "store")
+    drill = Drill(name, purpose, steps, store, source, text)
+    _check(drill)
+    return drill
+
+
+def _step(table: Any, where: str) -> AnyStep:
+    if not isinstance(table, dict):
+        raise _Wrong(where, "a table")
+    kind = _value(table.get("do"), str, f"{where}, do")
+    if kind not in STEPS:
+        raise _Wrong(f"{where}, do", f"{kind!r}{_meant(kind, STEPS)}; there are {', '.join(STEPS)}")
+    step = _table(STEPS[kind], {key: value for key, value in table.items() if key != "do"}, f"{where} ({kind})")
+    if isinstance(step, RunCommand):
+        _check_command(step, where)
+    return step
+
+
+# --- types ------------------------------------------------------------------------------------------------------------
+
+
+def _table(kind: type[_T], table: Any, where: str) -> _T:
+    """A dataclass from a table."""
+    if not isinstance(table, dict):
+        raise _Wrong(where, "a table")
+    hints = get_type_hints(kind)
+    fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    _known(table, tuple(fields), where)
+    for name, field in fields.items():
+        missing = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        if missing and name not in table:
+            raise _Wrong(where, f"{name} is missing")
+    return kind(**{name: _value(value, hints[name], f"{where}, {name}") for name, value in table.items()})
+
+
+def _value(value: Any, kind: Any, where: str) -> Any:
+    origin, args = get_origin(kind), get_args(kind)
+    if value is None:
+        raise _Wrong(where, "is missing")
+    if origin in (Union, types.UnionType):
+        return _value(value, next(one for one in args if one is not type(None)), where)
+    if origin is Literal:
+        if value not in args:
+            raise _Wrong(where, f"{value!r}{_meant(value, args)}; there are {', '.join(args)}")
+        return value
+    if origin is tuple:
+        some = value if isinstance(value, list) else [value]
+        if not some:
+            raise _Wrong(where, "is empty")
+        return tuple(_value(one, args[0], where) for one in some)
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        return _table(kind, value, where)
+    if origin is not None:  # a mapping of its own: a command's options
+        if not isinstance(value, dict):
+            raise _Wrong(where, "a table")
+        return dict(value)
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    right = whole if kind is int else whole or isinstance(value, float) if kind is float else isinstance(value, kind)
+    if not right:
+        raise _Wrong(where, f"{_WORDS[kind]}, not {value!r}")
+    return value
+
+
+def _known(table: Mapping[str, Any], names: Sequence[str], where: str) -> None:
+    for key in table:
+        if key not in names:
+            raise _Wrong(where, f"no key {key!r}{_meant(key, names)}; there are {', '.join(names)}")
+
+
+def _meant(word: object, names: Any) -> str:
+    close = get_close_matches(str(word), [str(name) for name in names], 1)
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+# --- sense ------------------------------------------------------------------------------------------------------------
+
+
+def _check_command(step: RunCommand, where: str) -> None:
+    if step.name not in COMMANDS:
+        raise _Wrong(f"{where}, name", f"{step.name!r}{_meant(step.name, COMMANDS)}; there are {', '.join(COMMANDS)}")
+    command = COMMANDS[step.name]
+    _known(step.options, tuple(command.options), f"{where}, options of {step.name}")
+    for key, value in step.options.items():
+        _value(value, command.options[key], f"{where}, options, {key}")
+    if command.reads and step.crash is not None:
+        raise _Wrong(f"{where}, crash", f"{step.name} only reads: there is nothing to interrupt")
+
+
+def _check(drill: Drill) -> None:
+    """What no single key can tell: the order of steps, and names that are used."""
+    is_open = False
+    remembered: set[str] = set()
+    for number, step in enumerate(drill.steps, 1):
+        where = f"step {number} ({name_of(step)})"
+        crash = step.crash if isinstance(step, Put | RunCommand) else None
+        if isinstance(step, Open | Close) and is_open is isinstance(step, Open):
+            raise _Wrong(where, "the store is open already" if is_open else "the store is not open")
+        is_open = is_open or isinstance(step, Open)
+        if isinstance(step, Close):
+            is_open = False
+        if is_open and (isinstance(step, RunCommand | Harm) or crash is not None):
+            raise _Wrong(where, "the store is open: close it first")
+        _check_numbers(drill, step, where)
+        if crash is not None:
+            remembered |= {BEFORE, PLANNED} if isinstance(step, RunCommand) else set()
+            if isinstance(step, Put) and (step.expect.refused is not None) != (crash.how == "disk-full"):
+                raise _Wrong(f"{where}, expect", "refused goes with puts on a full disk, and has to be there")
+        _check_expect(step, step.expect, is_open, remembered, where)
+        if step.remember is not None:
+            remembered.add(step.remember)
+    if is_open:
+        raise _Wrong(f"step {len(drill.steps)}", "the store is left open: end with a close")
+
+
+def _check_expect(step: AnyStep, expect: Expect, is_open: bool, remembered: set[str], where: str) -> None:
+    where += ", expect"
+    command = {"exit", "error", "changed", "findings"}
+    given = {field.name for field in dataclasses.fields(expect) if getattr(expect, field.name) is not None}
+    if given & command and not isinstance(step, RunCommand):
+        raise _Wrong(where, f"{min(given & command)} is expected of a command")
+    killed = isinstance(step, RunCommand) and step.crash is not None and step.crash.how != "disk-full"
+    if killed and given & command:
+        raise _Wrong(where, f"{min(given & command)}: a command that is interrupted has none")
+    if expect.refused is not None and not isinstance(step, Put):
+        raise _Wrong(where, "refused is expected of a put")
+    if is_open and given & {"check", "store", "bytes", "settled", "takes_puts"}:
+        raise _Wrong(where, "of an open store only puts and what is read can be judged")
+    if expect.may_find is not None and expect.check is None:
+        raise _Wrong(where, "may_find goes with check")
+    for code in (*(expect.findings or ()), *(expect.may_find or ())):
+        if code not in CODES and code not in DOCTOR_CODES:
+            raise _Wrong(where, f"no finding is called {code!r}{_meant(code, [*CODES, *DOCTOR_CODES])}")
+    for name in (*(expect.store or ()), *(expect.bytes or ())):
+        if name not in remembered:
+            raise _Wrong(where, f"nothing is remembered as {name!r}")
+
+
+def _check_numbers(drill: Drill, step: AnyStep, where: str) -> None:
+    def demand(ok: bool, key: str, why: str) -> None:
+        if not ok:
+            raise _Wrong(f"{where}, {key}", why)
+
+    match step:
+        case Put():
+            demand(step.count > 0, "count", "at least 1")
+            demand(step.queues > 0, "queues", "at least 1")
+            demand(1 < step.body < drill.store.commitlog_file_size // 4, "body", "2 to a quarter of a log file")
+            demand(step.patience_ms >= 0, "patience_ms", "not below 0")
+        case Harm():
+            demand(0 <= step.at <= 1, "at", "from 0 (the front) to 1 (the end)")
+            demand(step.count > 0, "count", "at least 1")
+            demand(not step.last_files or step.where == "commitlog", "last_files", "goes with the commitlog")
+            wants = step.kind in ("remove", "stray")
+            demand((step.path is not None) == wants, "path", "goes with remove and stray, and is wanted there")
+            inside = step.path is None or not (Path(step.path).is_absolute() or ".." in Path(step.path).parts)
+            demand(inside, "path", "below the store")
+        case Room():
+            given = [step.used_ratio is not None, step.leave is not None, step.free]
+            demand(sum(given) == 1, "used_ratio", "one of used_ratio, leave and free")
+            demand(step.used_ratio is None or 0 <= step.used_ratio <= 1, "used_ratio", "0 to 1")
+            demand(step.leave is None or drill.store.file_system is not None, "leave", "wants store.file_system")
+        case _:
+            pass
+    crash = step.crash if isinstance(step, Put | RunCommand) else None
+    demand(crash is None or crash.sample > 0, "crash, sample", "at least 1")
+    demand(crash is None or crash.how == "power-cut" or crash == Crash(crash.how, sample=crash.sample), "crash",
+           "lose and torn are the power cut's")  # fmt: skip
+    takes = step.expect.takes_puts
+    demand(takes is None or takes > 0, "expect, takes_puts", "at least 1")

@@ -1,0 +1,197 @@
+"""What each step does to a scene. An interrupted step yields a scene for each try, any other the same scene."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING
+
+from engine.config import FlushDiskType
+from engine.drill.commands import execute
+from engine.drill.crash import (
+    MODEL_MAX,
+    StepFailed,
+    Tell,
+    interrupted_command,
+    interrupted_puts,
+    opened,
+    put_patiently,
+)
+from engine.drill.damage import harm
+from engine.drill.files import apparent_bytes
+from engine.drill.script import (
+    AnyStep,
+    Close,
+    Crash,
+    Harm,
+    Look,
+    Open,
+    Put,
+    Room,
+    RunCommand,
+    ShiftClock,
+)
+from engine.files.disk import Disk
+from engine.store import MessageStore
+
+if TYPE_CHECKING:
+    from engine.drill.scene import Scene
+    from engine.files.raw_file import RawFile
+
+BALLAST = "ballast"
+_CHUNK = 1 << 16
+
+
+class NotHere(Exception):
+    """This system can't do it."""
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """How steps are done: `sample` and `thorough` as asked for; `own_place`: the drill's own file system."""
+
+    sample: int | None = None
+    thorough: bool = False
+    own_place: str | None = None
+
+    def sample_of(self, crash: Crash) -> int | None:
+        """How many interruptions; None: all."""
+        return None if self.thorough else self.sample or crash.sample
+
+
+def perform(scene: Scene, step: AnyStep, number: int, how: How, tell: Tell, said: list[str]) -> Iterator[Scene]:
+    """Do it. What was done is added to `said`.
+
+    Raises:
+        StepFailed, RStoreError: it was not carried out. NotHere.
+    """
+    crash = step.crash if isinstance(step, Put | RunCommand) else None
+    if isinstance(step, Put):
+        ledger = scene.ledger
+        ledger.topics, ledger.queues, ledger.body = step.topics, step.queues, step.body
+    if isinstance(step, Put | Open):
+        kind = FlushDiskType.SYNC_FLUSH if step.flush == "sync" else FlushDiskType.ASYNC_FLUSH
+        scene.config = scene.config.with_changes(flush_disk_type=kind)
+    if crash is None:
+        said.append(_plain(scene, step, how))
+        yield scene
+        return
+    rng = Random(f"{number} {scene.branch}")
+    if crash.how == "power-cut" and apparent_bytes(scene.new_disk(), scene.root) > MODEL_MAX:
+        raise NotHere(f"power cuts are modelled in memory, for stores of up to {MODEL_MAX >> 20} MiB")
+    sample = how.sample_of(crash)
+    if isinstance(step, RunCommand):
+        said.append(f"{_command_line(step)}, {_WORDS[crash.how]} at one operation after the other")
+        yield from interrupted_command(scene, step, crash, sample, rng, tell)
+    elif isinstance(step, Put):
+        said.append(f"{step.count} puts, {_WORDS[crash.how]} at one operation after the other")
+        yield from interrupted_puts(scene, step, crash, sample, rng, tell)
+
+
+_WORDS = {"kill": "killed", "power-cut": "cut from power", "disk-full": "with a full disk"}
+
+
+def _plain(scene: Scene, step: AnyStep, how: How) -> str:
+    scene.answers = []
+    match step:
+        case Put():
+            return _put(scene, step)
+        case Open():
+            scene.disk = scene.new_disk()
+            scene.session = MessageStore.open(scene.config, scene.disk, scene.clock, cleaning=step.cleaning)
+            return "the store is open"
+        case Close():
+            return _close(scene)
+        case RunCommand():
+            outcome = execute(step.name, scene.new_disk(), scene.config, step.options)
+            scene.outcome = outcome
+            scene.left_by(outcome)
+            return f"{_command_line(step)}: " + (
+                f"exit {outcome.exit}, {outcome.said}" if outcome.exit else outcome.said
+            )
+        case Harm():
+            return harm(scene, step)
+        case ShiftClock():
+            scene.clock.now += step.shift_ms
+            return f"the clock goes {abs(step.shift_ms)} ms {'back' if step.shift_ms < 0 else 'on'}"
+        case Room():
+            said = _room(scene, step, how)
+            if scene.session is not None and scene.disk is not None:
+                scene.disk.used_ratio = scene.used_ratio
+                if scene.session.clean.running:
+                    scene.session.clean.look()  # as it does every ten seconds
+            return said
+        case Look():
+            return "a look at what is there"
+
+
+def _put(scene: Scene, step: Put) -> str:
+    if scene.session is not None:
+        return _put_into(scene, scene.session, step)
+    with opened(scene, scene.new_disk()) as store:
+        return _put_into(scene, store, step)
+
+
+def _put_into(scene: Scene, store: MessageStore, step: Put) -> str:
+    ledger = scene.ledger
+    before = len(ledger.acknowledged)
+    if step.patience_ms:
+        put_patiently(scene, store, step.count, step.patience_ms)
+    else:
+        scene.answers = [ledger.put(store, wait=step.waits) for _ in range(step.count)]
+    refused = sum(not answer.ok for answer in scene.answers)
+    said = f"{step.count} puts" + (f", {refused} refused" if refused else "")
+    new = len(ledger.acknowledged) - before
+    return f"{said}, {new} messages acknowledged" if new else said
+
+
+def _close(scene: Scene) -> str:
+    session, scene.session = scene.session, None
+    assert session is not None
+    session.wait_dispatched(5000)
+    session.close()
+    return "the store is closed"
+
+
+def _command_line(step: RunCommand) -> str:
+    words = [
+        f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}") for name, value in step.options.items()
+    ]
+    return " ".join(["rstore", step.name, *words])
+
+
+# --- room -------------------------------------------------------------------------------------------------------------
+
+
+def _room(scene: Scene, step: Room, how: How) -> str:
+    if step.used_ratio is not None:
+        scene.used_ratio = step.used_ratio
+        return f"the disk seems to be used {step.used_ratio:.0%}"
+    ballast = None if how.own_place is None else os.path.join(how.own_place, BALLAST)
+    if step.free:
+        scene.used_ratio = scene.usual_ratio
+        if ballast is not None:
+            Disk().unlink(ballast, missing_ok=True)
+        return "there is room again"
+    assert ballast is not None
+    assert step.leave is not None
+    usable = Disk().usage(scene.root).usable
+    if usable < step.leave:
+        raise StepFailed(f"the file system has {usable} bytes left, fewer than {step.leave}")
+    _fill(ballast, usable - step.leave)
+    return f"the file system is filled but for {step.leave} bytes"
+
+
+def _fill(path: str, size: int) -> None:
+    """A file with blocks for every byte."""
+    disk = Disk()
+    file: RawFile = disk.open_raw(path, writable=True, create=True)
+    try:
+        start = file.size()
+        if not file.allocate(start, start + size):
+            for at in range(start, start + size, _CHUNK):
+                file.write(at, bytes(min(_CHUNK, start + size - at)))
+    finally:
+        file.close()

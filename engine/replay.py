@@ -1,0 +1,142 @@
+"""Puts what a repair saved back as new messages: carries out a plan of engine.repair.replay_plan.
+
+Each message goes through an open store like any other put. Before the first one the run is noted durably; then after
+every `NOTE_EVERY` bytes, each time behind a flush of the store; at the end once more, when the store is closed. Killed
+in between, planning again finds what is in (engine.repair.replay_progress), and the rest follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from engine.errors import RStoreError, StorageError
+from engine.repair.apply import apply
+from engine.repair.create import complete_store
+from engine.repair.recover import plan_recover
+from engine.repair.replay_plan import messages_of
+from engine.repair.replay_progress import write_runs
+from engine.store import MessageStore
+
+if TYPE_CHECKING:
+    from engine.config import StoreConfig
+    from engine.files.disk import Disk
+    from engine.format.message import Message
+    from engine.log.state import StoreState
+    from engine.repair.replay_plan import ReplayPlan
+    from engine.repair.replay_progress import Run
+
+NOTE_EVERY = 16 << 20
+"""Bytes of records between two notes of how far it is."""
+
+
+def replay(
+    disk: Disk,
+    plan: ReplayPlan,
+    *,
+    locked: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+    held: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> int:
+    """Do what the plan says. The caller holds the lock of the repair's store.
+
+    Args:
+        disk: how files are reached.
+        plan: computed since the lock was taken.
+        locked: the caller holds the target's lock, too (of another store, or of the same).
+        progress: called with messages put so far and in all.
+        held: a context in which an interruption waits: the store is put to only within it.
+
+    Returns:
+        messages put by this run of it and those before that were interrupted.
+
+    Raises:
+        the plan's refusal. DiskFull, StorageError: what was put stays; run it again for the rest.
+    """
+    if plan.refusal is not None:
+        raise plan.refusal
+    return _Replay(disk, plan, locked, progress, held).run()
+
+
+class _Replay:
+    def __init__(
+        self,
+        disk: Disk,
+        plan: ReplayPlan,
+        locked: bool,
+        progress: Callable[[int, int], None] | None,
+        held: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self._disk = disk
+        self._plan = plan
+        self._locked = locked
+        self._progress = progress
+        self._held = held
+        self._run = plan.run
+
+    def run(self) -> int:
+        disk, plan = self._disk, self._plan
+        if not plan.resumed:
+            self._note(self._run)
+        disk.step("replay.begun")
+        config = plan.target.config
+        if plan.target.make:
+            complete_store(disk, config)
+            disk.step("replay.made")
+        store: MessageStore | None = None
+        try:
+            with self._held():
+                store = MessageStore.open(config, disk, recover=self._recover, locked=self._locked)
+            self._put_all(store)
+        except BaseException:
+            if store is not None:
+                with self._held(), suppress(RStoreError):  # what went wrong first is what is told
+                    store.close()
+            raise
+        with self._held():
+            store.close()
+        disk.step("replay.closed")
+        self._note(replace(self._run, done=True))
+        return self._run.messages
+
+    def _put_all(self, store: MessageStore) -> None:
+        total, done, size = self._plan.share.messages, 0, 0
+        place = self._run.position
+        for place, message in messages_of(self._plan, self._disk):
+            with self._held():
+                size += self._put(store, message, done)
+            done += 1
+            if size >= NOTE_EVERY:
+                self._flushed(store, place, done)
+                size = 0
+            if self._progress is not None and done % 64 == 0:
+                self._progress(done, total)
+        self._flushed(store, max(place, *self._plan.rules.placed, self._plan.run.position), done)
+
+    def _put(self, store: MessageStore, message: Message, done: int) -> int:
+        result = store.put(message, wait=False)
+        if result.append is None or not result.ok:
+            before = f"; {done} messages were put before it"
+            if result.error is None:
+                raise StorageError(f"put: {result.status.value}{before}", path=self._plan.target.root)
+            result.error.message += before
+            raise result.error
+        return result.append.size
+
+    def _flushed(self, store: MessageStore, place: int, done: int) -> None:
+        with self._held():
+            end = store.flush()
+        self._disk.step("replay.flushed")
+        self._note(replace(self._run, position=place, end=end, messages=self._plan.run.messages + done))
+
+    def _note(self, run: Run) -> None:
+        self._run = run
+        write_runs(self._disk, self._plan.saved, [*self._plan.runs, run])
+        self._disk.step("replay.noted")
+
+    def _recover(self, disk: Disk, config: StoreConfig) -> tuple[StoreState, StoreConfig]:
+        """What was planned, while nobody else could change the store; of a store made just now, the usual."""
+        plan = self._plan.target.recovery or plan_recover(disk, config)
+        return apply(disk, plan, command="start", clean=False).state, plan.files.config

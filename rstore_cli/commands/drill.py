@@ -1,0 +1,217 @@
+"""`rstore drill`: scripted failures on scratch stores, and whether everything held."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from engine.errors import InvalidArgument
+from rstore_cli._common import ENVIRONMENT, FOUND, Settings, settings_of
+from rstore_cli.render import Output, count, is_terminal, printable
+
+if TYPE_CHECKING:
+    from engine.config import StoreConfig
+    from engine.drill.apart import Wanted
+    from engine.drill.result import DrillReport
+    from engine.drill.script import Drill
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+_SUFFIXES = (".md", ".json")
+
+
+@app.command()
+def drill(
+    context: typer.Context,
+    words: Annotated[
+        list[str],
+        typer.Argument(metavar="NAME|FILE…", help="Drills; or: list, show NAME, run all, run NAME|FILE…"),
+    ],
+    sample: Annotated[
+        int | None,
+        typer.Option("--sample", min=1, metavar="N", help="Interrupt each step N times (default: as its script says)."),
+    ] = None,
+    thorough: Annotated[
+        bool, typer.Option("--thorough", help="Interrupt each step at every one of its operations.")
+    ] = False,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", min=1, metavar="N", help="Drills at a time (default: one a processor).")
+    ] = None,
+    scratch: Annotated[
+        Path | None,
+        typer.Option("--scratch", metavar="DIR", help="Where the copies go (default: the system's temporary files)."),
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the copies there, and say where.")] = False,
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="Write the report, too: FILE.md or FILE.json.")
+    ] = None,
+) -> None:
+    """Rehearse failures on scratch stores: crashes, power cuts, full disks, bit rot, lost files, at every step.
+
+    A drill makes its own store. With --store (or -c) it begins with a copy of that one, which is never written to:
+    every byte and time of it is compared before and after. "drill run all" runs every drill that comes with rstore.
+    Exit code 1 when something did not hold, 5 when a drill could not be run here.
+    """
+    settings = settings_of(context)
+    output = settings.output()
+    if thorough and sample is not None:
+        raise InvalidArgument("--sample and --thorough exclude each other")
+    if report is not None and report.suffix not in _SUFFIXES:
+        raise InvalidArgument("--report wants a name that ends in .md or .json", path=report)
+    head, *rest = words
+    if head == "list":
+        _no_more(rest, "list")
+        _list(output)
+        return
+    if head == "show":
+        if not rest:
+            raise InvalidArgument("which drill?", hint="rstore drill show NAME")
+        _show(output, rest)
+        return
+    if head == "run" and not rest:
+        raise InvalidArgument("which drills?", hint="rstore drill run all, or run NAME…")
+    drills = _found(rest if head == "run" else words)
+
+    from engine.drill.apart import Wanted
+
+    wanted = Wanted(sample, thorough, jobs, keep, None if scratch is None else str(scratch))
+    raise typer.Exit(_run(settings, drills, wanted, report))
+
+
+def _no_more(rest: Sequence[str], word: str) -> None:
+    if rest:
+        raise InvalidArgument(f"nothing goes behind {word}: {rest[0]}", hint="rstore drill list")
+
+
+def _found(words: Sequence[str]) -> list[Drill]:
+    from engine.drill import library
+
+    if "all" in words:
+        _no_more([word for word in words if word != "all"], "all")
+        return [library.shipped(name) for name in library.names()]
+    return [library.find(word) for word in dict.fromkeys(words)]
+
+
+def _list(output: Output) -> None:
+    drills = _found(["all"])
+    if output.json:
+        output.document({"drills": [{"name": one.name, "purpose": one.purpose} for one in drills]})
+    else:
+        output.table(["drill", "shows that"], [[one.name, one.purpose] for one in drills])
+
+
+def _show(output: Output, words: Sequence[str]) -> None:
+    found = _found(words)
+    if output.json:
+        import tomllib
+
+        output.document({"drills": [{"source": one.source, **tomllib.loads(one.text)} for one in found]})
+        return
+    for one in found:
+        output.text(one.text.rstrip("\n"))
+
+
+# --- running ----------------------------------------------------------------------------------------------------------
+
+
+def _run(settings: Settings, drills: list[Drill], wanted: Wanted, report: Path | None) -> int:
+    from engine.drill.apart import run_drills
+
+    output = settings.output()
+    source: StoreConfig | None = None
+    if settings.store is not None or settings.config is not None:
+        source = settings.load()
+        if report is not None and report.resolve().is_relative_to(source.store_path_root_dir.resolve()):
+            raise InvalidArgument("the report would lie in the store itself", path=report)
+    settings.on_interrupt = "the scratch stores are removed, no store was changed"
+    with _bars(output, [one.name for one in drills]) as tell:
+        found = run_drills(drills, source=source, wanted=wanted, progress=tell)
+    if report is not None:
+        _write(report, found)
+    if output.json:
+        output.document(found.to_json())
+    else:
+        _show_report(output, found)
+    return FOUND if found.failed else ENVIRONMENT if found.incomplete else 0
+
+
+def _write(path: Path, found: DrillReport) -> None:
+    import json
+
+    from engine.files.disk import Disk
+    from rstore_cli.drill_report import markdown
+
+    text = markdown(found) if path.suffix == ".md" else json.dumps(found.to_json(), indent=2, ensure_ascii=False) + "\n"
+    Disk().write_file_atomically(str(path), text.encode("utf-8", "backslashreplace"))
+
+
+@contextlib.contextmanager
+def _bars(output: Output, names: Sequence[str]) -> Iterator[Callable[[str, int, int], None]]:
+    """A bar a drill that is under way, on a terminal."""
+    import sys
+
+    if output.quiet or output.json or not is_terminal(sys.stderr):
+        yield lambda name, done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        whole = progress.add_task("drills", total=len(names))
+        tasks = {name: progress.add_task(name, visible=False, start=False) for name in names}
+        over: set[str] = set()
+
+        def tell(name: str, done: int, total: int) -> None:
+            if not progress.tasks[tasks[name]].started:
+                progress.start_task(tasks[name])
+            progress.update(tasks[name], completed=done, total=total, visible=done < total)
+            if done >= total and name not in over:
+                over.add(name)
+                progress.update(whole, completed=len(over))
+
+        yield tell
+
+
+def _show_report(output: Output, found: DrillReport) -> None:
+    rows = [
+        [one.name, one.verdict, f"{one.tried} of {one.of}" if one.of else "-", str(one.judged), f"{one.seconds:.1f}"]
+        for one in found.drills
+    ]
+    output.table(["drill", "verdict", "interrupted", "judged", "seconds"], rows, numbers=(2, 3, 4))
+    if len(found.drills) == 1:
+        output.text()
+        for step in found.drills[0].steps:
+            tried = f" ({step.tried} of {step.of})" if step.of else ""
+            output.text(f"  {step.number}. {printable(step.said or step.do)}{tried}")
+    for one in found.drills:
+        if one.why is not None:
+            output.text()
+            output.text(f"{one.name} was not run: {printable(one.why)}")
+        for failure in one.failures:
+            output.text()
+            output.text(f"{one.name}, step {failure.step}: {failure.expectation} should be {printable(failure.wanted)}")
+            output.text(f"  found: {printable(failure.found)}")
+            if failure.branch:
+                output.text(f"  after: {printable(failure.branch)}")
+        if one.failed > len(one.failures):
+            output.text(f"  and {one.failed - len(one.failures)} more")
+        if one.scratch is not None:
+            output.text(f"{one.name}: the stores are in {printable(one.scratch)}")
+    output.text()
+    original = found.original
+    if original is not None:
+        state = "untouched: every byte and time is as before" if original.untouched else "CHANGED while drills ran"
+        output.text(f"The store {printable(original.path)} is {state} (SHA-256 {original.after}).")
+    output.text(_summary(found))
+
+
+def _summary(found: DrillReport) -> str:
+    told = found.to_json()
+    parts = [f"{told['passed']} of {count(len(found.drills), 'drill')} passed"]
+    parts += [f"{told[key]} {word}" for key, word in (("failed", "failed"), ("notRun", "not run")) if told[key]]
+    tried = told["interruptions"]
+    return f"{', '.join(parts)}; {tried['tried']} of {tried['of']} interruptions were tried; {found.seconds:.0f} s."

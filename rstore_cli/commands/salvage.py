@@ -1,0 +1,319 @@
+"""`rstore salvage`: what repairs set aside, and what lies behind damage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from engine.errors import InvalidArgument
+from rstore_cli._common import FOUND, OK, Settings, parse_size, parse_time, settings_of
+from rstore_cli.change import Change
+from rstore_cli.interrupt import Interrupts
+
+if TYPE_CHECKING:
+    from engine.config import StoreConfig
+    from engine.errors import RStoreError
+    from engine.files.lock import StoreLock
+    from engine.repair.replay_plan import ReplayPlan, Request
+    from engine.repair.salvage_prune import PrunePlan
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    no_args_is_help=False,
+    help="List, show, export, replay or prune what repairs set aside; scan the log past damage.",
+)
+From = Annotated[str | None, typer.Option("--from", metavar="OFFSET", help="First physical offset.")]
+To = Annotated[str | None, typer.Option("--to", metavar="OFFSET", help="Stop before this physical offset.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done (exit 1).")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
+Displaced = Annotated[bool, typer.Option("--displaced", help="Also whole records that lie where another one belongs.")]
+
+
+@app.command()
+def scan(
+    context: typer.Context,
+    start: From = None,
+    end: To = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", metavar="PATH", help="A file instead of the store: a segment, or a piece.")
+    ] = None,
+    base_offset: Annotated[
+        str | None,
+        typer.Option("--base-offset", metavar="OFFSET", help="Physical offset of the file's first byte."),
+    ] = None,
+) -> None:
+    """Read the log past damage: which bytes are lost, which sound records lie behind them.
+
+    Reads only, also beside a running broker. Exit code 1 when something is lost. A file of another name than a
+    segment's needs --base-offset, unless it is a piece in salvage/.
+    """
+    settings = settings_of(context)
+    output = settings.output()
+    if file is None and base_offset is not None:
+        raise InvalidArgument("--base-offset goes with --file")
+    if file is not None and (start, end) != (None, None):
+        raise InvalidArgument("--from and --to are for the store's log, not for a --file")
+    low, high, base = _offset(start, "--from"), _offset(end, "--to"), _offset(base_offset, "--base-offset")
+    config = settings.load()
+
+    from engine.files.disk import Disk
+    from engine.repair.salvage_scan import scan_file, scan_store
+    from rstore_cli.salvage_text import show_scan
+
+    with output.progress("scan") as tick:
+        if file is not None:
+            report = scan_file(Disk(), config, str(file), base=base, progress=tick)
+        else:
+            report = scan_store(Disk(), config, start=low, end=high, progress=tick)
+    if output.json:
+        output.document(report.to_json())
+    else:
+        show_scan(output, report)
+    raise typer.Exit(FOUND if report.lost else OK)
+
+
+@app.command("list")
+def list_(context: typer.Context) -> None:
+    """The repairs and what they saved, newest first; what is in quarantine/."""
+    settings = settings_of(context)
+    output = settings.output()
+
+    from engine.files.disk import Disk
+    from engine.repair.salvage_list import inventory
+    from rstore_cli.salvage_text import show_inventory
+
+    config = settings.load()
+    with output.progress("reading what was saved") as tick:
+        found = inventory(Disk(), config, progress=tick)
+    if output.json:
+        output.document(found.to_json())
+    else:
+        show_inventory(output, found)
+
+
+@app.command()
+def show(context: typer.Context, repair: Annotated[str, typer.Argument(metavar="ID")]) -> None:
+    """One repair, piece by piece: what was saved, from where, why, and the sound records in it."""
+    settings = settings_of(context)
+    output = settings.output()
+
+    from engine.files.disk import Disk
+    from engine.repair.salvage_list import describe
+    from rstore_cli.salvage_text import show_detail
+
+    found = describe(Disk(), settings.load(), repair)
+    if output.json:
+        output.document(found.to_json())
+    else:
+        show_detail(output, found)
+
+
+@app.command()
+def export(
+    context: typer.Context,
+    repair: Annotated[str, typer.Argument(metavar="ID")],
+    target: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="FILE", help="Messages as JSON lines; - is stdout.")
+    ] = None,
+    raw: Annotated[
+        Path | None, typer.Option("--raw", metavar="DIR", help="The log's bytes as commit log files, into a new DIR.")
+    ] = None,
+    topic: Annotated[str | None, typer.Option("--topic", help="Only messages of this topic.")] = None,
+    queue: Annotated[int | None, typer.Option("--queue", metavar="N", help="Only of this queue id.")] = None,
+    start: From = None,
+    end: To = None,
+    displaced: Displaced = False,
+) -> None:
+    """Take what a repair saved of the log out of the store: messages as get prints them (put --jsonl reads them), or
+    its bytes as files that dump commitlog reads. Writes nothing into the store.
+
+    Exit code 1 when some of the saved bytes are in no sound record; they are counted and named.
+    """
+    settings = settings_of(context)
+    if (target is None) == (raw is None):
+        raise InvalidArgument("where to? --output FILE for messages, --raw DIR for bytes")
+    if raw is not None and (topic, queue, start, end, displaced) != (None, None, None, None, False):
+        raise InvalidArgument("--raw takes all bytes that were saved of the log", hint="leave the filters out")
+
+    from rstore_cli.salvage_export import export_files, export_messages
+
+    if raw is not None:
+        raise typer.Exit(export_files(settings, repair, raw))
+    from engine.repair.salvage_export import Filter
+
+    wanted = Filter(topic, queue, _offset(start, "--from"), _offset(end, "--to"), displaced)
+    raise typer.Exit(export_messages(settings, repair, target or "-", wanted))
+
+
+@app.command()
+def replay(
+    context: typer.Context,
+    repair: Annotated[
+        str | None, typer.Argument(metavar="ID", help="Default: the last repair that saved a record of the log.")
+    ] = None,
+    into: Annotated[
+        Path | None, typer.Option("--into", metavar="DIR", help="Another store, or a new one, instead of its own.")
+    ] = None,
+    topics: Annotated[
+        list[str] | None, typer.Option("--topic", help="Only messages of this topic; may be repeated.")
+    ] = None,
+    displaced: Displaced = False,
+    again: Annotated[bool, typer.Option("--again", help="Also what was replayed already.")] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Put the sound records that a repair saved back as new messages, in their log order.
+
+    They keep topic, queue id, tags, keys, properties, born time and body; store time and queue offset are new, and
+    consumers get them like any new message. What the log still has is passed over. A replay that was interrupted is
+    run again: no message is put twice. Delayed messages that are due go out at once, others wait for what is left; open
+    halves of transactions are put again, so that the broker asks their producers; settled ones are passed over.
+    """
+    settings = settings_of(context)
+    from engine.repair.replay_plan import Request
+
+    request = Request(repair, into, tuple(sorted(set(topics))) if topics else None, displaced, again)
+    raise typer.Exit(_Replay(settings, request).run(settings.load(), dry_run=dry_run, yes=yes))
+
+
+@app.command()
+def prune(
+    context: typer.Context,
+    repairs: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="The repairs to remove.")] = None,
+    keep: Annotated[int | None, typer.Option("--keep", min=0, metavar="N", help="All but the last N.")] = None,
+    older_than: Annotated[
+        str | None, typer.Option("--older-than", metavar="AGE", help="Those made before: 30d, 12h, or a time.")
+    ] = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Remove what repairs saved: the room comes back, and the repairs can't be taken back or replayed any more.
+
+    A repair that is not finished, or whose undo or replay is not, stays (exit code 4 when it was named). Manifests that
+    still tell which stretches of the log were given up or bridged stay, too.
+    """
+    settings = settings_of(context)
+    if sum((bool(repairs), keep is not None, older_than is not None)) != 1:
+        raise InvalidArgument("which ones? name them, or give --keep N or --older-than AGE", hint="one of the three")
+    before = None if older_than is None else _age(older_than)
+    run = _Prune(settings, tuple(repairs or ()), keep, before)
+    raise typer.Exit(run.run(settings.load(), dry_run=dry_run, yes=yes))
+
+
+def _offset(text: str | None, what: str) -> int | None:
+    return None if text is None else parse_size(text, what)
+
+
+def _age(text: str) -> int:
+    """Ms since 1970 from an age ("30d") or a time."""
+    try:
+        return parse_time(f"{text} ago", "--older-than")
+    except InvalidArgument:
+        return parse_time(text, "--older-than")
+
+
+class _Replay(Change["ReplayPlan"]):
+    name = "salvage replay"
+    settles = False
+    _done = False
+
+    def __init__(self, settings: Settings, request: Request) -> None:
+        super().__init__(settings)
+        self._request = request
+        self._lock: StoreLock | None = None
+
+    def run(self, config: StoreConfig, *, dry_run: bool, yes: bool) -> int:
+        if not dry_run:
+            self._lock_target(config)
+        try:
+            return super().run(config, dry_run=dry_run, yes=yes)
+        finally:
+            if self._lock is not None:
+                self._lock.release()
+
+    def _lock_target(self, config: StoreConfig) -> None:
+        """Another store that is there already: nobody changes it between plan and replay."""
+        from engine.files.lock import StoreLock
+        from engine.repair.replay_target import other_store
+
+        other = other_store(self.disk, config, self._request.into)
+        if other is not None:
+            self._lock = StoreLock(self.disk, other)
+            self._lock.acquire()
+
+    def plan(self, config: StoreConfig) -> ReplayPlan:
+        from engine.repair.replay_planner import plan_replay
+
+        with self.output.progress("reading what was saved") as tick:
+            return plan_replay(self.disk, config, self._request, progress=tick)
+
+    def refusal(self, plan: ReplayPlan) -> RStoreError | None:
+        return plan.refusal
+
+    def changes(self, plan: ReplayPlan) -> bool:
+        return plan.changed
+
+    def json(self, plan: ReplayPlan, salvage: str | None) -> dict[str, Any]:
+        return plan.to_json(done=self._done)
+
+    def text(self, plan: ReplayPlan, *, done: bool, salvage: str | None) -> None:
+        from rstore_cli.salvage_text import show_replay
+
+        show_replay(self.output, plan, done=done)
+
+    def apply(self, plan: ReplayPlan) -> str | None:
+        from engine.replay import replay as put_all
+
+        self.settings.on_interrupt = "the replay is not finished; run it again: no message is put twice"
+        with Interrupts() as interrupts, self.output.progress("replay", is_bytes=False) as tick:
+            locked = plan.target.own or self._lock is not None
+            put_all(self.disk, plan, locked=locked, progress=tick, held=interrupts.held)
+        self.settings.on_interrupt = "the replay is done"
+        self._done = True
+        return None
+
+
+class _Prune(Change["PrunePlan"]):
+    name = "salvage prune"
+    settles = False
+    _done = False
+
+    def __init__(self, settings: Settings, ids: tuple[str, ...], keep: int | None, before_ms: int | None) -> None:
+        super().__init__(settings)
+        self._ids = ids
+        self._keep = keep
+        self._before_ms = before_ms
+
+    def plan(self, config: StoreConfig) -> PrunePlan:
+        from engine.repair.salvage_prune import plan_prune
+
+        with self.output.progress("reading what was saved", is_bytes=False) as tick:
+            return plan_prune(
+                self.disk, config, ids=self._ids, keep=self._keep, before_ms=self._before_ms, progress=tick
+            )
+
+    def refusal(self, plan: PrunePlan) -> RStoreError | None:
+        return None  # planning raises it
+
+    def changes(self, plan: PrunePlan) -> bool:
+        return plan.changed
+
+    def json(self, plan: PrunePlan, salvage: str | None) -> dict[str, Any]:
+        return plan.to_json(done=self._done)
+
+    def text(self, plan: PrunePlan, *, done: bool, salvage: str | None) -> None:
+        from rstore_cli.salvage_text import show_prune
+
+        show_prune(self.output, plan, done=done)
+
+    def apply(self, plan: PrunePlan) -> str | None:
+        from engine.repair.salvage_prune import prune as remove
+
+        self.settings.on_interrupt = "some of it is removed; run it again for the rest"
+        remove(self.disk, plan)
+        self.settings.on_interrupt = "it is removed"
+        self._done = True
+        return None

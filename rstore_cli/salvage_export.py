@@ -1,0 +1,97 @@
+"""What a repair saved, written out for `rstore salvage export`: messages as JSON lines, or the log's bytes as files."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from engine.errors import Refused, from_os_error
+from rstore_cli._common import FOUND, OK
+from rstore_cli.render import count, size
+
+if TYPE_CHECKING:
+    from engine.repair.salvage_export import Export, Filter
+    from rstore_cli._common import Settings
+    from rstore_cli.render import Output
+
+
+def export_messages(settings: Settings, repair: str, target: str, wanted: Filter) -> int:
+    """The messages into a new file, or to stdout ("-"); the exit code."""
+    from engine.files.disk import Disk
+    from engine.repair.salvage_export import Export
+    from rstore_cli.messages import to_json
+
+    output = settings.output()
+    found = Export(Disk(), settings.load(), repair, wanted)
+    if target == "-":
+        for place, message in found:
+            output.line(to_json(message, place=place))
+        sys.stdout.flush()
+        _tell(output, found, to_stdout=False)
+    else:
+        with _new_file(target) as file:
+            try:
+                for place, message in found:
+                    line = json.dumps(to_json(message, place=place), ensure_ascii=False, separators=(",", ":"))
+                    file.write(line + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            except OSError as error:
+                raise from_os_error(error, "writing messages", target) from None
+        _tell(output, found, to_stdout=True, target=target)
+    return FOUND if found.report.lost else OK
+
+
+def export_files(settings: Settings, repair: str, directory: Path) -> int:
+    """The log's bytes into a new directory; the exit code."""
+    from engine.files.disk import Disk
+    from engine.repair.salvage_export import export_raw
+
+    output = settings.output()
+    written = export_raw(Disk(), settings.load(), repair, str(directory))
+    if output.json:
+        output.document(
+            {"directory": str(directory), "files": [{"path": path, "bytes": saved} for path, saved in written]}
+        )
+        return OK
+    output.table(["file", "bytes saved"], [[path, str(saved)] for path, saved in written], numbers=(1,))
+    output.text(f"Next: rstore --store {directory} dump commitlog")
+    return OK
+
+
+@contextmanager
+def _new_file(target: str) -> Iterator[IO[str]]:
+    try:
+        file = Path(target).open("x", encoding="utf-8")  # noqa: SIM115  closed below; its errors are told apart
+    except FileExistsError:
+        raise Refused("something is here already", path=target, hint="name a new file, or - for stdout") from None
+    except OSError as error:
+        raise from_os_error(error, "creating", target) from None
+    with file:
+        yield file
+
+
+def _tell(output: Output, found: Export, *, to_stdout: bool, target: str | None = None) -> None:
+    """What went out, and what was saved but is no message."""
+    report = found.report
+    if to_stdout and output.json:
+        summary: dict[str, Any] = report.to_json()
+        output.document({"repair": found.saved.id, "output": target, "messages": found.messages, "found": summary})
+        return
+    say = output.text if to_stdout else output.note
+    say(f"{count(found.messages, 'message')} of {count(report.sound.records, 'sound record')} exported")
+    for stretch in report.lost:
+        output.warn(
+            f"no sound record: {size(stretch.length)} at {stretch.offset} "
+            f"({stretch.file} from byte {stretch.position} on): {stretch.reason}"
+        )
+    if report.displaced.records:
+        output.warn(
+            f"{count(report.displaced.records, 'whole record')} where another one belongs; --displaced takes those "
+            f"between the sound ones, too"
+        )

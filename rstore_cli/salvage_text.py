@@ -1,0 +1,213 @@
+"""What `rstore salvage` says to people."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from rstore_cli.render import count, moment, printable, short, size
+
+if TYPE_CHECKING:
+    from engine.repair.replay_plan import ReplayPlan
+    from engine.repair.salvage_list import Detail, Entry, Inventory
+    from engine.repair.salvage_prune import PrunePlan
+    from engine.repair.salvage_scan import ScanReport, Tally
+    from rstore_cli.render import Output
+
+_SHOWN = 20
+_MORE = "(--json lists all)"
+
+
+def show_scan(output: Output, report: ScanReport) -> None:
+    """What a scan found."""
+    lost = [stretch for stretch in report.lost if stretch.file is not None]
+    missing = [stretch for stretch in report.lost if stretch.file is None]
+    rows = [
+        ("sound", f"{_tally(report.sound)}"),
+        ("lost", f"{size(report.lost_bytes)} in {count(len(lost), 'stretch', 'stretches')}"),
+        ("missing", f"{size(report.missing_bytes)} in {count(len(missing), 'gap')} between segments"),
+        ("blanks", f"{count(report.blanks, 'file end')}, {size(report.blank_bytes)}"),
+    ]
+    if report.displaced.records:
+        nearest = ", ".join(f"{n} by {d:+d} bytes" for d, n in report.distances.most_common(3))
+        rows.append(("displaced", f"{_tally(report.displaced)}: off {nearest}"))
+    if report.bridged:
+        rows.append(("bridged", f"{count(report.bridged, 'inert record')}, {size(report.bridged_bytes)}"))
+    if report.live:
+        rows.append(("note", "a live process has the store: the log's end was not judged"))
+    output.facts(rows)
+    for stretch in report.lost[:_SHOWN]:
+        place = f"{stretch.offset} to {stretch.offset + stretch.length}, {stretch.length} bytes"
+        where = "" if stretch.file is None else f", {stretch.file} from byte {stretch.position} on"
+        output.text()
+        output.text(f"lost: {place}{where}: {stretch.reason}{' (accepted)' if stretch.accepted else ''}")
+        output.text(f"  behind it: {_tally(stretch.behind)}")
+        for queue, (records, taken) in sorted(stretch.behind.queues.items())[:_SHOWN]:
+            output.text(f"    {short(queue.topic)}/{queue.queue_id}  {count(records, 'record')}, {size(taken)}")
+        if len(stretch.behind.queues) > _SHOWN:
+            output.text(f"    … and {len(stretch.behind.queues) - _SHOWN} more queues {_MORE}")
+    if len(report.lost) > _SHOWN:
+        output.text(f"… and {len(report.lost) - _SHOWN} more {_MORE}")
+    for path, why in report.odd:
+        output.text(f"not read: {path}: {why} (--file reads it)")
+
+
+def show_inventory(output: Output, found: Inventory) -> None:
+    """The repairs, and what is in quarantine."""
+    if not found.entries:
+        output.text("No repairs.")
+    else:
+        heads = ["repair", "command", "time (UTC)", "state", "pieces", "room", "sound records", "replayed"]
+        output.table(heads, [_row(entry) for entry in reversed(found.entries)], numbers=(4, 5, 6, 7))
+        output.text(f"salvage/ takes {size(found.room)}")
+    for path, taken, why in found.leftovers:
+        output.text(f"also in salvage/: {os.path.basename(path)}, {size(taken)}: {why}")
+    if found.quarantine:
+        output.text()
+        rows = [[printable(path), str(taken), by or "-", why or "-"] for path, taken, by, why in found.quarantine]
+        output.table(["in quarantine/", "bytes", "repair", "why"], rows, numbers=(1,))
+
+
+def _row(entry: Entry) -> list[str]:
+    said = entry.to_json()
+    replayed = sum(run.messages for run in entry.runs)
+    return [
+        said["id"],
+        said["command"],
+        said["time"],
+        said["state"],
+        str(said["pieces"]),
+        size(entry.room),
+        str(entry.found.sound.records),
+        "?" if entry.unreadable else str(replayed),
+    ]
+
+
+def show_detail(output: Output, found: Detail) -> None:
+    """One repair."""
+    entry = found.entry
+    said = entry.to_json()
+    rows = [
+        ("repair", said["id"]),
+        ("went on from", "\n".join(said["wentOnFrom"]) or "-"),
+        ("command", said["command"]),
+        ("time (UTC)", said["time"]),
+        ("state", said["state"]),
+        ("directory", entry.saved.directory),
+        ("room", size(entry.room)),
+        ("of the log", f"{size(said['logBytes'])}: {_tally(entry.found.sound)}, {size(entry.found.lost_bytes)} lost"),
+    ]
+    rows += [("replay", _run(run)) for run in said["replays"]]
+    if entry.unreadable:
+        rows.append(("replay", entry.unreadable))
+    output.facts(rows)
+    output.text()
+    heads = ["action", "path", "offset", "length", "sound records", "saved as", "why"]
+    pieces = [
+        [
+            piece["action"],
+            printable(piece["path"]),
+            str(piece["offset"]),
+            str(piece["length"]),
+            str(piece.get("records", "-")),
+            printable(piece["file"] or piece["target"] or "-"),
+            piece["why"],
+        ]
+        for piece in found.pieces
+    ]
+    output.table(heads, pieces, numbers=(2, 3, 4))
+
+
+def _run(run: dict[str, object]) -> str:
+    into = "its own store" if run["target"] == "." else str(run["target"])
+    return f"{run['messages']} messages into {into}" + ("" if run["done"] else ", interrupted")
+
+
+def show_replay(output: Output, plan: ReplayPlan, *, done: bool) -> None:
+    """What a replay puts; or that it has."""
+    share = plan.share
+    if done:
+        output.text()
+        output.text(f"Done: {count(share.messages, 'message')} put back into {plan.target.root}.")
+        return
+    into = plan.target.root + (" (is made, with the sizes of the repair's store)" if plan.target.make else "")
+    rows = [
+        ("repair", plan.saved.id),
+        ("into", into),
+        ("puts", f"{count(share.messages, 'message')}, {size(share.size)}"),
+    ]
+    if plan.resumed:
+        rows.append(("goes on", f"a replay was interrupted: {count(plan.run.messages, 'message')} are in already"))
+    if plan.target.recovery is not None and plan.target.recovery.changed:
+        rows.append(("first", "the store is recovered, as the interrupted replay left it open"))
+    if share.at_once or share.waiting:
+        rows.append(("delayed", f"{share.at_once} are due and go out at once, {share.waiting} wait again"))
+    rows += [
+        ("passed over", f"{count(records, 'record')}, {size(taken)}: {why.value}")
+        for why, (records, taken) in share.skipped.items()
+    ]
+    rows += [("no record", f"{size(s.length)} at {s.offset}: {s.reason}") for s in plan.found.lost[:_SHOWN]]
+    output.facts(rows)
+    if share.queues:
+        output.text()
+        heads = ["queue", "messages", "stored", "to", "new offsets from", "to"]
+        queues = [
+            [
+                f"{short(queue.topic)}/{queue.queue_id}",
+                str(one.messages),
+                moment(one.first),
+                moment(one.last),
+                str(one.start),
+                str(one.start + one.messages - 1),
+            ]
+            for queue, one in sorted(share.queues.items())
+        ]
+        output.table(heads, queues, numbers=(1, 4, 5))
+    for place, topic, reason in share.refused[:_SHOWN]:
+        output.text(f"  - can't be put: the record at {place} ({short(topic)}): {printable(reason)}")
+    for group, queue, offset, end in plan.consumers[:_SHOWN]:
+        output.text(
+            f"  - {printable(group)} stands at {offset} in {printable(str(queue))}, which ends at {end}: it takes what "
+            f"comes below {offset} for read (rstore offsets set sets it back)"
+        )
+    if len(plan.consumers) > _SHOWN:
+        output.text(f"  … and {len(plan.consumers) - _SHOWN} more {_MORE}")
+    for problem in plan.problems:
+        output.text(f"  - {printable(problem)}")
+    output.text()
+    output.text("Consumers get them as new messages." if plan.changed else "Nothing to replay.")
+
+
+def show_prune(output: Output, plan: PrunePlan, *, done: bool) -> None:
+    """What goes; or that it is gone."""
+    if done:
+        output.text()
+        output.text(f"Done: {size(plan.room)} came back.")
+        return
+    if plan.doomed:
+        rows = [
+            [
+                one.saved.id,
+                one.saved.state,
+                size(one.room),
+                str(one.records) if one.records else "-",
+                one.keeps_manifest or "-",
+            ]
+            for one in plan.doomed
+        ]
+        output.table(["repair", "state", "room", "records lost", "manifest stays"], rows, numbers=(2, 3))
+    for path, taken in plan.abandoned:
+        output.text(f"goes: {os.path.basename(path)}, {size(taken)}: no manifest")
+    for name, why in plan.kept:
+        output.text(f"stays: {name}: {why}")
+    lost = sum(one.records for one in plan.doomed)
+    output.text()
+    if lost:
+        output.text(f"{count(lost, 'sound record')} that neither the log nor a replay has go for good.")
+    output.text("These repairs can't be taken back then." if plan.changed else "Nothing to prune.")
+
+
+def _tally(tally: Tally) -> str:
+    if not tally.records:
+        return "no records"
+    return f"{count(tally.records, 'record')}, {size(tally.size)}, stored {moment(tally.first)} to {moment(tally.last)}"

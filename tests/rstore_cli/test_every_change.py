@@ -1,0 +1,120 @@
+"""What every command that changes a store promises: no change beside a live process, a dry run that is what is done."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from engine.files.disk import Disk
+from engine.files.lock import StoreLock
+from tests.engine.repair.test_rules import damage, put, settings
+from tests.rstore_cli.conftest import Cli
+from tests.support import stores
+from tests.support.checking import check_clean
+
+TOLD_WHEN_DONE = {"salvage", "done", "seconds", "timestamp"}
+"""What a plan can't know."""
+
+
+class Change(NamedTuple):
+    """A command and the store that it is for. `again`: exit code of a dry run once it is done."""
+
+    words: tuple[str, ...]
+    prepare: Callable[[Path, Cli], None]
+    again: int = 0
+
+
+def store_of(root: Path) -> list[int]:
+    places = put(root, 200)
+    (root / "config").mkdir(exist_ok=True)
+    (root / "config" / "consumerOffset.json").write_text('{"offsetTable":{"T@g":{0:20,1:20}}}')
+    return places
+
+
+def crashed(root: Path, _: Cli) -> None:
+    places = store_of(root)
+    damage(root, places[-1] + 95, b"\xff")
+    (root / "abort").touch()
+
+
+def damaged(root: Path, _: Cli) -> None:
+    damage(root, store_of(root)[90] + 95, b"\xff")
+    (root / "abort").touch()
+    (root / "checkpoint").write_bytes(bytes(4096))  # so that recovery reads the whole log
+
+
+def cut(root: Path, cli: Cli) -> None:
+    damaged(root, cli)
+    assert cli("--store", root, "recover", "--cut", "--yes").code == 0
+
+
+def cut_twice(root: Path, cli: Cli) -> None:
+    cut(root, cli)
+    last = cli("--store", root, "dump", "commitlog", "--json").lines[-2]["physicalOffset"]
+    assert cli("--store", root, "truncate", "--to-offset", str(last), "--yes").code == 0
+
+
+def sound(root: Path, _: Cli) -> None:
+    store_of(root)
+
+
+def sound_unread(root: Path, cli: Cli) -> None:
+    store_of(root)
+    (root / "config" / "consumerOffset.json").unlink()
+
+
+def without_queue(root: Path, _: Cli) -> None:
+    store_of(root)
+    shutil.rmtree(root / "consumequeue" / "T" / "1")
+
+
+CHANGES = {
+    "recover": Change(("recover",), crashed),
+    "recover --bridge": Change(("recover", "--bridge"), damaged),
+    "recover --cut": Change(("recover", "--cut"), damaged),
+    "undo": Change(("undo",), cut, again=4),
+    "truncate": Change(("truncate", "--to-offset", "0"), sound_unread),
+    "reindex": Change(("reindex",), without_queue),
+    "expire": Change(("expire", "--force", "--reserved-hours", "0"), sound),
+    "offsets set": Change(("offsets", "set", "g", "T", "0", "min"), sound),
+    "salvage replay": Change(("salvage", "replay"), cut, again=4),
+    "salvage prune": Change(("salvage", "prune", "--keep", "1"), cut_twice),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_it_keeps_the_promise(name: str, tmp_path: Path, cli: Cli) -> None:
+    change, root = CHANGES[name], tmp_path / "store"
+    change.prepare(root, cli)
+    before = stores.snapshot(root)
+
+    dry = cli("--store", root, *change.words, "--dry-run", "--json")
+    assert dry.code == 1, dry
+    assert stores.snapshot(root) == before
+
+    with StoreLock(Disk(), str(root)):
+        held = cli("--store", root, *change.words, "--yes")
+    assert held.code == 3, held
+    assert {path: seen for path, seen in stores.snapshot(root).items() if path != "lock"} == {
+        path: seen for path, seen in before.items() if path != "lock"
+    }
+
+    asked = cli("--store", root, *change.words)
+    assert asked.code == 2, asked  # nobody is here to answer
+    assert "--yes" in asked.error_line
+
+    done = cli("--store", root, *change.words, "--yes", "--json")
+    assert done.code == 0, done
+    planned, told = dry.json, done.json
+    for one in (planned, told):
+        for key in TOLD_WHEN_DONE:
+            one.pop(key, None)
+    assert told == planned
+    again = cli("--store", root, *change.words, "--dry-run")
+    assert again.code == change.again, again
+    if name != "undo":  # which brings the damage back
+        check_clean(root, settings(root))
