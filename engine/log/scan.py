@@ -40,6 +40,7 @@ LONG = 16 << 20
 """Bytes of log from which on kernels are worth their loading, which takes as long as reading so much without them."""
 _PAGE = 4096
 _NEAR = 8 << 10
+_KEPT = 24 << 20
 
 __all__ = ["Blank", "Damage", "Event", "Gap", "RecordBatch", "Scanner"]
 
@@ -315,11 +316,16 @@ class Scanner:
 
 
 def _fast_walk() -> FastWalk | None:
-    """The walk by kernels; None without numba."""
+    """The walk by kernels; None without numba.
+
+    glibc gives each freed window back to the system, and half of the time would go into getting zeroed pages again. It
+    keeps as much as the largest block that was ever freed (M_MMAP_THRESHOLD of mallopt(3)): one that nobody touched.
+    """
     try:
         from engine.log.walk_kernel import fast_walk
     except ImportError:
         return None
+    bytearray(_KEPT)
     return fast_walk
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from engine.log.derive import QueueNumbers, TopicQueue, Units
     from engine.repair.survey import QueueFiles
 
-CHUNK_UNITS = 1 << 20
+CHUNK_UNITS = 1 << 19
 SECTOR = 512
 """Bytes that a disk writes at once."""
 
@@ -122,12 +122,13 @@ class QueueComparer:
 
         if not self._chunk:
             return
-        rows = np.empty(self._chunk_rows, dtype=row_dtype())
-        for name in rows.dtype.names or ():
-            rows[name] = np.concatenate([getattr(units, name) for units in self._chunk])
+        queues = np.concatenate([units.queue for units in self._chunk])
+        small = int(queues.max()) < 1 << 16  # numpy counts 2-byte numbers instead of comparing them
+        order = np.argsort(queues.astype(np.uint16) if small else queues, kind="stable")
+        by_queue = np.empty(self._chunk_rows, dtype=row_dtype())
+        for name in by_queue.dtype.names or ():
+            by_queue[name] = np.concatenate([getattr(units, name) for units in self._chunk])[order]
         self._chunk, self._chunk_rows = [], 0
-        order = np.argsort(rows["queue"], kind="stable")
-        by_queue = rows[order]
         bounds = np.flatnonzero(np.diff(by_queue["queue"])) + 1
         for group in np.split(by_queue, bounds):
             self._compare(int(group["queue"][0]), group)

@@ -177,9 +177,12 @@ class Settler:
         import numpy as np
 
         for chunk in self._comparer.pending.chunks():
-            order = np.argsort(chunk["queue"], kind="stable")
-            ordered = chunk[order]
-            bounds = np.flatnonzero(np.diff(ordered["queue"])) + 1
+            steps = np.diff(chunk["queue"])
+            ordered = chunk  # the comparer adds them queue by queue: most chunks are in order
+            if (steps < 0).any():
+                ordered = chunk[np.argsort(chunk["queue"], kind="stable")]
+                steps = np.diff(ordered["queue"])
+            bounds = np.flatnonzero(steps) + 1
             for group in np.split(ordered, bounds):
                 if len(group):
                     yield int(group["queue"][0]), group

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-IN_MEMORY = 32 << 20
+IN_MEMORY = 16 << 20
 """Bytes that stay in memory."""
 CHUNK_ROWS = 1 << 18
 
@@ -33,6 +33,8 @@ class Spool:
 
     def add(self, rows: NDArray[np.void]) -> None:
         """Append rows."""
+        import numpy as np
+
         if not len(rows):
             return
         self._rows += len(rows)
@@ -43,7 +45,7 @@ class Spool:
                 self._file = tempfile.TemporaryFile(prefix="rstore-plan-")  # noqa: SIM115 - lives as long as the plan
             self._file.seek(0, 2)
             for chunk in self._chunks:
-                self._file.write(chunk.tobytes())
+                self._file.write(np.ascontiguousarray(chunk).view(np.uint8).data)
             self._chunks, self._bytes = [], 0
 
     def chunks(self) -> Iterator[NDArray[np.void]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import fields
@@ -12,6 +14,7 @@ import pytest
 
 pytest.importorskip("numba")
 
+import numba
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -23,6 +26,7 @@ from engine.format.message import BLANK_MAGIC, MESSAGE_MAGIC_V2, Message
 from engine.log.batch import RecordBatch
 from engine.log.crc_kernel import crc32
 from engine.log.derive import Deriver, DeriveRules, Keys, QueueNumbers, Units
+from engine.log.jit import compiled
 from engine.log.loads import folds_in_hardware
 from engine.log.scan import LONG, Event, Scanner
 from engine.log.source import ClosedLog
@@ -305,3 +309,32 @@ def test_kernels_read_what_is_long() -> None:
 def test_kernels_do_not_read_what_is_short() -> None:
     log = logs.build([Message("T", bytes(1 << 20)) for _ in range(3)], segment_size=LONG + (4 << 20)).log
     assert all(batch.table is None for batch in batches(Scanner(log).scan(0)))
+
+
+def test_a_small_store_is_read_without_numba(fixture_store: Callable[[str], Path]) -> None:
+    """Loading numba takes longer than reading a small store."""
+    script = """
+import sys
+from pathlib import Path
+from engine.config import StoreConfig
+from engine.files.disk import Disk
+from engine.repair.recover import plan_recover
+from engine.repair.verify import verify
+import rstore_cli.app
+config = StoreConfig(store_path_root_dir=Path(sys.argv[1]))
+assert plan_recover(Disk(), config).log.end.records > 0
+assert verify(Disk(), config).records > 0
+print([name for name in sys.modules if name.partition(".")[0] in ("numba", "llvmlite")])
+"""
+    store = fixture_store("crashed-small")
+    done = subprocess.run([sys.executable, "-c", script, store], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_code_that_cannot_be_kept_is_compiled_all_the_same() -> None:
+    """numba has no place for the code of a module that is no file; nor where nothing may be written."""
+    space: dict[str, Any] = {}
+    exec("def twice(x):\n    return 2 * x\n", space)
+    with pytest.raises(RuntimeError, match="cannot cache"):
+        numba.njit(cache=True)(space["twice"])
+    assert compiled(space["twice"])(21) == 42
