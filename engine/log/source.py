@@ -100,9 +100,8 @@ class ClosedLog:
     def close(self) -> None:
         """Close the files."""
         with self._lock:
-            for opened in self._open.values():
-                opened.reader.close()
-            self._open.clear()
+            self._close_idle()
+            self._open.clear()  # what is being read now is closed behind its last read
 
     def __enter__(self) -> ClosedLog:
         return self
@@ -125,6 +124,8 @@ class ClosedLog:
         finally:
             with self._lock:
                 opened.readers -= 1
+                if not opened.readers and self._open.get(segment.offset) is not opened:
+                    opened.reader.close()
 
     def _close_idle(self) -> None:
         for offset, opened in list(self._open.items()):

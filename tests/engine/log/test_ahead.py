@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,12 +16,13 @@ from hypothesis import strategies as st
 
 from engine.config import StoreConfig
 from engine.files.disk import Disk
+from engine.files.operations import Doing, Operation
 from engine.format import message
 from engine.format.message import Message
 from engine.log.ahead import scan_ahead, threads_of
 from engine.log.derive import Deriver, DeriveRules, QueueNumbers
 from engine.log.scan import Damage, RecordBatch, Scanner
-from engine.log.source import ClosedLog
+from engine.log.source import ClosedLog, Segment
 from engine.repair.survey import survey
 from engine.repair.verify import verify
 from tests.engine.log.test_scan import flat
@@ -203,3 +206,29 @@ def test_verify_by_threads_is_verify(tmp_path: Path) -> None:
     assert found[0].records == 396
     plain = [e for e in Scanner(built.log, kernels=False).scan(0, resume=True) if isinstance(e, Damage)]
     assert [bad.offset for bad in found[0].bad if bad.stored is None] == [damage.offset for damage in plain[:3]]
+
+
+def test_a_file_is_never_closed_under_a_read(tmp_path: Path) -> None:
+    """The log is closed while a read waits: the read ends well, and the file is closed behind it."""
+    path = tmp_path / "0"
+    path.write_bytes(b"x" * 100)
+    inside, go = threading.Event(), threading.Event()
+
+    class Slow(Disk):
+        def doing(self, operation: Operation, *args: object, **kwargs: object) -> Doing:
+            if operation is Operation.READ:
+                inside.set()
+                assert go.wait(10)
+            seen.append(operation)
+            return super().doing(operation, *args, **kwargs)  # type: ignore[arg-type]
+
+    seen: list[Operation] = []
+    log = ClosedLog(Slow(), [Segment(0, 100, str(path))])
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit(log.read, 0, 100)
+        assert inside.wait(10)
+        log.close()
+        assert Operation.CLOSE not in seen
+        go.set()
+        assert bytes(read.result(10)) == b"x" * 100
+    assert seen[-2:] == [Operation.READ, Operation.CLOSE]
