@@ -52,12 +52,17 @@ def check_store(store: MessageStore | ReadStore, expected: Sequence[Stored], led
     assert list(missing(store, expected)) == []
 
 
-def check_recovered(root: Path, expected: Sequence[Stored], ledger: Ledger) -> None:
+LOST_PROPERTIES = ("unit-tags", "index-key")
+"""What check may find behind a power cut: properties have no checksum, so those of the last, unacknowledged record may
+be lost under a sound body."""
+
+
+def check_recovered(root: Path, expected: Sequence[Stored], ledger: Ledger, *, known: Sequence[str] = ()) -> None:
     """The recovered store has all of `expected`, is stable, reads, opens, and takes new messages where they belong."""
     again = plan_recover(Disk(), settings(root))
     assert again.refusal is None
     assert not again.changed, again.to_json()
-    check_clean(root, settings(root))
+    check_clean(root, settings(root), known=known, why="properties have no checksum" if known else "")
     with ReadStore(settings(root)) as view:
         check_store(view, expected, ledger)
     new = Ledger(seed=ledger.seed + 5000)

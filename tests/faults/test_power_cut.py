@@ -20,7 +20,7 @@ from engine.files.operations import Doing
 from engine.repair.apply import apply
 from engine.repair.recover import plan_recover
 from engine.store import MessageStore
-from tests.faults.ledger import Clock, Ledger, Stored, check_recovered, settings
+from tests.faults.ledger import LOST_PROPERTIES, Clock, Ledger, Stored, check_recovered, settings
 from tests.support import stores
 
 CUTS = 5
@@ -110,7 +110,7 @@ def test_what_was_acknowledged_is_there_after_a_power_cut(seed: int, torn: bool,
     ledger, cuts = run(tmp_path, seed, random.Random(f"{seed} {torn}"), torn=torn)
     for cut in cuts:
         repair(cut.root, cut)
-        check_recovered(cut.root, cut.acknowledged, ledger)
+        check_recovered(cut.root, cut.acknowledged, ledger, known=LOST_PROPERTIES)
 
 
 @pytest.mark.parametrize("seed", range(100, 106))
@@ -125,7 +125,7 @@ def test_a_power_cut_in_the_recovery_costs_nothing(seed: int, tmp_path: Path) ->
         disk.cut("all")  # what recovery has promised is durable when it returns
         for second in disk.cuts:
             repair(second.root, cut)
-            check_recovered(second.root, cut.acknowledged, ledger)
+            check_recovered(second.root, cut.acknowledged, ledger, known=LOST_PROPERTIES)
 
 
 def test_all_that_is_acknowledged_is_sure(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_all_that_is_acknowledged_is_sure(tmp_path: Path) -> None:
     for cut in disk.cuts[::6]:
         assert not repair(cut.root, cut), "only the unsynced tail may be missing: no damage in the middle"
         assert max(one.end for one in cut.acknowledged) == plan_recover(Disk(), settings(cut.root)).state.max_offset
-        check_recovered(cut.root, cut.acknowledged, ledger)
+        check_recovered(cut.root, cut.acknowledged, ledger, known=LOST_PROPERTIES)
 
 
 def test_a_lost_sync_loses_what_was_acknowledged(tmp_path: Path) -> None:
@@ -179,4 +179,4 @@ def test_an_index_file_without_entries_is_not_gone_by(lost: str, tmp_path: Path)
     if lost == "both":
         newest.write_bytes(bytes(size))
     apply(Disk(), plan_recover(Disk(), settings(tmp_path)))
-    check_recovered(tmp_path, ledger.acknowledged, ledger)
+    check_recovered(tmp_path, ledger.acknowledged, ledger, known=LOST_PROPERTIES)
