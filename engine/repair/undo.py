@@ -118,6 +118,7 @@ def undo(disk: Disk, plan: UndoPlan) -> None:
         _remove(disk, os.path.join(plan.root, path))
     _remove(disk, os.path.join(plan.root, f"{names.CHECKPOINT}.tmp"))  # of a repair that was killed
     _check_restored(disk, plan)
+    _set_times(disk, plan)
     for repair in plan.repairs:  # the oldest last: killed in between, the rest is done again, with its old bytes
         disk.step("undo.end")
         disk.write_file_atomically(os.path.join(repair.directory, UNDONE), b"{}")
@@ -324,6 +325,15 @@ def _check_restored(disk: Disk, plan: UndoPlan) -> None:
     for path, (size, _) in _sizes(plan):
         if disk.stat(path).size != size:
             raise CannotMend(f"not restored to {size} bytes", path=path)
+
+
+def _set_times(disk: Disk, plan: UndoPlan) -> None:
+    """As before, too: retention goes by them, and so does taking back the repair before this one."""
+    for path, seen in plan.before.items():
+        place = os.path.join(plan.root, path)
+        if disk.stat(place).mtime_ns != seen[1]:
+            disk.step("undo.time")
+            disk.set_modified(place, seen[1])
 
 
 def _sizes(plan: UndoPlan) -> Iterator[tuple[str, list[int]]]:

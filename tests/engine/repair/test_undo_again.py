@@ -74,6 +74,24 @@ def test_index_entries_that_a_cut_links_anew_come_back(behind_the_end: bool, gol
     assert files(root) == before
 
 
+def test_repairs_are_taken_back_one_after_the_other(golden_copy: Store) -> None:
+    root = golden_copy("crashed-small")
+    seen = [(files(root), times(root))]
+    apply(DISK, plan_recover(DISK, settings(root)))
+    seen.append((files(root), times(root)))
+    apply(DISK, plan_truncate(DISK, settings(root), to_offset=3 << 20), command="truncate")
+    seen.append((files(root), times(root)))
+    apply(DISK, plan_truncate(DISK, settings(root), to_offset=1 << 20), command="truncate")
+    for before in reversed(seen):
+        undo(DISK, plan_undo(DISK, settings(root)))
+        assert (files(root), times(root)) == before
+
+
+def times(root: Path) -> dict[str, int]:
+    """The last modification of every file, as retention goes by it."""
+    return {path: (root / path).stat().st_mtime_ns for path in files(root)}
+
+
 @pytest.fixture
 def cut(golden_copy: Store) -> Path:
     root = golden_copy("clean-small")
