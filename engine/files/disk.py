@@ -308,6 +308,11 @@ class Disk:
                 raise
         return True
 
+    def set_modified(self, path: str, mtime_ns: int) -> None:
+        """Set a file's last modification (ns since 1970), which retention goes by. Raises StorageError."""
+        with self.doing(Operation.WRITE, path):
+            os.utime(path, ns=(mtime_ns, mtime_ns))
+
     def exists(self, path: str) -> bool:
         """Whether something has this name."""
         with self.doing(Operation.STAT, path):

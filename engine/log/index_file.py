@@ -14,13 +14,14 @@ Invariants:
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from engine.errors import InvalidArgument, StorageError
 from engine.files.mapped_file import MappedFile
 from engine.format.index_file import (
+    ENTRY_SIZE,
     HEADER_SIZE,
     NO_ENTRY,
     SLOT_SIZE,
@@ -163,19 +164,19 @@ class IndexFile(IndexReader):
             raise InvalidArgument(f"{keep} entries can't be kept of {self.entry_count}", path=self.path)
         self._file.ensure_allocated(0)
         slots = NumberedSlots(self.layout.slots)
-        for first in range(1, keep + 1, CHUNK):
-            found = self.entries(first, min(CHUNK, keep + 1 - first))
-            links = link(slots, found["key_hash"], first)
-            if (found["previous"] != links).any():
-                mended = found.copy()
-                mended["previous"] = links
-                self._write(self.layout.entry_position(first), mended.tobytes())
+        for first, mended in self._relinked(keep, slots):
+            self._write(self.layout.entry_position(first), mended.tobytes())
         header = self._header_of(keep, slots.used, previous, end_timestamp)
         self._file.invalidate_tail(self.layout.entry_position(keep + 1))
         self._file.advance(self.layout.file_size - self._file.wrote_position)
         self._write_header(header)
         self._write(HEADER_SIZE, slots.newest.astype(">i4").tobytes())
         self._file.sync()
+
+    def relinked(self, keep: int) -> Iterator[tuple[int, int]]:
+        """The entries among 1 … `keep` that `rewind` links anew, as (position in the file, bytes)."""
+        for first, mended in self._relinked(keep, NumberedSlots(self.layout.slots)):
+            yield self.layout.entry_position(first), len(mended) * ENTRY_SIZE
 
     def flush(self) -> bool:
         """Make everything durable; False (nothing done) after `shutdown`. Raises StorageError."""
@@ -287,6 +288,20 @@ class IndexFile(IndexReader):
         while self._undo:
             self._write(*self._undo[-1])
             self._undo.pop()
+
+    def _relinked(self, keep: int, slots: NumberedSlots) -> Iterator[tuple[int, NDArray[np.void]]]:
+        """Stretches of entries with wrong links, linked rightly: the first one's number, entries. Fills `slots`."""
+        import numpy as np
+
+        for first in range(1, keep + 1, CHUNK):
+            found = self.entries(first, min(CHUNK, keep + 1 - first))
+            links = link(slots, found["key_hash"], first)
+            wrong = np.flatnonzero(found["previous"] != links)
+            if len(wrong):
+                start, end = int(wrong[0]), int(wrong[-1]) + 1
+                mended = found[start:end].copy()
+                mended["previous"] = links[start:end]
+                yield first + start, mended
 
     def _header_of(self, keep: int, used: int, previous: tuple[int, int], end_timestamp: int | None) -> IndexHeader:
         if keep == 0:

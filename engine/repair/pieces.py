@@ -10,6 +10,7 @@ from engine.format import names
 from engine.format.index_file import ENTRY_SIZE
 from engine.format.message import POSITION_PHYSICAL_OFFSET
 from engine.format.queue_unit import UNIT_SIZE
+from engine.log.index_file import IndexFile
 from engine.repair.index_plan import index_directory
 from engine.repair.salvage import BEHIND_THE_END, Piece
 
@@ -35,7 +36,7 @@ def pieces_of(disk: Disk, plan: RecoverPlan) -> Iterator[Piece]:
             yield from _queue_pieces(plan, queue)
             if plan.files.config.enable_consume_queue_ext:
                 yield from _ext_pieces(disk, plan, queue)
-    yield from _index_pieces(plan)
+    yield from _index_pieces(disk, plan)
     for name, action in ((names.CHECKPOINT, "overwrite"), (names.ABORT, "remove")):
         path = os.path.join(root, name)
         there = disk.exists(path)
@@ -104,22 +105,30 @@ def _files_of(span: tuple[int, int], file_size: int) -> range:
     return range(start - start % file_size, end, file_size)
 
 
-def _index_pieces(plan: RecoverPlan) -> Iterator[Piece]:
+def _index_pieces(disk: Disk, plan: RecoverPlan) -> Iterator[Piece]:
     index, layout = plan.index, plan.files.index_layout
     directory = index_directory(plan.files)
     sizes = {found.name: found.size for found in plan.files.index}
     for name in index.removed:
         yield Piece("remove", os.path.join(directory, name), 0, sizes[name], "index entries that don't agree")
-    touched = {rewind.name for rewind in index.rewinds}
-    if index.keys_put and index.names_after:
-        touched.add(index.names_after[-1])
-    for name in sorted(touched):
+    kept = {rewind.name: rewind.keep for rewind in index.rewinds}
+    last = index.names_after[-1] if index.keys_put and index.names_after else None
+    for name in sorted(kept.keys() | ({last} if last is not None else set())):
         path = os.path.join(directory, name)
         yield Piece("overwrite", path, 0, layout.entries_position, "header and slots")
-    kept = {rewind.name: (rewind.keep, rewind.had) for rewind in index.rewinds}
-    for name in sorted(touched):
-        keep, had = kept.get(name) or (index.last_entries, index.last_entries)
-        start = layout.entry_position(keep + 1)
-        length = min(max(had - keep, index.keys_put) * ENTRY_SIZE, layout.file_size - start)
-        if length > 0:
-            yield Piece("overwrite", os.path.join(directory, name), start, length, "index entries taken away or put")
+        start, end = layout.entry_position(kept.get(name, index.last_entries) + 1), layout.file_size
+        if name in kept:
+            for position, length in _relinked(disk, plan, path, kept[name]):
+                yield Piece("overwrite", path, position, length, "index entries that are linked wrongly")
+        else:
+            end = min(end, start + index.keys_put * ENTRY_SIZE)
+        if start < end:
+            yield Piece("overwrite", path, start, end - start, "index entries taken away or put")
+
+
+def _relinked(disk: Disk, plan: RecoverPlan, path: str, keep: int) -> list[tuple[int, int]]:
+    file = IndexFile.open(disk, path, plan.files.index_layout, writable=False)
+    try:
+        return list(file.relinked(keep))
+    finally:
+        file.shutdown()

@@ -12,7 +12,7 @@ import os
 from typing import TYPE_CHECKING
 
 from engine.format import names
-from engine.repair.repairs import digest, finish, listing
+from engine.repair.repairs import digest, finish, is_below, listing
 from engine.repair.salvage import Saved, new_directory, write_manifest
 from engine.repair.trees import remove_tree
 
@@ -37,11 +37,21 @@ def clear(disk: Disk, root: str) -> None:
     built = build_directory(root)
     path = os.path.join(built, SWAP)
     if disk.exists(path):
-        for place in json.loads(disk.read_file(path)):
+        for place in _planned(disk, path):
             new, old = os.path.join(built, place), os.path.join(root, place)
             if disk.exists(new) and not disk.exists(old):
                 _put(disk, new, old)
     remove_tree(disk, built)
+
+
+def _planned(disk: Disk, path: str) -> list[str]:
+    """The directories that were to be swapped in; none when nobody can tell: all is built again then."""
+    try:
+        places = json.loads(disk.read_file(path))
+        parts = (names.CONSUMEQUEUE, names.CONSUMEQUEUE_EXT, names.INDEX)
+        return [place for place in places if is_below(place) and place.split(os.sep)[0] in parts]
+    except (ValueError, TypeError, RecursionError):
+        return []
 
 
 def swap(disk: Disk, plan: ReindexPlan) -> str:

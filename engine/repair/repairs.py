@@ -60,7 +60,7 @@ def repairs(disk: Disk, root: str) -> list[Repair]:
         for entry in (disk.scandir(base) if disk.is_dir(base) else ())
         if not entry.is_file and (repair := _repair(disk, entry.name, entry.path)) is not None
     ]
-    return sorted(found, key=lambda repair: (repair.manifest.get("number", 0), repair.name))
+    return sorted(found, key=lambda repair: (int(repair.manifest.get("number", 0)), repair.name))
 
 
 def unfinished(disk: Disk, root: str) -> list[Repair]:
@@ -111,7 +111,7 @@ def log_directories(config: StoreConfig) -> list[str]:
 
 def relative(root: str, path: str) -> str:
     """A path as manifests name it."""
-    return os.path.relpath(path, root) if path.startswith(root + os.sep) else path
+    return os.path.relpath(path, root) if path.startswith(root + os.sep) else os.path.abspath(path)
 
 
 def digest(disk: Disk, path: str, offset: int, length: int) -> str:
@@ -161,14 +161,77 @@ def _list_into(disk: Disk, root: str, directory: str, found: Listing) -> None:
             _list_into(disk, root, entry.path, found)
 
 
+def is_below(path: object) -> bool:
+    """Whether this is the name of a file below a directory, and stays there."""
+    if not isinstance(path, str) or not path or "\0" in path or os.path.isabs(path):
+        return False
+    os.fsencode(path)  # a name that can't be one is a ValueError
+    return not {"", ".", ".."} & set(path.split(os.sep))
+
+
 def _repair(disk: Disk, name: str, directory: str) -> Repair | None:
-    """A manifest that can't be read tells of nothing."""
+    """A manifest that can't be read, or says what can't be, tells of nothing."""
     try:
         manifest = json.loads(disk.read_file(os.path.join(directory, MANIFEST)))
-        manifest["pieces"] = [dict(piece) for piece in manifest["pieces"]]
         applied = os.path.join(directory, APPLIED)
         left = json.loads(disk.read_file(applied)) if disk.exists(applied) else None
+        if not _is_manifest(manifest) or not (left is None or _is_applied(left)):
+            return None
     except _BAD_JSON:
         return None
     marks = [disk.exists(os.path.join(directory, mark)) for mark in (UNDOING, UNDONE, PRUNED)]
     return Repair(name, directory, manifest, left, *marks)
+
+
+# --- whether it can be ------------------------------------------------------------------------------------------------
+
+_ACTIONS = ("overwrite", "remove", "create", "move", "rename")
+_LARGEST = 1 << 62
+
+
+def _is_manifest(said: dict[str, Any]) -> bool:
+    words = (said.get("command", ""), said.get("time", ""))
+    stretches = [*said.get("accepted", []), *said.get("bridged", [])]
+    return (
+        all(isinstance(word, str) for word in words)
+        and _is_count(said.get("number", 0))
+        and all(_is_piece(piece) for piece in said["pieces"])
+        and all(_is_count(one["offset"], one["length"]) for one in stretches)
+        and _is_listing(said.get("files", {}))
+    )
+
+
+def _is_applied(said: dict[str, Any]) -> bool:
+    return _is_listing(said["files"]) and all(
+        _is_place(one["path"]) and _is_count(one["offset"], one["length"]) and isinstance(one["sha256"], str)
+        for one in said["ranges"]
+    )
+
+
+def _is_piece(piece: dict[str, Any]) -> bool:
+    file, target = piece["file"], piece.get("target", "")
+    kept = piece["action"] in ("overwrite", "remove", "rename")
+    return (
+        piece["action"] in _ACTIONS
+        and _is_place(piece["path"])
+        and _is_count(piece["offset"], piece["length"])
+        and isinstance(piece["why"], str)
+        and isinstance(piece["sha256"], str)
+        and ((file is None and piece["action"] != "rename") or (kept and is_below(file)))
+        and (is_below(target) if piece["action"] == "move" else isinstance(target, str))
+    )
+
+
+def _is_listing(said: dict[str, Any]) -> bool:
+    return all(_is_place(path) and len(seen) == 2 and _is_count(seen[0], abs(seen[1])) for path, seen in said.items())
+
+
+def _is_place(path: object) -> bool:
+    """Below the store, or absolute: in a log directory elsewhere, which only the settings tell."""
+    if isinstance(path, str) and os.path.isabs(path):
+        return "\0" not in path and bool(os.fsencode(path))
+    return is_below(path)
+
+
+def _is_count(*numbers: object) -> bool:
+    return all(type(number) is int and 0 <= number < _LARGEST for number in numbers)

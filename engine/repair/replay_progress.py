@@ -76,13 +76,25 @@ def read_runs(disk: Disk, saved: SavedRepair) -> list[Run]:
         return []
     try:
         found = json.loads(disk.read_file(path))["runs"]
-        return [Run(**{**run, "topics": None if run["topics"] is None else tuple(run["topics"])}) for run in found]
+        runs = [Run(**{**run, "topics": None if run["topics"] is None else tuple(run["topics"])}) for run in found]
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        runs = None
+    if runs is None or not all(_can_be(run) for run in runs):
         raise Refused(
             "what was replayed already can't be read",
             path=path,
             hint="look for the property RSTORE_REPLAYED in the store; then move this file away",
-        ) from None
+        )
+    return runs
+
+
+def _can_be(run: Run) -> bool:
+    marks = (run.displaced, run.again, run.made, run.done)
+    return (
+        all(type(word) is str for word in (run.target, *(run.topics or ())))
+        and all(type(mark) is bool for mark in marks)
+        and all(type(number) is int and abs(number) < 1 << 62 for number in (run.end, run.position, run.messages))
+    )
 
 
 def write_runs(disk: Disk, saved: SavedRepair, runs: Sequence[Run]) -> None:

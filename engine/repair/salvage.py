@@ -160,7 +160,7 @@ def _data_bytes(disk: Disk, piece: Piece) -> int:
 def _save_piece(disk: Disk, root: str, directory: str, number: int, piece: Piece) -> Saved:
     place = relative(root, piece.path)
     if piece.action in ("create", "move"):
-        target = relative(root, piece.target)
+        target = relative(root, piece.target) if piece.target else ""
         return Saved(piece.action, place, piece.offset, piece.length, piece.why, None, "", target)
     name = f"{number:04d}-{os.path.basename(piece.path)}"
     target = os.path.join(directory, name)

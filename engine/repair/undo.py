@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import CannotMend, StoreChanged
 from engine.format import names
-from engine.repair.repairs import UNDOING, UNDONE, Listing, Repair, digest, listing, repairs
+from engine.repair.repairs import UNDOING, UNDONE, Listing, Repair, digest, listing, log_directories, repairs
 from engine.repair.salvage import BEHIND_THE_END
 from engine.repair.survey import survey
 
@@ -88,6 +88,7 @@ def plan_undo(disk: Disk, config: StoreConfig) -> UndoPlan:
             "what this repair saved was removed (rstore salvage prune): it can't be taken back any more",
             path=pruned.directory,
         )
+    _check_places(config, chain)
     _check_saved(disk, root, chain)
     now = listing(disk, config)
     resumed = any(repair.undoing for repair in chain)
@@ -117,6 +118,7 @@ def undo(disk: Disk, plan: UndoPlan) -> None:
         _remove(disk, os.path.join(plan.root, path))
     _remove(disk, os.path.join(plan.root, f"{names.CHECKPOINT}.tmp"))  # of a repair that was killed
     _check_restored(disk, plan)
+    _set_times(disk, plan)
     for repair in plan.repairs:  # the oldest last: killed in between, the rest is done again, with its old bytes
         disk.step("undo.end")
         disk.write_file_atomically(os.path.join(repair.directory, UNDONE), b"{}")
@@ -135,9 +137,26 @@ def _chain(found: list[Repair]) -> list[Repair]:
 # --- whether it may ---------------------------------------------------------------------------------------------------
 
 
+def _check_places(config: StoreConfig, chain: list[Repair]) -> None:
+    """Nothing is written outside of the store and its log directories, whatever a manifest says."""
+    directories = [os.path.abspath(path) for path in log_directories(config)]
+    for repair in chain:
+        places = [*(piece["path"] for piece in repair.pieces), *repair.manifest.get("files", ())]
+        for path in places:
+            if os.path.isabs(path) and os.path.dirname(path) not in directories:
+                raise CannotMend(
+                    "a file of the repair lies in no directory of the log",
+                    path=path,
+                    hint="give the settings that the repair was made with: -c broker.conf",
+                )
+
+
 def _check_saved(disk: Disk, root: str, chain: list[Repair]) -> None:
     for repair in chain:
         for piece in repair.pieces:
+            if piece["action"] == "move" and not _is_aside(disk, root, piece):
+                path = os.path.join(root, piece["target"])
+                raise CannotMend("what the repair set aside is no longer there", path=path)
             if piece["file"] is not None and not _is_saved(disk, root, repair, piece):
                 path = os.path.join(repair.directory, piece["file"])
                 raise CannotMend("what the repair saved is no longer what it was", path=path)
@@ -150,6 +169,13 @@ def _is_saved(disk: Disk, root: str, repair: Repair, piece: dict[str, Any]) -> b
         places = [os.path.join(root, piece["path"])]
     length = int(piece["length"])
     return all(disk.exists(path) and digest(disk, path, 0, length) == piece["sha256"] for path in places)
+
+
+def _is_aside(disk: Disk, root: str, piece: dict[str, Any]) -> bool:
+    """A file that was to be set aside may still be at its place, or be there again (a repair or undo was killed)."""
+    places = [os.path.join(root, piece["target"]), os.path.join(root, piece["path"])]
+    place = next((path for path in places if disk.exists(path)), None)
+    return place is not None and disk.stat(place).size == piece["length"]
 
 
 def _check_unchanged(disk: Disk, root: str, chain: list[Repair], now: Listing) -> None:
@@ -234,7 +260,7 @@ def _restore(disk: Disk, plan: UndoPlan, repair: Repair, piece: dict[str, Any]) 
                 _make_again(disk, repair, piece, path)
         case "move":
             target = os.path.join(plan.root, piece["target"])
-            if disk.exists(target) and not disk.exists(path):
+            if disk.exists(target):  # what is at its place then, the repair made
                 disk.mkdirs(os.path.dirname(path))
                 disk.move(target, path)
                 disk.sync_dir(os.path.dirname(path))
@@ -299,6 +325,15 @@ def _check_restored(disk: Disk, plan: UndoPlan) -> None:
     for path, (size, _) in _sizes(plan):
         if disk.stat(path).size != size:
             raise CannotMend(f"not restored to {size} bytes", path=path)
+
+
+def _set_times(disk: Disk, plan: UndoPlan) -> None:
+    """As before, too: retention goes by them, and so does taking back the repair before this one."""
+    for path, seen in plan.before.items():
+        place = os.path.join(plan.root, path)
+        if disk.stat(place).mtime_ns != seen[1]:
+            disk.step("undo.time")
+            disk.set_modified(place, seen[1])
 
 
 def _sizes(plan: UndoPlan) -> Iterator[tuple[str, list[int]]]:
