@@ -156,7 +156,7 @@ def test_a_segment_of_another_name_and_any_file(tmp_path: Path) -> None:
 
 def test_displaced_records_across_windows(tmp_path: Path) -> None:
     """Larger than a window, and lying across the borders of windows."""
-    config = StoreConfig(store_path_root_dir=tmp_path).with_changes(mapped_file_size_commit_log=4 * WINDOW)
+    config = StoreConfig(store_path_root_dir=tmp_path).with_changes(mapped_file_size_commit_log=8 * WINDOW)
     sizes = [3_900_000, 100, 3_000_000, 50_000, 3_900_000, 70_000] + [1000] * 200
     with MessageStore.open(config) as store:
         for size in sizes:
