@@ -275,7 +275,7 @@ def _show_result(output: Output, plan: RecoverPlan, salvage: str | None, keep: b
             f"Damage stays in the log at {plan.trap.offset} ({plan.trap.reason}): the abort file stays, too, "
             "so that the next start reads from behind it."
         )
-    output.text("Next: rstore verify-crc reads the whole log once more; then start the broker.")
+    output.text("Next: rstore check holds the whole log, queues and index against each other; then start the broker.")
 
 
 def _below(plan: RecoverPlan, path: str) -> str:

@@ -26,7 +26,7 @@ from engine.repair.replay_plan import QueueShare, ReplayPlan, Request, Share, re
 from engine.repair.replay_progress import HERE, Run, marked_places, read_runs
 from engine.repair.replay_target import Target, look_at, target_name
 from engine.repair.salvage_scan import Counting
-from engine.repair.saved_log import SavedLog, SavedRepair, find_repair, log_spans, saved_repairs
+from engine.repair.saved_log import SavedLog, SavedRepair, demand_copies, find_repair, log_spans, saved_repairs
 from engine.repair.survey import StoreFiles, survey
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def plan_replay(disk: Disk, config: StoreConfig, request: Request, *, progress: 
     name = target_name(files, request.into)
     saved = _pick(disk, files, request.name, name)
     _check_state(saved)
+    demand_copies(disk, saved)
     runs = read_runs(disk, saved)
     begun = next((run for run in runs if run.target == name and not run.done), None)
     target = look_at(disk, files, name, resumes=begun is not None, made=begun is not None and begun.made)

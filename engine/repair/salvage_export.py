@@ -12,7 +12,7 @@ from engine.format import names
 from engine.format.message import StoredMessage, decode
 from engine.repair.replay_choice import batches
 from engine.repair.salvage_scan import Counting, ScanReport
-from engine.repair.saved_log import SavedLog, find_repair, log_spans
+from engine.repair.saved_log import SavedLog, demand_copies, find_repair, log_spans
 from engine.repair.survey import survey
 from engine.repair.whole_records import whole_records
 
@@ -55,7 +55,7 @@ class Export:
         self._disk = disk
         self._files = survey(disk, config)
         self._wanted = wanted
-        self.saved = _with_log(find_repair(disk, self._files.root, name))
+        self.saved = _with_log(disk, find_repair(disk, self._files.root, name))
         self._counting = Counting()
         self.messages = 0
 
@@ -94,7 +94,7 @@ def export_raw(disk: Disk, config: StoreConfig, name: str, directory: str) -> li
         Refused: the directory is there and not empty. InvalidArgument, CannotMend, as `Export`; DiskFull, StorageError.
     """
     files = survey(disk, config)
-    saved = _with_log(find_repair(disk, files.root, name))
+    saved = _with_log(disk, find_repair(disk, files.root, name))
     if disk.exists(directory) and (not disk.is_dir(directory) or disk.listdir(directory)):
         raise Refused("something is here already", path=directory, hint="name an empty or a new directory")
     target = os.path.join(directory, names.COMMITLOG)
@@ -117,7 +117,7 @@ def export_raw(disk: Disk, config: StoreConfig, name: str, directory: str) -> li
     return written
 
 
-def _with_log(saved: SavedRepair) -> SavedRepair:
+def _with_log(disk: Disk, saved: SavedRepair) -> SavedRepair:
     if saved.state == "pruned":
         raise CannotMend("what the repair saved was removed (rstore salvage prune)", path=saved.directory)
     if not log_spans(saved):
@@ -126,4 +126,5 @@ def _with_log(saved: SavedRepair) -> SavedRepair:
             path=saved.directory,
             hint="rstore salvage show tells what it saved",
         )
+    demand_copies(disk, saved)
     return saved

@@ -12,7 +12,7 @@ from engine.format import names
 from engine.repair.repairs import MANIFEST
 from engine.repair.replay_progress import read_runs
 from engine.repair.salvage_scan import ScanReport, scan_saved, scan_span
-from engine.repair.saved_log import KEPT, SavedRepair, find_repair, log_offset, log_spans, saved_repairs
+from engine.repair.saved_log import KEPT, SavedRepair, find_repair, log_offset, log_spans, missing_copies, saved_repairs
 from engine.repair.survey import survey
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class Entry:
     found: ScanReport
     runs: tuple[Run, ...]
     unreadable: str | None
+    missing: frozenset[str]
 
     def to_json(self) -> dict[str, Any]:
         """One of the list's repairs."""
@@ -48,7 +49,7 @@ class Entry:
             "pieces": len(pieces),
             "bytesChanged": sum(int(piece["length"]) for piece in pieces if piece["action"] in KEPT),
             "room": self.room,
-            "logBytes": sum(span.size for span in _spans(self.saved)),
+            "logBytes": sum(span.size for span in _spans(self.saved, self.missing)),
             "records": self.found.sound.records,
             "recordBytes": self.found.sound.size,
             "displaced": self.found.displaced.records,
@@ -98,10 +99,11 @@ def inventory(disk: Disk, config: StoreConfig, *, progress: Callable[[int, int],
     """
     files = survey(disk, config)
     every = saved_repairs(disk, files.root)
-    total = sum(span.size for saved in every for span in _spans(saved))
+    sizes = [sum(span.size for span in _spans(saved, missing_copies(disk, saved))) for saved in every]
+    total = sum(sizes)
     done = 0
     entries: list[Entry] = []
-    for saved in every:
+    for saved, size in zip(every, sizes, strict=True):
         at = done
 
         def tell(some: int, _: int, at: int = at) -> None:
@@ -109,7 +111,7 @@ def inventory(disk: Disk, config: StoreConfig, *, progress: Callable[[int, int],
                 progress(min(at + some, total), total)
 
         entries.append(_entry(disk, saved, files.config.max_message_size, tell))
-        done += sum(span.size for span in _spans(saved))
+        done += size
     return Inventory(files.root, tuple(entries), tuple(leftovers(disk, files.root)), tuple(_aside(disk, files.root)))
 
 
@@ -138,7 +140,7 @@ def describe(disk: Disk, config: StoreConfig, name: str) -> Detail:
     files = survey(disk, config)
     saved = find_repair(disk, files.root, name)
     size = files.config.max_message_size
-    spans = _spans(saved)
+    spans = _spans(saved, missing_copies(disk, saved))
     pieces = []
     for repair in saved.repairs:
         for piece in repair.pieces:
@@ -190,15 +192,19 @@ ABANDONED = "no manifest: a repair that was killed before it changed anything, o
 UNREADABLE = "its manifest can't be read"
 
 
-def _spans(saved: SavedRepair) -> list[Span]:
-    return [] if saved.state == "pruned" else log_spans(saved)
+def _spans(saved: SavedRepair, missing: frozenset[str]) -> list[Span]:
+    return [] if saved.state == "pruned" else log_spans(saved, missing)
 
 
 def _entry(disk: Disk, saved: SavedRepair, max_message_size: int, progress: Callable[[int, int], None] | None) -> Entry:
     found = ScanReport() if saved.state == "pruned" else scan_saved(disk, saved, max_message_size, progress)
     runs, unreadable = read_known_runs(disk, saved)
+    missing = missing_copies(disk, saved) if saved.state != "pruned" else frozenset()
+    if missing:
+        gone = ", ".join(sorted(os.path.basename(path) for path in missing))
+        unreadable = f"no longer there: {gone}" + (f"; {unreadable}" if unreadable else "")
     taken = sum(room(disk, repair.directory) for repair in saved.repairs)
-    return Entry(saved, taken, found, runs, unreadable)
+    return Entry(saved, taken, found, runs, unreadable, missing)
 
 
 def read_known_runs(disk: Disk, saved: SavedRepair) -> tuple[tuple[Run, ...], str | None]:

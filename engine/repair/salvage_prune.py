@@ -23,7 +23,7 @@ from engine.repair.repairs import APPLIED, MANIFEST, PRUNED, UNDOING, UNDONE, st
 from engine.repair.replay_choice import batches
 from engine.repair.replay_progress import REPLAYED
 from engine.repair.salvage_list import ABANDONED, leftovers, read_known_runs, room
-from engine.repair.saved_log import SavedLog, SavedRepair, find_repair, log_spans, saved_repairs
+from engine.repair.saved_log import SavedLog, SavedRepair, find_repair, log_spans, missing_copies, saved_repairs
 from engine.repair.survey import survey
 from engine.repair.trees import remove_tree
 from engine.repair.whole_records import whole_records
@@ -215,7 +215,7 @@ def _only_here(disk: Disk, files: StoreFiles, saved: SavedRepair) -> int:
     if saved.state == "pruned":
         return 0
     runs, _ = read_known_runs(disk, saved)
-    spans = log_spans(saved)
+    spans = log_spans(saved, missing_copies(disk, saved))
     count = 0
     with SavedLog(disk, spans) as old, ClosedLog(disk, files.log) as log:
         start = spans[0].offset if spans else 0

@@ -22,7 +22,7 @@ from engine.log.source import ClosedLog
 from engine.repair.intervals import Intervals
 from engine.repair.known import known_places
 from engine.repair.repairs import log_directories
-from engine.repair.saved_log import SavedLog, Span, log_offset, log_spans, saved_repairs
+from engine.repair.saved_log import SavedLog, Span, log_offset, log_spans, missing_copies, saved_repairs
 from engine.repair.survey import survey
 from engine.repair.verify import boundary
 from engine.repair.whole_records import Displaced, Lost, whole_records
@@ -269,9 +269,12 @@ def scan_span(disk: Disk, span: Span, max_message_size: int) -> ScanReport:
 def scan_saved(
     disk: Disk, saved: SavedRepair, max_message_size: int, progress: Callable[[int, int], None] | None = None
 ) -> ScanReport:
-    """The log that a repair saved: what is whole in it. What lies between its pieces is not lost, but elsewhere."""
+    """The log that a repair saved: what is whole in it. What lies between its pieces is not lost, but elsewhere.
+
+    Copies that are gone are passed over.
+    """
     counting = Counting()
-    with SavedLog(disk, log_spans(saved)) as log:
+    with SavedLog(disk, log_spans(saved, missing_copies(disk, saved))) as log:
         _count(disk, log, max_message_size, counting, progress)
     report = counting.report
     report.lost = [stretch for stretch in report.lost if stretch.file is not None]

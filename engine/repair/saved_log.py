@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import bisect
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import InvalidArgument
+from engine.errors import CannotMend, InvalidArgument
 from engine.format import names
 from engine.format.message import MIN_RECORD_SIZE
 from engine.log.source import Segment
@@ -112,8 +112,25 @@ def log_offset(piece: dict[str, Any]) -> int | None:
     return names.segment_offset(os.path.basename(path))
 
 
-def log_spans(saved: SavedRepair) -> list[Span]:
-    """The log that a repair saved, by offset, each byte once."""
+def missing_copies(disk: Disk, saved: SavedRepair) -> frozenset[str]:
+    """Copies of the log that a repair made, and that are gone since, or shorter than they were."""
+    paths = {span.path: span.position + span.size for span in log_spans(saved)}
+    return frozenset(path for path, needed in paths.items() if not disk.exists(path) or disk.stat(path).size < needed)
+
+
+def demand_copies(disk: Disk, saved: SavedRepair) -> None:
+    """Raises CannotMend when a copy of the log that a repair made is gone."""
+    missing = sorted(missing_copies(disk, saved)) if saved.state != "pruned" else []
+    if missing:
+        raise CannotMend(
+            "what the repair saved of the log is no longer there",
+            path=missing[0],
+            hint="rstore salvage show tells what is left; rstore salvage scan --file reads a single copy",
+        )
+
+
+def log_spans(saved: SavedRepair, without: Collection[str] = ()) -> list[Span]:
+    """The log that a repair saved, by offset, each byte once; `without`: copies that are passed over."""
     covered = Intervals()
     spans: list[Span] = []
     for repair in saved.repairs:
@@ -124,6 +141,8 @@ def log_spans(saved: SavedRepair) -> list[Span]:
                 continue
             start = origin + int(piece["offset"])
             path = os.path.join(repair.directory, piece["file"])
+            if path in without:
+                continue
             for low, high in covered.missing(start, start + length):
                 spans.append(Span(low, high - low, path, low - start, str(piece["path"]), origin))
             covered.add(start, start + length)

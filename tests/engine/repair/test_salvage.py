@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -317,3 +318,25 @@ def test_prune_refuses_what_is_needed(damaged: tuple[StoreConfig, list[int]]) ->
         plan_prune(Disk(), config, ids=[name])
     with pytest.raises(InvalidArgument):
         plan_prune(Disk(), config, ids=["nothing"])
+
+
+def test_a_copy_that_is_gone_hides_nothing_else(damaged: tuple[StoreConfig, list[int]]) -> None:
+    config, _ = damaged
+    apply(Disk(), plan_recover(Disk(), config, cut=True))
+    root = Path(config.store_path_root_dir)
+    (directory,) = (root / "salvage").iterdir()
+    pieces = json.loads((directory / "manifest.json").read_text())["pieces"]
+    copies = [piece["file"] for piece in pieces if piece["file"] and piece["path"].startswith("commitlog")]
+    assert len(copies) > 1
+    (whole,) = inventory(Disk(), config).entries
+    (directory / copies[0]).unlink()
+    (entry,) = inventory(Disk(), config).entries
+    assert entry.unreadable == f"no longer there: {copies[0]}"
+    assert 0 < entry.found.sound.records < whole.found.sound.records
+    described = describe(Disk(), config, directory.name)
+    assert len(described.pieces) == len(pieces)
+    with pytest.raises(CannotMend, match="no longer there"):
+        Export(Disk(), config, directory.name, Filter())
+    with pytest.raises(CannotMend, match="no longer there"):
+        plan_replay(Disk(), config, Request())
+    plan_prune(Disk(), config, keep=0)
