@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.errors import DiskFull
 from engine.files.listing import list_segments
 from engine.format import names, queue_ext
 from engine.format.queue_unit import EXT_ADDRESS_MAX, UNIT_SIZE, is_ext_address
@@ -260,7 +261,20 @@ class IndexBuilder:
         self._service.open(kept)
 
     def put(self, keys: Keys) -> None:
-        """Put the keys of a batch, in log order."""
+        """Put the keys of a batch, in log order.
+
+        Raises:
+            DiskFull: they take more files than there is room for; nothing of it was written. StorageError.
+        """
+        layout = self._files.index_layout
+        needed = len(keys) // layout.entries * layout.file_size  # the file that is open takes the rest
+        usable = self._disk.usage(self._directory).usable
+        if needed > usable:
+            raise DiskFull(
+                f"the next {len(keys)} keys take {needed} bytes of index files, {usable} are usable",
+                path=self._directory,
+                hint=f"is maxIndexNum = {layout.entries} the broker's?",
+            )
         self.keys += self._service.put(keys)
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 import shutil
@@ -10,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from engine.config import StoreConfig
-from engine.errors import DamageInTheMiddle
-from engine.files.disk import Disk
+from engine.errors import DamageInTheMiddle, DiskFull
+from engine.files.disk import Disk, Usage
 from engine.format import names
 from engine.log.derive import TopicQueue
 from engine.read_store import ReadStore
@@ -205,3 +206,20 @@ def test_random_damage_to_all_that_is_derived(tmp_path: Path) -> None:
             path.write_bytes(data)
     reindex(settings(tmp_path))
     assert derived_files(tmp_path) == expected
+
+
+def test_a_wrong_setting_does_not_fill_the_disk(fixture_copy: Store) -> None:
+    """Ten keys a file of 4 MB: hundreds of files for one small store."""
+
+    class Small(Disk):
+        def usage(self, path: str) -> Usage:
+            return dataclasses.replace(super().usage(path), usable=64 << 20)
+
+    root = fixture_copy("clean-small")
+    shutil.rmtree(root / "index")
+    config = StoreConfig(store_path_root_dir=root).with_changes(max_index_num=10, max_hash_slot_num=1_000_000)
+    before = stores.contents(root)
+    with pytest.raises(DiskFull, match="maxIndexNum = 10"):
+        reindex(config, disk=Small())
+    after = stores.contents(root)
+    assert {path: digest for path, digest in after.items() if "reindex.tmp" not in path} == before
