@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from engine.config import apache_key
-from engine.errors import CannotMend, Refused, RStoreError
+from engine.errors import Refused, RStoreError
 from engine.format import sysflag
 from engine.log.derive import TopicQueue
 from engine.log.index_reader import ClosedIndexFile
@@ -135,14 +135,14 @@ def plan_start(disk: Disk, config: StoreConfig, *, progress: Callable[[int, int]
     """Compute it, without writing a byte.
 
     Raises:
-        CannotMend: nothing to start from. NotAStore, StorageError.
+        NotAStore, StorageError.
     """
     files = survey(disk, config)
-    if not files.log and not files.queues and not files.odd:
-        raise CannotMend("neither a commit log nor queues", path=files.root, hint="a broker would begin a new store")
     with ClosedLog(disk, files.log) as log:
         plan = StartPlan(files, apache_start(disk, files, log, progress=progress))
         plan.settings = _settings(disk, config)
+        if not files.log and not files.queues:
+            plan.problems.append("neither a commit log nor queues: a broker begins a new store")
         if plan.apache.outcome in (Outcome.REFUSES, Outcome.CRASHES):
             return plan
         if not files.log:

@@ -46,3 +46,11 @@ def test_a_store_that_would_not_open(fixture_copy: Store, cli: Cli) -> None:
     ran = cli("--store", store, "plan-start", "--json")
     assert (ran.code, ran.json["outcome"]) == (0, "refuses")
     assert "commitlog/note" in ran.json["why"]
+
+
+def test_an_empty_store_loses_nothing(tmp_path: Path, cli: Cli) -> None:
+    assert cli("--store", tmp_path / "new", "init").code == 0
+    ran = cli("--store", tmp_path / "new", "plan-start", "--json")
+    assert ran.code == 0
+    assert not ran.json["losesData"]
+    assert ran.json["problems"] == ["neither a commit log nor queues: a broker begins a new store"]
