@@ -133,7 +133,7 @@ def check_no_queue_offset_moved(case: corpus.Case, plan: RecoverPlan, whole: lis
         assert all(end <= ends[queue] for queue, end in ours.items() if queue in ends), (ours, ends)
 
 
-@pytest.mark.parametrize("case", GOLDEN[::4], ids=ids)
+@pytest.mark.parametrize("case", GOLDEN[::12], ids=ids)
 def test_golden_case(case: corpus.Case, golden_store: Store, golden_copy: Store) -> None:
     """Some of them: the loss table of `make interop` reads all of them by queue, key and place."""
     check(case, golden_store(case["base"]), golden_copy(case["base"]))

@@ -21,7 +21,7 @@ from tests.engine.repair.test_rules import damage, put, settings
 from tests.support import golden, mutate, stores
 
 CASES = [case for case in corpus.fixture_cases() if case["id"] not in differences.REFUSED]
-GOLDEN = [case for case in golden.cases() if case["id"] not in differences.REFUSED][::6]
+GOLDEN = [case for case in golden.cases() if case["id"] not in differences.REFUSED][::12]
 
 
 def files(root: Path) -> dict[str, str]:
