@@ -116,6 +116,11 @@ class StoreConfig:
         return _paths(self.read_only_commit_log_store_paths)
 
     @property
+    def log_directories(self) -> tuple[str, ...]:
+        """All directories that segments are read from: those of `commit_log_paths`, then the read-only ones."""
+        return tuple(map(str, (*self.commit_log_paths, *self.read_only_commit_log_paths)))
+
+    @property
     def transient_store_pool_active(self) -> bool:
         """Whether puts go through the write buffers: only on a master with asynchronous flush.
 

@@ -126,7 +126,7 @@ class _Source:
         """Copy it, once: the drills take their copies from that one."""
         files = survey(disk, config)
         root = files.root
-        for path in (*config.commit_log_paths, *config.read_only_commit_log_paths):
+        for path in config.log_directories:
             if not Path(path).resolve().is_relative_to(Path(root).resolve()):
                 raise InvalidArgument("drills copy a store's own directory, and its log is elsewhere", path=path)
         holder = holder_of(disk, root)

@@ -117,9 +117,7 @@ def apache_start(
 
 def _refused(files: StoreFiles) -> str | None:
     """The entry that makes load() say no: of another length, or no segment, among log or queue files."""
-    config = files.config
-    places = {os.fspath(p) for p in (*config.commit_log_paths, *config.read_only_commit_log_paths)}
-    places |= {queue.directory for queue in files.queues}
+    places = {*files.config.log_directories} | {queue.directory for queue in files.queues}
     for odd in files.odd:
         if os.path.dirname(odd.path) in places:
             return f"{os.path.relpath(odd.path, files.root)}: {odd.why}"

@@ -32,6 +32,7 @@ from engine.repair.queue_plan import QueuePlan
 from engine.repair.queue_write import QueueWriter
 from engine.repair.repairs import finish
 from engine.repair.salvage import save
+from engine.repair.trees import zero_range
 
 if TYPE_CHECKING:
     import numpy as np
@@ -134,7 +135,7 @@ class _Applier:
             disk.sync_dir(os.path.dirname(path))
         if log.tail is not None:
             disk.step("recover.zero-tail")
-            self._zero(*log.tail)
+            zero_range(disk, *log.tail)
         self._sync_read_part()
 
     def _bridge(self) -> None:
@@ -149,15 +150,6 @@ class _Applier:
                     file.sync(at, at + patch.length)
             finally:
                 file.close()
-
-    def _zero(self, path: str, position: int, length: int) -> None:
-        """Make a stretch of a file zeros, durably."""
-        segment = self._disk.open_segment(path, position + length, mapped=False)
-        try:
-            segment.zero(position, position + length)
-            segment.sync(position, position + length)
-        finally:
-            segment.close()
 
     def _mend(self) -> None:
         """Write the place of a record into its physicalOffset (rule 3)."""
@@ -202,7 +194,7 @@ class _Applier:
                 self._disk.sync_dir(os.path.dirname(path))
             if cut.tail is not None:
                 self._disk.step("recover.zero-ext")
-                self._zero(*cut.tail)
+                zero_range(self._disk, *cut.tail)
 
     def _queues(self) -> None:
         changed = {queue.number: queue for queue in self._plan.queues if queue.changed}

@@ -16,12 +16,14 @@ from engine.log.derive import TopicQueue
 from engine.repair.dump import read_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
+    from engine.config import StoreConfig
     from engine.files.disk import Disk
     from engine.repair.finding import Findings
 
 TOPICS, CONSUMERS, DELAYS = "topics.json", "consumerOffset.json", "delayOffset.json"
+LMQ_CONSUMERS = "lmqConsumerOffset.json"
 TABLES = {
     TOPICS: "topicConfigTable",
     CONSUMERS: "offsetTable",
@@ -65,6 +67,15 @@ def read_config(disk: Disk, root: str, findings: Findings) -> ConfigFiles:
         if tables is not None:
             found.tables[name] = tables[key]
     return found
+
+
+def offsets_file(config: StoreConfig, present: Collection[str]) -> str:
+    """Which file of config/ holds the consumers' offsets; `present`: the names in that directory.
+
+    With light queues a broker keeps all offsets in a file of another name. Source: BrokerController's constructor.
+    """
+    light = config.enable_lmq or (CONSUMERS not in present and LMQ_CONSUMERS in present)
+    return LMQ_CONSUMERS if light else CONSUMERS
 
 
 def read_tables(

@@ -40,11 +40,9 @@ def file_findings(files: StoreFiles, found: Findings, *, live: bool, leave_out: 
 
 def _advice(files: StoreFiles, odd: OddFile, where: str) -> str:
     """What to do with a segment of another length than the rest: recovery must not guess whether data is missing."""
-    config = files.config
-    log_paths = [os.fspath(path) for path in (*config.commit_log_paths, *config.read_only_commit_log_paths)]
-    if odd.why != Oddness.WRONG_SIZE.value or os.path.dirname(odd.path) not in log_paths:
+    if odd.why != Oddness.WRONG_SIZE.value or os.path.dirname(odd.path) not in files.config.log_directories:
         return ""
-    size = config.mapped_file_size_commit_log
+    size = files.config.mapped_file_size_commit_log
     if odd.size < size and files.log:
         return f": cut short? truncate -s {size} {shlex.quote(where)} gives it its length back, then run rstore recover"
     return f": mappedFileSizeCommitLog is {size}; is the setting right, and does the file belong here?"

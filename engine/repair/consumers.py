@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.format import names
 from engine.log.derive import TopicQueue
+from engine.repair.check_config import CONSUMERS, DELAYS
 from engine.repair.dump import read_config
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
     from engine.files.disk import Disk
 
-CONSUMER_OFFSETS = "consumerOffset.json"
-DELAY_OFFSETS = "delayOffset.json"
 DELIVERY = "delivery of delayed messages"
 """Stands for the group that reads SCHEDULE_TOPIC_XXXX: the broker itself."""
 
@@ -82,7 +81,7 @@ def read_consumers(disk: Disk, root: str, queues: Iterable[TopicQueue]) -> Consu
     by_topic: dict[str, list[TopicQueue]] = {}
     for queue in queues:
         by_topic.setdefault(queue.topic, []).append(queue)
-    for key, table in _table(disk, root, CONSUMER_OFFSETS, problems).items():
+    for key, table in _table(disk, root, CONSUMERS, problems).items():
         topic, at, group = key.partition("@")
         if not at or not isinstance(table, dict):
             continue
@@ -90,7 +89,7 @@ def read_consumers(disk: Disk, root: str, queues: Iterable[TopicQueue]) -> Consu
             queue = TopicQueue(topic, _number(number))
             if queue in by_topic.get(topic, ()) and _number(offset) >= 0:
                 offsets.setdefault(queue, {})[group] = _number(offset)
-    levels = _table(disk, root, DELAY_OFFSETS, problems)
+    levels = _table(disk, root, DELAYS, problems)
     for queue in by_topic.get(names.SCHEDULE_TOPIC, ()) if levels else ():
         # Level n waits in queue n − 1; a level without an offset is read from the start (ScheduleMessageService#load).
         offsets.setdefault(queue, {})[DELIVERY] = max(0, _number(levels.get(str(queue.queue_id + 1), 0)))

@@ -126,7 +126,7 @@ def doctor(disk: Disk, config: StoreConfig) -> DoctorResult:
         sizes = {apache_key(name): int(getattr(files.config, name)) for name in SIZES}
     if disk.is_dir(root):
         _rights(disk, config, root, found)
-        used = max(disk.disk_used_ratio(path) for path in (root, *_log_paths(config)))
+        used = max(disk.disk_used_ratio(path) for path in (root, *config.log_directories))
         _room(config, root, used, found)
     findings = found.result()
     present = {f.code for f in findings}
@@ -141,7 +141,7 @@ def _survey(disk: Disk, config: StoreConfig, root: str, found: Findings) -> Stor
         found.add("store-kind", root, root, kind)
         return None
     try:
-        for path in _log_paths(config):
+        for path in config.log_directories:
             if config.store_path_commit_log and not disk.is_dir(path):
                 found.add("path-missing", path, path)
         return survey(disk, settled(disk, config))
@@ -199,7 +199,7 @@ def _sizes(disk: Disk, given: StoreConfig, files: StoreFiles, found: Findings) -
 def _rights(disk: Disk, config: StoreConfig, root: str, found: Findings) -> None:
     """Whether this user may read and write everything, down to the files."""
     try:
-        for path in {root, *(p for p in _log_paths(config) if disk.is_dir(p))}:
+        for path in {root, *(p for p in config.log_directories if disk.is_dir(p))}:
             if disk.is_read_only(path):
                 found.add("read-only", path, path)
             for place in _below(disk, path):
@@ -227,10 +227,6 @@ def _room(config: StoreConfig, root: str, used: float, found: Findings) -> None:
         found.add("disk-forced", root, root, percent)
     if config.broker_role is BrokerRole.SLAVE:
         found.add("slave", "brokerRole", "brokerRole")
-
-
-def _log_paths(config: StoreConfig) -> list[str]:
-    return [os.fspath(p) for p in (*config.commit_log_paths, *config.read_only_commit_log_paths)]
 
 
 def _java(disk: Disk) -> str | None:

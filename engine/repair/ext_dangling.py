@@ -18,24 +18,41 @@ from engine.repair.intervals import Intervals
 from engine.repair.queue_rows import QueueRows, is_real
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import numpy as np
     from numpy.typing import NDArray
 
     from engine.files.disk import Disk
+    from engine.repair.queue_compare import QueueAccount
     from engine.repair.survey import StoreFiles
 
 _SAMPLE = 64
 """Rows at each end that tell whether a queue has addresses: a broker gives all of its rows one, or none."""
 
 
-def dangling_rows(disk: Disk, files: StoreFiles, rows: QueueRows) -> Intervals:
-    """Queue offsets of the rows whose extension unit is not there. Raises StorageError."""
+def mark_dangling(disk: Disk, files: StoreFiles, accounts: Iterable[QueueAccount]) -> int:
+    """Note in each account (`dangling`) the rows whose extension unit is not there; how many they are.
+
+    Raises:
+        StorageError.
+    """
+    kept = files.config.enable_consume_queue_ext
+    wanted = [one for one in accounts if one.rows is not None and (kept or _has_addresses(one.rows))]
+    if not wanted:
+        return 0
+    size = settled(disk, files.config).mapped_file_size_consume_queue_ext
+    for account in wanted:
+        assert account.rows is not None
+        account.dangling = _dangling_rows(disk, files.root, account.rows, size)
+    return sum(account.dangling.total() for account in wanted)
+
+
+def _dangling_rows(disk: Disk, root: str, rows: QueueRows, ext_file_size: int) -> Intervals:
     found = Intervals()
-    if not files.config.enable_consume_queue_ext and not _has_addresses(rows):
-        return found
-    base = os.path.join(files.root, names.CONSUMEQUEUE_EXT)
+    base = os.path.join(root, names.CONSUMEQUEUE_EXT)
     there = disk.is_dir(names.queue_directory(base, rows.queue.topic, rows.queue.queue_id))
-    ext = ClosedExt(disk, base, rows.queue, settled(disk, files.config).mapped_file_size_consume_queue_ext)
+    ext = ClosedExt(disk, base, rows.queue, ext_file_size)
     for start, chunk in rows.chunks(rows.first, rows.extent):
         at = _addressed(chunk)
         lost = [int(i) for i in at if not there or ext.get(int(chunk["tags_code"][i])) is None]

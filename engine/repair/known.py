@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.repair.intervals import Intervals
-from engine.repair.repairs import repairs, stretches
+from engine.repair.repairs import Repair, repairs, stretches
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from engine.files.disk import Disk
 
 
@@ -26,12 +28,16 @@ class Known:
 
 
 def known_places(disk: Disk, root: str) -> Known:
-    """What the manifests in a store's salvage/ say.
+    """What the manifests in a store's salvage/ say."""
+    return known_of(repairs(disk, root))
+
+
+def known_of(done: Sequence[Repair]) -> Known:
+    """What these repairs say.
 
     A manifest that can't be read says nothing: at worst the operator is asked, or told, once more.
     """
     found = Known(Intervals(), Intervals())
-    done = repairs(disk, root)
     for name, known in (("accepted", found.accepted), ("bridged", found.bridged)):
         for low, high in stretches(done, name):
             known.add(low, high)

@@ -16,6 +16,7 @@ from engine.repair.consumers import DELIVERY, read_consumers
 if TYPE_CHECKING:
     from engine.files.disk import Disk
     from engine.log.derive import TopicQueue
+    from engine.repair.consumers import Consumers
     from engine.repair.plan import RecoverPlan
     from engine.repair.queue_plan import QueuePlan, Renumbered
 
@@ -108,8 +109,8 @@ class Ledger:
         }
 
 
-def ledger_of(disk: Disk, plan: RecoverPlan) -> Ledger:
-    """The ledger of a plan. Raises StorageError."""
+def ledger_of(disk: Disk, plan: RecoverPlan, consumers: Consumers | None = None) -> Ledger:
+    """The ledger of a plan; `consumers` of its queues, where the caller has read them. Raises StorageError."""
     by_queue = {queue.queue: queue for queue in plan.queues}
     behind = plan.log.end.behind
     lines = [
@@ -117,7 +118,7 @@ def ledger_of(disk: Disk, plan: RecoverPlan) -> Ledger:
         for queue in sorted(by_queue.keys() | behind.keys())
         if (line := _line(queue, by_queue.get(queue), behind.get(queue, (0, 0))))
     ]
-    consumers = read_consumers(disk, plan.files.root, by_queue)
+    consumers = consumers or read_consumers(disk, plan.files.root, by_queue)
     above = [
         Above(group, queue, offset, found.max_offset)
         for queue, found in sorted(by_queue.items())

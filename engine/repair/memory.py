@@ -101,7 +101,9 @@ class Memory:
         self._files = files
         self._directory = directory_of(files.root)
         worth_it = time_box_ms is not None or sum(segment.size for segment in files.log) >= least
-        self._writing = writing and worth_it and not any(path.startswith(self._directory) for path in _log_paths(files))
+        self._writing = (
+            writing and worth_it and not any(path.startswith(self._directory) for path in files.config.log_directories)
+        )
         self._deadline = None if time_box_ms is None else time.monotonic() + time_box_ms / 1000
         rules = DeriveRules.of(files.config)
         self._settings = repr((VERSION, rules, files.config.check_crc_on_recover, files.config.max_message_size))
@@ -317,11 +319,6 @@ def directory_of(root: str) -> str:
 def forget(disk: Disk, root: str) -> None:
     """Remove a store's memory. The caller holds the store's lock. Raises StorageError."""
     remove_tree(disk, directory_of(root))
-
-
-def _log_paths(files: StoreFiles) -> list[str]:
-    config = files.config
-    return [os.fspath(path) for path in (*config.commit_log_paths, *config.read_only_commit_log_paths)]
 
 
 def _encode(parts: list[Derived], local: dict[int, int]) -> tuple[bytes, int, int]:

@@ -15,7 +15,8 @@ from engine.errors import CannotMend, InvalidArgument, Refused
 from engine.format import fastjson, names
 from engine.log.closed_queue import ClosedQueue
 from engine.log.derive import TopicQueue
-from engine.repair.consumers import CONSUMER_OFFSETS, read_consumers
+from engine.repair.check_config import offsets_file
+from engine.repair.consumers import read_consumers
 from engine.repair.dump import read_config
 from engine.repair.survey import survey
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from engine.files.disk import Disk
     from engine.repair.survey import StoreFiles
 
-LMQ_OFFSETS = "lmqConsumerOffset.json"
 _TABLE, _LMQ_TABLE = "offsetTable", "lmqOffsetTable"
 
 
@@ -181,9 +181,7 @@ def _range(disk: Disk, files: StoreFiles, queue: TopicQueue) -> tuple[int, int]:
 def _read(disk: Disk, root: str, config: StoreConfig) -> tuple[str, dict[str, Any], str | None]:
     """The file's path and value, and what is wrong with it when the value is that of its .bak."""
     directory = os.path.join(root, names.CONFIG)
-    there = [name for name in (LMQ_OFFSETS, CONSUMER_OFFSETS) if disk.exists(os.path.join(directory, name))]
-    # With light queues a broker keeps all offsets in a file of another name (BrokerController's constructor).
-    name = LMQ_OFFSETS if config.enable_lmq or there == [LMQ_OFFSETS] else CONSUMER_OFFSETS
+    name = offsets_file(config, disk.listdir(directory) if disk.is_dir(directory) else ())
     path = os.path.join(directory, name)
     if not disk.exists(path) and not disk.exists(path + ".bak"):
         return path, {_TABLE: {}}, None

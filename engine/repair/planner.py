@@ -15,10 +15,10 @@ from engine.log.state import QueueState, StoreState
 from engine.repair.bridge import Bridge
 from engine.repair.coverage import Coverage
 from engine.repair.ext_cut import plan_ext_cuts
-from engine.repair.ext_dangling import dangling_rows
+from engine.repair.ext_dangling import mark_dangling
 from engine.repair.index_plan import IndexPlanner
 from engine.repair.intervals import Intervals
-from engine.repair.known import known_places
+from engine.repair.known import known_of
 from engine.repair.log_end import (
     LogEnd,
     Mode,
@@ -37,7 +37,7 @@ from engine.repair.queue_compare import QueueComparer
 from engine.repair.queue_plan import LostRows
 from engine.repair.queue_settle import Settler
 from engine.repair.refusal import Choices, refusal
-from engine.repair.repairs import stretches, unfinished
+from engine.repair.repairs import repairs, stretches, unfinished
 from engine.repair.survey import StoreFiles
 
 if TYPE_CHECKING:
@@ -85,19 +85,16 @@ class Planner:
         self._files = files
         self._log = log
         self._bridges = bridges
-        self._begun = stretches(unfinished(disk, files.root), "bridged")  # by a repair that was killed
+        self._done = repairs(disk, files.root)
+        self._killed = unfinished(self._done)
+        self._begun = stretches(self._killed, "bridged")
         self._choices = choices
         self._progress = progress
         config = files.config
         self._numbers = QueueNumbers()
         self._deriver = Deriver(DeriveRules.of(config), self._numbers)
         self._comparer = QueueComparer(disk, files.queues, self._numbers, config.mapped_file_size_consume_queue)
-        dangling = 0
-        for account in self._comparer.accounts.values():
-            if account.rows is not None:
-                account.dangling = dangling_rows(disk, files, account.rows)
-                dangling += account.dangling.total()
-        self._dangling = dangling
+        self._dangling = mark_dangling(disk, files, self._comparer.accounts.values())
         self._scanner = Scanner(log, check_crc=config.check_crc_on_recover, max_message_size=config.max_message_size)
         self._reading = Reading(self._scanner, self._deriver, memory)
         self._to: int | None = None
@@ -198,7 +195,7 @@ class Planner:
         )
         queues = tuple(settler.settle()) if files.log or self._choices.log_is_gone else ()
         index_plan = index.plan(end.end)
-        known = known_places(self._disk, files.root).accepted
+        known = known_of(self._done).accepted
         fresh = [
             s for s in (*end.gaps, *self._damage_before) if known.overlap(s.offset, s.offset + s.length) < s.length
         ]
@@ -207,7 +204,7 @@ class Planner:
         trap = traps[0] if traps else None
         return RecoverPlan(
             files=files,
-            unfinished=bool(unfinished(self._disk, files.root)),
+            unfinished=bool(self._killed),
             mode=mode,
             log=log_plan,
             queues=queues,

@@ -48,7 +48,10 @@ def refusal(
         shifts: records by (segment, how far off their own offset is).
         units_cut: units of messages that the log doesn't have.
     """
-    wrong = next((odd for odd in files.odd if not odd.movable and os.path.dirname(odd.path) in _log_paths(files)), None)
+    wrong = next(
+        (odd for odd in files.odd if not odd.movable and os.path.dirname(odd.path) in files.config.log_directories),
+        None,
+    )
     if wrong is not None:
         return WrongFileSize(f"{wrong.why} among the commit log's", path=wrong.path, hint="rstore doctor tells more")
     if not files.log:
@@ -63,7 +66,7 @@ def refusal(
         )
     if choices.cut:
         return None
-    missing = next((path for path in _log_paths(files) if not disk.exists(path)), None)
+    missing = next((path for path in files.config.log_directories if not disk.exists(path)), None)
     if missing is not None and units_cut:
         return LogIsGone(
             f"{units_cut} messages of the consume queues are not in the log, and one of its directories is missing",
@@ -124,8 +127,3 @@ def _log_is_gone(files: StoreFiles) -> RStoreError | None:
         path=os.fspath(files.config.commit_log_paths[0]),
         hint="is its disk mounted? give --yes-the-log-is-gone if it is really gone",
     )
-
-
-def _log_paths(files: StoreFiles) -> list[str]:
-    config = files.config
-    return [os.fspath(path) for path in (*config.commit_log_paths, *config.read_only_commit_log_paths)]

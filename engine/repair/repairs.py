@@ -27,6 +27,8 @@ APPLIED = "applied.json"
 UNDOING = "undoing.json"
 UNDONE = "undone.json"
 PRUNED = "pruned.json"
+KEPT = ("overwrite", "remove", "rename")
+"""Actions whose old bytes are in the repair's directory."""
 _BAD_JSON = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, StorageError)
 _PIECE = 1 << 20
 
@@ -63,10 +65,10 @@ def repairs(disk: Disk, root: str) -> list[Repair]:
     return sorted(found, key=lambda repair: (int(repair.manifest.get("number", 0)), repair.name))
 
 
-def unfinished(disk: Disk, root: str) -> list[Repair]:
-    """The repairs that were killed, and that no finished one has gone on from."""
+def unfinished(found: Iterable[Repair]) -> list[Repair]:
+    """Those of a store's repairs (oldest first) that were killed, and that no finished one has gone on from."""
     out: list[Repair] = []
-    for repair in repairs(disk, root):
+    for repair in found:
         if repair.applied is not None:
             out = []
         elif not repair.undone:
@@ -94,7 +96,7 @@ def listing(disk: Disk, config: StoreConfig) -> Listing:
     root = os.fspath(config.store_path_root_dir)
     found: Listing = {}
     below = [os.path.join(root, name) for name in (names.CONSUMEQUEUE, names.CONSUMEQUEUE_EXT, names.INDEX)]
-    for directory in dict.fromkeys([*log_directories(config), *below]):
+    for directory in dict.fromkeys([*config.log_directories, *below]):
         _list_into(disk, root, directory, found)
     for name in (names.CHECKPOINT, names.ABORT):
         path = os.path.join(root, name)
@@ -102,11 +104,6 @@ def listing(disk: Disk, config: StoreConfig) -> Listing:
             entry = disk.stat(path)
             found[name] = [entry.size, entry.mtime_ns]
     return found
-
-
-def log_directories(config: StoreConfig) -> list[str]:
-    """The directories of the commit log."""
-    return [os.fspath(path) for path in (*config.commit_log_paths, *config.read_only_commit_log_paths)]
 
 
 def relative(root: str, path: str) -> str:
@@ -133,7 +130,7 @@ def finish(disk: Disk, config: StoreConfig, *, whole: bool = True) -> None:
     `whole`: all old bytes were saved; else nobody can take it back.
     """
     root = os.fspath(config.store_path_root_dir)
-    open_ones = unfinished(disk, root)
+    open_ones = unfinished(repairs(disk, root))
     if not open_ones:
         return
     pieces = [piece for repair in open_ones for piece in repair.pieces]
@@ -185,7 +182,7 @@ def _repair(disk: Disk, name: str, directory: str) -> Repair | None:
 
 # --- whether it can be ------------------------------------------------------------------------------------------------
 
-_ACTIONS = ("overwrite", "remove", "create", "move", "rename")
+_ACTIONS = (*KEPT, "create", "move")
 _LARGEST = 1 << 62
 
 
@@ -210,14 +207,13 @@ def _is_applied(said: dict[str, Any]) -> bool:
 
 def _is_piece(piece: dict[str, Any]) -> bool:
     file, target = piece["file"], piece.get("target", "")
-    kept = piece["action"] in ("overwrite", "remove", "rename")
     return (
         piece["action"] in _ACTIONS
         and _is_place(piece["path"])
         and _is_count(piece["offset"], piece["length"])
         and isinstance(piece["why"], str)
         and isinstance(piece["sha256"], str)
-        and ((file is None and piece["action"] != "rename") or (kept and is_below(file)))
+        and ((file is None and piece["action"] != "rename") or (piece["action"] in KEPT and is_below(file)))
         and (is_below(target) if piece["action"] == "move" else isinstance(target, str))
     )
 

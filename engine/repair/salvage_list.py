@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import Refused
 from engine.format import names
-from engine.repair.repairs import MANIFEST
+from engine.repair.repairs import KEPT, MANIFEST
 from engine.repair.replay_progress import read_runs
 from engine.repair.salvage_scan import ScanReport, scan_saved, scan_span
-from engine.repair.saved_log import KEPT, SavedRepair, find_repair, log_offset, log_spans, missing_copies, saved_repairs
+from engine.repair.saved_log import SavedRepair, find_repair, log_offset, log_spans, missing_copies, saved_repairs
 from engine.repair.survey import survey
 
 if TYPE_CHECKING:

@@ -21,7 +21,6 @@ from engine.log.scan import Blank, RecordBatch, Scanner
 from engine.log.source import ClosedLog
 from engine.repair.intervals import Intervals
 from engine.repair.known import known_places
-from engine.repair.repairs import log_directories
 from engine.repair.saved_log import SavedLog, Span, log_offset, log_spans, missing_copies, saved_repairs
 from engine.repair.survey import survey
 from engine.repair.verify import boundary
@@ -219,7 +218,7 @@ def scan_store(
     known = known_places(disk, files.root)
     counting = Counting(known.bridged, known.accepted)
     report = counting.report
-    directories = log_directories(files.config)
+    directories = files.config.log_directories
     report.odd = [(odd.path, odd.why) for odd in files.odd if os.path.dirname(odd.path) in directories]
     if not files.log:
         return report

@@ -18,14 +18,12 @@ from engine.format import names
 from engine.format.message import MIN_RECORD_SIZE
 from engine.log.source import Segment
 from engine.repair.intervals import Intervals
-from engine.repair.repairs import Repair, repairs
+from engine.repair.repairs import KEPT, Repair, repairs
 
 if TYPE_CHECKING:
     from engine.files.disk import Disk
     from engine.files.raw_file import RawFile
 
-KEPT = ("overwrite", "remove", "rename")
-"""Actions whose old bytes are in the repair's directory."""
 _NOT_THE_LOG = (names.CONSUMEQUEUE, names.CONSUMEQUEUE_EXT, names.INDEX)
 _OPEN = 16
 

@@ -86,7 +86,7 @@ def survey(disk: Disk, config: StoreConfig) -> StoreFiles:
     """
     root = os.fspath(config.store_path_root_dir)
     _demand_store(disk, config, root)
-    log_dirs = [os.fspath(p) for p in (*config.commit_log_paths, *config.read_only_commit_log_paths)]
+    log_dirs = list(config.log_directories)
     queue_root = os.path.join(root, names.CONSUMEQUEUE)
     queue_dirs, odd = _queue_directories(disk, queue_root)
     index_dir = os.path.join(root, names.INDEX)

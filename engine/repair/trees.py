@@ -1,4 +1,4 @@
-"""Small helpers for whole files and directories: compare, remove."""
+"""Small helpers for files and directories: compare, make zeros, remove."""
 
 from __future__ import annotations
 
@@ -31,6 +31,16 @@ def same_file(disk: Disk, one: str, two: str) -> bool:
     finally:
         left.close()
         right.close()
+
+
+def zero_range(disk: Disk, path: str, position: int, length: int) -> None:
+    """Make bytes [position, position + length) of a file zeros, durably. Raises StorageError."""
+    segment = disk.open_segment(path, position + length, mapped=False)
+    try:
+        segment.zero(position, position + length)
+        segment.sync(position, position + length)
+    finally:
+        segment.close()
 
 
 def remove_tree(disk: Disk, path: str) -> None:

@@ -43,7 +43,7 @@ class TruncatePlan:
         return Refused(f"consumers have not read what would go: {some}{more}", hint="--yes cuts it all the same")
 
     def to_json(self, *, salvage: str | None = None) -> dict[str, Any]:
-        """The plan as recover's, with `unread` and `above`."""
+        """The plan as recover's, with `unread` and the ledger."""
         found = self.repair.to_json(salvage=salvage)
         found["truncateTo"] = self.repair.to
         found["unread"] = [one.to_json() for one in self.unread]
@@ -69,4 +69,4 @@ def plan(
     for queue in repair.queues:
         if queue.old_extent > queue.max_offset:
             unread += consumers.unread(queue.queue, queue.max_offset, queue.old_extent)
-    return TruncatePlan(repair, tuple(unread), ledger_of(disk, repair))
+    return TruncatePlan(repair, tuple(unread), ledger_of(disk, repair, consumers))

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import CannotMend, StoreChanged
 from engine.format import names
-from engine.repair.repairs import UNDOING, UNDONE, Listing, Repair, digest, listing, log_directories, repairs
+from engine.repair.repairs import KEPT, UNDOING, UNDONE, Listing, Repair, digest, listing, repairs
 from engine.repair.salvage import BEHIND_THE_END
 from engine.repair.survey import survey
+from engine.repair.trees import zero_range
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
@@ -45,7 +46,7 @@ class UndoPlan:
     def bytes_restored(self) -> int:
         """Bytes that are written back."""
         return sum(
-            int(piece["length"]) for repair in self.repairs for piece in repair.pieces if piece["action"] in _KEPT
+            int(piece["length"]) for repair in self.repairs for piece in repair.pieces if piece["action"] in KEPT
         )
 
     def to_json(self, *, done: bool) -> dict[str, Any]:
@@ -55,7 +56,7 @@ class UndoPlan:
             "undoes": [repair.name for repair in self.repairs],
             "resumed": self.resumed,
             "bytesRestored": self.bytes_restored,
-            "filesRestored": sorted({p["path"] for p in pieces if p["action"] in (*_KEPT, "move")}),
+            "filesRestored": sorted({p["path"] for p in pieces if p["action"] in (*KEPT, "move")}),
             "filesRemoved": list(self.created),
             "changed": True,
             "done": done,
@@ -63,7 +64,6 @@ class UndoPlan:
 
 
 _PIECE = 1 << 20
-_KEPT = ("overwrite", "remove", "rename")
 
 
 def plan_undo(disk: Disk, config: StoreConfig) -> UndoPlan:
@@ -139,7 +139,7 @@ def _chain(found: list[Repair]) -> list[Repair]:
 
 def _check_places(config: StoreConfig, chain: list[Repair]) -> None:
     """Nothing is written outside of the store and its log directories, whatever a manifest says."""
-    directories = [os.path.abspath(path) for path in log_directories(config)]
+    directories = [os.path.abspath(path) for path in config.log_directories]
     for repair in chain:
         places = [*(piece["path"] for piece in repair.pieces), *repair.manifest.get("files", ())]
         for path in places:
@@ -282,12 +282,7 @@ def _write_back(disk: Disk, plan: UndoPlan, repair: Repair, piece: dict[str, Any
     if piece["file"] is not None:
         disk.copy_range(os.path.join(repair.directory, piece["file"]), 0, length, path, offset)
         return
-    segment = disk.open_segment(path, offset + length, mapped=False)
-    try:
-        segment.zero(offset, offset + length)
-        segment.sync(offset, offset + length)
-    finally:
-        segment.close()
+    zero_range(disk, path, offset, length)
 
 
 def _make_again(disk: Disk, repair: Repair, piece: dict[str, Any], path: str) -> None:
@@ -318,7 +313,7 @@ def _remove(disk: Disk, path: str) -> None:
 def _check_restored(disk: Disk, plan: UndoPlan) -> None:
     """The oldest repair's pieces are what it found, and every file has its old length."""
     for piece in plan.repairs[-1].pieces:
-        if piece["action"] in _KEPT:
+        if piece["action"] in KEPT:
             path = os.path.join(plan.root, piece["path"])
             if digest(disk, path, int(piece["offset"]), int(piece["length"])) != piece["sha256"]:
                 raise CannotMend("not restored as it was", path=path, offset=int(piece["offset"]))

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from engine.format import names
 from engine.format.delay import queue_of_level
 from engine.log.derive import TopicQueue
-from engine.repair.check_config import CONSUMERS, DELAYS, numbers, read_tables
+from engine.repair.check_config import CONSUMERS, DELAYS, numbers, offsets_file, read_tables
+from engine.repair.consumers import DELIVERY
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
@@ -26,10 +27,7 @@ if TYPE_CHECKING:
     from engine.repair.queue_rows import QueueRows
     from engine.repair.queue_space import QueueSpace
 
-LMQ_CONSUMERS = "lmqConsumerOffset.json"
 GROUPS = "subscriptionGroup.json"
-DELIVERY = "delivery of delayed messages"
-"""Stands for the group that reads SCHEDULE_TOPIC_XXXX: the broker itself."""
 _BROKERS_OWN = {
     *("TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY"),
     *("CID_ONSAPI_PULL", "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_SYS_RMQ_TRANS"),
@@ -221,10 +219,7 @@ def read_offsets(disk: Disk, config: StoreConfig, root: str, findings: Findings)
         read, source = read_tables(disk, directory, name, keys, present, findings)
         return read or {}, source
 
-    # With light queues a broker keeps all offsets in a file of another name (BrokerController's constructor).
-    light = config.enable_lmq or (CONSUMERS not in present and LMQ_CONSUMERS in present)
-    name = LMQ_CONSUMERS if light else CONSUMERS
-    found.name = name
+    name = found.name = offsets_file(config, present)
     read, found.source = tables(name, "offsetTable", "lmqOffsetTable")
     if found.source is not None:
         found.written = entries[found.source].mtime_ns // 1_000_000

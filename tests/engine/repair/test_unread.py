@@ -11,8 +11,9 @@ import pytest
 
 from engine.config import StoreConfig
 from engine.files.disk import Disk
+from engine.repair.consumers import DELIVERY
 from engine.repair.status import StoreStatus, status
-from engine.repair.unread import DELIVERY, GroupUnread
+from engine.repair.unread import GroupUnread
 from tests.engine.repair.aged import age, units
 
 Store = Callable[[str], Path]
