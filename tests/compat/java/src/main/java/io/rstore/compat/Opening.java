@@ -30,7 +30,7 @@ final class Opening {
         boolean lastExitOk = !disk.abort();
         MessageStoreConfig config = Settings.of(root, args);
         long begin = System.nanoTime();
-        store = new QuietStore(config);
+        store = QuietStore.of(config);
         boolean loaded = store.load();
         out.print("load", "result", loaded, "lastExitOK", lastExitOk, "loadMs", millisSince(begin));
         out.flush();

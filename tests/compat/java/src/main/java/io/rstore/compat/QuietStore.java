@@ -17,7 +17,15 @@ import org.apache.rocketmq.store.stats.BrokerStatsManager;
  * the store by itself), and the replication port is a free one of the loopback interface.
  */
 final class QuietStore extends DefaultMessageStore {
-    QuietStore(MessageStoreConfig config) throws IOException {
+    /**
+     * A store, not yet loaded. One at a time: each one's StoreStatsService fills a static TreeMap of 4.9.8's that has no
+     * lock, and two that do so at once can break it for the rest of the process.
+     */
+    static synchronized QuietStore of(MessageStoreConfig config) throws IOException {
+        return new QuietStore(config);
+    }
+
+    private QuietStore(MessageStoreConfig config) throws IOException {
         super(config, new BrokerStatsManager("compat", true), (topic, queue, offset, tags, time, bits, properties) -> {
         }, new BrokerConfig());
         Object acceptor = field(getHaService(), "acceptSocketService");
