@@ -17,21 +17,26 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from engine.log.scan import Blank, Damage, Event, Gap, RecordBatch, Scanner
+from engine.log.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from engine.log.source import Segment
+    from engine.log.tally import Counted, Counter
 
 SPLIT = 4 << 20
 """Bytes of log that one thread scans in one go."""
+COUNT_SPLIT = 16 << 20
+"""The same where records are only counted: nothing is kept of them."""
 MOST_THREADS = 8
 
 _Prepared = TypeVar("_Prepared")
 
 
+_Kind = TypeVar("_Kind")
 _Given: TypeAlias = tuple[Event, _Prepared | None]
-_Scan: TypeAlias = "Callable[[int, int], Iterator[_Given[_Prepared]]]"
+_Scan: TypeAlias = "Callable[[int, int], Iterator[tuple[_Kind, _Prepared | None]]]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +49,7 @@ class _Split:
     whole: bool
 
 
-_Begun: TypeAlias = "tuple[_Split, Future[list[_Given[_Prepared]]] | None]"
+_Begun: TypeAlias = "tuple[_Split, Future[list[tuple[_Kind, _Prepared | None]]] | None]"
 
 
 def threads_of(jobs: int | None) -> int:
@@ -82,14 +87,47 @@ def scan_ahead(
     def scan(at: int, until: int) -> Iterator[_Given[_Prepared]]:
         return _prepared(fast.scan(at, until, resume=resume), prepare)
 
-    pool = ThreadPoolExecutor(count, "rstore-scan")
+    yield from _ahead(_splits(fast, start, end, split), scan, resume, count, count + 1)
+
+
+def count_ahead(
+    counter: Counter, scanner: Scanner, start: int, end: int, *, threads: int | None = None, split: int = COUNT_SPLIT
+) -> Iterator[Counted]:
+    """The events of `scanner.scan` with `resume`, from one physical offset to another, records counted only.
+
+    Args:
+        counter: what counts, with that scanner.
+        scanner: by kernels.
+        start: physical offset of a record.
+        end: as in `Scanner.scan`.
+        threads: how many (default: one a core).
+        split: bytes that one thread counts in one go.
+    """
+
+    def count(at: int, until: int) -> Iterator[tuple[Counted, None]]:
+        return ((event, None) for event in counter.count(at, until))
+
+    number = threads_of(threads)
+    splits = _splits(scanner, start, end, split)
+    if number == 1:
+        splits = (_Split(s, max(s.offset, start), min(s.end, end), False) for s in scanner.segments if s.end > start)
+    for event, _ in _ahead(splits, count, True, number, 3 * number):
+        yield event
+
+
+def _ahead(
+    splits: Iterator[_Split], scan: _Scan[_Kind, _Prepared], resume: bool, threads: int, most: int
+) -> Iterator[tuple[_Kind | Gap, _Prepared | None]]:
+    pool = ThreadPoolExecutor(threads, "rstore-scan")
     try:
-        yield from _merged(_begun(pool, _splits(fast, start, end, split), scan, count + 1), scan, resume)
+        yield from _merged(_begun(pool, splits, scan, most), scan, resume)
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _merged(splits: Iterator[_Begun[_Prepared]], scan: _Scan[_Prepared], resume: bool) -> Iterator[_Given[_Prepared]]:
+def _merged(
+    splits: Iterator[_Begun[_Kind, _Prepared]], scan: _Scan[_Kind, _Prepared], resume: bool
+) -> Iterator[tuple[_Kind | Gap, _Prepared | None]]:
     """The events of all splits, in log order."""
     at = -1  # up to where events were given
     segment: Segment | None = None
@@ -103,7 +141,7 @@ def _merged(splits: Iterator[_Begun[_Prepared]], scan: _Scan[_Prepared], resume:
         events = scan(at, split.end) if future is None or at != split.start else iter(future.result())
         for event, prepared in events:
             yield event, prepared
-            if isinstance(event, RecordBatch):
+            if isinstance(event, RecordBatch | Tally):
                 at = event.end
             elif isinstance(event, Blank):
                 at = segment.end
@@ -121,15 +159,15 @@ def _prepared(events: Iterator[Event], prepare: Callable[[RecordBatch], _Prepare
 def _begun(
     pool: ThreadPoolExecutor,
     splits: Iterator[_Split],
-    scan: _Scan[_Prepared],
+    scan: _Scan[_Kind, _Prepared],
     most: int,
-) -> Iterator[_Begun[_Prepared]]:
+) -> Iterator[_Begun[_Kind, _Prepared]]:
     """Each split with its scan, begun in a thread while the ones before it are waited for; None for a long split."""
 
-    def all_of(split: _Split) -> list[_Given[_Prepared]]:
+    def all_of(split: _Split) -> list[tuple[_Kind, _Prepared | None]]:
         return list(scan(split.start, split.end))
 
-    under_way: deque[_Begun[_Prepared]] = deque()
+    under_way: deque[_Begun[_Kind, _Prepared]] = deque()
     for split in splits:
         under_way.append((split, pool.submit(all_of, split) if split.whole else None))
         if len(under_way) >= most:
