@@ -16,6 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from engine.files.libc import Libc
 from engine.log.scan import Blank, Damage, Event, Gap, RecordBatch, Scanner
 from engine.log.tally import Tally
 
@@ -26,7 +27,11 @@ if TYPE_CHECKING:
     from engine.log.tally import Counted, Counter
 
 SPLIT = 4 << 20
-"""Bytes of log that one thread scans in one go."""
+"""Bytes of log that one thread scans in one go, at most."""
+_LEAST_SPLIT = 1 << 20
+_UNDER_WAY = 8 << 20
+"""Bytes of log that all threads together are to have under way: what is read and made of it takes a multiple."""
+_HEAPS = 2
 COUNT_SPLIT = 16 << 20
 """The same where records are only counted: nothing is kept of them."""
 MOST_THREADS = 8
@@ -65,7 +70,7 @@ def scan_ahead(
     prepare: Callable[[RecordBatch], _Prepared],
     resume: bool = False,
     threads: int | None = None,
-    split: int = SPLIT,
+    split: int | None = None,
 ) -> Iterator[_Given[_Prepared]]:
     """`scanner.scan`, each batch with what `prepare` makes of it (in a thread, in any order), None for other events.
 
@@ -76,9 +81,11 @@ def scan_ahead(
         prepare: called once or more for each batch.
         resume: as in `Scanner.scan`.
         threads: how many (default: one a core). One, a short log, or no kernels: nothing is read ahead.
-        split: bytes that one thread scans in one go.
+        split: bytes that one thread scans in one go (default: the fewer the more threads there are).
     """
     count = threads_of(threads)
+    if split is None:
+        split = min(SPLIT, max(_LEAST_SPLIT, _UNDER_WAY // count))
     fast = scanner.by_kernels(start, end) if count > 1 else None
     if fast is None:
         yield from _prepared(scanner.scan(start, end, resume=resume), prepare)
@@ -118,6 +125,8 @@ def count_ahead(
 def _ahead(
     splits: Iterator[_Split], scan: _Scan[_Kind, _Prepared], resume: bool, threads: int, most: int
 ) -> Iterator[tuple[_Kind | Gap, _Prepared | None]]:
+    if threads > _HEAPS:
+        Libc().limit_heaps(_HEAPS)
     pool = ThreadPoolExecutor(threads, "rstore-scan")
     try:
         yield from _merged(_begun(pool, splits, scan, most), scan, resume)
