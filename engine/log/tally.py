@@ -133,6 +133,6 @@ class Counter:
         for event in self._scanner.scan(start, end, resume=True):
             counted = _tally_of(event)
             yield counted
-            if isinstance(counted, Tally) and counted.end - counted.start >= self._window:
+            if isinstance(counted, Tally) and counted.end - counted.start >= self._window // 2:
                 return counted.end
         return end

@@ -155,6 +155,24 @@ def test_missing_segments_and_pages_that_cannot_be_read() -> None:
     assert counted(built.log) == plain(built.log)
 
 
+def test_behind_damage_it_is_counted_again() -> None:
+    built = logs.build([put(i) for i in range(900)], segment_size=1 << 20)
+    built.log.files[0][built.offsets[100] + 95] ^= 1
+    asked: list[int] = []
+
+    def read_into(offset: int, buffer: memoryview) -> int:
+        asked.append(offset)
+        found = built.log.read(offset, len(buffer))
+        buffer[: len(found)] = found
+        return len(found)
+
+    counter = Counter(Scanner(built.log, kernels=True, window=4000), read_into, window=4000)
+    assert joined(counter.count(0, 1 << 20)) == plain(built.log)
+    counted_from = [at for at in asked if built.offsets[110] < at < built.end]
+    assert counted_from[0] < built.offsets[250]
+    assert len(counted_from) > (built.end - built.offsets[250]) // 4000
+
+
 def test_a_log_full_of_damage_is_not_read_a_window_for_each() -> None:
     built = logs.build([put(i) for i in range(900)], segment_size=1 << 20)
     for i in range(100, 800, 2):
