@@ -1,7 +1,7 @@
-"""What the kernels need below numba's arrays: unaligned loads, and the carry-less product that folds a CRC.
+"""What the kernels need below numba's arrays: unaligned loads and stores, and the carry-less product that folds a CRC.
 
-Only engine.log.crc_kernel and engine.log.kernels import this, and they are imported where a long log is read only:
-numba takes half a second to load. Nothing here checks bounds; the callers do, before each load.
+Only kernels import this, and they are imported where a long log is read only: numba takes half a second to load.
+Nothing here checks bounds; the callers do, before each load and store.
 """
 
 from __future__ import annotations
@@ -67,6 +67,30 @@ def big32(typing: Any, data: Any, at: Any) -> Any:
 
 
 @intrinsic
+def put_big64(typing: Any, data: Any, at: Any, value: Any) -> Any:
+    """Write an int64 at a byte position of a writable uint8 array, big endian."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = _address(context, builder, signature.args[0], args[0], args[1], _I64)
+        builder.store(builder.bswap(args[2]), place, align=1)
+        return context.get_dummy_value()
+
+    return types.void(data, types.int64, types.int64), generate
+
+
+@intrinsic
+def put_big32(typing: Any, data: Any, at: Any, value: Any) -> Any:
+    """Write the low half of an int64 at a byte position of a writable uint8 array, big endian."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = _address(context, builder, signature.args[0], args[0], args[1], _I32)
+        builder.store(builder.bswap(builder.trunc(args[2], _I32)), place, align=1)
+        return context.get_dummy_value()
+
+    return types.void(data, types.int64, types.int64), generate
+
+
+@intrinsic
 def fold(typing: Any, data: Any, at: Any, blocks: Any, far: Any, near: Any) -> Any:
     """16 bytes, as two uint64, that leave the same remainder as `blocks` ≥ 1 blocks of 16 bytes (first register ~0).
 
@@ -125,6 +149,20 @@ def fold(typing: Any, data: Any, at: Any, blocks: Any, far: Any, near: Any) -> A
         return context.make_tuple(builder, pair, halves)
 
     return pair(data, types.int64, types.int64, pair, pair), generate
+
+
+@intrinsic
+def equal64(typing: Any, data: Any, at: Any, byte: Any) -> Any:
+    """uint64: bit k tells whether the byte at position `at` + k is `byte` (uint8), for 64 bytes."""
+    lanes = ir.VectorType(ir.IntType(8), 64)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        found = builder.load(_address(context, builder, signature.args[0], args[0], args[1], lanes), align=1)
+        one = builder.insert_element(ir.Constant(lanes, ir.Undefined), args[2], _I32(0))
+        every = builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(_I32, 64), [0] * 64))
+        return builder.bitcast(builder.icmp_unsigned("==", found, every), _I64)
+
+    return types.uint64(data, types.int64, types.uint8), generate
 
 
 @intrinsic
