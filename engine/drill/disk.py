@@ -30,6 +30,10 @@ class _NoSync(Libc):
         """Nothing: see the module."""
         del address, length
 
+    def syncfs(self, descriptor: int) -> None:
+        """Nothing, too."""
+        del descriptor
+
 
 class DrillDisk(FaultyDisk):
     """See the module.

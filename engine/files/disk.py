@@ -28,13 +28,16 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from engine.errors import StorageError
 from engine.files.libc import Libc
 from engine.files.operations import Doing, Operation
 from engine.files.raw_file import Bytes, RawFile
 from engine.files.segment import CHUNK, ChannelSegment, MapSegment, Segment
+
+if TYPE_CHECKING:
+    from engine.files.sync_later import SyncLater
 
 HOLE_UNIT = 65536
 """A copy leaves a hole for each run of zeros of this many bytes (aligned)."""
@@ -147,9 +150,9 @@ class Disk:
         """Open a file by position. `create`: make it when absent; `new`: it must not be there yet."""
         operation = Operation.CREATE if create or new else Operation.OPEN
         with self.doing(operation, path):
-            absent = new or (create and not Path(path).exists())
+            absent = new or (create and not _exists(path))
             mode = "x+b" if absent else "r+b" if writable else "rb"
-            file = Path(path).open(mode, buffering=0)  # noqa: SIM115  RawFile closes it
+            file = open(path, mode, buffering=0)  # noqa: SIM115  RawFile closes it, and there may be thousands
             if absent:
                 self._give_to_owner(path)
         return RawFile(self, path, cast("io.RawIOBase", file))
@@ -253,8 +256,13 @@ class Disk:
 
     # --- names ------------------------------------------------------------------------------------------------------
 
-    def mkdirs(self, path: str) -> None:
-        """Make a directory and what is missing above it; each new name is durable. Nothing when it is there."""
+    def mkdirs(self, path: str, *, later: SyncLater | None = None) -> None:
+        """Make a directory and what is missing above it. Nothing when it is there.
+
+        Each new name is durable, or will be with all that is to be synced `later`.
+        """
+        if self.is_dir(path):
+            return
         missing: list[Path] = []
         place = Path(path)
         while not self.exists(str(place)):
@@ -264,7 +272,10 @@ class Disk:
             with self.doing(Operation.MAKE_DIRECTORY, str(directory)):
                 directory.mkdir(exist_ok=True)
                 self._give_to_owner(str(directory))
-            self.sync_dir(str(directory.parent))
+            if later is None:
+                self.sync_dir(str(directory.parent))
+            else:
+                later.directory(str(directory.parent))
         if not self.is_dir(path):
             raise StorageError("not a directory", path=path)
 
@@ -276,6 +287,22 @@ class Disk:
                 self.fsync(descriptor)
             finally:
                 os.close(descriptor)
+
+    def can_sync_file_system(self, path: str) -> bool:
+        """Whether `sync_file_system` works for this file."""
+        file = self.open_raw(path)
+        try:
+            return self.libc.has_syncfs and file.descriptor is not None
+        finally:
+            file.close()
+
+    def sync_file_system(self, path: str) -> None:
+        """Make everything durable on the file system of this file: called within `doing`, for each file in question."""
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            self.libc.syncfs(descriptor)
+        finally:
+            os.close(descriptor)
 
     def replace(self, source: str, target: str) -> None:
         """Rename, over an existing target; durable after `sync_dir` of both directories."""
@@ -318,12 +345,12 @@ class Disk:
     def exists(self, path: str) -> bool:
         """Whether something has this name."""
         with self.doing(Operation.STAT, path):
-            return Path(path).exists()
+            return _exists(path)
 
     def is_dir(self, path: str) -> bool:
         """Whether this is a directory."""
         with self.doing(Operation.STAT, path):
-            return Path(path).is_dir()
+            return os.path.isdir(path)
 
     def is_mount_point(self, path: str) -> bool:
         """Whether a file system is mounted there."""
@@ -450,6 +477,19 @@ class Disk:
             Path(path).chmod(stat.S_IMODE(old.st_mode))
             if os.geteuid() == ROOT:
                 os.chown(path, old.st_uid, old.st_gid)
+
+
+def _exists(path: str) -> bool:
+    """As `Path.exists`, which takes three times as long."""
+    try:
+        os.stat(path)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EBADF, errno.ELOOP):
+            return False
+        raise
+    except ValueError:
+        return False
+    return True
 
 
 def _entry(name: str, path: str) -> Entry:

@@ -13,6 +13,8 @@ import ctypes
 import errno
 import mmap
 import os
+import platform
+import re
 
 FALLOC_KEEP_SIZE = 0x01
 FALLOC_PUNCH_HOLE = 0x02
@@ -20,6 +22,7 @@ FALLOC_ZERO_RANGE = 0x10
 MS_SYNC = 4
 MADV_WILLNEED = 3
 M_ARENA_MAX = -8
+_SYNCFS_TELLS = tuple(int(number) for number in re.findall(r"\d+", platform.release())[:2]) >= (5, 8)
 
 
 def address_of(memory: mmap.mmap | memoryview) -> int:
@@ -56,6 +59,15 @@ class Libc:
     def msync(self, address: int, length: int) -> None:
         """Write a page-aligned stretch of a map to the device and wait for it; raises OSError."""
         self._checked(self._library.msync(address, length, MS_SYNC))
+
+    @property
+    def has_syncfs(self) -> bool:
+        """Whether `syncfs` is there, and tells of errors (since Linux 5.8)."""
+        return _SYNCFS_TELLS and hasattr(self._library, "syncfs")
+
+    def syncfs(self, descriptor: int) -> None:
+        """Write all that a file system holds back, and wait for it; raises OSError."""
+        self._checked(self._library.syncfs(descriptor))
 
     def mlock(self, address: int, length: int) -> bool:
         """Keep a stretch of memory from being swapped; False when the system would not (RLIMIT_MEMLOCK)."""

@@ -36,12 +36,13 @@ class RecordBatch:
         table: int64[n, 13], the fields of `Row`, of a batch that was read by the kernels; None of any other.
     """
 
-    __slots__ = ("_rows", "base", "buffer", "table")
+    __slots__ = ("_in_place", "_rows", "base", "buffer", "table")
 
     def __init__(self, base: int, buffer: memoryview, rows: list[Row] | NDArray[np.int64]) -> None:
         self.base = base
         self.buffer = buffer
         self._rows: list[Row] | None = None
+        self._in_place = False
         self.table: NDArray[np.int64] | None = None
         if isinstance(rows, list):
             self._rows = rows
@@ -128,8 +129,14 @@ class RecordBatch:
             return np.array([row.position for row in self.rows], dtype=np.int64) + self.base
         return self.table[:, _POSITION] + self.base
 
+    def note_in_place(self) -> None:
+        """Somebody has looked: no record's own physicalOffset names another place."""
+        self._in_place = True
+
     def moved(self) -> list[tuple[int, int, int]]:
         """Records whose own physicalOffset names another place: (physical offset, what the record says, size)."""
+        if self._in_place:
+            return []
         if self.table is None:
             base = self.base
             return [

@@ -98,6 +98,10 @@ class Units:
     def __len__(self) -> int:
         return len(self.queue)
 
+    def taken(self, which: NDArray[Any]) -> Units:
+        """Some of the units: a mask, or places."""
+        return _taken(self, which)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Keys:
@@ -112,6 +116,10 @@ class Keys:
 
     def __len__(self) -> int:
         return len(self.key_hash)
+
+    def taken(self, which: NDArray[Any]) -> Keys:
+        """Some of the keys: a mask, or places."""
+        return _taken(self, which)
 
 
 class Deriver:
@@ -130,6 +138,8 @@ class Deriver:
         self._known: KnownQueues | None = None  # replaced as a whole: threads that prepare read it
         self._entries: dict[tuple[bytes, int], int] = {}
         self._entry_numbers: list[int] = []
+        self._known_numbers: NDArray[np.int32] | None = None  # the same
+        self._some_unplaced = False
         self._fresh: dict[tuple[bytes, int], int] = {}
 
     def derive(self, batch: RecordBatch) -> tuple[Units, Keys]:
@@ -150,6 +160,8 @@ class Deriver:
             while at < len(batch):
                 parts.append(derive_part(batch, at, self.rules, known))
                 at = parts[-1].end
+            if not any(part.moved for part in parts):
+                batch.note_in_place()
         return parts
 
     def finish(self, batch: RecordBatch, parts: list[Part]) -> tuple[Units, Keys]:
@@ -199,7 +211,7 @@ class Deriver:
 
         table = batch.table
         assert table is not None
-        numbers = self._entry_numbers[: part.there]
+        numbers: list[int] = []
         odd = part.odd.tolist()
         done = 0
         for record in part.new.tolist():  # queues get their numbers in the order in which the log shows them
@@ -210,10 +222,13 @@ class Deriver:
         for record in odd[done:]:
             self._derive_one(batch, record, Row._make(table[record].tolist()), out)
         keys = Keys(part.key_hash, part.key_offset, part.key_timestamp)
-        queue = np.array(numbers, dtype=np.int32)[part.entry]
+        of_entry = np.array(numbers, dtype=np.int32)
+        if self._known_numbers is not None:
+            of_entry = np.concatenate([self._known_numbers[: part.there], of_entry])
+        queue = of_entry[part.entry]
         units = Units(queue, part.queue_offset, part.physical_offset, part.size, part.tags_code, part.store_timestamp)
-        placed = queue >= 0
-        if not placed.all():
+        if self._some_unplaced:
+            placed = queue >= 0
             self.unplaced += len(queue) - int(placed.sum())
             units = _taken(units, placed)
         return units, keys
@@ -227,15 +242,19 @@ class Deriver:
             if known is not None:  # another batch was first; this one was prepared beside it
                 return self._entry_numbers[known]
             number = self._fresh[name] = self._number(TopicQueue(self._topic(topic), queue_id))
+            self._some_unplaced = self._some_unplaced or number < 0
         return number
 
     def _extend_known(self) -> None:
+        import numpy as np
+
         from engine.log.derive_kernel import KnownQueues
 
         known = self._known or KnownQueues.none()
         for name, number in self._fresh.items():
             self._entries[name] = len(self._entry_numbers)
             self._entry_numbers.append(number)
+        self._known_numbers = np.array(self._entry_numbers, dtype=np.int32)
         self._known = known.with_queues([topic for topic, _ in self._fresh], [queue for _, queue in self._fresh])
         self._fresh = {}
 
@@ -317,7 +336,8 @@ def _taken(table: _Table, which: NDArray[Any]) -> _Table:
     return type(table)(*(getattr(table, field.name)[which] for field in fields(table)))
 
 
-def _concatenated(tables: Sequence[_Table], kind: type[_Table]) -> _Table:
+def concatenated(tables: Sequence[_Table], kind: type[_Table]) -> _Table:
+    """The rows of all tables, one behind the other."""
     import numpy as np
 
     if len(tables) == 1:
@@ -326,12 +346,12 @@ def _concatenated(tables: Sequence[_Table], kind: type[_Table]) -> _Table:
 
 
 def _joined(parts: Sequence[tuple[Units, Keys]]) -> tuple[Units, Keys]:
-    return _concatenated([units for units, _ in parts], Units), _concatenated([keys for _, keys in parts], Keys)
+    return concatenated([units for units, _ in parts], Units), concatenated([keys for _, keys in parts], Keys)
 
 
 def _in_order(tables: Sequence[_Table], kind: type[_Table]) -> _Table:
     """The tables' rows in log order; those of one record come from one table, and stay in its order."""
     import numpy as np
 
-    both = _concatenated(tables, kind)
+    both = concatenated(tables, kind)
     return _taken(both, np.argsort(both.physical_offset, kind="stable"))

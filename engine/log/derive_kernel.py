@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from engine.format import names, properties, sysflag
-from engine.log.jit import compiled
-from engine.log.loads import first_bit, little64
+from engine.log.jit import compiled, inlined
+from engine.log.loads import equal64, first_bit, little64
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,14 +25,17 @@ if TYPE_CHECKING:
     from engine.log.derive import DeriveRules
 
 _SLOTS = 1 << 10
+_GUESSES = 63
 _U8 = np.uint64(8)
-_EVERY_BYTE = np.uint64(0x0101010101010101)
 _HIGH_BITS = np.uint64(0x8080808080808080)
-_SEPARATORS = np.uint64(int.from_bytes(properties.SEPARATOR.encode() * 8, "little"))
-_ZERO = np.uint64(0)
+_SEPARATOR = np.uint8(ord(properties.SEPARATOR))
+_ZERO, _1 = np.uint64(0), np.uint64(1)
 _31 = np.uint32(31)
+_31_4 = np.uint32(pow(31, 4, 1 << 32))
 _31_8 = np.uint32(pow(31, 8, 1 << 32))
-_POWERS = np.array([pow(31, 7 - k, 1 << 32) for k in range(8)], dtype=np.uint32)
+_31_64, _961 = np.uint64(31), np.uint64(961)
+_16, _32 = np.uint64(16), np.uint64(32)
+_BYTES, _WORDS = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF0000FFFF)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _29 = np.uint64(29)
 _TRANSACTION = sysflag.TRANSACTION_MASK
@@ -48,7 +51,18 @@ def _name(text: str) -> NDArray[np.uint8]:
     return np.frombuffer((text + properties.NAME_VALUE).encode(), dtype=np.uint8)
 
 
+def _first_word(name: NDArray[np.uint8]) -> tuple[Any, Any]:
+    """The first up to 8 bytes of a name, little endian, and a mask of as many."""
+    part = bytes(name[:8])
+    return np.uint64(int.from_bytes(part, "little")), np.uint64((1 << 8 * len(part)) - 1)
+
+
 _TAGS, _KEYS, _UNIQ_KEY = _name(properties.TAGS), _name(properties.KEYS), _name(properties.UNIQ_KEY)
+(_TAGS_WORD, _TAGS_MASK), (_KEYS_WORD, _KEYS_MASK) = _first_word(_TAGS), _first_word(_KEYS)
+_UNIQ_WORD = _first_word(_UNIQ_KEY)[0]
+assert (len(_TAGS), len(_KEYS), len(_UNIQ_KEY)) == (5, 5, 9)
+_ENDS_NAME = np.uint8(1)
+assert _UNIQ_KEY[8] == _ENDS_NAME
 _DELAY, _MULTI = _name(properties.DELAY), _name(properties.INNER_MULTI_DISPATCH)
 
 
@@ -104,10 +118,11 @@ class Part(NamedTuple):
     """What the kernel derives of a batch's records up to `end`: the columns of `Units` and `Keys`, queues by entry.
 
     `there`: how many queues were known. `new`: the first record of each that was not, in order of their entries. `odd`:
-    records left to engine.log.derive.
+    records left to engine.log.derive. `moved`: how many records name another physical offset than their own.
     """
 
     end: int
+    moved: int
     there: int
     entry: NDArray[np.int32]
     queue_offset: NDArray[np.int64]
@@ -134,13 +149,14 @@ def derive_part(batch: RecordBatch, begin: int, rules: DeriveRules, known: Known
     key_hash = np.empty(keys, dtype=np.int32)
     key_wide = [np.empty(keys, dtype=np.int64) for _ in range(2)]
     marks = [np.empty(left, dtype=np.int64) for _ in range(2)]
-    end, units, keys, fresh, odd = _derive(
+    end, units, keys, fresh, odd, moved = _derive(
         data, batch.table, begin, batch.base, rules.index, rules.multi_dispatch, known, known.slots.copy(),
         narrow[0], wide[0], wide[1], narrow[1], wide[2], wide[3],
         key_hash, key_wide[0], key_wide[1], marks[0], marks[1],
     )  # fmt: skip
     return Part(
         end,
+        moved,
         len(known.queue_ids),
         narrow[0][:units],
         wide[0][:units],
@@ -156,13 +172,13 @@ def derive_part(batch: RecordBatch, begin: int, rules: DeriveRules, known: Known
     )
 
 
-@compiled
+@inlined
 def _word(data: Any, at: int, end: int) -> Any:
     """Up to 8 bytes of data[at:end], little endian, zeros behind them."""
     if at + 8 <= len(data):
         word = little64(data, at)
         if end - at < 8:
-            word &= (np.uint64(1) << (_U8 * np.uint64(end - at))) - np.uint64(1)
+            word &= (_1 << (_U8 * np.uint64(end - at))) - _1
         return word
     word = _ZERO
     for k in range(min(8, end - at)):
@@ -180,60 +196,48 @@ def _slot(data: Any, start: int, end: int, queue_id: int) -> Any:
     return np.int64(h >> np.uint64(33))
 
 
-@compiled
+@inlined
 def _same(one: Any, at: int, other: Any, begin: int, length: int) -> bool:
     done = 0
-    while length - done >= 8 and at + done + 8 <= len(one) and begin + done + 8 <= len(other):
-        if little64(one, at + done) != little64(other, begin + done):
+    while done < length:
+        if _word(one, at + done, at + length) != _word(other, begin + done, begin + length):
             return False
         done += 8
-    while done < length:
-        if one[at + done] != other[begin + done]:
-            return False
-        done += 1
     return True
 
 
-@compiled
+@inlined
 def _hash(data: Any, start: int, end: int, h: Any) -> Any:
-    """Java's String.hashCode going on from `h` over ASCII bytes: uint32."""
+    """Java's String.hashCode going on from `h` over bytes: uint32, and a value with _HIGH_BITS when one isn't ASCII.
+
+    Eight characters at once: pairs become 16-bit numbers, pairs of those 32-bit ones, which ASCII can't overflow.
+    """
     at = start
+    seen = _ZERO
     while end - at >= 8:
         word = little64(data, at)
-        part = np.uint32(0)
-        for k in range(8):
-            part += _POWERS[k] * np.uint32((word >> np.uint64(8 * k)) & np.uint64(0xFF))
-        h = h * _31_8 + part
+        seen |= word
+        pairs = (word & _BYTES) * _31_64 + ((word >> _U8) & _BYTES)
+        fours = (pairs & _WORDS) * _961 + ((pairs >> _16) & _WORDS)
+        h = h * _31_8 + np.uint32(fours) * _31_4 + np.uint32(fours >> _32)
         at += 8
     while at < end:
+        seen |= np.uint64(data[at])
         h = h * _31 + np.uint32(data[at])
         at += 1
-    return h
-
-
-@compiled
-def _is_ascii(data: Any, start: int, end: int) -> bool:
-    at = start
-    while end - at >= 8:
-        if little64(data, at) & _HIGH_BITS:
-            return False
-        at += 8
-    while at < end:
-        if data[at] > 127:
-            return False
-        at += 1
-    return True
+    return h, seen
 
 
 @compiled
 def _prefix(data: Any, start: int, end: int) -> Any:
     """Java hash of topic + "#", and the topic's flags."""
     flags = 0
-    if not _is_ascii(data, start, end):
+    h, seen = _hash(data, start, end, np.uint32(0))
+    if seen & _HIGH_BITS:
         flags |= _ODD
     if end - start == len(_SCHEDULE) and _same(data, start, _SCHEDULE, 0, len(_SCHEDULE)):
         flags |= _DELAYED
-    return _hash(data, start, end, np.uint32(0)) * _31 + np.uint32(35), flags
+    return h * _31 + np.uint32(35), flags
 
 
 @compiled
@@ -248,24 +252,20 @@ def _fill(slots: Any, queue_ids: Any, prefixes: Any, flags: Any, starts: Any, to
         slots[slot] = entry
 
 
-@compiled
-def _separator(data: Any, at: int, end: int) -> Any:
-    """Where the next separator of properties is, `end` without one."""
-    while at < end:
-        if at + 8 > len(data):
-            if data[at] == 2:
-                return at
-            at += 1
-            continue
-        other = little64(data, at) ^ _SEPARATORS
-        hit = (other - _EVERY_BYTE) & ~other & _HIGH_BITS
-        if hit:
-            return min(at + (first_bit(hit) >> 3), end)
-        at += 8
-    return end
+@inlined
+def _marks(data: Any, at: int, end: int, byte: Any) -> Any:
+    """Which of the 64 bytes from `at` on are `byte`, bit by bit; none at or behind `end`."""
+    if at + 64 <= len(data):
+        found = equal64(data, at, byte)
+        return found if end - at >= 64 else found & ((_1 << np.uint64(end - at)) - _1)
+    found = _ZERO
+    for k in range(min(64, end - at)):
+        if data[at + k] == byte:
+            found |= _1 << np.uint64(k)
+    return found
 
 
-@compiled
+@inlined
 def _put_key(key_hash: Any, count: int, h: Any) -> None:
     value = np.int64(np.int32(h))
     key_hash[count] = 0 if value == -(1 << 31) else abs(value)
@@ -276,93 +276,103 @@ def _derive(  # noqa: PLR0912, PLR0915 - one loop on purpose
     data: Any, table: Any, begin: int, base: int, index: bool, multi: bool, known: Any, slots: Any,
     entries: Any, queue_offsets: Any, offsets: Any, sizes: Any, codes: Any, times: Any,
     key_hash: Any, key_offsets: Any, key_times: Any, new: Any, odd: Any,
-) -> tuple[int, int, int, int, int]:  # fmt: skip
-    """Fill the columns; (record behind the last one, units, keys, new queues, odd records)."""
+) -> tuple[int, int, int, int, int, int]:  # fmt: skip
+    """Fill the columns; (record behind the last one, units, keys, new queues, odd and moved records)."""
     mask = len(slots) - 1
-    there = len(known.queue_ids)
-    units = keys = fresh = odds = 0
+    guesses = np.full(_GUESSES + 1, -1, dtype=np.int32)
+    # Arrays that a loop takes out of a tuple, or slices, are counted each time, for all threads to wait for.
+    queue_ids, prefixes, topic_flags = known.queue_ids, known.prefixes, known.flags
+    starts, topics = known.starts, known.topics
+    there = len(queue_ids)
+    units = keys = fresh = odds = moved = 0
     record = begin
     while record < len(table):
-        row = table[record]
-        topic_at = row[9]
-        topic_end = topic_at + row[10]
-        at = row[11]
-        end = at + row[12]
-        kind = row[5] & _TRANSACTION
+        size, queue_id, stored = table[record, 1], table[record, 2], table[record, 6]
+        topic_at, topic_length = table[record, 9], table[record, 10]
+        topic_end = topic_at + topic_length
+        at = table[record, 11]
+        end = at + table[record, 12]
+        kind = table[record, 5] & _TRANSACTION
         consumable = kind not in (_PREPARED, _ROLLBACK)
         indexed = index and kind != _ROLLBACK
-        if keys + row[12] // 2 + 2 > len(key_hash) or 2 * (there + fresh + 1) > len(slots):
+        if keys + (end - at) // 2 + 2 > len(key_hash) or 2 * (there + fresh + 1) > len(slots):
             break
+        moved += table[record, 4] != base + table[record, 0]
         entry = -1
         prefix = np.uint32(0)
         flags = 0
         if consumable:
-            slot = _slot(data, topic_at, topic_end, row[2]) & mask
-            while True:
-                entry = slots[slot]
-                if entry < 0:
-                    entry = there + fresh
-                    slots[slot] = entry
-                    new[fresh] = record
-                    fresh += 1
-                    break
-                if entry < there:
-                    start = known.starts[entry]
-                    if (
-                        known.queue_ids[entry] == row[2]
-                        and known.starts[entry + 1] - start == row[10]
-                        and _same(data, topic_at, known.topics, start, row[10])
-                    ):
+            guess = guesses[queue_id & _GUESSES]
+            if guess >= 0 and queue_ids[guess] == queue_id:
+                start = starts[guess]
+                if starts[guess + 1] - start == topic_length and _same(data, topic_at, topics, start, topic_length):
+                    entry = guess
+            if entry < 0:
+                slot = _slot(data, topic_at, topic_end, queue_id) & mask
+                while True:
+                    entry = slots[slot]
+                    if entry < 0:
+                        entry = there + fresh
+                        slots[slot] = entry
+                        new[fresh] = record
+                        fresh += 1
                         break
-                else:
-                    first = table[new[entry - there]]
-                    if first[2] == row[2] and first[10] == row[10] and _same(data, topic_at, data, first[9], row[10]):
-                        break
-                slot = (slot + 1) & mask
+                    if entry < there:
+                        start = starts[entry]
+                        if (
+                            queue_ids[entry] == queue_id
+                            and starts[entry + 1] - start == topic_length
+                            and _same(data, topic_at, topics, start, topic_length)
+                        ):
+                            break
+                    else:
+                        first = table[new[entry - there]]
+                        if (
+                            first[2] == queue_id
+                            and first[10] == topic_length
+                            and _same(data, topic_at, data, first[9], topic_length)
+                        ):
+                            break
+                    slot = (slot + 1) & mask
         if 0 <= entry < there:
-            prefix = known.prefixes[entry]
-            flags = int(known.flags[entry])
+            guesses[queue_id & _GUESSES] = entry
+            prefix = prefixes[entry]
+            flags = int(topic_flags[entry])
         elif consumable or indexed:
             prefix, flags = _prefix(data, topic_at, topic_end)
         is_odd = flags & _ODD != 0
         tags_at = tags_end = keys_at = keys_end = unique_at = unique_end = 0
+        block = at
+        marks = _marks(data, at, end, _SEPARATOR) if at < end else _ZERO
         while at < end and (consumable or indexed):
-            stop = _separator(data, at, end)
+            while not marks and block + 64 < end:
+                block += 64
+                marks = _marks(data, block, end, _SEPARATOR)
+            stop = end
+            if marks:
+                stop = block + first_bit(marks)
+                marks &= marks - _1
             length = stop - at
-            letter = data[at]
-            if length > 5 and letter == _TAGS[0] and _same(data, at, _TAGS, 0, 5):
+            word = _word(data, at, stop)
+            if length > 5 and word & _TAGS_MASK == _TAGS_WORD:
                 tags_at, tags_end = at + 5, stop
-            elif length > 5 and letter == _KEYS[0] and _same(data, at, _KEYS, 0, 5):
+            elif length > 5 and word & _KEYS_MASK == _KEYS_WORD:
                 keys_at, keys_end = at + 5, stop
-            elif length > 9 and letter == _UNIQ_KEY[0] and _same(data, at, _UNIQ_KEY, 0, 9):
+            elif length > 9 and word == _UNIQ_WORD and data[at + 8] == _ENDS_NAME:
                 unique_at, unique_end = at + 9, stop
             elif (length > 6 and flags & _DELAYED and _same(data, at, _DELAY, 0, 6)) or (
                 multi and length > len(_MULTI) and _same(data, at, _MULTI, 0, len(_MULTI))
             ):
                 is_odd = True
             at = stop + 1
-        if is_odd or not (
-            _is_ascii(data, tags_at, tags_end)
-            and _is_ascii(data, keys_at, keys_end)
-            and _is_ascii(data, unique_at, unique_end)
-        ):
-            odd[odds] = record
-            odds += 1
-            record += 1
-            continue
-        place = base + row[0]
-        if consumable:
-            entries[units] = entry
-            queue_offsets[units] = row[3]
-            offsets[units] = place
-            sizes[units] = row[1]
-            codes[units] = np.int32(_hash(data, tags_at, tags_end, np.uint32(0)))
-            times[units] = row[6]
-            units += 1
+        place = base + table[record, 0]
+        code, seen = _hash(data, tags_at, tags_end, np.uint32(0))
+        before = keys
         if indexed:
-            before = keys
             if unique_end:
-                _put_key(key_hash, keys, _hash(data, unique_at, unique_end, prefix))
+                h, some = _hash(data, unique_at, unique_end, prefix)
+                seen |= some
+                _put_key(key_hash, keys, h)
                 keys += 1
             at = keys_at
             while at < keys_end:
@@ -370,11 +380,27 @@ def _derive(  # noqa: PLR0912, PLR0915 - one loop on purpose
                 while at < keys_end and data[at] != _BLANK:
                     at += 1
                 if at > start:
-                    _put_key(key_hash, keys, _hash(data, start, at, prefix))
+                    h, some = _hash(data, start, at, prefix)
+                    seen |= some
+                    _put_key(key_hash, keys, h)
                     keys += 1
                 at += 1
             for key in range(before, keys):
                 key_offsets[key] = place
-                key_times[key] = row[6]
+                key_times[key] = stored
+        if is_odd or seen & _HIGH_BITS:
+            keys = before
+            odd[odds] = record
+            odds += 1
+            record += 1
+            continue
+        if consumable:
+            entries[units] = entry
+            queue_offsets[units] = table[record, 3]
+            offsets[units] = place
+            sizes[units] = size
+            codes[units] = np.int32(code)
+            times[units] = stored
+            units += 1
         record += 1
-    return record, units, keys, fresh, odds
+    return record, units, keys, fresh, odds, moved

@@ -14,6 +14,7 @@ Invariants:
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
@@ -41,7 +42,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from engine.files.disk import Disk
+    from engine.log.index_kernel import Linker
 
+_MANY = 512
+"""Keys from which on the kernel is called."""
+_TIME_DIFF = 12
 _FEW = 12
 """Keys up to this number are put one by one: faster than making arrays of them."""
 
@@ -49,13 +54,14 @@ _FEW = 12
 class IndexFile(IndexReader):
     """See the module. One writer, many readers, which `hold` and `release` it. Made by `create` or `open`."""
 
-    __slots__ = ("_file", "_header", "_undo")
+    __slots__ = ("_file", "_header", "_linker", "_undo")
 
     def __init__(self, file: MappedFile, layout: IndexLayout, header: IndexHeader) -> None:
         super().__init__(file.path, layout)
         self._file = file
         self._header = header
         self._undo: list[tuple[int, bytes]] = []
+        self._linker: Linker | None = None
 
     @classmethod
     def create(
@@ -235,6 +241,13 @@ class IndexFile(IndexReader):
 
         self._file.ensure_allocated(0)
         self._write_back()
+        if len(key_hash) >= _MANY and (linker := self._linker_if_worth()) is not None:
+            memory = self._file.writable(HEADER_SIZE, self.layout.slots * SLOT_SIZE)
+            if memory is not None:
+                for at in range(0, len(key_hash), linker.MOST):
+                    part = slice(at, at + linker.MOST)
+                    self._put_linked(linker, memory, key_hash[part], physical_offset[part], store_timestamp[part])
+                return
         header, count = self._header, len(key_hash)
         first = header.index_count
         runs = Runs(key_hash % np.int32(self.layout.slots))
@@ -262,6 +275,37 @@ class IndexFile(IndexReader):
             return
         self._write_header(now)
         np.frombuffer(memory, dtype=">i4")[runs.slot] = newest
+
+    def _linker_if_worth(self) -> Linker | None:
+        """The kernel, where somebody has loaded the others already: alone it is not worth the time that takes."""
+        if self._linker is None and "engine.log.walk_kernel" in sys.modules:
+            from engine.log.index_kernel import Linker
+
+            self._linker = Linker()
+        return self._linker
+
+    def _put_linked(
+        self,
+        linker: Linker,
+        memory: memoryview,
+        key_hash: NDArray[np.int32],
+        physical_offset: NDArray[np.int64],
+        store_timestamp: NDArray[np.int64],
+    ) -> None:
+        header = self._header
+        first = header.index_count
+        begin, begin_offset = header.begin_timestamp, header.begin_phy_offset
+        if first == 1:
+            begin, begin_offset = int(store_timestamp[0]), int(physical_offset[0])
+        entries, fresh = linker.link(memory, (key_hash, physical_offset, store_timestamp), first, begin)
+        if first == 1:
+            diff = time_diff(begin, header.begin_timestamp)
+            entries[_TIME_DIFF : ENTRY_SIZE - SLOT_SIZE] = list(diff.to_bytes(4, "big"))
+        self._file.write_at(self.layout.entry_position(first), memoryview(cast("bytes", entries)))
+        end, end_offset = int(store_timestamp[-1]), int(physical_offset[-1])
+        used, count = header.hash_slot_count + fresh, first + len(key_hash)
+        self._write_header(IndexHeader(begin, end, begin_offset, end_offset, used, count))
+        linker.name(memory)
 
     def _count_and_name(self, header: IndexHeader, newest: Iterable[tuple[int, int]]) -> None:
         """Write the header that counts the new entries, then (slot, newest entry): all of it, or nothing of it.

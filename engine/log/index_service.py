@@ -272,6 +272,8 @@ class IndexService:
         import numpy as np
 
         offsets, end = keys.physical_offset, self.end_phy_offset
+        if int(offsets[0]) > end and bool((offsets[1:] >= offsets[:-1]).all()):
+            return self._write_many(keys.key_hash, offsets, keys.store_timestamp)
         wanted = offsets >= np.maximum.accumulate(np.maximum(offsets, end))
         if self._at_end:
             at_end = np.flatnonzero(offsets == end)

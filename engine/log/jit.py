@@ -23,3 +23,9 @@ def compiled(function: _Kernel) -> _Kernel:
     except RuntimeError:  # no place to keep it
         kernel = njit(nogil=True)(function)
     return kernel
+
+
+def inlined(function: _Kernel) -> _Kernel:
+    """A part of kernels that becomes part of each kernel's own code: a call costs more than a small part's work."""
+    kernel: _Kernel = njit(nogil=True, inline="always")(function)
+    return kernel

@@ -1,7 +1,7 @@
-"""What the kernels need below numba's arrays: unaligned loads.
+"""What the kernels need below numba's arrays: unaligned loads and stores.
 
-Only kernels import this, and they are imported where a long log is read only:
-numba takes half a second to load. Nothing here checks bounds; the callers do, before each load.
+Only kernels import this, and they are imported where a long log is read only: numba takes half a second to load.
+Nothing here checks bounds; the callers do, before each load and store.
 """
 
 from __future__ import annotations
@@ -54,6 +54,44 @@ def big32(typing: Any, data: Any, at: Any) -> Any:
         return builder.sext(builder.bswap(loaded), _I64)
 
     return types.int64(data, types.int64), generate
+
+
+@intrinsic
+def put_big64(typing: Any, data: Any, at: Any, value: Any) -> Any:
+    """Write an int64 at a byte position of a writable uint8 array, big endian."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = address(context, builder, signature.args[0], args[0], args[1], _I64)
+        builder.store(builder.bswap(args[2]), place, align=1)
+        return context.get_dummy_value()
+
+    return types.void(data, types.int64, types.int64), generate
+
+
+@intrinsic
+def put_big32(typing: Any, data: Any, at: Any, value: Any) -> Any:
+    """Write the low half of an int64 at a byte position of a writable uint8 array, big endian."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = address(context, builder, signature.args[0], args[0], args[1], _I32)
+        builder.store(builder.bswap(builder.trunc(args[2], _I32)), place, align=1)
+        return context.get_dummy_value()
+
+    return types.void(data, types.int64, types.int64), generate
+
+
+@intrinsic
+def equal64(typing: Any, data: Any, at: Any, byte: Any) -> Any:
+    """uint64: bit k tells whether the byte at position `at` + k is `byte` (uint8), for 64 bytes."""
+    lanes = ir.VectorType(ir.IntType(8), 64)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        found = builder.load(address(context, builder, signature.args[0], args[0], args[1], lanes), align=1)
+        one = builder.insert_element(ir.Constant(lanes, ir.Undefined), args[2], _I32(0))
+        every = builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(_I32, 64), [0] * 64))
+        return builder.bitcast(builder.icmp_unsigned("==", found, every), _I64)
+
+    return types.uint64(data, types.int64, types.uint8), generate
 
 
 @intrinsic

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from engine.errors import InvalidArgument
 from engine.files.abort import AbortFile
+from engine.files.sync_later import SyncLater
 from engine.format import names
 from engine.format.checkpoint import FILE_SIZE, SAFETY_MS, Checkpoint
 from engine.format.message import POSITION_PHYSICAL_OFFSET
@@ -32,6 +33,7 @@ from engine.repair.queue_plan import QueuePlan
 from engine.repair.queue_write import QueueWriter
 from engine.repair.repairs import finish
 from engine.repair.salvage import save
+from engine.repair.spool import CHUNK_ROWS
 from engine.repair.trees import zero_range
 
 if TYPE_CHECKING:
@@ -86,6 +88,7 @@ class _Applier:
         self._disk = disk
         self._plan = plan
         self._files = plan.files
+        self._later = SyncLater(disk)
 
     def check(self) -> None:
         """A plan belongs to the files that it saw."""
@@ -198,16 +201,19 @@ class _Applier:
 
     def _queues(self) -> None:
         changed = {queue.number: queue for queue in self._plan.queues if queue.changed}
-        for chunk in self._plan.writes.chunks():
+        for chunk in self._plan.writes.settled.chunks():
             self._write_rows(changed, chunk)
         for queue in changed.values():
             self._disk.step("recover.queue")
             with self._writer(queue) as writer:
+                for start, units in self._plan.writes.fresh_of(queue.number):
+                    writer.write(start, units)
                 self._finish(queue, writer)
         untouched = {q.queue for q in self._plan.queues} - {q.queue for q in changed.values()}
         for files in self._files.queues:
             if files.files and files.queue in untouched:
-                self._sync(files.files[-1].path, files.files[-1].size)
+                self._later.file(files.files[-1].path, files.files[-1].size)
+        self._later.flush()
 
     def _write_rows(self, changed: dict[int, QueuePlan], chunk: NDArray[np.void]) -> None:
         import numpy as np
@@ -278,7 +284,9 @@ class _Applier:
         return names.queue_directory(base, queue.queue.topic, queue.queue.queue_id)
 
     def _writer(self, queue: QueuePlan) -> QueueWriter:
-        return QueueWriter(self._disk, self._directory(queue), self._files.config.mapped_file_size_consume_queue)
+        return QueueWriter(
+            self._disk, self._directory(queue), self._files.config.mapped_file_size_consume_queue, self._later
+        )
 
     # --- index, checkpoint, abort -----------------------------------------------------------------------------------
 
@@ -308,9 +316,13 @@ class _Applier:
         service = IndexService(disk, directory, layout)
         service.open(index.names_after)
         try:
-            for chunk in index.tail.chunks() if index.keys_put else ():
-                disk.step("recover.put-keys")
-                service.put(_keys(chunk))
+            since = CHUNK_ROWS
+            for keys in index.tail.chunks() if index.keys_put else ():
+                if since >= CHUNK_ROWS:
+                    disk.step("recover.put-keys")
+                    since = 0
+                service.put(keys)
+                since += len(keys)
             service.flush_all()
             last = [os.path.basename(file.path) for file in service.files]
         finally:
@@ -319,13 +331,12 @@ class _Applier:
             self._sync(os.path.join(directory, name), layout.file_size)
         return tuple(sorted({*made, *last}))
 
-    def _insert(self, directory: str, name: str, chunks: Iterator[NDArray[np.void]]) -> list[str]:
+    def _insert(self, directory: str, name: str, chunks: Iterator[Keys]) -> list[str]:
         """Put keys into files of their own, named from `name` on."""
         made: list[str] = []
         file: IndexFile | None = None
         number = int(name)
-        for chunk in chunks:
-            keys = _keys(chunk)
+        for keys in chunks:
             done = 0
             while done < len(keys):
                 if file is None or file.is_full:
@@ -368,7 +379,3 @@ class _Applier:
             mark.create()
         elif files.abort:
             mark.remove()
-
-
-def _keys(chunk: NDArray[np.void]) -> Keys:
-    return Keys(chunk["key_hash"].copy(), chunk["physical_offset"].copy(), chunk["store_timestamp"].copy())

@@ -23,7 +23,8 @@ from engine.log.source import ClosedLog, Segment
 from engine.log.walk import Reason
 from engine.repair.check_index import IndexPiece, KeyComparer
 from engine.repair.finding import Findings
-from engine.repair.queue_compare import QueueComparer, lost_delivery_time, row_dtype
+from engine.repair.queue_compare import QueueComparer, lost_delivery_time
+from engine.repair.queue_rows import row_dtype
 from engine.repair.verify import settled_events
 
 if TYPE_CHECKING:

@@ -19,24 +19,12 @@ from engine.log.scan import RecordBatch
 from engine.repair.index_torn import first_torn
 from engine.repair.log_end import Mode
 from engine.repair.memory import Reading, Remembered
-from engine.repair.spool import Spool
+from engine.repair.spool import KeySpool
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from engine.files.disk import Disk
     from engine.log.derive import Keys
     from engine.repair.survey import IndexName, StoreFiles
-
-_KEY_FIELDS = [("key_hash", "i4"), ("physical_offset", "i8"), ("store_timestamp", "i8")]
-
-
-def key_dtype() -> np.dtype[np.void]:
-    """An index key as a plan keeps it, native byte order."""
-    import numpy as np
-
-    return np.dtype(_KEY_FIELDS, align=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +32,7 @@ class Insert:
     """Keys for a hole between two index files: put into new files named from `name` on."""
 
     name: str
-    keys: Spool
+    keys: KeySpool
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +57,7 @@ class IndexPlan:
     removed: tuple[str, ...]
     rewinds: tuple[Rewind, ...]
     inserts: tuple[Insert, ...]
-    tail: Spool
+    tail: KeySpool
     keys_put: int
     names_after: tuple[str, ...]
     findings: list[str]
@@ -120,7 +108,7 @@ class IndexPlanner:
         self._log_min = files.log[0].offset if files.log else 0
         self._findings: list[str] = []
         self._removed: list[str] = []
-        self._tail = Spool(key_dtype())
+        self._tail = KeySpool()
         self._kept = self._judge() if self._enabled else []
         self._resume = self._where_to_resume()
 
@@ -132,8 +120,9 @@ class IndexPlanner:
     def feed(self, keys: Keys) -> None:
         """Take the keys of a batch, in log order."""
         if self._enabled and len(keys):
-            rows = _rows(keys)
-            self._tail.add(rows[rows["physical_offset"] >= self._resume])
+            if int(keys.physical_offset[0]) < self._resume:
+                keys = keys.taken(keys.physical_offset >= self._resume)
+            self._tail.add(keys)
 
     def _read(self, start: int, end: int) -> None:
         """Take the keys of [start, end) of the log, past damage."""
@@ -278,25 +267,26 @@ class IndexPlanner:
             with ClosedIndexFile(self._disk, kept.path, self._layout) as file:
                 known = file.entries_at_end()
 
-    def _keys_between(self, end: int, known: int, kept: _Kept) -> Spool:
+    def _keys_between(self, end: int, known: int, kept: _Kept) -> KeySpool:
         """Keys behind the record at `end` (of which `known` are there) up to where `kept` begins.
 
         A stretch whose first window has no key is taken for one without keys: topics that use none.
         """
         import numpy as np
 
-        found = Spool(key_dtype())
+        found = KeySpool()
         if kept.begin <= max(end, self._log_min):
             return found
         with ClosedIndexFile(self._disk, kept.path, self._layout) as file:
             there = int(np.count_nonzero(file.entries(1, 4096)["physical_offset"] == kept.begin))
         for number, event in enumerate(self._scanner.scan(max(end, self._log_min), kept.begin + 1, resume=True)):
             if isinstance(event, RecordBatch):
-                rows = _rows(self._deriver.derive(event)[1])
-                at_end = np.flatnonzero(rows["physical_offset"] == end)[:known]
-                at_begin = np.flatnonzero(rows["physical_offset"] == kept.begin)
-                drop = np.concatenate([at_end, at_begin[max(0, len(at_begin) - there) :]])
-                found.add(np.delete(rows, drop))
+                keys = self._deriver.derive(event)[1]
+                at_end = np.flatnonzero(keys.physical_offset == end)[:known]
+                at_begin = np.flatnonzero(keys.physical_offset == kept.begin)
+                wanted = np.ones(len(keys), dtype=np.bool_)
+                wanted[at_end] = wanted[at_begin[max(0, len(at_begin) - there) :]] = False
+                found.add(keys.taken(wanted))
                 if number == 0 and not len(found):
                     break
         return found
@@ -314,7 +304,7 @@ class IndexPlanner:
 
         if not self._kept or not len(self._tail):
             return 0
-        total = sum(int(np.count_nonzero(c["physical_offset"] == self._resume)) for c in self._tail.chunks())
+        total = sum(int(np.count_nonzero(keys.physical_offset == self._resume)) for keys in self._tail.chunks())
         known = 0
         for kept in reversed(self._kept):
             if kept.keep and kept.end == self._resume:
@@ -342,15 +332,6 @@ def entries_before(file: ClosedIndexFile, count: int, log_end: int) -> int:
         else:
             high = middle
     return low
-
-
-def _rows(keys: Keys) -> NDArray[np.void]:
-    import numpy as np
-
-    rows = np.empty(len(keys), dtype=key_dtype())
-    for name, _ in _KEY_FIELDS:
-        rows[name] = getattr(keys, name)
-    return rows
 
 
 def index_directory(files: StoreFiles) -> str:

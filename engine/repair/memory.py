@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 VERSION = 1
 WORTH_IT = 256 << 20
 """Bytes of log from which on remembering pays; less is read again in a moment."""
+READ_AGAIN = 200e6
+"""Bytes of log a second: what was read faster is read again as soon as it is written down, or sooner."""
 CHUNK_ROWS = 1 << 20
 _UNIT_FIELDS = [
     ("queue", "<i4"),
@@ -105,6 +107,8 @@ class Memory:
         self._writing = (
             writing and worth_it and not any(path.startswith(self._directory) for path in files.config.log_directories)
         )
+        self._in_any_case = time_box_ms is not None
+        self._begun: tuple[float, int] | None = None
         self._deadline = None if time_box_ms is None else time.monotonic() + time_box_ms / 1000
         rules = DeriveRules.of(files.config)
         self._settings = repr((VERSION, rules, files.config.check_crc_on_recover, files.config.max_message_size))
@@ -147,7 +151,7 @@ class Memory:
             if known is not None:
                 yield known, None
                 continue
-            writing = self._begin(segment) if whole else None
+            writing = self._begin(segment) if whole and self._is_slow(segment.offset) else None
             until = segment.end if end is None else min(end, segment.end)
             sound = True
             wanted = derive or writing is not None
@@ -179,6 +183,16 @@ class Memory:
                     path=segment.path,
                     hint="nothing was changed; run it again to go on from there",
                 )
+
+    def _is_slow(self, offset: int) -> bool:
+        """Whether the log is read slowly, up to the physical offset; of its first segment nobody knows yet."""
+        if self._in_any_case:
+            return True
+        now = time.monotonic()
+        if self._begun is None or offset <= self._begun[1]:
+            self._begun = (now, offset)
+            return False
+        return offset - self._begun[1] < READ_AGAIN * (now - self._begun[0])
 
     def _is_late(self, segment: Segment) -> bool:
         late = self._deadline is not None and time.monotonic() > self._deadline

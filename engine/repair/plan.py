@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from engine.log.state import StoreState
     from engine.repair.bridge import Bridge
     from engine.repair.ext_cut import ExtCut
+    from engine.repair.fresh_rows import PlannedRows
     from engine.repair.index_plan import IndexPlan
     from engine.repair.log_end import LogEnd, Mode, Stretch
     from engine.repair.queue_plan import QueuePlan
-    from engine.repair.spool import Spool
     from engine.repair.survey import OddFile, StoreFiles
 
 
@@ -55,7 +55,7 @@ class RecoverPlan:
     mode: Mode
     log: LogPlan
     queues: tuple[QueuePlan, ...]
-    writes: Spool
+    writes: PlannedRows
     index: IndexPlan
     set_aside: tuple[OddFile, ...]
     problems: tuple[str, ...]

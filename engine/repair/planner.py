@@ -16,6 +16,7 @@ from engine.repair.bridge import Bridge
 from engine.repair.coverage import Coverage
 from engine.repair.ext_cut import plan_ext_cuts
 from engine.repair.ext_dangling import mark_dangling
+from engine.repair.fresh_rows import FreshRows, PlannedRows
 from engine.repair.index_plan import IndexPlanner
 from engine.repair.intervals import Intervals
 from engine.repair.known import known_of
@@ -93,7 +94,11 @@ class Planner:
         config = files.config
         self._numbers = QueueNumbers()
         self._deriver = Deriver(DeriveRules.of(config), self._numbers)
-        self._comparer = QueueComparer(disk, files.queues, self._numbers, config.mapped_file_size_consume_queue)
+        # With the extension a row is more than its unit.
+        self._fresh = None if config.enable_consume_queue_ext else FreshRows()
+        self._comparer = QueueComparer(
+            disk, files.queues, self._numbers, config.mapped_file_size_consume_queue, fresh=self._fresh
+        )
         self._dangling = mark_dangling(disk, files, self._comparer.accounts.values())
         self._scanner = Scanner(log, check_crc=config.check_crc_on_recover, max_message_size=config.max_message_size)
         self._reading = Reading(self._scanner, self._deriver, memory)
@@ -208,7 +213,7 @@ class Planner:
             mode=mode,
             log=log_plan,
             queues=queues,
-            writes=settler.writes,
+            writes=PlannedRows(settler.writes, self._fresh),
             index=index_plan,
             set_aside=tuple(odd for odd in files.odd if odd.movable),
             problems=self._problems(

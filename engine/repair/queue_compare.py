@@ -19,18 +19,20 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from engine.format import names
 from engine.format.queue_unit import EXT_ADDRESS_MAX, UNIT_SIZE
+from engine.log.derive import Units, concatenated
 from engine.repair.intervals import Intervals
-from engine.repair.queue_rows import QueueRows, is_real
+from engine.repair.queue_rows import QueueRows, as_rows, is_real, row_dtype
 from engine.repair.spool import Spool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     import numpy as np
     from numpy.typing import NDArray
 
     from engine.files.disk import Disk
-    from engine.log.derive import QueueNumbers, TopicQueue, Units
+    from engine.log.derive import QueueNumbers, TopicQueue
+    from engine.repair.fresh_rows import FreshQueue, FreshRows
     from engine.repair.survey import QueueFiles
 
 CHUNK_UNITS = 1 << 19
@@ -38,22 +40,6 @@ SECTOR = 512
 """Bytes that a disk writes at once."""
 
 Observer: TypeAlias = "Callable[[TopicQueue, NDArray[np.void], NDArray[np.void]], None]"
-
-_ROW_FIELDS = [
-    ("queue", "i4"),
-    ("size", "i4"),
-    ("queue_offset", "i8"),
-    ("physical_offset", "i8"),
-    ("tags_code", "i8"),
-    ("store_timestamp", "i8"),
-]
-
-
-def row_dtype() -> np.dtype[np.void]:
-    """A unit with the number of its queue, native byte order."""
-    import numpy as np
-
-    return np.dtype(_ROW_FIELDS)
 
 
 @dataclass(slots=True)
@@ -79,6 +65,7 @@ class QueueComparer:
         queue_file_size: setting mappedFileSizeConsumeQueue (bytes).
         observe: judges the tags codes instead: gets the queue, and rows and units (row_dtype) of the same message. A
             row counts then as right whatever its tags code is.
+        fresh: takes the units of queues without rows, as long as it can; they are not pending then.
     """
 
     def __init__(
@@ -88,13 +75,16 @@ class QueueComparer:
         numbers: QueueNumbers,
         queue_file_size: int,
         observe: Observer | None = None,
+        fresh: FreshRows | None = None,
     ) -> None:
         self.numbers = numbers
         self._observe = observe
+        self._fresh = fresh
         self.file_rows = queue_file_size // UNIT_SIZE
         self.accounts: dict[int, QueueAccount] = {}
         for files in queues:
             self.accounts[numbers.number(files.queue)] = QueueAccount(QueueRows(disk, files) if files.files else None)
+        self._with_rows = {number for number, account in self.accounts.items() if account.rows is not None}
         self.pending = Spool(row_dtype())
         self.findings: list[str] = []
         self._chunk: list[Units] = []
@@ -122,16 +112,40 @@ class QueueComparer:
 
         if not self._chunk:
             return
-        queues = np.concatenate([units.queue for units in self._chunk])
+        units = concatenated(self._chunk, Units)
+        self._chunk, self._chunk_rows = [], 0
+        if self._fresh is not None:
+            taken = self._fresh.take(len(self.numbers), self._with_rows, units)
+            for number in taken.queues:
+                self.account(number)
+            self._pour(taken.broken)
+            if taken.left is None:
+                return
+            units = units.taken(taken.left)
+        queues = units.queue
         small = int(queues.max()) < 1 << 16  # numpy counts 2-byte numbers instead of comparing them
         order = np.argsort(queues.astype(np.uint16) if small else queues, kind="stable")
-        by_queue = np.empty(self._chunk_rows, dtype=row_dtype())
+        by_queue = np.empty(len(queues), dtype=row_dtype())
         for name in by_queue.dtype.names or ():
-            by_queue[name] = np.concatenate([getattr(units, name) for units in self._chunk])[order]
-        self._chunk, self._chunk_rows = [], 0
+            by_queue[name] = getattr(units, name)[order]
         bounds = np.flatnonzero(np.diff(by_queue["queue"])) + 1
         for group in np.split(by_queue, bounds):
             self._compare(int(group["queue"][0]), group)
+
+    def fresh(self) -> list[FreshQueue]:
+        """The queues whose units were taken as fresh."""
+        return [] if self._fresh is None else self._fresh.queues()
+
+    def pour_fresh(self) -> None:
+        """Have all units pending that were taken as fresh."""
+        if self._fresh is not None:
+            self._pour(queue.number for queue in self._fresh.queues())
+
+    def _pour(self, numbers: Iterable[int]) -> None:
+        assert self._fresh is not None
+        for number in numbers:
+            for start, units in self._fresh.pour(number):
+                self._compare(number, as_rows(number, start, units))
 
     def _compare(self, number: int, wanted: NDArray[np.void]) -> None:
         account = self.account(number)

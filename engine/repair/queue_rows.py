@@ -21,6 +21,34 @@ if TYPE_CHECKING:
 CHUNK = 1 << 17
 """Rows that are looked at in one piece."""
 
+_ROW_FIELDS = [
+    ("queue", "i4"),
+    ("size", "i4"),
+    ("queue_offset", "i8"),
+    ("physical_offset", "i8"),
+    ("tags_code", "i8"),
+    ("store_timestamp", "i8"),
+]
+
+
+def row_dtype() -> np.dtype[np.void]:
+    """A unit with the number of its queue, native byte order."""
+    import numpy as np
+
+    return np.dtype(_ROW_FIELDS)
+
+
+def as_rows(number: int, start: int, units: NDArray[np.void]) -> NDArray[np.void]:
+    """Units (unit_dtype()) of the queue of this number, from queue offset `start` on, as row_dtype(), stored at 0."""
+    import numpy as np
+
+    rows = np.zeros(len(units), dtype=row_dtype())
+    rows["queue"] = number
+    rows["queue_offset"] = np.arange(start, start + len(units))
+    for name in units.dtype.names or ():
+        rows[name] = units[name]
+    return rows
+
 
 class QueueRows:
     """Read access to one queue's rows."""

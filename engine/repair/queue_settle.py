@@ -14,10 +14,9 @@ from engine.repair.queue_compare import (
     point_at_records,
     real_rows,
     repeats_neighbour,
-    row_dtype,
 )
 from engine.repair.queue_plan import LostRows, QueuePlan, Renumbered
-from engine.repair.queue_rows import CHUNK, QueueRows
+from engine.repair.queue_rows import CHUNK, QueueRows, row_dtype
 from engine.repair.spool import Spool
 
 if TYPE_CHECKING:
@@ -72,10 +71,16 @@ class Settler:
     def settle(self) -> list[QueuePlan]:
         """The plan of every queue, by topic and queue id; `writes` holds the rows to write, in log order."""
         leftovers = {n: self._judge_leftovers(n, a) for n, a in self._comparer.accounts.items() if a.rows is not None}
-        if not self._abnormal:
-            self._drop_held_elsewhere({n: rows for n, rows in leftovers.items() if len(rows)})
+        if not self._abnormal and (held := {n: rows for n, rows in leftovers.items() if len(rows)}):
+            self._comparer.pour_fresh()
+            self._drop_held_elsewhere(held)
         for number, account in self._comparer.accounts.items():
             self._state(number).known = union(account.right)
+        for fresh in self._comparer.fresh():
+            state = self._state(fresh.number)
+            state.written.add(fresh.start, fresh.end)
+            state.first_place, state.last_physical_end = fresh.first_place, fresh.end_place
+            state.last, state.top = fresh.end - 1, (fresh.end, fresh.end_place)
         self._place_all()
         plans = [self._plan(number) for number in self._comparer.accounts]
         return sorted(plans, key=lambda plan: plan.queue)
@@ -156,8 +161,6 @@ class Settler:
         """A record whose topic or queueId is damaged gets no second row beside that of the queue that holds it."""
         import numpy as np
 
-        if not leftovers:
-            return
         for chunk in self._comparer.pending.chunks():
             for number, physical in leftovers.items():
                 for row in chunk[np.isin(chunk["physical_offset"], physical) & (chunk["queue"] != number)]:

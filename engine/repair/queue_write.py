@@ -15,23 +15,26 @@ from engine.format.queue_unit import UNIT_SIZE
 if TYPE_CHECKING:
     from engine.files.disk import Disk
     from engine.files.raw_file import RawFile
+    from engine.files.sync_later import SyncLater
 
 
 class QueueWriter:
-    """Rows of one queue. A context manager: leaving it makes everything durable.
+    """Rows of one queue. A context manager.
 
     Args:
         disk: how files are reached.
         directory: the queue's.
         file_size: bytes of a file, a multiple of 20.
+        later: takes note of what is to be made durable.
     """
 
-    def __init__(self, disk: Disk, directory: str, file_size: int) -> None:
+    def __init__(self, disk: Disk, directory: str, file_size: int, later: SyncLater) -> None:
         self._disk = disk
         self._directory = directory
         self._file_size = file_size
+        self._later = later
         self._open: dict[int, RawFile] = {}
-        self._made = False
+        self._all_made = False  # no file was there
 
     def __enter__(self) -> QueueWriter:
         return self
@@ -64,6 +67,8 @@ class QueueWriter:
 
     def remove_from(self, end: int) -> None:
         """Remove the files that begin at queue offset `end` or behind, last one first."""
+        if self._all_made:
+            return
         for entry in sorted(self._disk.scandir(self._directory), key=lambda e: e.name, reverse=True):
             if entry.is_file and entry.name.isdecimal() and int(entry.name) >= end * UNIT_SIZE:
                 file = self._open.pop(int(entry.name), None)
@@ -71,27 +76,27 @@ class QueueWriter:
                     file.close()
                 self._disk.step("queue.remove-file")
                 self._disk.unlink(entry.path)
-                self._made = True
+                self._later.forget(entry.path)
+                self._later.directory(self._directory)
 
     def close(self) -> None:
-        """Make everything durable and close the files."""
+        """Close the files."""
         for file in self._open.values():
-            file.sync(0, self._file_size)
+            self._later.file(file.path, self._file_size)
             file.close()
         self._open.clear()
-        if self._made:
-            self._disk.sync_dir(self._directory)
-            self._made = False
 
     def _file(self, offset: int) -> RawFile:
         file = self._open.get(offset)
         if file is None:
             path = self._path(offset)
             if not self._disk.exists(path):
-                self._disk.mkdirs(self._directory)
+                if not self._open and not self._disk.exists(self._directory):
+                    self._disk.mkdirs(self._directory, later=self._later)
+                    self._all_made = True
                 file = self._disk.open_raw(path, new=True)
                 file.set_size(self._file_size)
-                self._made = True
+                self._later.directory(self._directory)
             else:
                 file = self._disk.open_raw(path, writable=True)
             self._open[offset] = file

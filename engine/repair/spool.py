@@ -5,9 +5,12 @@ A plan must not write to the store, and must not grow with it in memory; both ho
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
+
+from engine.log.derive import Keys
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,6 +19,9 @@ if TYPE_CHECKING:
 IN_MEMORY = 16 << 20
 """Bytes that stay in memory."""
 CHUNK_ROWS = 1 << 18
+KEYS_IN_MEMORY = 64 << 20
+"""Bytes of keys that stay in memory."""
+_NEAR = (1 << 31) - 1
 
 
 class Spool:
@@ -69,3 +75,111 @@ class Spool:
             self._file.close()
             self._file = None
         self._chunks, self._bytes, self._rows = [], 0, 0
+
+
+class ByteSpool:
+    """Bytes, read back from where they were put: the first `in_memory` of them stay in memory, the rest does not."""
+
+    def __init__(self, in_memory: int) -> None:
+        self._in_memory = in_memory
+        self._held: dict[int, memoryview] = {}
+        self._file: IO[bytes] | None = None
+        self._end = 0
+        self._first = 0  # place of the file's first byte
+
+    def add(self, *parts: NDArray[Any]) -> int:
+        """Put the bytes of arrays one behind the other; their place."""
+        place = self._end
+        for part in parts:
+            data = part.data.cast("B")
+            if self._file is None and self._end + len(data) > self._in_memory:
+                self._file = tempfile.TemporaryFile(prefix="rstore-plan-", buffering=0)  # noqa: SIM115 - as the plan
+                self._first = self._end
+            if self._file is None:
+                self._held[self._end] = data
+            else:
+                done = 0
+                while done < len(data):
+                    done += os.pwrite(self._file.fileno(), data[done:], self._end - self._first + done)
+            self._end += len(data)
+        return place
+
+    def read(self, place: int, length: int) -> memoryview:
+        """Bytes of one array, as it was put or a part of it from its place on."""
+        if self._file is not None and place >= self._first:
+            return memoryview(os.pread(self._file.fileno(), length, place - self._first))
+        held = self._held.get(place)
+        if held is None:
+            start = max(at for at in self._held if at <= place)
+            held = self._held[start][place - start :]
+        return held[:length]
+
+    def close(self) -> None:
+        """Give the room back."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        self._held, self._end = {}, 0
+
+
+class _Packed(NamedTuple):
+    """Some keys: how many, where they are, and what the differences in offset and time count from; wide: none do."""
+
+    keys: int
+    place: int
+    offset: int
+    time: int
+    wide: bool
+
+
+class KeySpool:
+    """Index keys in the order in which they come: 12 bytes each, as long as a batch's offsets and times are near."""
+
+    def __init__(self) -> None:
+        self._bytes = ByteSpool(KEYS_IN_MEMORY)
+        self._chunks: list[_Packed] = []
+        self._keys = 0
+
+    def __len__(self) -> int:
+        return self._keys
+
+    def add(self, keys: Keys) -> None:
+        """Append keys: physical offsets ascend."""
+        import numpy as np
+
+        if not len(keys):
+            return
+        hashes = np.ascontiguousarray(keys.key_hash)
+        offset, time = int(keys.physical_offset[0]), int(keys.store_timestamp[0])
+        offsets, times = keys.physical_offset - offset, keys.store_timestamp - time
+        wide = int(offsets[-1]) > _NEAR or max(-int(times.min()), int(times.max())) > _NEAR
+        columns = (
+            [np.ascontiguousarray(keys.physical_offset), np.ascontiguousarray(keys.store_timestamp)]
+            if wide
+            else [offsets.astype(np.int32), times.astype(np.int32)]
+        )
+        place = self._bytes.add(hashes, *columns)
+        self._chunks.append(_Packed(len(keys), place, offset, time, wide))
+        self._keys += len(keys)
+
+    def chunks(self) -> Iterator[Keys]:
+        """The keys, a batch at a time."""
+        import numpy as np
+
+        for chunk in self._chunks:
+            width, dtype = (8, "<i8") if chunk.wide else (4, "<i4")
+            hashes = np.frombuffer(self._bytes.read(chunk.place, 4 * chunk.keys), dtype=np.int32)
+            at = chunk.place + 4 * chunk.keys
+            offsets, times = (
+                np.frombuffer(self._bytes.read(at + k * width * chunk.keys, width * chunk.keys), dtype=dtype)
+                for k in range(2)
+            )
+            if chunk.wide:
+                yield Keys(hashes, offsets, times)
+            else:
+                yield Keys(hashes, offsets.astype(np.int64) + chunk.offset, times.astype(np.int64) + chunk.time)
+
+    def close(self) -> None:
+        """Give the room back."""
+        self._bytes.close()
+        self._chunks, self._keys = [], 0

@@ -8,7 +8,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+
+pytest.importorskip("numba")
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +20,9 @@ from engine.errors import InvalidArgument, StorageError, WrongFileSize
 from engine.files.disk import Disk
 from engine.format.index_file import ENTRY_SIZE, HEADER_SIZE, IndexHeader, IndexLayout
 from engine.format.names import is_index_name
+from engine.log import index_file
 from engine.log.index_file import IndexFile
+from engine.log.index_kernel import Linker
 from engine.log.index_reader import ClosedIndexFile, IndexCheck, IndexFault
 from engine.log.index_service import IndexService
 from tests.engine.log import rebuild
@@ -162,7 +168,7 @@ def test_batches_leave_what_one_by_one_leaves(
     root = tmp_path_factory.mktemp("index")
     seen = []
     bounds = [0, *sorted(cuts), len(rows)]
-    for way, disk in (("batch", Disk()), ("single", Disk()), ("channel", Disk(mapped=False))):
+    for way, disk in (("batch", Disk()), ("kernel", Disk()), ("single", Disk()), ("channel", Disk(mapped=False))):
         file = IndexFile.create(disk, str(root / f"{len(seen)}"), LAYOUT, *previous)
         taken = 0
         if way == "single":
@@ -171,9 +177,14 @@ def test_batches_leave_what_one_by_one_leaves(
             for start, stop in pairwise(bounds):
                 keys = keys_of(rows[start:stop])
                 if len(keys) and file.header.index_count < LAYOUT.entries:
-                    if way == "batch":  # the vector path, however few
+                    if way in {"batch", "kernel"}:  # however few
                         room = LAYOUT.entries - file.header.index_count
-                        file._put_many(keys.key_hash[:room], keys.physical_offset[:room], keys.store_timestamp[:room])
+                        with pytest.MonkeyPatch.context() as patch:
+                            patch.setattr(index_file, "_MANY", 1 if way == "kernel" else 1 << 30)
+                            file._linker = Linker()
+                            file._put_many(
+                                keys.key_hash[:room], keys.physical_offset[:room], keys.store_timestamp[:room]
+                            )
                         taken += min(room, len(keys))
                     else:
                         taken += put_rows(file, rows[start:stop])
@@ -187,7 +198,30 @@ def test_batches_leave_what_one_by_one_leaves(
         assert again.header == header
         again.shutdown()
         seen.append(Path(file.path).read_bytes())
-    assert seen[0] == seen[1] == seen[2]
+    assert seen[0] == seen[1] == seen[2] == seen[3]
+
+
+def test_many_keys_by_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(7)
+    layout, many = IndexLayout(5_000, 90_000), 100_000
+    hashes = random.integers(0, 2**31, many).astype(np.int32)
+    hashes[::3] %= 40  # long chains beside short ones
+    offsets = np.cumsum(random.integers(0, 300, many))
+    stored = START + random.integers(-5_000, 10_000_000, many)
+    seen = []
+    for least in (1, 1 << 30):
+        monkeypatch.setattr(index_file, "_MANY", least)
+        file = IndexFile.create(Disk(), str(tmp_path / f"{len(seen)}"), layout, 7, START - 1)
+        file._linker = Linker()
+        taken = 0
+        for start, end in pairwise([0, 3, 20, 17_000, 60_000, many]):
+            taken += file.put_keys(hashes[start:end], offsets[start:end], stored[start:end])
+        assert taken == layout.entries - 1
+        assert file.verify() == IndexCheck(taken)
+        file.flush()
+        file.shutdown()
+        seen.append(Path(file.path).read_bytes())
+    assert seen[0] == seen[1]
 
 
 def test_the_header_of_a_file_behind_another(place: Place) -> None:

@@ -1,4 +1,4 @@
-"""Intervals against Python's own sets; the spool against a list."""
+"""Intervals against Python's own sets; the spools against lists."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.log.derive import Keys
 from engine.repair import spool
 from engine.repair.intervals import Intervals
-from engine.repair.spool import Spool
+from engine.repair.spool import KeySpool, Spool
 
 spans = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 12)), max_size=25)
 
@@ -62,5 +63,38 @@ def test_a_spool_gives_back_what_it_took(monkeypatch: pytest.MonkeyPatch, in_mem
     for _ in range(2):
         assert [int(v) for chunk in table.chunks() for v in chunk["b"]] == taken
     assert len(table) == len(taken)
+    table.close()
+    assert list(table.chunks()) == []
+
+
+steps = st.sampled_from([0, 1, 91, 4096, 1 << 31, 1 << 40])
+times = st.sampled_from([0, 1, 1_700_000_000_000, 1_700_000_000_999, -5])
+keys = st.lists(st.tuples(st.integers(0, 2**31 - 1), steps, times), max_size=40)
+
+
+@given(st.lists(keys, max_size=6), st.sampled_from([0, 50, 1 << 20]))
+def test_a_key_spool_gives_back_what_it_took(batches: list[list[tuple[int, int, int]]], in_memory: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spool, "KEYS_IN_MEMORY", in_memory)
+        table = KeySpool()
+    taken, offset = [], 0
+    for batch in batches:
+        rows = []
+        for key_hash, step, time in batch:
+            offset += step
+            rows.append((key_hash, offset, time))
+        columns = np.array(rows, dtype=np.int64).reshape(len(rows), 3).T
+        table.add(Keys(columns[0].astype(np.int32), columns[1], columns[2]))
+        taken += rows
+    assert len(table) == len(taken)
+    for _ in range(2):
+        found = [
+            row
+            for one in table.chunks()
+            for row in zip(
+                one.key_hash.tolist(), one.physical_offset.tolist(), one.store_timestamp.tolist(), strict=True
+            )
+        ]
+        assert found == taken
     table.close()
     assert list(table.chunks()) == []

@@ -12,6 +12,7 @@ import pytest
 from engine.errors import TimeIsUp
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk, Killed
+from engine.log.derive import Keys
 from engine.log.scan import Scanner
 from engine.repair.apply import apply
 from engine.repair.memory import WORTH_IT, directory_of
@@ -29,12 +30,17 @@ LONG = 10**9
 
 def said(plan: RecoverPlan) -> tuple[str, list[Any], list[Any]]:
     """All that a plan says, and would write."""
-    keys = [plan.index.tail, *(insert.keys for insert in plan.index.inserts)]
+    spools = [plan.index.tail, *(insert.keys for insert in plan.index.inserts)]
     return (
         json.dumps([plan.to_json(), str(plan.refusal)], sort_keys=True),
         [[row for chunk in spool.chunks() for row in chunk.tolist()] for spool in (plan.writes,)],
-        [[row for chunk in spool.chunks() for row in chunk.tolist()] for spool in keys],
+        [[key for keys in spool.chunks() for key in listed(keys)] for spool in spools],
     )
+
+
+def listed(keys: Keys) -> list[tuple[int, ...]]:
+    """Keys, one by one."""
+    return list(zip(keys.key_hash.tolist(), keys.physical_offset.tolist(), keys.store_timestamp.tolist(), strict=True))
 
 
 def remembered(root: Path) -> list[Path]:

@@ -1,0 +1,128 @@
+"""The entries of an index file as a kernel: the chains of engine.log.index_chain without a sort.
+
+Keys are linked some at a time. Those of one call find each other through a small table beside the file; slots are only
+read then, and written by a second call, so that the caller can count the entries in between.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.format.index_file import ENTRY_SIZE, NO_ENTRY, SLOT_SIZE
+from engine.format.numbers import INT_MAX
+from engine.log.jit import compiled
+from engine.log.loads import big32, put_big32, put_big64
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_MOST = 1 << 14
+_SIZE = ENTRY_SIZE
+_SLOT = SLOT_SIZE
+_NONE = NO_ENTRY
+_TABLE = 1 << 15
+_SHIFT = np.uint64(65 - _TABLE.bit_length())
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+_MOST_SECONDS = np.int64(INT_MAX)
+assert _TABLE >= 2 * _MOST
+
+
+class Linker:
+    """Links keys for one index file; keeps the table from call to call.
+
+    Attributes:
+        MOST: keys that are linked at once: their slots stay in the processor's caches until they are written.
+    """
+
+    MOST = _MOST
+    __slots__ = ("_named", "_places", "_slots", "_used")
+
+    def __init__(self) -> None:
+        self._slots = np.full(_TABLE, -1, dtype=np.int32)
+        self._named = np.empty(_TABLE, dtype=np.int32)
+        self._places = np.empty(_MOST, dtype=np.int32)
+        self._used = 0
+
+    def link(
+        self,
+        memory: memoryview,
+        columns: tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]],
+        first: int,
+        begin_timestamp: int,
+    ) -> tuple[NDArray[np.uint8], int]:
+        """The entries of up to MOST keys.
+
+        Args:
+            memory: the file's slots.
+            columns: hash (>= 0), physical offset, store time (ms) of the keys.
+            first: number of the first entry.
+            begin_timestamp: what time differences count from (ms).
+
+        Returns:
+            the entries' bytes, and how many slots were empty before.
+        """
+        key_hash, physical_offset, store_timestamp = columns
+        out = np.empty(len(key_hash) * _SIZE, dtype=np.uint8)
+        slots = np.frombuffer(memory, dtype=np.uint8)
+        slots.flags.writeable = False
+        self._used, fresh = _link(
+            slots, key_hash, physical_offset, store_timestamp, first, begin_timestamp,
+            self._slots, self._named, self._places, out,
+        )  # fmt: skip
+        return out, fresh
+
+    def name(self, memory: memoryview) -> None:
+        """Write the slots of the keys that were linked last."""
+        _name(np.frombuffer(memory, dtype=np.uint8), self._slots, self._named, self._places, self._used)
+
+
+@compiled
+def _link(
+    slots: Any, key_hash: Any, physical_offset: Any, store_timestamp: Any, first: int, begin: int,
+    table: Any, named: Any, places: Any, out: Any,
+) -> tuple[int, int]:  # fmt: skip
+    mask = len(table) - 1
+    many = np.uint32(len(slots) // _SLOT)
+    used = fresh = 0
+    wanted = np.empty(len(key_hash), dtype=np.int32)
+    before = np.empty(len(key_hash), dtype=np.int32)
+    for i in range(len(key_hash)):  # alone, as the slots are far apart: the processor asks for many at once
+        slot = np.int64(np.uint32(key_hash[i]) % many)
+        wanted[i] = slot
+        before[i] = big32(slots, slot * _SLOT)
+    for i in range(len(key_hash)):
+        number = first + i
+        slot = wanted[i]
+        place = np.int64((np.uint64(slot) * _MIX) >> _SHIFT)
+        while table[place] >= 0 and table[place] != slot:
+            place = (place + 1) & mask
+        if table[place] < 0:
+            table[place] = slot
+            places[used] = place
+            used += 1
+            previous = np.int64(before[i])
+            if previous <= _NONE or previous > number:
+                previous = np.int64(_NONE)
+                fresh += 1
+        else:
+            previous = np.int64(named[place])
+        named[place] = number
+        seconds = np.int64(0)
+        if begin > 0:
+            seconds = min(max((store_timestamp[i] - begin) // 1000, np.int64(0)), _MOST_SECONDS)
+        at = i * _SIZE
+        put_big32(out, at, np.int64(key_hash[i]))
+        put_big64(out, at + 4, physical_offset[i])
+        put_big32(out, at + 12, seconds)
+        put_big32(out, at + 16, previous)
+    return used, fresh
+
+
+@compiled
+def _name(slots: Any, table: Any, named: Any, places: Any, used: int) -> None:
+    for i in range(used):
+        place = places[i]
+        put_big32(slots, np.int64(table[place]) * _SLOT, np.int64(named[place]))
+        table[place] = -1
