@@ -6,10 +6,10 @@ rich is loaded only where a terminal is there to show it.
 from __future__ import annotations
 
 import contextlib
-import json
+import json as codec
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -29,17 +29,26 @@ class Output:
     def __init__(self, *, json: bool, quiet: bool) -> None:
         self.json = json
         self.quiet = quiet
-        self._ascii = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "") != "utf8"
+        self.ascii = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "") != "utf8"
+        self.encoded = codec.JSONEncoder(ensure_ascii=self.ascii, separators=(",", ":")).encode
 
     # --- JSON -------------------------------------------------------------------------------------------------------
 
     def document(self, value: Mapping[str, Any]) -> None:
         """One JSON document."""
-        print(json.dumps(value, ensure_ascii=self._ascii, indent=2 if is_terminal(sys.stdout) else None))
+        print(codec.dumps(value, ensure_ascii=self.ascii, indent=2 if is_terminal(sys.stdout) else None))
 
     def line(self, value: Mapping[str, Any]) -> None:
         """One JSON line of many."""
-        sys.stdout.write(json.dumps(value, ensure_ascii=self._ascii, separators=(",", ":")) + "\n")
+        sys.stdout.write(self.encoded(value) + "\n")
+
+    def lines(self, rows: Iterable[Mapping[str, int | str]]) -> None:
+        """As many JSON lines as there are rows, which have the same names."""
+        template = ""
+        for row in rows:
+            if not template:
+                template = "{" + ",".join(f"{self.encoded(name)}:%s" for name in row) + "}\n"
+            sys.stdout.write(template % tuple([v if type(v) is int else self.encoded(v) for v in row.values()]))
 
     # --- text -------------------------------------------------------------------------------------------------------
 
@@ -83,7 +92,7 @@ class Output:
         """A bar for a cell of a table: `share` (0 to 1) of `width`; what is more than nothing shows."""
         if share <= 0:
             return ""
-        if self._ascii:
+        if self.ascii:
             return "#" * max(1, round(share * width))
         eighths = max(1, round(min(share, 1.0) * width * 8))
         return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()

@@ -55,6 +55,7 @@ class Entry:
         is_file: a regular file (or a link to one).
         size: bytes.
         mtime_ns: last modification, nanoseconds since 1970.
+        is_directory: a directory (or a link to one).
     """
 
     name: str
@@ -62,6 +63,7 @@ class Entry:
     is_file: bool
     size: int
     mtime_ns: int
+    is_directory: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,25 +369,29 @@ class Disk:
     def stat(self, path: str) -> Entry:
         """One name's size and time; raises StorageError when it is absent."""
         with self.doing(Operation.STAT, path):
-            return _entry(Path(path))
+            return _entry(os.path.basename(path), str(Path(path)))
 
     def scandir(self, path: str) -> tuple[Entry, ...]:
         """What is in a directory, sorted by name; StorageError when it is absent.
 
         A name that vanishes meanwhile is left out; a link that leads nowhere is an entry that is no file.
         """
+        # Texts, no Path for each: a store of many queues has tens of thousands of names.
+        base = path if path == os.path.normpath(path) else str(Path(path))
         with self.doing(Operation.LIST, path):
-            found = sorted(Path(path).iterdir())
+            found = sorted(os.listdir(base))
+        prefix = "" if base == os.curdir else os.path.join(base, "")
         entries: list[Entry] = []
-        for place in found:
-            with self.doing(Operation.STAT, str(place)):
+        for name in found:
+            place = prefix + name
+            with self.doing(Operation.STAT, place):
                 try:
-                    entries.append(_entry(place))
+                    entries.append(_entry(name, place))
                 except OSError as error:
                     if error.errno not in (errno.ENOENT, errno.ELOOP):
                         raise
-                    if place.is_symlink():
-                        entries.append(Entry(place.name, str(place), is_file=False, size=0, mtime_ns=0))
+                    if os.path.islink(place):
+                        entries.append(Entry(name, place, is_file=False, size=0, mtime_ns=0))
         return tuple(entries)
 
     def listdir(self, path: str) -> tuple[str, ...]:
@@ -486,9 +492,10 @@ def _exists(path: str) -> bool:
     return True
 
 
-def _entry(place: Path) -> Entry:
-    found = place.stat()
-    return Entry(place.name, str(place), stat.S_ISREG(found.st_mode), found.st_size, found.st_mtime_ns)
+def _entry(name: str, path: str) -> Entry:
+    found = os.stat(path)
+    mode = found.st_mode
+    return Entry(name, path, stat.S_ISREG(mode), found.st_size, found.st_mtime_ns, stat.S_ISDIR(mode))
 
 
 Reader = RawFile

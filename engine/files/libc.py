@@ -8,6 +8,7 @@ Addresses are plain integers; whoever passes one keeps its map alive for the cal
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import mmap
@@ -21,6 +22,7 @@ FALLOC_ZERO_RANGE = 0x10
 MS_SYNC = 4
 MADV_WILLNEED = 3
 _SYNCFS_TELLS = tuple(int(number) for number in re.findall(r"\d+", platform.release())[:2]) >= (5, 8)
+M_ARENA_MAX = -8
 
 
 def address_of(memory: mmap.mmap | memoryview) -> int:
@@ -78,6 +80,14 @@ class Libc:
     def will_need(self, address: int, length: int) -> bool:
         """Ask the system to read a stretch of a map ahead (MADV_WILLNEED); a hint, False when refused."""
         return bool(self._library.madvise(address, length, MADV_WILLNEED) == 0)
+
+    def limit_heaps(self, count: int) -> None:
+        """At most so many heaps from now on: each thread would else have its own, and keep what it gave back there.
+
+        Nothing where the library is not glibc. Source: M_ARENA_MAX of mallopt(3).
+        """
+        with contextlib.suppress(AttributeError):
+            self._library.mallopt(M_ARENA_MAX, count)
 
     @staticmethod
     def _checked(result: int) -> None:

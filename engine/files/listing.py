@@ -7,7 +7,7 @@ them is decided by the repair layer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
@@ -101,10 +101,12 @@ def parse_segment_name(name: str) -> int | None:
     return offset if offset < 1 << 63 else None
 
 
-def list_segments(disk: Disk, directories: Iterable[str], file_size: int) -> SegmentListing:
+def list_segments(
+    disk: Disk, directories: Iterable[str], file_size: int, known: Mapping[str, Sequence[Entry]] | None = None
+) -> SegmentListing:
     """Look at the directories (several for a multi-path commitlog). Raises StorageError when one can't be listed.
 
-    A directory that is not there is no error: it is in `missing`.
+    A directory that is not there is no error: it is in `missing`. `known`: what was just seen in some of them.
     """
     if file_size < 1:
         raise InvalidArgument(f"segments of {file_size} bytes can't be")
@@ -112,10 +114,11 @@ def list_segments(disk: Disk, directories: Iterable[str], file_size: int) -> Seg
     odd: list[OddEntry] = []
     missing: list[str] = []
     for directory in directories:
-        if not disk.exists(directory):
+        entries = (known or {}).get(directory)
+        if entries is None and not disk.exists(directory):
             missing.append(directory)
             continue
-        for entry in disk.scandir(directory):
+        for entry in disk.scandir(directory) if entries is None else entries:
             offset = parse_segment_name(entry.name)
             why = _oddness(entry, offset, file_size)
             if why is None and offset in found:
@@ -133,11 +136,12 @@ def list_segments(disk: Disk, directories: Iterable[str], file_size: int) -> Seg
 
 
 def _oddness(entry: Entry, offset: int | None, file_size: int) -> Oddness | None:
-    checks = (
-        (not entry.is_file, Oddness.NOT_A_FILE),
-        (offset is None, Oddness.STRANGE_NAME),
-        (entry.size == 0, Oddness.EMPTY),
-        (entry.size != file_size, Oddness.WRONG_SIZE),
-        (offset is not None and offset % file_size != 0, Oddness.MISALIGNED),
-    )
-    return next((why for holds, why in checks if holds), None)
+    if not entry.is_file:
+        return Oddness.NOT_A_FILE
+    if offset is None:
+        return Oddness.STRANGE_NAME
+    if entry.size == 0:
+        return Oddness.EMPTY
+    if entry.size != file_size:
+        return Oddness.WRONG_SIZE
+    return Oddness.MISALIGNED if offset % file_size else None

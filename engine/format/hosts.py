@@ -35,8 +35,9 @@ class Host:
         return self.ip + _PORT.pack(self.port)
 
     def __str__(self) -> str:
-        text = str(ipaddress.ip_address(self.ip))
-        return f"[{text}]:{self.port}" if self.is_v6 else f"{text}:{self.port}"
+        if not self.is_v6:
+            return f"{'.'.join(map(str, self.ip))}:{self.port}"
+        return f"[{ipaddress.ip_address(self.ip)}]:{self.port}"
 
 
 LOOPBACK = Host(b"\x7f\x00\x00\x01", 0)

@@ -16,22 +16,32 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from engine.files.libc import Libc
 from engine.log.scan import Blank, Damage, Event, Gap, RecordBatch, Scanner
+from engine.log.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from engine.log.source import Segment
+    from engine.log.tally import Counted, Counter
 
 SPLIT = 4 << 20
-"""Bytes of log that one thread scans in one go."""
+"""Bytes of log that one thread scans in one go, at most."""
+_LEAST_SPLIT = 1 << 20
+_UNDER_WAY = 8 << 20
+"""Bytes of log that all threads together are to have under way: what is read and made of it takes a multiple."""
+_HEAPS = 2
+COUNT_SPLIT = 16 << 20
+"""The same where records are only counted: nothing is kept of them."""
 MOST_THREADS = 8
 
 _Prepared = TypeVar("_Prepared")
 
 
+_Kind = TypeVar("_Kind")
 _Given: TypeAlias = tuple[Event, _Prepared | None]
-_Scan: TypeAlias = "Callable[[int, int], Iterator[_Given[_Prepared]]]"
+_Scan: TypeAlias = "Callable[[int, int], Iterator[tuple[_Kind, _Prepared | None]]]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +54,7 @@ class _Split:
     whole: bool
 
 
-_Begun: TypeAlias = "tuple[_Split, Future[list[_Given[_Prepared]]] | None]"
+_Begun: TypeAlias = "tuple[_Split, Future[list[tuple[_Kind, _Prepared | None]]] | None]"
 
 
 def threads_of(jobs: int | None) -> int:
@@ -60,7 +70,7 @@ def scan_ahead(
     prepare: Callable[[RecordBatch], _Prepared],
     resume: bool = False,
     threads: int | None = None,
-    split: int = SPLIT,
+    split: int | None = None,
 ) -> Iterator[_Given[_Prepared]]:
     """`scanner.scan`, each batch with what `prepare` makes of it (in a thread, in any order), None for other events.
 
@@ -71,9 +81,11 @@ def scan_ahead(
         prepare: called once or more for each batch.
         resume: as in `Scanner.scan`.
         threads: how many (default: one a core). One, a short log, or no kernels: nothing is read ahead.
-        split: bytes that one thread scans in one go.
+        split: bytes that one thread scans in one go (default: the fewer the more threads there are).
     """
     count = threads_of(threads)
+    if split is None:
+        split = min(SPLIT, max(_LEAST_SPLIT, _UNDER_WAY // count))
     fast = scanner.by_kernels(start, end) if count > 1 else None
     if fast is None:
         yield from _prepared(scanner.scan(start, end, resume=resume), prepare)
@@ -82,14 +94,49 @@ def scan_ahead(
     def scan(at: int, until: int) -> Iterator[_Given[_Prepared]]:
         return _prepared(fast.scan(at, until, resume=resume), prepare)
 
-    pool = ThreadPoolExecutor(count, "rstore-scan")
+    yield from _ahead(_splits(fast, start, end, split), scan, resume, count, count + 1)
+
+
+def count_ahead(
+    counter: Counter, scanner: Scanner, start: int, end: int, *, threads: int | None = None, split: int = COUNT_SPLIT
+) -> Iterator[Counted]:
+    """The events of `scanner.scan` with `resume`, from one physical offset to another, records counted only.
+
+    Args:
+        counter: what counts, with that scanner.
+        scanner: by kernels.
+        start: physical offset of a record.
+        end: as in `Scanner.scan`.
+        threads: how many (default: one a core).
+        split: bytes that one thread counts in one go.
+    """
+
+    def count(at: int, until: int) -> Iterator[tuple[Counted, None]]:
+        return ((event, None) for event in counter.count(at, until))
+
+    number = threads_of(threads)
+    splits = _splits(scanner, start, end, split)
+    if number == 1:
+        splits = (_Split(s, max(s.offset, start), min(s.end, end), False) for s in scanner.segments if s.end > start)
+    for event, _ in _ahead(splits, count, True, number, 3 * number):
+        yield event
+
+
+def _ahead(
+    splits: Iterator[_Split], scan: _Scan[_Kind, _Prepared], resume: bool, threads: int, most: int
+) -> Iterator[tuple[_Kind | Gap, _Prepared | None]]:
+    if threads > _HEAPS:
+        Libc().limit_heaps(_HEAPS)
+    pool = ThreadPoolExecutor(threads, "rstore-scan")
     try:
-        yield from _merged(_begun(pool, _splits(fast, start, end, split), scan, count + 1), scan, resume)
+        yield from _merged(_begun(pool, splits, scan, most), scan, resume)
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _merged(splits: Iterator[_Begun[_Prepared]], scan: _Scan[_Prepared], resume: bool) -> Iterator[_Given[_Prepared]]:
+def _merged(
+    splits: Iterator[_Begun[_Kind, _Prepared]], scan: _Scan[_Kind, _Prepared], resume: bool
+) -> Iterator[tuple[_Kind | Gap, _Prepared | None]]:
     """The events of all splits, in log order."""
     at = -1  # up to where events were given
     segment: Segment | None = None
@@ -103,7 +150,7 @@ def _merged(splits: Iterator[_Begun[_Prepared]], scan: _Scan[_Prepared], resume:
         events = scan(at, split.end) if future is None or at != split.start else iter(future.result())
         for event, prepared in events:
             yield event, prepared
-            if isinstance(event, RecordBatch):
+            if isinstance(event, RecordBatch | Tally):
                 at = event.end
             elif isinstance(event, Blank):
                 at = segment.end
@@ -121,15 +168,15 @@ def _prepared(events: Iterator[Event], prepare: Callable[[RecordBatch], _Prepare
 def _begun(
     pool: ThreadPoolExecutor,
     splits: Iterator[_Split],
-    scan: _Scan[_Prepared],
+    scan: _Scan[_Kind, _Prepared],
     most: int,
-) -> Iterator[_Begun[_Prepared]]:
+) -> Iterator[_Begun[_Kind, _Prepared]]:
     """Each split with its scan, begun in a thread while the ones before it are waited for; None for a long split."""
 
-    def all_of(split: _Split) -> list[_Given[_Prepared]]:
+    def all_of(split: _Split) -> list[tuple[_Kind, _Prepared | None]]:
         return list(scan(split.start, split.end))
 
-    under_way: deque[_Begun[_Prepared]] = deque()
+    under_way: deque[_Begun[_Kind, _Prepared]] = deque()
     for split in splits:
         under_way.append((split, pool.submit(all_of, split) if split.whole else None))
         if len(under_way) >= most:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from engine.format import sysflag
 from engine.log.walk import Row
 
 if TYPE_CHECKING:
@@ -12,14 +13,15 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-_POSITION, _SIZE, _STORED_OFFSET, _STORE_TIMESTAMP, _BODY, _TOPIC, _PROPERTIES = 0, 1, 4, 6, 7, 9, 11
+_POSITION, _SIZE, _STORED_OFFSET, _SYS_FLAG, _STORE_TIMESTAMP, _BODY, _TOPIC, _PROPERTIES = 0, 1, 4, 5, 6, 7, 9, 11
 assert (
     Row._fields.index("stored_offset"),
+    Row._fields.index("sys_flag"),
     Row._fields.index("store_timestamp"),
     Row._fields.index("body_position"),
     Row._fields.index("topic_position"),
     Row._fields.index("properties_position"),
-) == (_STORED_OFFSET, _STORE_TIMESTAMP, _BODY, _TOPIC, _PROPERTIES)
+) == (_STORED_OFFSET, _SYS_FLAG, _STORE_TIMESTAMP, _BODY, _TOPIC, _PROPERTIES)
 
 
 class RecordBatch:
@@ -144,6 +146,29 @@ class RecordBatch:
             ]
         found = self.table[self.table[:, _POSITION] + self.base != self.table[:, _STORED_OFFSET]]
         return [(self.base + row[_POSITION], row[_STORED_OFFSET], row[_SIZE]) for row in found.tolist()]
+
+    def stored_offsets(self) -> NDArray[np.int64]:
+        """The physical offsets that they say themselves: int64[n]."""
+        return self._column(_STORED_OFFSET)
+
+    def consumable(self) -> NDArray[np.bool_]:
+        """Which of them get a unit in a consume queue (`sysflag.is_consumable`): bool[n]."""
+
+        kind = self._column(_SYS_FLAG) & sysflag.TRANSACTION_MASK
+        found: NDArray[np.bool_] = (kind == sysflag.TRANSACTION_NONE) | (kind == sysflag.TRANSACTION_COMMIT)
+        return found
+
+    def sizes(self) -> NDArray[np.int64]:
+        """Bytes of the records: int64[n]."""
+        return self._column(_SIZE)
+
+    def store_timestamps(self) -> NDArray[np.int64]:
+        """Their storeTimestamp (ms): int64[n]."""
+        return self._column(_STORE_TIMESTAMP)
+
+    def _column(self, field: int) -> NDArray[np.int64]:
+        found: NDArray[np.int64] = self.columns()[field]
+        return found
 
     def _row(self, i: int) -> Sequence[Any] | NDArray[np.int64]:
         return self.rows[i] if self.table is None else self.table[i]

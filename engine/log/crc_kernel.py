@@ -1,10 +1,7 @@
 """CRC-32 within a kernel, equal to `zlib.crc32`: no call into a library per body, dearer than a small body itself.
 
-Theory: the register is a remainder of polynomials over GF(2), bits reflected. A block of 16 bytes moves d bits on when
-its halves are multiplied with x^(d+32) and x^(d−32) mod P, and is then added (XOR) to the block that is there: so a
-body shrinks to its last 16 bytes, four blocks at a time, and those go through tables. Without the product in hardware,
-tables do it all: `_TABLES[k][b]` is what byte b leaves when k bytes follow it, so that 16 bytes are 16 independent
-look-ups.
+Theory: engine.log.fold, where the processor has a carry-less product. Without it, and for a few bytes, tables do it
+all: `_TABLES[k][b]` is what byte b leaves when k bytes follow it, so that 16 bytes are 16 independent look-ups.
 """
 
 from __future__ import annotations
@@ -13,16 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from engine.log.fold import fold, folds_in_hardware, remainder
 from engine.log.jit import compiled
-from engine.log.loads import fold, folds_in_hardware, little64
+from engine.log.loads import little64
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_POLYNOMIAL = 0x104C11DB7
 _REFLECTED = 0xEDB88320
 _BLOCK = 16
-_LANES = 4
 
 
 def _tables() -> NDArray[np.uint32]:
@@ -37,25 +33,8 @@ def _tables() -> NDArray[np.uint32]:
     return out
 
 
-def _power(exponent: int) -> int:
-    """x^exponent mod P, reflected, as the product of reflected factors wants it (one bit further up)."""
-    found = 1
-    for _ in range(exponent):
-        found <<= 1
-        if found >> 32:
-            found ^= _POLYNOMIAL
-    return int(f"{found:032b}"[::-1], 2) << 1
-
-
-def _moving(bits: int) -> tuple[Any, Any]:
-    return np.uint64(_power(bits + 32)), np.uint64(_power(bits - 32))
-
-
 _TABLES = _tables()
-_FAR = _moving(128 * _LANES)
-_NEAR = _moving(128)
 _FOLDS = folds_in_hardware()
-_LEAST = 2 * _BLOCK
 _BYTE = np.uint64(0xFF)
 
 
@@ -73,12 +52,10 @@ def _of_block(low: Any, high: Any) -> Any:
 def crc32(data: Any, start: int, end: int) -> Any:
     """CRC-32 of data[start:end] (uint8[n]), as `zlib.crc32`: uint32. The caller has checked the bounds."""
     register = np.uint32(0xFFFFFFFF)
+    if _FOLDS and end - start >= _BLOCK:
+        low, high = fold(data, start, end - start)
+        return remainder(low, high) ^ register
     at = start
-    if _FOLDS and end - at >= _LEAST:
-        blocks = (end - at) // _BLOCK
-        low, high = fold(data, at, blocks, _FAR, _NEAR)
-        register = _of_block(low, high)
-        at += blocks * _BLOCK
     while end - at >= _BLOCK:
         register = _of_block(little64(data, at) ^ np.uint64(register), little64(data, at + 8))
         at += _BLOCK

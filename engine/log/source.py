@@ -86,6 +86,15 @@ class ClosedLog:
         with self._reader(segment) as reader:
             return reader.read(position, min(length, segment.size - position))
 
+    def read_into(self, offset: int, buffer: memoryview) -> int:
+        """As `read`, into memory that is there: the bytes read. Raises StorageError."""
+        segment = self.segment_at(offset)
+        if segment is None:
+            return 0
+        position = offset - segment.offset
+        with self._reader(segment) as reader:
+            return reader.read_into(buffer[: segment.size - position], position)
+
     def data_ranges(self, segment: Segment, offset: int) -> Iterator[tuple[int, int]]:
         """As `LogSource.data_ranges`."""
         at = offset - segment.offset

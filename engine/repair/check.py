@@ -1,7 +1,7 @@
 """Everything in a store against everything else, both ways: files, log, queues, extension, index, checkpoint, config.
 
-Reads, writes nothing, takes no lock. The log is read once, in as many processes as are asked for; each record looks for
-its unit and its keys, and what no record has asked for is judged then. CHECK.md lists every finding.
+Reads, writes nothing, takes no lock. The log is read once, in as many threads or processes as are asked for; each
+record looks for its unit and its keys, and what no record has asked for is judged then. CHECK.md lists every finding.
 
 Beside a live writer only that is said which holds whatever the writer does next: the end of the log is what is sound,
 queues are judged as far as dispatch had come when check began, the index as far as it reached then.
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from engine.files.lock import holder_of
 from engine.format import names
 from engine.format.checkpoint import SAFETY_MS
 from engine.format.delay import DelayLevels
+from engine.log.ahead import threads_of
 from engine.log.derive import TopicQueue
 from engine.log.scan import Scanner
 from engine.log.source import ClosedLog, Segment
@@ -45,10 +47,13 @@ if TYPE_CHECKING:
 
     from engine.config import StoreConfig
     from engine.files.disk import Disk
+    from engine.repair.survey import IndexName
 
 ATTEMPTS = 3
 """How often check begins again when a live broker has removed a file under its hands."""
 RUNS_PER_PROCESS = 4
+MOST_INDEX_FILES = 2
+"""Index files that are looked at at the same time: each takes some 70 MB."""
 _HUGE = (1 << 63) - 1
 
 
@@ -85,7 +90,8 @@ def check(
     Args:
         disk: how files are reached.
         config: the store's settings; sizes, the extension and multi-dispatch are told by the files where nobody said.
-        jobs: processes (None: what pays on this machine). More than one needs real files.
+        jobs: threads that read the log, where there are kernels (None: one a core), else processes (None: what pays
+            on this machine; more than one needs real files).
         time_box_ms: stop after so long (ms), and say what was not looked at.
         progress: called with bytes of the log read so far and in all.
 
@@ -232,15 +238,22 @@ class _Run:
             return None
         parts = []
         whole = [one for one in files.index if one.whole]
-        for number, one in enumerate(whole):
+
+        def look(one: IndexName) -> IndexPart | None:
             if self._late():
-                self._seen.skipped.append(f"{len(whole) - number} of {len(whole)} index files, and keys in the log")
                 return None
             growing = self.live and one is whole[-1]
-            part = check_index_file(self._disk, one, files.index_layout, growing=growing)
-            self._found.merge(part.findings)
-            self._seen.index_entries += part.entries
-            parts.append(part)
+            return check_index_file(self._disk, one, files.index_layout, growing=growing)
+
+        with ThreadPoolExecutor(min(threads_of(self._jobs), MOST_INDEX_FILES)) as pool:
+            for number, part in enumerate(pool.map(look, whole)):
+                if part is None:
+                    self._seen.skipped.append(f"{len(whole) - number} of {len(whole)} index files, and keys in the log")
+                    pool.shutdown(cancel_futures=True)
+                    return None
+                self._found.merge(part.findings)
+                self._seen.index_entries += part.entries
+                parts.append(part)
         check_order(parts, self._found)
         self._outside(parts)
         return parts
@@ -265,9 +278,9 @@ class _Run:
         pieces = None if index is None else tuple(piece for part in index for piece in part.pieces)
         indexed = max((p.high for p in pieces or ()), default=0) if self.live else None
         size = sum(s.size for s in files.log)
-        count = processes(self._jobs, len(files.log), size)
+        count = 1 if self._by_threads() else processes(self._jobs, len(files.log), size)
         tasks = [
-            LogTask(files, run, pieces, self.live, indexed, self._deadline, self._known.bridged)
+            LogTask(files, run, pieces, self.live, indexed, self._deadline, self._known.bridged, self._jobs)
             for run in _runs(files.log, count)
         ]
         done = 0
@@ -296,6 +309,12 @@ class _Run:
                 left = task.segments[-1].end - part.reached
                 self._seen.skipped.append(f"the log from {part.reached} to {task.segments[-1].end} ({left} bytes)")
         return parts
+
+    def _by_threads(self) -> bool:
+        """Whether one process reads the log, by kernels and in threads."""
+        segments = self._files.log
+        with ClosedLog(self._disk, segments) as log:
+            return not self.live and Scanner(log).by_kernels(segments[0].offset, segments[-1].end) is not None
 
     def _log_end(self, parts: list[LogPart]) -> Intervals:
         """Damage and gaps, told from the log's end; the stretches that are lost."""

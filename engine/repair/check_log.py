@@ -15,9 +15,10 @@ from engine.errors import StorageError
 from engine.files.disk import Disk
 from engine.format import names
 from engine.format.queue_unit import EXT_ADDRESS_MAX
+from engine.log.ahead import scan_ahead
 from engine.log.closed_queue import ClosedExt
 from engine.log.derive import Deriver, DeriveRules, QueueNumbers, TopicQueue
-from engine.log.scan import Blank, Damage, RecordBatch, Scanner
+from engine.log.scan import Blank, Damage, Event, RecordBatch, Scanner
 from engine.log.source import ClosedLog, Segment
 from engine.log.walk import Reason
 from engine.repair.check_index import IndexPiece, KeyComparer
@@ -27,11 +28,12 @@ from engine.repair.queue_rows import row_dtype
 from engine.repair.verify import settled_events
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import numpy as np
     from numpy.typing import NDArray
 
+    from engine.log.derive_kernel import Part
     from engine.repair.intervals import Intervals
     from engine.repair.survey import StoreFiles
 
@@ -45,6 +47,7 @@ class LogTask:
 
     `pieces` None: the index is left out. `deadline`: of time.monotonic(), which is the same in every process.
     `bridged`: stretches (physical) that a repair made readable: what the index has of them is of lost messages.
+    `threads`: that read it, where there are kernels (None: one a core).
     """
 
     files: StoreFiles
@@ -54,6 +57,7 @@ class LogTask:
     indexed: int | None
     deadline: float | None
     bridged: Intervals
+    threads: int | None = 1
 
 
 @dataclass(slots=True)
@@ -127,6 +131,7 @@ class _Run:
         part = self._part
         with ClosedLog(self._disk, self._task.segments) as log:
             scanner = Scanner(log, max_message_size=self._task.files.config.max_message_size)
+            scanner = scanner.by_kernels(part.start, self._task.segments[-1].end) or scanner
             for segment in self._task.segments:
                 if not self._segment(scanner, segment):
                     part.in_time = False
@@ -148,7 +153,7 @@ class _Run:
             keys.flush(part.reached)
             keys.skip_to(segment.offset)
         read = 0
-        for event in settled_events(self._disk, scanner, segment.offset, segment.end, live=self._task.live):
+        for event, prepared in self._events(scanner, segment):
             if self._task.deadline is not None and time.monotonic() > self._task.deadline:
                 return False
             if isinstance(event, Damage):
@@ -157,7 +162,7 @@ class _Run:
             part.lost += part.held
             part.held.clear()
             if isinstance(event, RecordBatch):
-                self._records(event, segment)
+                self._records(event, prepared, segment)
                 part.reached = event.end
                 read += event.end - event.start
                 if self._advance is not None:
@@ -175,7 +180,15 @@ class _Run:
         if self._keys is not None:
             self._keys.lost(event.offset, event.length)
 
-    def _records(self, batch: RecordBatch, segment: Segment) -> None:
+    def _events(self, scanner: Scanner, segment: Segment) -> Iterator[tuple[Event, list[Part] | None]]:
+        """A segment's events, batches half derived by threads where nobody writes the log meanwhile."""
+        start, end = segment.offset, segment.end
+        if self._task.live:
+            return ((event, None) for event in settled_events(self._disk, scanner, start, end, live=True))
+        threads = self._task.threads
+        return scan_ahead(scanner, start, end, prepare=self._deriver.prepare, resume=True, threads=threads)
+
+    def _records(self, batch: RecordBatch, prepared: list[Part] | None, segment: Segment) -> None:
         part = self._part
         part.records += len(batch)
         part.size += batch.end - batch.start
@@ -184,7 +197,7 @@ class _Run:
         for at, stored, _ in batch.moved():
             group = place(segment.path, segment.offset)
             part.findings.add("log-offset", group, place(segment.path, at), f"at {at} it says {stored}")
-        units, keys = self._deriver.derive(batch)
+        units, keys = self._deriver.derive(batch) if prepared is None else self._deriver.finish(batch, prepared)
         self._queues.feed(units)
         if self._keys is not None:
             self._keys.feed(batch, keys)

@@ -15,6 +15,7 @@ from engine.errors import CannotMend, FormatError, InvalidArgument, RStoreError,
 from engine.files.lock import holder_of
 from engine.format import fastjson, message, names
 from engine.format.message import StoredMessage
+from engine.log.ahead import scan_ahead, threads_of
 from engine.log.derive import TopicQueue
 from engine.log.index_reader import ClosedIndexFile
 from engine.log.scan import Damage, Event, Gap, RecordBatch, Scanner
@@ -59,28 +60,58 @@ def dump_log(
     Raises:
         NotAStore, CannotMend, StorageError.
     """
+    wanted = None if topic is None else stored_topic(topic)
+    for found in dump_log_batches(disk, config, start=start, end=end):
+        if isinstance(found, RecordBatch):
+            yield from _messages(found, wanted)
+        elif topic is None or found.kind != BLANK:
+            yield found
+
+
+def stored_topic(topic: str) -> bytes:
+    """The bytes of a topic's name in a record."""
+    return topic.encode("utf-8", "surrogateescape")
+
+
+def dump_log_batches(
+    disk: Disk, config: StoreConfig, *, start: int | None = None, end: int | None = None, jobs: int | None = 1
+) -> Iterator[LogRow | RecordBatch]:
+    """As `dump_log`, messages as the batches in which they are read.
+
+    Args:
+        disk: how files are reached.
+        config: the store's settings.
+        start: physical offset.
+        end: physical offset.
+        jobs: threads that read the log ahead (None: one a core); one reads no more than is asked for.
+
+    Raises:
+        NotAStore, CannotMend, StorageError.
+    """
     files = survey(disk, config)
     if not files.log:
         return
-    wanted = None if topic is None else topic.encode("utf-8", "surrogateescape")
     live = holder_of(disk, files.root) is not None
     with ClosedLog(disk, files.log) as log:
         scanner = Scanner(log, max_message_size=files.config.max_message_size)
         first = files.log[0].offset if start is None else boundary(log, scanner, start)
         held: list[Event] = []
-        for event in settled_events(disk, scanner, first, end, live=live):
+        for event in _events(disk, scanner, first, end, live, jobs):
             if isinstance(event, Damage | Gap):
                 held.append(event)
                 continue
             yield from _rows_of(held, files)
             held.clear()
-            if isinstance(event, RecordBatch):
-                yield from _messages(event, wanted)
-            elif wanted is None:
-                yield LogRow(BLANK, event.offset, event.length)
+            yield event if isinstance(event, RecordBatch) else LogRow(BLANK, event.offset, event.length)
         tail = [event for event in held if isinstance(event, Damage)]
         for bad in judge_tail(log, tail, live):
             yield LogRow(DAMAGE, bad.offset, bad.length, bad.path, reason=bad.reason)
+
+
+def _events(disk: Disk, scanner: Scanner, start: int, end: int | None, live: bool, jobs: int | None) -> Iterator[Event]:
+    if live or threads_of(jobs) == 1:
+        return settled_events(disk, scanner, start, end, live=live)
+    return (event for event, _ in scan_ahead(scanner, start, end, prepare=len, resume=True, threads=jobs))
 
 
 def _rows_of(held: list[Event], files: StoreFiles) -> Iterator[LogRow]:

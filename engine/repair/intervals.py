@@ -60,10 +60,14 @@ class Intervals:
 
         if not len(values):
             return
-        ordered = np.unique(values)
-        breaks = np.flatnonzero(np.diff(ordered) != 1) + 1
-        for run in np.split(ordered, breaks):
-            self.add(int(run[0]), int(run[-1]) + 1)
+        steps = np.diff(values)
+        if len(steps) and int(steps.min()) < 1:  # queues are mostly in order already
+            values = np.unique(values)
+            steps = np.diff(values)
+        breaks = np.flatnonzero(steps != 1)
+        starts, ends = values[[0, *(breaks + 1)]].tolist(), values[[*breaks, -1]].tolist()
+        for start, end in zip(starts, ends, strict=True):
+            self.add(start, end + 1)
 
     def overlap(self, start: int, end: int) -> int:
         """How many members lie in [start, end)."""

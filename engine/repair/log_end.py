@@ -13,8 +13,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
 from engine.errors import InvalidArgument, Refused, StorageError
-from engine.format import sysflag
 from engine.format.message import MAGICS, V4_HEAD_SIZE, store_timestamp_position
+from engine.log.batch_queues import by_queue
 from engine.log.derive import TopicQueue
 from engine.log.scan import Blank, Damage, Event, Gap, RecordBatch, Scanner
 from engine.log.state import NORMAL_FILES
@@ -180,10 +180,8 @@ def offset_behind_time(log: ClosedLog, scanner: Scanner, timestamp: int) -> int 
     Exact: read from the log's first record on, as clocks go back: no file's first record vouches for the rest of it.
     """
     for event in scanner.scan(log.segments[0].offset, resume=True):
-        if isinstance(event, RecordBatch):
-            for i, row in enumerate(event.rows):
-                if row.store_timestamp > timestamp:
-                    return event.offset(i)
+        if isinstance(event, RecordBatch) and event.newest_store_timestamp > timestamp:
+            return event.offset(int((event.store_timestamps() > timestamp).argmax()))
     return None
 
 
@@ -262,11 +260,12 @@ def _breaks(scanner: Scanner, damage: Damage) -> Iterator[Event]:
 
 
 def _count(found: LogEnd, batch: RecordBatch) -> None:
-    for i, row in enumerate(batch.rows):
-        if sysflag.is_consumable(row.sys_flag):
-            queue = TopicQueue(batch.topic(i).decode("utf-8", "replace"), row.queue_id)
-            records, size = found.behind.get(queue, (0, 0))
-            found.behind[queue] = (records + 1, size + row.size)
+    import numpy as np
+
+    sizes = batch.sizes()
+    for queue, mine in by_queue(batch, np.flatnonzero(batch.consumable())):
+        records, size = found.behind.get(queue, (0, 0))
+        found.behind[queue] = (records + len(mine), size + int(sizes[mine].sum()))
 
 
 def _missing(files: StoreFiles, gap: Gap) -> Stretch:

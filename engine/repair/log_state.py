@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engine.format import sysflag
 from engine.format.message import V4_HEAD_SIZE
 from engine.log.scan import Blank, Damage, RecordBatch, Scanner
 from engine.repair.log_clock import store_time_at
@@ -136,10 +135,9 @@ def _where_to_look(log: ClosedLog, scanner: Scanner, files: StoreFiles, newest: 
 
 def _take(found: LogState, batch: RecordBatch, newest: int) -> None:
     found.max_offset = batch.end
-    for row in batch.rows:
-        if batch.base + row.position >= newest and sysflag.is_consumable(row.sys_flag):
-            found.behind += 1
-            found.behind_bytes += row.size
+    behind = (batch.offsets() >= newest) & batch.consumable()
+    found.behind += int(behind.sum())
+    found.behind_bytes += int(batch.sizes()[behind].sum())
 
 
 def _place(log: ClosedLog, scanner: Scanner, offset: int) -> Place | None:

@@ -98,6 +98,7 @@ class Memory:
         writing: bool = False,
         time_box_ms: int | None = None,
         least: int = WORTH_IT,
+        jobs: int | None = None,
     ) -> None:
         self._disk = disk
         self._files = files
@@ -112,6 +113,7 @@ class Memory:
         rules = DeriveRules.of(files.config)
         self._settings = repr((VERSION, rules, files.config.check_crc_on_recover, files.config.max_message_size))
         self._patched: frozenset[int] = frozenset()
+        self._jobs = jobs
 
     def leave_out(self, segments: Iterable[int]) -> None:
         """Segments (physical offsets) that are not read as they are on disk: what bridges change."""
@@ -159,6 +161,7 @@ class Memory:
                 until,
                 prepare=deriver.prepare if wanted else _nothing,
                 resume=resume,
+                threads=self._jobs,
             )
             for event, prepared in events:
                 derived = None

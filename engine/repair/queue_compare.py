@@ -155,7 +155,7 @@ class QueueComparer:
             if account.dangling:
                 right &= ~account.dangling.mask(wanted["queue_offset"])
             account.right.add_many(wanted["queue_offset"][right])
-            missing = wanted[~right]
+            missing = _those(wanted, ~right)
         if len(missing):
             account.pending += len(missing)
             self.pending.add(missing)
@@ -171,14 +171,16 @@ class QueueComparer:
             return right
         low, high = int(offsets[inside].min()), int(offsets[inside].max()) + 1
         if high - low <= 4 * len(wanted) + 4096:
-            found = rows.read(low, high)[offsets[inside] - low]
+            found = rows.read(low, high)
+            if high - low != len(wanted) or (np.diff(offsets) != 1).any():  # else they are those very rows
+                found = found[offsets[inside] - low]
         else:  # offsets that are far apart: damaged ones among them
             found = np.concatenate([rows.read(int(o), int(o) + 1) for o in offsets[inside]])
-        want = wanted[inside]
+        want = _those(wanted, inside)
         same = (found["physical_offset"] == want["physical_offset"]) & (found["size"] == want["size"])
         if self._observe is not None:
             right[inside] = same
-            self._observe(queue, found[same], want[same])
+            self._observe(queue, _those(found, same), _those(want, same))
             return right
         right[inside] = same & ~lost_delivery_time(queue, found, want) & ~self._torn(offsets[inside], found, want)
         other = (
@@ -204,6 +206,11 @@ class QueueComparer:
             found["tags_code"].astype(np.int64).view(np.uint64) == left
         )
         return torn
+
+
+def _those(rows: NDArray[np.void], which: NDArray[np.bool_]) -> NDArray[np.void]:
+    """`rows[which]`, without a copy where it is all of them."""
+    return rows if which.all() else rows[which]
 
 
 def lost_delivery_time(queue: TopicQueue, found: NDArray[np.void], wanted: NDArray[np.void]) -> NDArray[np.bool_]:

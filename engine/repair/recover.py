@@ -42,6 +42,7 @@ def plan_recover(
     log_is_gone: bool = False,
     locked: bool = False,
     time_box_ms: int | None = None,
+    jobs: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> RecoverPlan:
     """The plan for the store that `config` names, computed without changing a byte of it.
@@ -55,6 +56,7 @@ def plan_recover(
         log_is_gone: a store without a commit log loses its queues, too.
         locked: the caller holds the store's lock: what was read of a long log is remembered below its directory.
         time_box_ms: stop behind the segment in which so much time is over (ms); the next planning goes on there.
+        jobs: threads that read the log (None: one a core).
         progress: called with bytes of the log read so far and in all.
 
     Raises:
@@ -65,7 +67,7 @@ def plan_recover(
         raise InvalidArgument("a log is bridged or cut, not both")
     files = survey(disk, config)
     read = Progress(progress)
-    memory = Memory(disk, files, writing=locked, time_box_ms=time_box_ms)
+    memory = Memory(disk, files, writing=locked, time_box_ms=time_box_ms, jobs=jobs)
     found = _bridges(disk, files, memory, read) if bridge and files.log else ()
     bridges = tuple(one for one in found if one.patches)
     memory.leave_out(bridge.segment.offset for bridge in bridges)

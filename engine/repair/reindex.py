@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import CannotMend, DamageInTheMiddle, RStoreError
+from engine.log.ahead import scan_ahead
 from engine.log.derive import Deriver, DeriveRules, Keys, QueueNumbers, TopicQueue, Units
 from engine.log.scan import Blank, Damage, Event, Gap, RecordBatch, Scanner
 from engine.log.source import ClosedLog
@@ -29,6 +30,7 @@ from engine.repair.survey import StoreFiles, survey
 if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.files.disk import Disk
+    from engine.log.derive_kernel import Part
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +115,12 @@ def build(
     into: str,
     scope: Scope,
     *,
+    jobs: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> ReindexPlan:
     """Build queues and index below the directory `into`, durably, and compare them with the store's.
 
-    Writes nothing elsewhere.
+    Writes nothing elsewhere. `jobs`: threads that read the log (None: one a core).
 
     Raises:
         CannotMend: no log. DamageInTheMiddle: run recover first. NotAStore, DiskFull, StorageError.
@@ -138,8 +141,9 @@ def build(
         try:
             if index is not None:
                 index.take_over(scanner)
-            for batch in _sound(scanner, files, first.offset, known_places(disk, files.root).accepted, plan):
-                units, keys = deriver.derive(batch)
+            events = scan_ahead(scanner, first.offset, prepare=deriver.prepare, resume=True, threads=jobs)
+            for batch, parts in _sound(events, files, known_places(disk, files.root).accepted, plan):
+                units, keys = deriver.finish(batch, parts)
                 for number, some in _by_queue(units, begin):
                     if queues is not None and scope.topic in (None, numbers[number].topic):
                         queues.append(numbers[number], some)
@@ -178,11 +182,11 @@ def _compare(plan: ReindexPlan, scope: Scope, queues: QueueBuilder | None, index
 
 
 def _sound(
-    scanner: Scanner, files: StoreFiles, start: int, accepted: Intervals, plan: ReindexPlan
-) -> Iterator[RecordBatch]:
+    events: Iterator[tuple[Event, list[Part] | None]], files: StoreFiles, accepted: Intervals, plan: ReindexPlan
+) -> Iterator[tuple[RecordBatch, list[Part]]]:
     """The log's records up to its end; damage and gaps before it must have been accepted in an earlier repair."""
     held: list[Event] = []
-    for event in scanner.scan(start, resume=True):
+    for event, parts in events:
         if isinstance(event, RecordBatch):
             for one in held:
                 if isinstance(one, Damage | Gap) and accepted.overlap(one.offset, one.offset + one.length) < one.length:
@@ -197,7 +201,7 @@ def _sound(
                 if isinstance(one, Damage | Gap):
                     plan.problems.append(f"stepped over {one.length} lost bytes at {one.offset}")
             held = []
-            yield event
+            yield event, parts or []
         elif not isinstance(event, Blank):
             held.append(event)
 

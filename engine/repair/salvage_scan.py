@@ -16,6 +16,7 @@ from engine.errors import InvalidArgument
 from engine.files.lock import holder_of
 from engine.format import names
 from engine.format.message import INERT_TOPIC
+from engine.log.batch_queues import by_queue
 from engine.log.derive import TopicQueue
 from engine.log.scan import Blank, RecordBatch, Scanner
 from engine.log.source import ClosedLog
@@ -29,10 +30,12 @@ from engine.repair.whole_records import Displaced, Lost, whole_records
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from engine.config import StoreConfig
     from engine.files.disk import Disk
     from engine.log.source import LogSource
-    from engine.log.walk import Row
     from engine.repair.saved_log import SavedRepair
 
 DISTANCES = 20
@@ -49,14 +52,19 @@ class Tally:
     last: int = 0
     queues: dict[TopicQueue, tuple[int, int]] = field(default_factory=dict)
 
-    def add(self, queue: TopicQueue, size: int, store_timestamp: int) -> None:
-        """Count one record."""
-        self.records += 1
-        self.size += size
-        self.first = min(self.first or store_timestamp, store_timestamp)
-        self.last = max(self.last, store_timestamp)
-        records, total = self.queues.get(queue, (0, 0))
-        self.queues[queue] = records + 1, total + size
+    def add(self, batch: RecordBatch, records: NDArray[np.intp]) -> None:
+        """Count some records of a batch (places in it)."""
+        if not len(records):
+            return
+        sizes = batch.sizes()
+        self.records += len(records)
+        self.size += int(sizes[records].sum())
+        times = batch.store_timestamps()[records]
+        self.first = min(self.first or int(times[0]), int(times.min()))
+        self.last = max(self.last, int(times.max()))
+        for queue, mine in by_queue(batch, records):
+            count, total = self.queues.get(queue, (0, 0))
+            self.queues[queue] = count + len(mine), total + int(sizes[mine].sum())
 
     def to_json(self) -> dict[str, Any]:
         """As it stands in reports."""
@@ -155,13 +163,13 @@ class Counting:
 
     def feed(self, found: RecordBatch | Blank | Lost | Displaced) -> None:
         """Count one of them."""
+        import numpy as np
+
         report = self.report
         if isinstance(found, RecordBatch):
-            for i in range(len(found)):
-                self._record(found, i)
+            self._records(found)
         elif isinstance(found, Displaced):
-            for i in range(len(found.batch)):
-                self._displaced(found.batch, i)
+            self._displaced(found.batch, np.arange(len(found.batch)))
         elif isinstance(found, Blank):
             report.blanks += 1
             report.blank_bytes += found.length
@@ -169,22 +177,24 @@ class Counting:
             self._behind = Tally()
             report.lost.append(self._stretch(found))
 
-    def _record(self, batch: RecordBatch, i: int) -> None:
-        row, place = batch.rows[i], batch.offset(i)
-        if place in self._bridged and INERT_TOPIC.encode().startswith(batch.topic(i)):
-            self.report.bridged += 1
-            self.report.bridged_bytes += row.size
-        elif row.stored_offset != place:
-            self._displaced(batch, i)
-        else:
-            queue = _queue(batch, i, row)
-            for tally in (self.report.sound, self._behind):
-                tally.add(queue, row.size, row.store_timestamp)
+    def _records(self, batch: RecordBatch) -> None:
+        import numpy as np
 
-    def _displaced(self, batch: RecordBatch, i: int) -> None:
-        row = batch.rows[i]
-        self.report.displaced.add(_queue(batch, i, row), row.size, row.store_timestamp)
-        self.report.distances[batch.offset(i) - row.stored_offset] += 1
+        offsets, sizes = batch.offsets(), batch.sizes()
+        bridged = self._bridged.mask(offsets)
+        for i in np.flatnonzero(bridged).tolist():
+            bridged[i] = INERT_TOPIC.encode().startswith(batch.topic(i))
+        self.report.bridged += int(bridged.sum())
+        self.report.bridged_bytes += int(sizes[bridged].sum())
+        moved = ~bridged & (offsets != batch.stored_offsets())
+        self._displaced(batch, np.flatnonzero(moved))
+        sound = np.flatnonzero(~bridged & ~moved)
+        for tally in (self.report.sound, self._behind):
+            tally.add(batch, sound)
+
+    def _displaced(self, batch: RecordBatch, records: NDArray[np.intp]) -> None:
+        self.report.displaced.add(batch, records)
+        self.report.distances.update((batch.offsets() - batch.stored_offsets())[records].tolist())
 
     def _stretch(self, lost: Lost) -> Stretch:
         segment = lost.segment
@@ -193,10 +203,6 @@ class Counting:
             name, start = os.path.basename(segment.origin), segment.origin_offset
         accepted = self._accepted.overlap(lost.offset, lost.end) == lost.length
         return Stretch(lost.offset, lost.length, name, lost.offset - start, lost.reason, accepted, self._behind)
-
-
-def _queue(batch: RecordBatch, i: int, row: Row) -> TopicQueue:
-    return TopicQueue(batch.topic(i).decode("utf-8", "replace"), row.queue_id)
 
 
 def scan_store(

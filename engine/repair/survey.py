@@ -21,6 +21,8 @@ from engine.log.derive import TopicQueue
 from engine.log.source import Segment
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from engine.config import StoreConfig
     from engine.files.disk import Disk, Entry
 
@@ -91,12 +93,13 @@ def survey(disk: Disk, config: StoreConfig) -> StoreFiles:
     queue_dirs, odd = _queue_directories(disk, queue_root)
     index_dir = os.path.join(root, names.INDEX)
     index_entries, odd_index = _index_entries(disk, index_dir)
-    config = _settle(disk, config, log_dirs, queue_dirs, index_entries)
+    scanned = {directory: disk.scandir(directory) for _, directory in queue_dirs}
+    config = _settle(disk, config, log_dirs, scanned, index_entries)
     listing = list_segments(disk, log_dirs, config.mapped_file_size_commit_log)
     odd += odd_index + [_odd_log_entry(disk, entry) for entry in listing.odd]
     queues = []
     for queue, directory in queue_dirs:
-        files = list_segments(disk, [directory], config.mapped_file_size_consume_queue)
+        files = list_segments(disk, [directory], config.mapped_file_size_consume_queue, scanned)
         odd += [OddFile(o.path, o.size, o.why.value, movable=True) for o in files.odd]
         queues.append(QueueFiles(queue, directory, files.files))
     if config.enable_consume_queue_ext:
@@ -155,12 +158,12 @@ def _queue_directories(disk: Disk, root: str) -> tuple[list[tuple[TopicQueue, st
         if topic.is_file:
             odd.append(OddFile(topic.path, topic.size, "a file among the topics: Apache passes it over", movable=False))
             continue
-        if not disk.is_dir(topic.path):
+        if not topic.is_directory:
             odd.append(OddFile(topic.path, topic.size, "no topic's directory: passed over", movable=False))
             continue
         for queue in sorted(disk.scandir(topic.path), key=lambda e: e.name):
             queue_id = names.queue_id_of(queue.name)
-            if queue_id is not None and not queue.is_file and disk.is_dir(queue.path):
+            if queue_id is not None and queue.is_directory:
                 found.append((TopicQueue(topic.name, queue_id), queue.path))
             else:
                 odd.append(OddFile(queue.path, queue.size, "no queue id: Apache passes it over", movable=False))
@@ -204,7 +207,7 @@ def _settle(
     disk: Disk,
     config: StoreConfig,
     log_dirs: list[str],
-    queue_dirs: list[tuple[TopicQueue, str]],
+    queues: Mapping[str, Sequence[Entry]],
     index_entries: list[Entry],
 ) -> StoreConfig:
     """The config with the sizes that nobody gave, as the files say."""
@@ -214,7 +217,7 @@ def _settle(
         if size is not None and size >= 4096:
             changes["mapped_file_size_commit_log"] = size
     if "mapped_file_size_consume_queue" not in config.given:
-        size = _common_size(entry for _, d in queue_dirs for entry in disk.scandir(d))
+        size = _common_size(entry for entries in queues.values() for entry in entries)
         if size is not None and size % UNIT_SIZE == 0:
             changes["mapped_file_size_consume_queue"] = size
     if not config.given & {"max_hash_slot_num", "max_index_num"} and index_entries:

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from engine.files.disk import Disk
 from engine.files.lock import holder_of
-from engine.log.ahead import scan_ahead
+from engine.log.ahead import count_ahead
 from engine.log.scan import Blank, Damage, Event, Gap, RecordBatch, Scanner
 from engine.log.source import ClosedLog, Segment
+from engine.log.tally import Counter, Tally, tallied
 from engine.log.walk import Reason
 from engine.repair.log_end import MISSING_SEGMENT
 from engine.repair.parallel import processes, run_apart
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from engine.config import StoreConfig
     from engine.log.source import LogSource
+    from engine.log.tally import Counted
 
 MOVED = "its own physicalOffset field names another place"
 LEFT_BEHIND = "bytes behind the log's end that are no sound record"
@@ -119,7 +121,7 @@ def verify(
             scanner = Scanner(log, max_message_size=files.config.max_message_size)
             first = segments[0].offset if start is None else boundary(log, scanner, start)
             tasks = [_Task(s, max(s.offset, first), min(s.end, s.end if end is None else end)) for s in segments]
-            parts = _check_all(disk, files.config, scanner, tasks, live, jobs, progress)
+            parts = _check_all(disk, files.config, log, scanner, tasks, live, jobs, progress)
             _merge(found, log, tasks, parts)
             found.start = first
             found.end = max((part.end for part in parts if part.end is not None), default=first)
@@ -211,6 +213,7 @@ def settled_events(disk: Disk, scanner: Scanner, start: int, end: int | None, *,
 def _check_all(
     disk: Disk,
     config: StoreConfig,
+    log: ClosedLog,
     scanner: Scanner,
     tasks: Sequence[_Task],
     live: bool,
@@ -229,16 +232,15 @@ def _check_all(
 
     limit = config.max_message_size
     fast = scanner.by_kernels(tasks[0].start, tasks[-1].end)
+    counter = None if fast is None else Counter(fast, log.read_into)
     count = 1 if fast is not None else processes(jobs, len(tasks), total)
     if count == 1:
         for task in tasks:
             before = read
-            if live or fast is None:
-                events = settled_events(disk, scanner, task.start, task.end, live=live)
+            if live or fast is None or counter is None:
+                events = tallied(settled_events(disk, scanner, task.start, task.end, live=live))
             else:
-                events = (
-                    event for event, _ in scan_ahead(fast, task.start, task.end, prepare=len, resume=True, threads=jobs)
-                )
+                events = count_ahead(counter, fast, task.start, task.end, threads=jobs)
             parts.append(_check(task, events, advance))
             advance(max(0, task.end - task.start) - (read - before))
         return parts
@@ -254,10 +256,10 @@ def _check_apart(work: tuple[_Task, int, bool]) -> _Part:
     disk = Disk()
     with ClosedLog(disk, [task.segment]) as log:
         scanner = Scanner(log, max_message_size=limit)
-        return _check(task, settled_events(disk, scanner, task.start, task.end, live=live), None)
+        return _check(task, tallied(settled_events(disk, scanner, task.start, task.end, live=live)), None)
 
 
-def _check(task: _Task, events: Iterator[Event], advance: Callable[[int], None] | None) -> _Part:
+def _check(task: _Task, events: Iterator[Counted], advance: Callable[[int], None] | None) -> _Part:
     part = _Part()
     for event in events:
         if isinstance(event, Damage):
@@ -265,7 +267,7 @@ def _check(task: _Task, events: Iterator[Event], advance: Callable[[int], None] 
             continue
         part.bad += map(_bad, part.held)
         part.held.clear()
-        if isinstance(event, RecordBatch):
+        if isinstance(event, Tally):
             _count(part, event, task.segment)
             if advance is not None:
                 advance(event.end - event.start)
@@ -274,9 +276,9 @@ def _check(task: _Task, events: Iterator[Event], advance: Callable[[int], None] 
     return part
 
 
-def _count(part: _Part, batch: RecordBatch, segment: Segment) -> None:
-    part.records += len(batch)
-    part.size += batch.end - batch.start
-    part.end = batch.end
-    for place, stored, size in batch.moved():
+def _count(part: _Part, tally: Tally, segment: Segment) -> None:
+    part.records += tally.records
+    part.size += tally.end - tally.start
+    part.end = tally.end
+    for place, stored, size in tally.moved:
         part.bad.append(Bad(place, size, segment.path, f"{MOVED} ({stored})", stored))

@@ -20,7 +20,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def check(
     context: typer.Context,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", min=1, metavar="N", help="Processes (default: what pays on this machine).")
+        int | None, typer.Option("--jobs", min=1, metavar="N", help="Threads that read the log (default: all cores).")
     ] = None,
     time_box: Annotated[
         str | None,

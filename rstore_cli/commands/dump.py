@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +13,7 @@ from rstore_cli._common import FOUND, parse_size, settings_of
 from rstore_cli.render import moment, size
 
 if TYPE_CHECKING:
+    from engine.log.scan import RecordBatch
     from engine.repair.dump import LogRow
     from rstore_cli.render import Output
 
@@ -36,6 +38,9 @@ def commitlog(
     topic: Annotated[str | None, typer.Option("--topic", help="Only messages of this topic.")] = None,
     limit: Limit = None,
     redact: Annotated[bool, typer.Option("--redact", help="Leave bodies out.")] = False,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", min=1, metavar="N", help="Threads that read the log (default: all cores).")
+    ] = None,
 ) -> None:
     """Messages, blanks and damage, in log order. Exit code 1 when there is damage."""
     settings = settings_of(context)
@@ -44,34 +49,54 @@ def commitlog(
     low, high = _offset(start, "--from"), _offset(end, "--to")
 
     from engine.files.disk import Disk
-    from engine.repair.dump import DAMAGE, dump_log
+    from engine.repair.dump import DAMAGE, dump_log, dump_log_batches
 
     damaged = False
-    for row in islice(dump_log(Disk(), config, start=low, end=high, topic=topic), limit):
-        damaged |= row.kind == DAMAGE
-        _show_log_row(output, row, redact)
+    if output.json:
+        threads = jobs if limit is None else 1  # who asks for a few is not to wait for many
+        found = dump_log_batches(Disk(), config, start=low, end=high, jobs=threads)
+        for line, is_damage in islice(_log_lines(output, found, topic, redact), limit):
+            damaged |= is_damage
+            sys.stdout.write(line)
+    else:
+        for row in islice(dump_log(Disk(), config, start=low, end=high, topic=topic), limit):
+            damaged |= row.kind == DAMAGE
+            _show_log_row(output, row, redact)
     if damaged:
         raise typer.Exit(FOUND)
 
 
+def _log_lines(
+    output: Output, found: Iterable[LogRow | RecordBatch], topic: str | None, redact: bool
+) -> Iterator[tuple[str, bool]]:
+    """JSON lines, and which of them are damage."""
+    from engine.log.scan import RecordBatch
+    from engine.repair.dump import BLANK, DAMAGE, MESSAGE, stored_topic
+    from rstore_cli.log_lines import LogLines
+
+    maker = LogLines(MESSAGE, redact=redact, ascii=output.ascii)
+    wanted = None if topic is None else stored_topic(topic)
+    for one in found:
+        if isinstance(one, RecordBatch):
+            for line in maker.lines(one, wanted):
+                yield line, False
+        elif topic is None or one.kind != BLANK:
+            row: dict[str, Any] = {"kind": one.kind, "physicalOffset": one.offset, "length": one.length}
+            if one.reason is not None:
+                row |= {"reason": one.reason, "file": _name(one.path)}
+            yield output.encoded(row) + "\n", one.kind == DAMAGE
+
+
 def _show_log_row(output: Output, row: LogRow, redact: bool) -> None:
-    from rstore_cli.messages import to_json, to_text
+    from rstore_cli.messages import to_text
 
     if row.message is not None:
-        if output.json:
-            output.line({"kind": row.kind, **to_json(row.message, place=row.offset, redact=redact)})
-            return
         for line in to_text(row.message, redact=redact):
             output.text(line)
         if row.message.physical_offset != row.offset:
             output.text(f"  ! it lies at {row.offset}, but its own field says {row.message.physical_offset}")
         return
-    if output.json:
-        found: dict[str, Any] = {"kind": row.kind, "physicalOffset": row.offset, "length": row.length}
-        if row.reason is not None:
-            found |= {"reason": row.reason, "file": _name(row.path)}
-        output.line(found)
-    elif row.reason is not None:
+    if row.reason is not None:
         output.text(f"! damage at {row.offset}, {size(row.length)}, in {_name(row.path)}: {row.reason}")
     else:
         output.text(f"blank at {row.offset}, {size(row.length)}: the file ends here")
@@ -216,8 +241,7 @@ def _offset(text: str | None, what: str) -> int | None:
 def _lines(output: Output, rows: Iterable[dict[str, Any]], heads: list[str]) -> None:
     """Rows as JSON lines, or in columns wide enough for what usually stands in them."""
     if output.json:
-        for row in rows:
-            output.line(row)
+        output.lines(rows)
         return
     rows = iter(rows)
     first = list(islice(rows, 1))  # what is wrong is said before the heads are printed

@@ -52,6 +52,9 @@ def recover(
         str | None,
         typer.Option("--time-box", metavar="TIME", help="Stop reading after so long (30m, 2h); the next run goes on."),
     ] = None,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", min=1, metavar="N", help="Threads that read the log (default: all cores).")
+    ] = None,
 ) -> None:
     """Bring a store that was not closed back to a sound state.
 
@@ -83,6 +86,7 @@ def recover(
         log_is_gone=log_is_gone,
         keep=not no_salvage,
         time_box_ms=None if time_box is None else parse_duration(time_box, "--time-box"),
+        jobs=jobs,
     )
     raise typer.Exit(run.run(config, dry_run=dry_run, yes=yes))
 

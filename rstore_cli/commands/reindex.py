@@ -43,6 +43,9 @@ def reindex(
         bool, typer.Option("--dry-run", help="Only show what differs: exit 0 if nothing would change, else 1.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", min=1, metavar="N", help="Threads that read the log (default: all cores).")
+    ] = None,
 ) -> None:
     """Rebuild consume queues and index from the log, to the byte as dispatch writes them.
 
@@ -59,12 +62,12 @@ def reindex(
     scope = Scope(consumequeue or both, index or (both and topic is None), topic, start)
     config = settings.load()
     if output is not None and not dry_run:
-        raise typer.Exit(_write(settings, config, scope, output))
-    run = _Reindex(settings, scope, dry_run=dry_run)
+        raise typer.Exit(_write(settings, config, scope, output, jobs))
+    run = _Reindex(settings, scope, dry_run=dry_run, jobs=jobs)
     raise typer.Exit(run.run(config, dry_run=dry_run, yes=yes))
 
 
-def _write(settings: Settings, config: StoreConfig, scope: Scope, directory: Path) -> int:
+def _write(settings: Settings, config: StoreConfig, scope: Scope, directory: Path, jobs: int | None) -> int:
     """Build below `directory`, which must be empty, and leave it there."""
     from engine.files.disk import Disk
     from engine.repair.reindex import build
@@ -75,7 +78,7 @@ def _write(settings: Settings, config: StoreConfig, scope: Scope, directory: Pat
     disk.mkdirs(os.fspath(directory))
     settings.on_interrupt = f"the store was not changed; {directory} is not complete"
     with output.progress("rebuilding") as tick:
-        plan = build(disk, config, os.fspath(directory), scope, progress=tick)
+        plan = build(disk, config, os.fspath(directory), scope, jobs=jobs, progress=tick)
     if output.json:
         output.document({**plan.to_json(), "output": os.fspath(directory)})
     else:
@@ -88,9 +91,10 @@ def _write(settings: Settings, config: StoreConfig, scope: Scope, directory: Pat
 class _Reindex(Change["ReindexPlan"]):
     name = "reindex"
 
-    def __init__(self, settings: Settings, scope: Scope, *, dry_run: bool) -> None:
+    def __init__(self, settings: Settings, scope: Scope, *, dry_run: bool, jobs: int | None) -> None:
         super().__init__(settings)
         self._scope = scope
+        self._jobs = jobs
         self._aside = not dry_run
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
 
@@ -109,7 +113,7 @@ class _Reindex(Change["ReindexPlan"]):
             self.disk.mkdirs(into)
         try:
             with self.output.progress("rebuilding") as tick:
-                return build(self.disk, config, into, self._scope, progress=tick)
+                return build(self.disk, config, into, self._scope, jobs=self._jobs, progress=tick)
         except BaseException:
             self._give_back(into)
             raise

@@ -26,7 +26,7 @@ def verify_crc(
     end: Annotated[str | None, typer.Option("--to", metavar="OFFSET", help="Stop before this physical offset.")] = None,
     jobs: Annotated[
         int | None,
-        typer.Option("--jobs", min=1, metavar="N", help="Threads or processes (default: what pays on this machine)."),
+        typer.Option("--jobs", min=1, metavar="N", help="Threads that read the log (default: all cores)."),
     ] = None,
 ) -> None:
     """Check every record of the log: CRC, lengths, position.

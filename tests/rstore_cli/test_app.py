@@ -207,6 +207,7 @@ def test_no_store_and_not_a_store(cli: Cli, tmp_path: Path) -> None:
             ("status",),
             ("verify-crc",),
             ("dump", "commitlog"),
+            ("dump", "commitlog", "--json", "--jobs", "2"),
             ("get", "T", "0"),
             ("query", "T", "k"),
             ("recover", "--dry-run"),
@@ -388,7 +389,7 @@ READING = [
     ("get", "--physical-offset", "0"),
     ("query", "T", "k1"),
     ("recover", "--dry-run"),
-    ("recover", "--dry-run", "--cut"),
+    ("recover", "--dry-run", "--cut", "--jobs", "2"),
     ("recover", "--dry-run", "--normal"),
     ("recover", "--dry-run", "--abnormal", "--json"),
 ]

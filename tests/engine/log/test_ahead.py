@@ -232,3 +232,27 @@ def test_a_file_is_never_closed_under_a_read(tmp_path: Path) -> None:
         go.set()
         assert bytes(read.result(10)) == b"x" * 100
     assert seen[-2:] == [Operation.READ, Operation.CLOSE]
+
+
+def most_under_way(log: MemoryLog, threads: int) -> int:
+    """Bytes of log that were read, but not yet given, at most."""
+    held = most = 0
+    lock = threading.Lock()
+
+    def prepare(batch: RecordBatch) -> int:
+        nonlocal held, most
+        with lock:
+            held += batch.end - batch.start
+            most = max(most, held)
+        return batch.end - batch.start
+
+    for _, size in scan_ahead(Scanner(log, kernels=True), 0, prepare=prepare, threads=threads):
+        with lock:
+            held -= size or 0
+    return most
+
+
+@pytest.mark.parametrize("threads", [2, 8])
+def test_memory_does_not_grow_with_the_threads(threads: int) -> None:
+    built = logs.build([Message("T", bytes(50_000), 0) for _ in range(1200)], segment_size=1 << 26)
+    assert 0 < most_under_way(built.log, threads) < 20 << 20

@@ -23,11 +23,11 @@ from engine.config import StoreConfig
 from engine.files.disk import Disk
 from engine.format import message, names, properties, sysflag
 from engine.format.message import BLANK_MAGIC, MESSAGE_MAGIC_V2, Message
+from engine.log import fold
 from engine.log.batch import RecordBatch
 from engine.log.crc_kernel import crc32
 from engine.log.derive import Deriver, DeriveRules, Keys, QueueNumbers, Units
 from engine.log.jit import compiled
-from engine.log.loads import folds_in_hardware
 from engine.log.scan import LONG, Event, Scanner
 from engine.log.source import ClosedLog
 from engine.log.walk import Row, Stop, walk
@@ -145,9 +145,25 @@ def test_the_tables_alone_are_zlibs_too(monkeypatch: pytest.MonkeyPatch) -> None
         assert int(plain(data, 0, length)) == zlib.crc32(data[:length].tobytes())
 
 
+@pytest.mark.parametrize("wide", [1, 2, 4])
+def test_every_width_is_zlibs(wide: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    if wide > fold._WIDE:
+        pytest.skip("this processor does not multiply so many blocks at once")
+    monkeypatch.setattr(fold, "_WIDE", wide)
+
+    @numba.njit
+    def folded(data: Any, at: int, length: int) -> Any:
+        low, high = fold.fold(data, at, length)
+        return fold.remainder(low, high)
+
+    data = np.random.default_rng(wide).integers(0, 256, 3003, dtype=np.uint8)
+    for length in [*range(16, 1200), 2999, 3000]:
+        assert int(folded(data, 3, length)) ^ 0xFFFFFFFF == zlib.crc32(data[3 : 3 + length].tobytes())
+
+
 def test_hardware_is_asked_for() -> None:
     with open("/proc/cpuinfo", encoding="utf-8") as file:
-        assert folds_in_hardware() == ("pclmulqdq" in file.read())
+        assert fold.folds_in_hardware() == ("pclmulqdq" in file.read())
 
 
 # --- the walk --------------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from engine.files.lock import StoreLock
 from engine.format.index_file import ENTRY_SIZE, IndexLayout
 from engine.format.queue_ext import to_offset
 from engine.format.queue_unit import PRE_BLANK, UNIT_SIZE
+from engine.log import scan
 from engine.repair import check as module
 from engine.repair.apply import apply
 from engine.repair.check import CheckResult, check
@@ -26,7 +27,8 @@ from engine.repair.finding import CODES, Severity
 from engine.repair.recover import plan_recover
 from engine.repair.survey import survey
 from tests.conftest import Store
-from tests.support import fixtures, golden, references, stores
+from tests.engine.repair import corpus
+from tests.support import fixtures, golden, mutate, references, stores
 from tests.support.checking import check_clean
 
 SEGMENT = 131072
@@ -307,6 +309,34 @@ def test_every_finding_can_be_made(code: str, fixture_copy: Store) -> None:
     assert found.ok == all(f.severity is Severity.INFO for f in found.findings)
     if code in ("log-damage", "unit-nowhere", "index-missing"):
         assert codes(look(store, jobs=2)) == codes(found)
+
+
+def by_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if every log were long."""
+    pytest.importorskip("numba")
+    monkeypatch.setattr(scan, "LONG", 1 << 10)
+
+
+@pytest.mark.parametrize("code", MAKERS)
+def test_by_threads_it_is_the_same(code: str, fixture_copy: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = fixture_copy("transient-ext" if code.startswith("ext-") else "clean-small")
+    MAKERS[code](store)
+    plain = look(store)
+    by_kernels(monkeypatch)
+    for jobs in (1, 3):
+        found = look(store, jobs=jobs)
+        assert (found.findings, found.counts) == (plain.findings, plain.counts)
+
+
+@pytest.mark.parametrize("case", corpus.fixture_cases(), ids=lambda case: str(case["id"]))
+def test_damaged_stores_by_threads(case: corpus.Case, fixture_copy: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = fixture_copy(case["base"])
+    mutate.apply(store, case["ops"])
+    settings = corpus.config(store, case)
+    plain = check(Disk(), settings)
+    by_kernels(monkeypatch)
+    found = check(Disk(), settings, jobs=2)
+    assert (found.findings, found.counts) == (plain.findings, plain.counts)
 
 
 def test_every_code_has_a_test() -> None:

@@ -1,0 +1,138 @@
+"""Sound records counted, for who only asks whether they are sound: no row of theirs is kept, no memory is taken anew.
+
+Theory: a window of the log is read into memory that is used again and stays in the processor's caches, and one kernel
+follows the chain of records through it, bodies and all. Whatever is no plain sound record ends it: the scanner goes on
+from that very place, until a long row of sound records shows that the odd stretch is over. So there is one judge, and
+the events are the scanner's, but that consecutive records come as one `Tally`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from engine.errors import StorageError
+from engine.log.scan import Blank, Damage, Event, Gap, RecordBatch, Scanner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Bytes = NDArray[np.uint8]
+    ReadInto = Callable[[int, memoryview], int]
+
+WINDOW = 2 << 20
+"""Bytes that are read at once."""
+_MOST = 16 << 20
+"""Bytes of log after which a tally ends, so that who waits sees that it goes on."""
+
+
+Moved: TypeAlias = tuple[int, int, int]
+"""A record that names another place: physical offset, what the record says, size (bytes)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Sound records in a row: physical offsets [start, end), how many, and which of them were moved."""
+
+    start: int
+    end: int
+    records: int
+    moved: tuple[Moved, ...] = ()
+
+
+Counted: TypeAlias = Tally | Blank | Gap | Damage
+
+
+def tallied(events: Iterator[Event]) -> Iterator[Counted]:
+    """The events of a scan, their batches as tallies."""
+    return map(_tally_of, events)
+
+
+def _tally_of(event: Event) -> Counted:
+    if not isinstance(event, RecordBatch):
+        return event
+    return Tally(event.start, event.end, len(event), tuple(event.moved()))
+
+
+class Counter:
+    """Counts by kernels, in several threads.
+
+    Args:
+        scanner: by kernels (`Scanner.by_kernels`), with CRC; judges what is no plain sound record.
+        read_into: fills a buffer from a physical offset on, up to its file's end; bytes read. Raises StorageError.
+        window: bytes that are read at once.
+    """
+
+    def __init__(self, scanner: Scanner, read_into: ReadInto, *, window: int = WINDOW) -> None:
+        from engine.log.tally_kernel import tally
+
+        self._tally = tally
+        self._scanner = scanner
+        self._read_into = read_into
+        self._window = window
+        self._free: list[Bytes] = []
+
+    def count(self, start: int, end: int) -> Iterator[Counted]:
+        """As `Scanner.scan` with `resume`, for a stretch of one file: physical offsets, the first one a record's."""
+        room_ends = next((s.end for s in self._scanner.segments if s.offset <= start < s.end), end)
+        buffer = self._buffer()
+        try:
+            at = start
+            while at < end:
+                found, at, is_odd = self._plain(buffer, at, min(end, room_ends), room_ends)
+                if found is not None:
+                    yield found
+                if is_odd:
+                    at = yield from self._odd(at, end)
+        finally:
+            self._free.append(buffer)
+
+    def _buffer(self) -> Bytes:
+        import numpy as np
+
+        try:
+            return self._free.pop()
+        except IndexError:
+            return np.empty(self._window, dtype=np.uint8)
+
+    def _plain(self, buffer: Bytes, start: int, end: int, room_ends: int) -> tuple[Tally | None, int, bool]:
+        """Plain sound records from `start` on; where they end; whether something else is there."""
+        records, at = 0, start
+        moved: list[Moved] = []
+        is_odd = False
+        while not is_odd and at < end and at - start < _MOST:
+            try:
+                size = self._read_into(at, buffer.data[: min(self._window, end - at)])
+            except StorageError:  # the scanner finds out which page it is
+                is_odd = True
+                break
+            count, length, is_odd, others = self._walk(buffer[:size], at, end, room_ends)
+            moved += others
+            records += count
+            at += length
+            is_odd = is_odd or length == 0
+        return Tally(start, at, records, tuple(moved)) if records else None, at, is_odd
+
+    def _walk(self, data: Bytes, at: int, end: int, room_ends: int) -> tuple[int, int, bool, list[Moved]]:
+        """Of one window: records, their bytes, whether something else follows, and which records were moved."""
+        import numpy as np
+
+        moved = np.empty((0, 3), dtype=np.int64)
+        while True:
+            records, length, is_odd, others = self._tally(data, room_ends - at, end - at, at, moved)
+            if others <= len(moved):
+                return records, length, is_odd, [(place, stored, size) for place, stored, size in moved.tolist()]
+            moved = np.empty((others, 3), dtype=np.int64)  # rare: once more, to hear which they are
+
+    def _odd(self, start: int, end: int) -> Generator[Counted, None, int]:
+        """What the scanner says, up to a long row of sound records; where that ends."""
+        for event in self._scanner.scan(start, end, resume=True):
+            counted = _tally_of(event)
+            yield counted
+            if isinstance(counted, Tally) and counted.end - counted.start >= self._window:
+                return counted.end
+        return end

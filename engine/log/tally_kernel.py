@@ -1,0 +1,87 @@
+"""The walk of engine.log.walk_kernel without its rows: the same records, only counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from engine.format import sysflag
+from engine.format.message import MESSAGE_MAGIC, MIN_RECORD_SIZE, V4_HEAD_SIZE
+from engine.log.crc_kernel import crc32
+from engine.log.jit import compiled
+from engine.log.loads import big32, big64
+
+_MAGIC = MESSAGE_MAGIC - (1 << 32)
+_HEAD = V4_HEAD_SIZE
+_LEAST = MIN_RECORD_SIZE
+_BORN_V6 = sysflag.BORN_HOST_V6
+_STORE_V6 = sysflag.STORE_HOST_V6
+
+
+@compiled
+def tally(  # noqa: PLR0912 - one loop on purpose
+    data: Any, room: int, limit: int, base: int, moved: Any
+) -> tuple[int, int, bool, int]:
+    """Plain sound records from the start of `data` (uint8[n]) on, that begin before `limit`.
+
+    Args:
+        data: bytes of the log.
+        room: position (may lie behind the data's end) where the file ends.
+        limit: position.
+        base: physical offset of the data's first byte.
+        moved: int64[any, 3], gets (physical offset, stored offset, size) of records that name another place.
+
+    Returns:
+        How many; where they end; whether no plain sound record is there, though its bytes are; how many were moved,
+        more than have room in `moved` maybe.
+    """
+    size = len(data)
+    at = 0
+    count = 0
+    others = 0
+    while at < limit:
+        if size - at < _HEAD:
+            return count, at, False, others
+        total = big32(data, at)
+        if big32(data, at + 4) != _MAGIC or total < _LEAST or total > room - at:
+            return count, at, True, others
+        if total > size - at:
+            return count, at, False, others
+        end = at + total
+        flags = big32(data, at + 36)
+        body_at = at + _HEAD
+        if flags & (_BORN_V6 | _STORE_V6):
+            if flags & _BORN_V6:
+                body_at += 12
+            if flags & _STORE_V6:
+                body_at += 12
+            if total < _LEAST + body_at - at - _HEAD:
+                return count, at, True, others
+        body_length = max(big32(data, body_at - 4), 0)
+        topic_at = body_at + body_length + 1
+        if topic_at + 2 > end:
+            return count, at, True, others
+        topic_length = np.int64(data[topic_at - 1])
+        properties_at = topic_at + topic_length + 2
+        if topic_length > 127 or properties_at > end:
+            return count, at, True, others
+        properties_length = np.int64(data[properties_at - 2]) << 8 | np.int64(data[properties_at - 1])
+        if properties_length > 0x7FFF:
+            properties_length = np.int64(0)
+        if properties_at + properties_length != end:
+            return count, at, True, others
+        if body_length:
+            found = np.int64(crc32(data, body_at, body_at + body_length)) & 0x7FFFFFFF
+            if found != (big32(data, at + 8) & 0xFFFFFFFF):
+                return count, at, True, others
+        stored = big64(data, at + 28)
+        if stored != base + at:
+            if others < len(moved):
+                moved[others, 0] = base + at
+                moved[others, 1] = stored
+                moved[others, 2] = total
+            others += 1
+        count += 1
+        at = end
+    return count, at, False, others

@@ -1,0 +1,78 @@
+"""Messages of a stretch of the log as JSON lines: the text of messages.to_json, without an object for each message.
+
+Hosts and topics repeat, so each is put into words once; a record's fixed part is one unpack.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from json.encoder import JSONEncoder, encode_basestring, encode_basestring_ascii
+from typing import TYPE_CHECKING
+
+from engine.format import hosts, message, properties, sysflag
+from engine.format.message import MESSAGE_MAGIC
+from rstore_cli.messages import to_json
+
+if TYPE_CHECKING:
+    from engine.log.scan import RecordBatch
+
+_V6 = sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6
+_HEAD = struct.Struct(">iIiiiqqiq8sq8siqi")
+assert _HEAD.size == message.V4_HEAD_SIZE
+_REMEMBERED = 1024
+
+
+class LogLines:
+    """Makes lines. `kind`: what stands first in each. `redact`: without bodies. `ascii`: only ASCII characters."""
+
+    def __init__(self, kind: str, *, redact: bool, ascii: bool) -> None:  # noqa: A002 - json's own word
+        self._kind = kind
+        self._redact = redact
+        self._word: Callable[[str], str] = encode_basestring_ascii if ascii else encode_basestring
+        self._json = JSONEncoder(ensure_ascii=ascii, separators=(",", ":")).encode
+        self._host = lru_cache(_REMEMBERED)(self._host_of)
+        self._topic = lru_cache(_REMEMBERED)(lambda raw: self._word(raw.decode("utf-8", "replace")))
+
+    def lines(self, batch: RecordBatch, topic: bytes | None = None) -> Iterator[str]:
+        """A line, with its end, for each message of the batch (of `topic`, as stored)."""
+        rows = batch.rows if batch.table is None else batch.table.tolist()
+        buffer, base = batch.buffer, batch.base
+        for i, row in enumerate(rows):
+            at, _, _, _, _, flags, _, body_at, body_length, topic_at, topic_length, properties_at, length = row
+            name = bytes(buffer[topic_at : topic_at + topic_length])
+            if topic is not None and name != topic:
+                continue
+            head = _HEAD.unpack_from(buffer, at)
+            if flags & _V6 or head[1] != MESSAGE_MAGIC:
+                found = to_json(message.decode(batch.record(i)), place=base + at, redact=self._redact)
+                yield self._json({"kind": self._kind, **found}) + "\n"
+                continue
+            (total, _, crc, queue, flag, queue_offset, stored_at, _, born, born_host, stored, store_host, again,
+             prepared, _) = head  # fmt: skip
+            place = base + at
+            words = properties.parse(bytes(buffer[properties_at : properties_at + length]).decode("utf-8", "replace"))
+            moved = "" if stored_at == place else f',"storedPhysicalOffset":{stored_at}'
+            body = "" if self._redact else self._body(bytes(buffer[body_at : body_at + body_length]), flags)
+            yield (
+                f'{{"kind":"{self._kind}","msgId":"{store_host.hex().upper()}{place:016X}",'
+                f'"topic":{self._topic(name)},"queueId":{queue},"queueOffset":{queue_offset},'
+                f'"physicalOffset":{place},"storeSize":{total},"bodyCRC":{crc},"flag":{flag},"sysFlag":{flags},'
+                f'"bornTimestamp":{born},"bornHost":{self._host(born_host)},"storeTimestamp":{stored},'
+                f'"storeHost":{self._host(store_host)},"reconsumeTimes":{again},'
+                f'"preparedTransactionOffset":{prepared},"properties":{self._json(words)},'
+                f'"bodyLength":{body_length}{moved}{body}}}\n'
+            )
+
+    def _body(self, body: bytes, flags: int) -> str:
+        if not flags & sysflag.COMPRESSED:
+            try:
+                return f',"body":{self._word(body.decode("utf-8"))}'
+            except UnicodeDecodeError:
+                pass
+        return f',"bodyBase64":"{base64.b64encode(body).decode()}"'
+
+    def _host_of(self, raw: bytes) -> str:
+        return self._word(str(hosts.decode(raw, 0, is_v6=False)))
