@@ -44,6 +44,7 @@ from engine.services.running_flags import Flag, RunningFlags
 
 if TYPE_CHECKING:
     from engine.format.batch import BatchItem
+    from engine.format.columns import MessageColumns
 
 Recover = Callable[[Disk, StoreConfig], tuple[StoreState, StoreConfig]]
 """Recovers the closed, locked store; where it stands then, and its settings with the sizes that its files have."""
@@ -232,6 +233,15 @@ class MessageStore(MessageReader):
     def put_batch(self, message: Message, items: Sequence[BatchItem], *, wait: bool | None = None) -> PutResult:
         """Store several messages of one queue, all or none; `message` has what they share."""
         return self._puts.put(message, items, wait)
+
+    def put_columns(
+        self, message: Message, columns: MessageColumns, *, wait: bool | None = None
+    ) -> tuple[PutResult, ...]:
+        """Store any number of messages of one queue, as many batches as maxMessageSize makes of them.
+
+        Each batch is stored whole or not at all, in order; an answer a batch, up to the first that was not stored.
+        """
+        return self._puts.put_columns(message, columns, wait)
 
     def put_async(self, message: Message, *, wait: bool | None = None) -> Future[PutResult]:
         """As `put`, returning as soon as the message is in the log."""

@@ -42,6 +42,15 @@ assert _HEAD.size == HEAD_SIZE
 _V4_HEAD = struct.Struct(">iIiiiqqiq8sq8siqi")  # totalSize … bodyLength, both hosts IPv4
 V4_HEAD_SIZE = 88
 assert _V4_HEAD.size == V4_HEAD_SIZE
+
+
+def head_struct(born_v6: bool, store_v6: bool) -> struct.Struct:
+    """The fixed part, totalSize … bodyLength; all from storeHost to preparedTransactionOffset as one piece of bytes."""
+    born, store = hosts.host_size(born_v6), hosts.host_size(store_v6)
+    return struct.Struct(f">iIiiiqqiq{born}sq{store + 12}si")
+
+
+assert head_struct(False, False).size == V4_HEAD_SIZE
 _LONG = struct.Struct(">q")
 _AFTER_HOSTS = struct.Struct(">iqi")  # reconsumeTimes, preparedTransactionOffset, bodyLength
 _SHORT = struct.Struct(">h")

@@ -30,9 +30,11 @@ from engine.files.placement import MultiPath
 from engine.files.queue import MappedFileQueue
 from engine.files.transient_pool import TransientStorePool
 from engine.format.batch import BatchItem
-from engine.format.message import BLANK_SIZE, Message, encode_blank, patch
+from engine.format.columns import MessageColumns
+from engine.format.message import BLANK_SIZE, Message, encode_blank
 from engine.log.derive import TopicQueue
 from engine.log.prepare import Prepared, Preparer
+from engine.log.prepare_batch import BatchPreparer, PreparedBatch, PreparedColumns
 from engine.log.results import AppendResult, StoreClosed, WriteFailed
 from engine.log.source import Segment
 
@@ -60,6 +62,7 @@ class CommitLog:
     ) -> None:
         self._clock: Clock = clock or disk.now_ms
         self._prepare = Preparer(config)
+        self._prepare_batch = BatchPreparer(config, self._prepare)
         self._lock = threading.Lock()
         self._table: dict[TopicQueue, int] = {}
         self._sealed = False
@@ -136,9 +139,13 @@ class CommitLog:
         """
         return self._append(self._prepare.one(message))
 
-    def append_batch(self, message: Message, items: Sequence[BatchItem]) -> AppendResult:
+    def append_batch(self, message: Message, items: Sequence[BatchItem] | MessageColumns) -> AppendResult:
         """Append a batch: all of it in one file, or nothing. Raises as `append`."""
-        return self._append(self._prepare.batch(message, items))
+        return self._append(self._prepare_batch.batch(message, items))
+
+    def batches(self, message: Message, columns: MessageColumns) -> list[MessageColumns]:
+        """Any number of messages as batches, each of a size that `append_batch` takes. Raises MessageRefused."""
+        return self._prepare_batch.pieces(message, columns)
 
     def append_raw(self, offset: int, data: bytes | memoryview) -> None:
         """Append log bytes of a master as they are, on a slave. Source: CommitLog#appendData.
@@ -160,7 +167,7 @@ class CommitLog:
                 self._put(file, part)
                 done += len(part)
 
-    def _append(self, prepared: Prepared) -> AppendResult:
+    def _append(self, prepared: Prepared | PreparedBatch | PreparedColumns) -> AppendResult:
         with self._lock:
             self._check_open()
             now = self.begin_time_in_lock = self._clock()
@@ -169,38 +176,35 @@ class CommitLog:
             finally:
                 self.begin_time_in_lock = 0
 
-    def _append_locked(self, prepared: Prepared, now: int) -> AppendResult:
+    def _append_locked(self, prepared: Prepared | PreparedBatch | PreparedColumns, now: int) -> AppendResult:
         table = self._table
-        prepared = prepared.dispatched(table)
-        records, starts = prepared.records, prepared.starts
-        queue_offset = table.get(prepared.queue, 0) if prepared.numbered else 0
-        file = self._file_for(len(records))
+        queue, numbered = prepared.queue, prepared.numbered
+        queue_offset = table.get(queue, 0) if numbered else 0
+        if isinstance(prepared, Prepared) and prepared.further:
+            prepared = prepared.dispatched(table)
+            following = {further: table.get(further, 0) + 1 for further in prepared.further}
+        else:
+            following = None
+        size = prepared.size
+        file = self._file_for(size)
         physical = file.file_from_offset + file.wrote_position
-        for i, start in enumerate(starts):
-            patch(
-                records,
-                start,
-                queue_offset=queue_offset + i if prepared.numbered else 0,
-                physical_offset=physical + start,
-                store_timestamp=now,
-            )
-        self._put(file, records)
+        if isinstance(prepared, PreparedColumns) and (room := self._room(file, size)) is not None:
+            prepared.place(room, queue_offset, physical, now)
+            file.advance(size)
+        else:
+            self._put(file, prepared.record(queue_offset, physical, now))
         file.store_timestamp = now
-        if prepared.numbered:
-            following = {queue: table.get(queue, 0) + 1 for queue in prepared.further}
-            table[prepared.queue] = queue_offset + len(starts)
-            table.update(following)
-        return AppendResult(
-            physical,
-            len(records),
-            now,
-            queue_offset,
-            prepared.store_host,
-            (physical,) if len(starts) == 1 else tuple([physical + start for start in starts]),
-        )
+        if numbered:
+            table[queue] = queue_offset + prepared.count
+            if following is not None:
+                table.update(following)
+        return AppendResult(physical, size, now, queue_offset, prepared.store_host, prepared.offsets(physical))
 
     def _file_for(self, size: int) -> MappedFile:
         """The file that takes `size` bytes; the one before is closed by a blank record if they don't fit there."""
+        last = self.files.last()
+        if last is not None and size + BLANK_SIZE <= last.file_size - last.wrote_position:
+            return last
         file = self._last_file(0)
         left = file.file_size - file.wrote_position
         if size + BLANK_SIZE <= left:
@@ -212,6 +216,15 @@ class CommitLog:
         if self._warm:
             file.munlock()
         return self._last_file(0)
+
+    def _room(self, file: MappedFile, size: int) -> memoryview | None:
+        """The next bytes of a file with room, in memory; None when it is written by call. Raises DiskFull."""
+        try:
+            return file.reserve(size)
+        except DiskFull:
+            raise
+        except StorageError as error:
+            raise WriteFailed(error.message, path=error.path, offset=error.offset, hint=error.hint) from error
 
     def _last_file(self, start: int) -> MappedFile:
         file = self.files.last(start, create=True)

@@ -30,6 +30,7 @@ from engine.log.results import (
 if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.format.batch import BatchItem
+    from engine.format.columns import MessageColumns
     from engine.format.message import Message
     from engine.log.commitlog import Clock, CommitLog
     from engine.services.flush import FlushFuture, GroupCommitService
@@ -81,12 +82,30 @@ class PutService:
         self.closed = False
         self.replicate: Replicate | None = None
 
-    def put(self, message: Message, items: Sequence[BatchItem] | None, wait: bool | None) -> PutResult:
+    def put(self, message: Message, items: Sequence[BatchItem] | MessageColumns | None, wait: bool | None) -> PutResult:
         """Put a message, or a batch when there are `items`; returns when all that was asked for is done.
 
         `wait` False: don't wait for flush and slave (default: as the WAIT property says).
         """
-        answer = self._put(message, items, wait)
+        return self._waited(self._put(message, items, wait))
+
+    def put_columns(self, message: Message, columns: MessageColumns, wait: bool | None) -> tuple[PutResult, ...]:
+        """Put any number of messages as batches, one after another, up to the first that can't be stored.
+
+        Returns when all that was asked for is done: an answer a batch.
+        """
+        try:
+            pieces = self._log.batches(message, columns)
+        except MessageRefused:
+            pieces = []  # `message` is put, and refused, all the same
+        answers = []
+        for piece in pieces or [columns]:
+            answers.append(self._put(message, piece, wait))
+            if isinstance(answers[-1], PutResult) and answers[-1].append is None:
+                break
+        return tuple(map(self._waited, answers))
+
+    def _waited(self, answer: PutResult | tuple[AppendResult, list[FlushFuture]]) -> PutResult:
         if isinstance(answer, PutResult):
             return answer
         append, waiting = answer
@@ -99,7 +118,7 @@ class PutService:
                 )
         return _combined(append, waiting)
 
-    def put_async(self, message: Message, items: Sequence[BatchItem] | None, wait: bool | None) -> Future[PutResult]:
+    def put_async(self, message: Message, items: Sequence[BatchItem] | MessageColumns | None, wait: bool | None) -> Future[PutResult]:
         """The same, returning as soon as it is appended; the future never raises."""
         result: Future[PutResult] = Future()
         answer = self._put(message, items, wait)
@@ -123,7 +142,7 @@ class PutService:
         return result
 
     def _put(
-        self, message: Message, items: Sequence[BatchItem] | None, wait: bool | None
+        self, message: Message, items: Sequence[BatchItem] | MessageColumns | None, wait: bool | None
     ) -> PutResult | tuple[AppendResult, list[FlushFuture]]:
         """Refused, or done, or appended with something to wait for."""
         refused = self._check(message)
