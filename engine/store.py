@@ -92,6 +92,7 @@ class MessageStore(MessageReader):
         )
         sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         group_commit = GroupCommitService(self.log, self.checkpoint, config, self._failed) if sync else None
+        self._flushed_by_puts = sync
         self._flush = group_commit or FlushRealTimeService(self.log, self.checkpoint, config, self._failed)
         self._commit: CommitRealTimeService | None = None
         if self.log.pool is not None:
@@ -355,7 +356,7 @@ class MessageStore(MessageReader):
             self._commit.wake()
             return
         self.dispatch.wake()
-        if not isinstance(self._flush, GroupCommitService):
+        if not self._flushed_by_puts:
             self._flush.wake()
 
     def _committed(self) -> None:

@@ -116,7 +116,7 @@ class MessageColumns:
         """The messages as objects. Raises InvalidArgument: a place outside of its buffer."""
         self._checked()
         columns = (self.body_at, self.body_length, self.properties_at, self.properties_length, self.flag)
-        bodies, names = memoryview(self.bodies), memoryview(self.properties)
+        bodies, names = self.bodies.data, self.properties.data
         return [
             batch.BatchItem(bytes(bodies[at : at + length]), flag, bytes(names[own : own + size]))
             for at, length, own, size, flag in zip(*(column.tolist() for column in columns), strict=True)

@@ -169,36 +169,41 @@ class CommitLog:
 
     def _append(self, prepared: Prepared | PreparedBatch | PreparedColumns) -> AppendResult:
         with self._lock:
-            self._check_open()
+            if self._sealed:
+                self._check_open()
             now = self.begin_time_in_lock = self._clock()
             try:
+                if prepared.further and isinstance(prepared, Prepared):
+                    return self._append_further(prepared, now)
                 return self._append_locked(prepared, now)
             finally:
                 self.begin_time_in_lock = 0
 
     def _append_locked(self, prepared: Prepared | PreparedBatch | PreparedColumns, now: int) -> AppendResult:
-        table = self._table
-        queue, numbered = prepared.queue, prepared.numbered
-        queue_offset = table.get(queue, 0) if numbered else 0
-        if isinstance(prepared, Prepared) and prepared.further:
-            prepared = prepared.dispatched(table)
-            following = {further: table.get(further, 0) + 1 for further in prepared.further}
-        else:
-            following = None
-        size = prepared.size
+        queue, numbered, size = prepared.queue, prepared.numbered, prepared.size
+        queue_offset = self._table.get(queue, 0) if numbered else 0
         file = self._file_for(size)
         physical = file.file_from_offset + file.wrote_position
-        if isinstance(prepared, PreparedColumns) and (room := self._room(file, size)) is not None:
-            prepared.place(room, queue_offset, physical, now)
-            file.advance(size)
-        else:
+        place = prepared.place
+        room = None if place is None else self._room(file, size)
+        if place is None or room is None:
             self._put(file, prepared.record(queue_offset, physical, now))
+        else:
+            place(room, queue_offset, physical, now)
+            file.advance(size)
         file.store_timestamp = now
         if numbered:
-            table[queue] = queue_offset + prepared.count
-            if following is not None:
-                table.update(following)
+            self._table[queue] = queue_offset + prepared.count
         return AppendResult(physical, size, now, queue_offset, prepared.store_host, prepared.offsets(physical))
+
+    def _append_further(self, prepared: Prepared, now: int) -> AppendResult:
+        """A multi-dispatch message: the offsets in its further queues are part of its record."""
+        table = self._table
+        following = {queue: table.get(queue, 0) + 1 for queue in prepared.further}
+        result = self._append_locked(prepared.dispatched(table), now)
+        if prepared.numbered:
+            table.update(following)
+        return result
 
     def _file_for(self, size: int) -> MappedFile:
         """The file that takes `size` bytes; the one before is closed by a blank record if they don't fit there."""
@@ -310,6 +315,15 @@ class CommitLog:
         position = offset - file.file_from_offset
         found = file.view_if_there(position, max(0, min(length, file.read_position - position)))
         return memoryview(b"") if found is None else found
+
+    def readable(self, offset: int, size: int, length: int) -> tuple[int, memoryview] | None:
+        """As `LogReader.readable`: all that is readable of the file, where it is mapped; it stays readable."""
+        del size, length
+        file = self.files.find_by_offset(offset)
+        if file is None or not file.mapped:
+            return None
+        found = file.view_if_there(0, file.read_position)
+        return None if found is None else (file.file_from_offset, found)
 
     def read_at(self, offset: int, size: int) -> memoryview | None:
         """Exactly `size` readable bytes within one file; None when they are not all there.

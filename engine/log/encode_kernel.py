@@ -1,4 +1,4 @@
-"""The records of a batch as kernels: encoded in one pass outside of the append lock, copied and patched in another in it.
+"""The records of a batch as kernels: one pass encodes them outside of the append lock, another places them in it.
 
 The plain way is `engine.log.prepare_batch.encode_plain`; tests hold the two equal, and both equal to
 `engine.format.message.encode`.
@@ -6,7 +6,7 @@ The plain way is `engine.log.prepare_batch.encode_plain`; tests hold the two equ
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -38,8 +38,7 @@ def measure(columns: MessageColumns, fixed_size: int, common: int) -> tuple[NDAr
         As above; the last is the number of a message outside of its buffers, −1 when there is none.
     """
     starts = np.zeros(len(columns) + 1, dtype=np.int64)
-    bodies, *places, _ = _arrays(columns)
-    longest, wrong = _measure(bodies.size, *places, fixed_size, common, starts)
+    longest, wrong = _measure(_arrays(columns), fixed_size, common, starts)
     return starts, longest, wrong
 
 
@@ -54,7 +53,7 @@ def encode(
     out = np.empty(int(starts[-1]), dtype=np.uint8)
     head = template.head(0, 0, 0, 0, born_timestamp)
     texts = np.frombuffer(head + template.topic + common, dtype=np.uint8)
-    _encode(*_arrays(columns), texts, len(head), len(template.topic), starts, out)
+    _encode(_arrays(columns), texts, len(head), len(template.topic), starts, out)
     return out
 
 
@@ -72,22 +71,34 @@ def place(
     _place(room, records, starts, stored_at, queue_offset, physical_offset, store_timestamp)
 
 
-def _arrays(columns: MessageColumns) -> list[NDArray[Any]]:
-    """The columns, each of one kind of array, so that there is one kernel."""
-    found = []
-    for array, kind in (
-        (columns.bodies, np.uint8),
-        (columns.body_at, np.int64),
-        (columns.body_length, np.int64),
-        (columns.properties, np.uint8),
-        (columns.properties_at, np.int64),
-        (columns.properties_length, np.int64),
-        (columns.flag, np.int32),
-    ):
-        view = np.ascontiguousarray(array, dtype=kind).view()
-        view.flags.writeable = False
-        found.append(view)
-    return found
+class _Arrays(NamedTuple):
+    """`MessageColumns`, each of one kind of array, so that there is one kernel."""
+
+    bodies: NDArray[np.uint8]
+    body_at: NDArray[np.int64]
+    body_length: NDArray[np.int64]
+    properties: NDArray[np.uint8]
+    properties_at: NDArray[np.int64]
+    properties_length: NDArray[np.int64]
+    flag: NDArray[np.int32]
+
+
+def _arrays(columns: MessageColumns) -> _Arrays:
+    return _Arrays(
+        _plain(columns.bodies, np.uint8),
+        _plain(columns.body_at, np.int64),
+        _plain(columns.body_length, np.int64),
+        _plain(columns.properties, np.uint8),
+        _plain(columns.properties_at, np.int64),
+        _plain(columns.properties_length, np.int64),
+        _plain(columns.flag, np.int32),
+    )
+
+
+def _plain(array: NDArray[Any], kind: type[np.generic]) -> NDArray[Any]:
+    view = np.ascontiguousarray(array, dtype=kind).view()
+    view.flags.writeable = False
+    return view
 
 
 @compiled
@@ -97,14 +108,12 @@ def _joint(properties: Any, at: int, length: int, common: int) -> int:
 
 
 @compiled
-def _measure(
-    bodies: int, body_at: Any, body_length: Any, properties: Any, properties_at: Any, properties_length: Any,
-    fixed_size: int, common: int, starts: Any,
-) -> tuple[int, int]:  # fmt: skip
+def _measure(columns: Any, fixed_size: int, common: int, starts: Any) -> tuple[int, int]:
+    bodies, properties = len(columns.bodies), columns.properties
     longest = 0
-    for i in range(len(body_at)):
-        at, length = properties_at[i], properties_length[i]
-        body, size = body_at[i], body_length[i]
+    for i in range(len(columns.body_at)):
+        body, size = columns.body_at[i], columns.body_length[i]
+        at, length = columns.properties_at[i], columns.properties_length[i]
         if body < 0 or size < 0 or body > bodies - size:
             return longest, i
         if at < 0 or length < 0 or at > len(properties) - length:
@@ -116,31 +125,29 @@ def _measure(
 
 
 @compiled
-def _encode(
-    bodies: Any, body_at: Any, body_length: Any, properties: Any, properties_at: Any, properties_length: Any,
-    flag: Any, texts: Any, head: int, topic: int, starts: Any, out: Any,
-) -> None:  # fmt: skip
+def _encode(columns: Any, texts: Any, head: int, topic: int, starts: Any, out: Any) -> None:
+    bodies, properties = columns.bodies, columns.properties
     common = len(texts) - head - topic
-    for i in range(len(body_at)):
+    for i in range(len(columns.body_at)):
         start = starts[i]
         at = start + head
-        size = body_length[i]
+        body, size = columns.body_at[i], columns.body_length[i]
         copy(out, start, texts, 0, head)
-        copy(out, at, bodies, body_at[i], size)
+        copy(out, at, bodies, body, size)
         put32(out, start, starts[i + 1] - start)
-        put32(out, start + _POSITION_CRC, np.int64(crc32(bodies, body_at[i], body_at[i] + size)) & 0x7FFFFFFF)
-        put32(out, start + _POSITION_FLAG, np.int64(flag[i]))
+        put32(out, start + _POSITION_CRC, np.int64(crc32(bodies, body, body + size)) & 0x7FFFFFFF)
+        put32(out, start + _POSITION_FLAG, np.int64(columns.flag[i]))
         put32(out, at - 4, size)
         at += size
         copy(out, at, texts, head, topic)
         at += topic
-        length = properties_length[i]
-        joint = _joint(properties, properties_at[i], length, common)
+        own_at, length = columns.properties_at[i], columns.properties_length[i]
+        joint = _joint(properties, own_at, length, common)
         own = length + joint + common
         out[at] = own >> 8
         out[at + 1] = own & 0xFF
         at += 2
-        copy(out, at, properties, properties_at[i], length)
+        copy(out, at, properties, own_at, length)
         at += length
         if joint:
             out[at] = _SEPARATOR

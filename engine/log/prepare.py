@@ -28,7 +28,7 @@ from engine.log.derive import TopicQueue
 from engine.log.results import MessageRefused, PutMessageStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, MutableMapping
+    from collections.abc import Callable, Mapping, MutableMapping
 
     from engine.config import StoreConfig
     from engine.format.hosts import Host
@@ -63,6 +63,8 @@ class Prepared:
         size: bytes of its record.
         count: messages: 1.
         numbered: whether it takes a queue offset; prepared and rolled back messages don't.
+        store_host: as stored.
+        place: writes the record to where it belongs, for who can do that without making its bytes before.
         further: queues of a multi-dispatch message, besides `queue`.
     """
 
@@ -77,8 +79,10 @@ class Prepared:
         "numbered",
         "queue",
         "size",
+        "store_host",
     )
     count = 1
+    place: Callable[[memoryview, int, int, int], None] | None = None
 
     def __init__(
         self,
@@ -94,16 +98,12 @@ class Prepared:
         self._message = message if further else None
         self._born_timestamp = message.born_timestamp
         body, template = message.body, destination.template
+        self.store_host: Host = template.store_host
         self._body_length = length = len(body)
         self._crc = crc32(body) & 0x7FFFFFFF
         own = len(properties_raw)
         self.size = template.fixed_size + length + own
         self._rest = b"".join((body, template.topic, length_of_properties(own), properties_raw))
-
-    @property
-    def store_host(self) -> Host:
-        """As stored."""
-        return self._destination.template.store_host
 
     def record(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> bytes:
         """The record's bytes."""

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from engine.config import StoreConfig
     from engine.format.hosts import Host
+    from engine.log.derive import TopicQueue
 
 ITEM_HEAD = 22
 """Bytes that the client's batch encoding takes beside body and properties (engine.format.batch)."""
@@ -51,6 +52,8 @@ class PreparedBatch:
 
     __slots__ = ("_destination", "_records", "_starts", "count", "queue", "size")
     numbered = True
+    further: tuple[TopicQueue, ...] = ()
+    place = None
 
     def __init__(self, destination: Destination, records: bytearray, starts: Sequence[int]) -> None:
         self._destination = destination
@@ -88,6 +91,7 @@ class PreparedColumns:
 
     __slots__ = ("_destination", "_kernels", "_records", "_starts", "count", "queue", "size")
     numbered = True
+    further: tuple[TopicQueue, ...] = ()
 
     def __init__(
         self, kernels: ModuleType, destination: Destination, records: NDArray[np.uint8], starts: NDArray[np.int64]

@@ -44,6 +44,8 @@ _GRACE_MS = 5000
 """How much longer than any timeout a put is waited for. Source: DefaultMessageStore#waitForPutResult."""
 
 _LONG_AGO = 10_000_000
+_OK = PutMessageStatus.PUT_OK
+_UNAVAILABLE = PutMessageStatus.SERVICE_NOT_AVAILABLE
 
 
 class PutService:
@@ -75,7 +77,9 @@ class PutService:
         self._clock = clock
         self._group_commit = group_commit
         self._appended = appended
-        self._role = config.broker_role
+        self._slave = config.broker_role is BrokerRole.SLAVE
+        self._sync_master = config.broker_role is BrokerRole.SYNC_MASTER
+        self._never_waits = group_commit is None and not self._sync_master
         self._busy = config.os_page_cache_busy_time_out_mills
         self._max_lmq = config.max_lmq_consume_queue_num if config.enable_lmq and config.enable_multi_dispatch else None
         self._patience = (max(config.sync_flush_timeout, config.slave_timeout) + _GRACE_MS) / 1000
@@ -87,7 +91,8 @@ class PutService:
 
         `wait` False: don't wait for flush and slave (default: as the WAIT property says).
         """
-        return self._waited(self._put(message, items, wait))
+        answer = self._put(message, items, wait)
+        return answer if isinstance(answer, PutResult) else self._waited(answer)
 
     def put_columns(self, message: Message, columns: MessageColumns, wait: bool | None) -> tuple[PutResult, ...]:
         """Put any number of messages as batches, one after another, up to the first that can't be stored.
@@ -118,7 +123,9 @@ class PutService:
                 )
         return _combined(append, waiting)
 
-    def put_async(self, message: Message, items: Sequence[BatchItem] | MessageColumns | None, wait: bool | None) -> Future[PutResult]:
+    def put_async(
+        self, message: Message, items: Sequence[BatchItem] | MessageColumns | None, wait: bool | None
+    ) -> Future[PutResult]:
         """The same, returning as soon as it is appended; the future never raises."""
         result: Future[PutResult] = Future()
         answer = self._put(message, items, wait)
@@ -159,6 +166,8 @@ class PutService:
         except StorageError as error:
             return PutResult(PutMessageStatus.CREATE_MAPEDFILE_FAILED, error=error)
         self._appended()
+        if self._never_waits:
+            return PutResult(_OK, append)
         waits = properties.waits_for_flush(message.properties) if wait is None else wait
         waiting: list[FlushFuture] = []
         if self._group_commit is not None:
@@ -166,22 +175,21 @@ class PutService:
                 waiting.append(self._group_commit.submit(append.next_offset))
             else:
                 self._group_commit.wake()
-        if waits and self._role is BrokerRole.SYNC_MASTER:
+        if waits and self._sync_master:
             waiting.append(_no_slave() if self.replicate is None else self.replicate(append.next_offset))
-        return (append, waiting) if waiting else PutResult(PutMessageStatus.PUT_OK, append)
+        return (append, waiting) if waiting else PutResult(_OK, append)
 
     def _check(self, message: Message) -> PutResult | None:
         """Why the store takes no message now, if it doesn't."""
-        unavailable = PutMessageStatus.SERVICE_NOT_AVAILABLE
         if self.closed:
-            return PutResult(unavailable, error=StoreClosed("the store is closed"))
-        if self._role is BrokerRole.SLAVE:
-            return PutResult(unavailable, error=RStoreError("a slave takes no puts", hint="put to its master"))
+            return PutResult(_UNAVAILABLE, error=StoreClosed("the store is closed"))
+        if self._slave:
+            return PutResult(_UNAVAILABLE, error=RStoreError("a slave takes no puts", hint="put to its master"))
         if not self._flags.writeable:
             refused, error = self._flags.refusal
             if refused:
-                return PutResult(unavailable, error=error)
-        if self.page_cache_busy:
+                return PutResult(_UNAVAILABLE, error=error)
+        if self._log.begin_time_in_lock and self.page_cache_busy:
             return PutResult(
                 PutMessageStatus.OS_PAGECACHE_BUSY, error=RStoreError(f"a put has been under way for {self._busy} ms")
             )
