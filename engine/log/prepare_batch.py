@@ -3,8 +3,8 @@
 A batch has one topic, queue, hosts, times and common properties; bodies, flags and further properties are its messages'
 own. It goes into one file, all of it or nothing, and its messages take consecutive queue offsets.
 
-Kernels encode what comes as columns, and objects from the moment on when so many have been put that loading the kernels
-pays. Without numba, and before, plain Python does: the same bytes.
+Kernels encode, from the moment on when so many messages have come that loading them pays. Before, and without numba,
+plain Python does: the same bytes.
 
 Rules and their sources: DefaultMessageStore#checkMessages, CommitLog#asyncPutMessages and properties of a batch from
 MessageExtEncoder#encode(MessageExtBatch). Stricter than Apache as engine.log.prepare says.
@@ -138,14 +138,13 @@ class BatchPreparer:
     Args:
         config: settings.
         preparer: knows destinations.
-        many: see `MANY`; 0: kernels at once, where numba is there. None: never.
     """
 
-    def __init__(self, config: StoreConfig, preparer: Preparer, many: int | None = MANY) -> None:
+    def __init__(self, config: StoreConfig, preparer: Preparer) -> None:
         self._preparer = preparer
         self._max_message_size = config.max_message_size
         self._max_record = config.mapped_file_size_commit_log - BLANK_SIZE
-        self._left = many
+        self._left: int | None = MANY  # messages before the kernels are loaded; None: there are none
         self._kernels: ModuleType | None = None
 
     def batch(self, message: Message, items: Sequence[BatchItem] | MessageColumns) -> PreparedBatch | PreparedColumns:
