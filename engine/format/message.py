@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -290,14 +290,33 @@ def decode(buffer: Buffer, position: int = 0) -> StoredMessage:
     return _decode_any(buffer, position)
 
 
+def decode_many(places: Iterable[tuple[Buffer, int, int]]) -> list[StoredMessage]:
+    """The records at some (buffer, position, size): as `decode` of each, several times as fast.
+
+    Raises:
+        FormatError: as `decode`; `offset` is within the record.
+    """
+    out: list[StoredMessage] = []
+    for buffer, at, size in places:
+        record = bytes(buffer[at : at + size])
+        out.append((_decode_plain(record) if size >= MIN_RECORD_SIZE else None) or decode(record))
+    return out
+
+
 def _decode_plain(record: bytes) -> StoredMessage | None:
-    """The record, if it is an ordinary one, of the bytes that its totalSize says; None leaves it to others."""
+    """The record, if it is an ordinary one that takes all of these bytes (MIN_RECORD_SIZE at least); else None."""
     (
         total, magic, crc, queue_id, flag, queue_offset, physical, sys_flag, born, born_host, stored, store_host,
         reconsume, prepared, body_length,
     ) = _V4_HEAD.unpack_from(record)  # fmt: skip
     body_end = V4_HEAD_SIZE + body_length
-    if magic != MESSAGE_MAGIC or sys_flag & _V6_HOSTS or body_length < 0 or body_end + 3 > total:
+    if (
+        total != len(record)
+        or magic != MESSAGE_MAGIC
+        or sys_flag & _V6_HOSTS
+        or body_length < 0
+        or body_end + 3 > total
+    ):
         return None
     topic_end = body_end + 1 + record[body_end]
     own_at = topic_end + 2

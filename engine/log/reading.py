@@ -44,6 +44,7 @@ AT_ONCE = 256 << 10
 _FOUND = GetMessageStatus.FOUND
 FILTER_BYTES = 16000
 """Bytes of units that one get looks at, unless more messages are asked for. Source: maxFilterMessageCount."""
+_FILTER_UNITS = FILTER_BYTES // UNIT_SIZE
 
 
 class LogReader(Protocol):
@@ -83,8 +84,8 @@ class QueueReader(Protocol):
         """Behind the last one."""
         ...
 
-    def select(self, offset: int) -> SelectedBuffer | None:
-        """Units from `offset` to the end of its file; to be released."""
+    def select(self, offset: int, most: int | None = None) -> SelectedBuffer | None:
+        """Units from `offset` to the end of its file, `most` at most; to be released."""
         ...
 
     def roll_next_file(self, offset: int) -> int:
@@ -177,11 +178,11 @@ def get_message(
     if queue is None:
         return GetResult(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0 if limits.correct_offsets else offset)
     low, high = queue.min_offset, queue.max_offset
-    selected = queue.select(offset) if low <= offset < high else None
+    selected = queue.select(offset, max(_FILTER_UNITS, max_msgs)) if low <= offset < high else None
     if selected is None:
         return _not_found(queue, offset, low, high, limits)
     with selected:
-        units = _looked_at(selected, max_msgs)
+        units = selected.view[: selected.size // UNIT_SIZE * UNIT_SIZE]
         status, seen, places, last = _collect(log, log_end, queue, units, max_msgs, limits, message_filter)
     return GetResult(status, offset + seen, low, high, Records(places), log_end - last > limits.memory)
 
@@ -202,12 +203,12 @@ def get_columns(
     """
     if kernel is not None and queue is not None:
         low, high = queue.min_offset, queue.max_offset
-        selected = queue.select(offset) if low <= offset < high else None
+        selected = queue.select(offset, max(_FILTER_UNITS, max_msgs)) if low <= offset < high else None
         if selected is not None:
             with selected:
-                units = _looked_at(selected, max_msgs)
+                units = selected.view[: selected.size // UNIT_SIZE * UNIT_SIZE]
                 physical, size, _ = _UNITS.unpack_from(units)
-                readable = log.readable(physical, size, min(size * max_msgs, AT_ONCE))
+                readable = log.readable(physical, size, _stretch(units, 0, max_msgs))
                 found = None if readable is None else kernel(units, *readable, log_end, max_msgs, limits)
             if found is not None:
                 columns, seen, last = found
@@ -218,9 +219,13 @@ def get_columns(
     return result
 
 
-def _looked_at(selected: SelectedBuffer, max_msgs: int) -> memoryview:
-    """The units that one get looks at."""
-    return selected.view[: min(selected.size // UNIT_SIZE * UNIT_SIZE, max(FILTER_BYTES, max_msgs * UNIT_SIZE))]
+def _stretch(units: memoryview, first: int, many: int) -> int:
+    """Bytes of log from the record of one unit to the end of the last that this get may give: `AT_ONCE` at most."""
+    physical, size, _ = _UNITS.unpack_from(units, first * UNIT_SIZE)
+    last = min(first + max(many, 1), len(units) // UNIT_SIZE) - 1
+    end, behind, _ = _UNITS.unpack_from(units, last * UNIT_SIZE)
+    length: int = end + behind - physical
+    return length if 0 < length <= AT_ONCE else min(max(size * many, 0), AT_ONCE)
 
 
 def _not_found(queue: QueueReader, offset: int, low: int, high: int, limits: ReadLimits) -> GetResult:
@@ -269,7 +274,7 @@ def _collect(
                 status = GetMessageStatus.NO_MATCHED_MESSAGE
             continue
         if not base <= physical <= end - size or size < 0:
-            readable = log.readable(physical, size, min(size * (max_msgs - count), AT_ONCE))
+            readable = log.readable(physical, size, _stretch(units, seen, max_msgs - count))
             base, data = readable or (physical, log.read_at(physical, size) or memoryview(b""))
             end = base + len(data)
             if size < 0 or physical > end - size:
@@ -345,7 +350,7 @@ def store_timestamp_at(log: LogReader, offset: int, size: int) -> int:
 
 def store_timestamp_of(log: LogReader, queue: QueueReader, offset: int) -> int:
     """Store time (ms) of the message at a queue offset, −1 when it is not there. Source: #getMessageStoreTimeStamp."""
-    selected = queue.select(offset) if queue.min_offset <= offset < queue.max_offset else None
+    selected = queue.select(offset, 1) if queue.min_offset <= offset < queue.max_offset else None
     if selected is None:
         return -1
     with selected:

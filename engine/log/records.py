@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from engine.format.message import decode
+from engine.format.message import decode_many
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,7 +50,7 @@ class Records:
 
     def decoded(self) -> list[StoredMessage]:
         """The records as objects. Raises FormatError: one is none."""
-        return [decode(bytes(buffer[at : at + size])) for buffer, at, size in self._all_places()]
+        return decode_many(self._all_places())
 
     def columns(self) -> RecordColumns:
         """The records as columns. Raises FormatError: one is none."""
