@@ -26,7 +26,38 @@ _POSITION_FLAG = 16
 _SEPARATOR = 2
 
 
-def measure(columns: MessageColumns, fixed_size: int, common: int) -> tuple[NDArray[np.int64], int, int]:
+class Arrays(NamedTuple):
+    """`MessageColumns`, each of one kind of array, so that there is one kernel."""
+
+    bodies: NDArray[np.uint8]
+    body_at: NDArray[np.int64]
+    body_length: NDArray[np.int64]
+    properties: NDArray[np.uint8]
+    properties_at: NDArray[np.int64]
+    properties_length: NDArray[np.int64]
+    flag: NDArray[np.int32]
+
+
+def arrays(columns: MessageColumns) -> Arrays:
+    """The columns as the kernels take them."""
+    return Arrays(
+        _plain(columns.bodies, np.uint8),
+        _plain(columns.body_at, np.int64),
+        _plain(columns.body_length, np.int64),
+        _plain(columns.properties, np.uint8),
+        _plain(columns.properties_at, np.int64),
+        _plain(columns.properties_length, np.int64),
+        _plain(columns.flag, np.int32),
+    )
+
+
+def _plain(array: NDArray[Any], kind: type[np.generic]) -> NDArray[Any]:
+    view = np.ascontiguousarray(array, dtype=kind).view()
+    view.flags.writeable = False
+    return view
+
+
+def measure(columns: Arrays, fixed_size: int, common: int) -> tuple[NDArray[np.int64], int, int]:
     """Where each record begins, int64[n + 1] (the last: behind all); bytes of the longest properties; what is wrong.
 
     Args:
@@ -37,13 +68,13 @@ def measure(columns: MessageColumns, fixed_size: int, common: int) -> tuple[NDAr
     Returns:
         As above; the last is the number of a message outside of its buffers, −1 when there is none.
     """
-    starts = np.zeros(len(columns) + 1, dtype=np.int64)
-    longest, wrong = _measure(_arrays(columns), fixed_size, common, starts)
+    starts = np.zeros(len(columns.body_at) + 1, dtype=np.int64)
+    longest, wrong = _measure(columns, fixed_size, common, starts)
     return starts, longest, wrong
 
 
 def encode(
-    columns: MessageColumns,
+    columns: Arrays,
     template: RecordTemplate,
     born_timestamp: int,
     common: bytes,
@@ -53,7 +84,7 @@ def encode(
     out = np.empty(int(starts[-1]), dtype=np.uint8)
     head = template.head(0, 0, 0, 0, born_timestamp)
     texts = np.frombuffer(head + template.topic + common, dtype=np.uint8)
-    _encode(_arrays(columns), texts, len(head), len(template.topic), starts, out)
+    _encode(columns, texts, len(head), len(template.topic), starts, out)
     return out
 
 
@@ -69,36 +100,6 @@ def place(
     """Copy the records to `target` (of their size) and patch them there, as `message.patch` does; offsets ascend."""
     room = np.frombuffer(target, dtype=np.uint8)
     _place(room, records, starts, stored_at, queue_offset, physical_offset, store_timestamp)
-
-
-class _Arrays(NamedTuple):
-    """`MessageColumns`, each of one kind of array, so that there is one kernel."""
-
-    bodies: NDArray[np.uint8]
-    body_at: NDArray[np.int64]
-    body_length: NDArray[np.int64]
-    properties: NDArray[np.uint8]
-    properties_at: NDArray[np.int64]
-    properties_length: NDArray[np.int64]
-    flag: NDArray[np.int32]
-
-
-def _arrays(columns: MessageColumns) -> _Arrays:
-    return _Arrays(
-        _plain(columns.bodies, np.uint8),
-        _plain(columns.body_at, np.int64),
-        _plain(columns.body_length, np.int64),
-        _plain(columns.properties, np.uint8),
-        _plain(columns.properties_at, np.int64),
-        _plain(columns.properties_length, np.int64),
-        _plain(columns.flag, np.int32),
-    )
-
-
-def _plain(array: NDArray[Any], kind: type[np.generic]) -> NDArray[Any]:
-    view = np.ascontiguousarray(array, dtype=kind).view()
-    view.flags.writeable = False
-    return view
 
 
 @compiled

@@ -188,6 +188,9 @@ class BatchPreparer:
         fixed = self._preparer.destination(message).template.fixed_size
         between = len(_SEPARATOR) + len(properties.join(message.properties).encode("utf-8", "replace"))
         own = columns.body_length + columns.properties_length
+        many, total = len(own), int(own.sum())
+        if total + many * ITEM_HEAD <= self._max_message_size and total + many * (fixed + between) <= self._max_record:
+            return [columns]
         sent, stored = (own + ITEM_HEAD).cumsum(), (own + fixed + between).cumsum()
         found: list[MessageColumns] = []
         start = 0
@@ -226,13 +229,14 @@ class BatchPreparer:
             ITEM_HEAD * len(columns) + int(columns.body_length.sum()) + int(columns.properties_length.sum())
         )
         template = destination.template
-        starts, longest, wrong = kernels.measure(columns, template.fixed_size, len(common))
+        arrays = kernels.arrays(columns)
+        starts, longest, wrong = kernels.measure(arrays, template.fixed_size, len(common))
         if wrong >= 0:
             raise MessageRefused(f"message {wrong} of a batch lies outside of its buffers")
         if longest > PROPERTIES_MAX_LENGTH:
             raise properties_too_long(longest)
         self._check_size(int(starts[-1]))
-        records = kernels.encode(columns, template, message.born_timestamp, common, starts)
+        records = kernels.encode(arrays, template, message.born_timestamp, common, starts)
         return PreparedColumns(kernels, destination, records, starts)
 
     def _plain(
