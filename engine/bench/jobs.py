@@ -256,6 +256,8 @@ JOBS = (
     ),
 )
 BY_NAME = {job.name: job for job in JOBS}
+GROWN = ("recover-rebuilt", "verify-crc")
+"""Jobs that are measured on growing logs: what a message costs should not depend on how many there are."""
 
 
 class Against(enum.Enum):

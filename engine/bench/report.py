@@ -98,6 +98,7 @@ def _lines(results: Results, *, drawn: bool) -> Iterator[str]:
         yield f"**Not measured**: {_cell(failure)}"
     for name in dict.fromkeys(place.job for place in results.places()):
         yield from _limits(results) if name == LIMITS else _job(results, BY_NAME[name])
+    yield from _growth(results)
     yield from _how()
 
 
@@ -136,6 +137,7 @@ def _missed(results: Results, verdict: Verdict) -> Iterator[str]:
     if profile is None:
         yield told
         return
+    told += " A profile has one thread: where that waits, those that read ahead are at work."
     yield f"{told} Of its profile ([all of it]({PROFILES}/{_profile_name(floor.job, floor.workload)})), by own time:"
     yield ""
     yield "```"
@@ -252,6 +254,26 @@ def _limits(results: Results) -> Iterator[str]:
             if share is not None:
                 yield ""
                 yield f"{job_name} on {place.workload}: {100 * share:.0f} % of the fastest CRC library's speed."
+
+
+def _growth(results: Results) -> Iterator[str]:
+    rows = results.growth()
+    if not rows:
+        return
+    yield ""
+    yield "## Growth"
+    yield ""
+    yield "On logs of more and more files, a quarter of each full; what a message costs against that in one file."
+    yield ""
+    first = {job: one for job, _, _, one, _ in reversed(rows)}
+    yield from _table(
+        ["job", "files", "messages", "µs a message", "s a GiB", "against the first"],
+        [
+            [job, str(files), f"{n:,}", f"{1e6 * one:.3f}", f"{gib:.3f}", f"{one / first[job]:.2f}"]
+            for job, files, n, one, gib in rows
+        ],
+        numbers=range(1, 6),
+    )
 
 
 def _how() -> Iterator[str]:

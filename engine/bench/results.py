@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.bench.jobs import BY_NAME, FLOORS, LIMITS, Against, Floor
+from engine.bench.jobs import BY_NAME, FLOORS, GROWN, LIMITS, Against, Floor
 from engine.bench.measure import Sample
+from engine.bench.workload import GIB, GROWTH, growth_name
 
 MIB = 1 << 20
 
@@ -64,7 +65,6 @@ class Results:
         apache: the peer's versions, or why there is none.
         failures: measures that could not be made, and why.
         profiles: text of a profile, by job and workload, of each floor that was missed.
-        growth: rows of `engine.bench.growth`.
     """
 
     samples: dict[tuple[Place, Side], list[Sample]] = field(default_factory=dict)
@@ -130,6 +130,19 @@ class Results:
         limit, ours = self.crc_limit(place.workload), self.seconds(place, Side.OURS)
         return None if limit is None or ours is None else limit[1] / ours
 
+    def growth(self) -> list[tuple[str, int, int, float, float]]:
+        """Job, files of the log, messages, seconds a message and seconds a GiB of records, for each growing log."""
+        found = []
+        for job in GROWN:
+            for factor in GROWTH:
+                place = Place(job, growth_name(factor))
+                seconds = self.seconds(place, Side.OURS)
+                size = self.median(place, Side.OURS, lambda sample: sample.size)
+                messages = self.median(place, Side.OURS, lambda sample: sample.messages)
+                if seconds is not None and size and messages:
+                    found.append((job, factor, int(messages), seconds / messages, seconds / size * GIB))
+        return found
+
     def verdicts(self) -> list[Verdict]:
         """Every floor of a job that was measured, with what was found."""
         measured = {(place.job, place.workload) for place in self.places()}
@@ -175,6 +188,10 @@ class Results:
                     "met": verdict.met,
                 }
                 for verdict in self.verdicts()
+            ],
+            "growth": [
+                {"job": job, "files": files, "messages": n, "secondsPerMessage": one, "secondsPerGiB": gib}
+                for job, files, n, one, gib in self.growth()
             ],
             "failures": self.failures,
         }

@@ -13,14 +13,14 @@ from pathlib import Path
 
 from engine.bench import apache, stores
 from engine.bench.child import MAKE
-from engine.bench.jobs import JOBS, LIMITS, Against, Job, Size
+from engine.bench.jobs import GROWN, JOBS, LIMITS, Against, Job, Size
 from engine.bench.machine import machine
 from engine.bench.measure import Sample, measure
 from engine.bench.results import Cache, Place, Results, Side
 from engine.bench.stores import Kept, State
 from engine.bench.timing import Task
 from engine.bench.work import BATCH
-from engine.bench.workload import GIB, MIB, SPARSE, Workload, workloads
+from engine.bench.workload import GIB, GROWTH, MIB, SPARSE, Workload, growing, workloads
 from engine.errors import InvalidArgument, StorageError
 
 ROUNDS = 3
@@ -47,6 +47,7 @@ class Wanted:
         rounds: measures of each side.
         caches: warm, cold or both.
         apache: whether Apache's store is measured, too.
+        growth: whether the growing logs are measured, too: ours alone.
         work: where logs and copies go and stay; None: a temporary directory that goes.
     """
 
@@ -58,11 +59,12 @@ class Wanted:
     rounds: int = ROUNDS
     caches: tuple[Cache, ...] = (Cache.WARM,)
     apache: bool = True
+    growth: bool = False
     work: Path | None = None
 
     def checked(self) -> Wanted:
         """Self. Raises InvalidArgument: a name that there isn't, a size that is too small."""
-        known = {"workload": tuple(workloads()), "job": tuple(job.name for job in JOBS)}
+        known = {"workload": tuple(self._workloads()), "job": tuple(job.name for job in JOBS)}
         for what, names in (("workload", self.workloads), ("job", self.jobs)):
             for name in names:
                 if name not in known[what]:
@@ -75,14 +77,19 @@ class Wanted:
 
     def plan(self) -> Iterator[tuple[Workload, list[Job]]]:
         """The jobs of each workload, in order."""
-        for workload in workloads(self.size).values():
+        for workload in self._workloads().values():
             if self.workloads and workload.name not in self.workloads:
                 continue
             jobs = [job for job in JOBS if self._wants(job, workload.name)]
             if any(job.name != LIMITS for job in jobs) or LIMITS in self.jobs:
                 yield workload, jobs
 
+    def _workloads(self) -> dict[str, Workload]:
+        return {**workloads(self.size), **(growing(self.size) if self.growth else {})}
+
     def _wants(self, job: Job, workload: str) -> bool:
+        if workload in growing():
+            return job.name in GROWN and (not self.jobs or job.name in self.jobs)
         if self.jobs and job.name not in (*self.jobs, LIMITS):
             return False
         if workload in job.workloads:
@@ -133,7 +140,8 @@ class _Run:
     def all(self) -> Results:
         """Everything."""
         results, wanted = self.results, self.wanted
-        stores.demand_room(self.work, int(wanted.size * _ROOM))
+        largest = max(GROWTH) // 2 if wanted.growth else 1
+        stores.demand_room(self.work, int(wanted.size * largest * _ROOM))
         self._find_peer()
         results.facts = machine(self.work)
         results.settings = {
@@ -188,9 +196,10 @@ class _Run:
 
     def _job(self, kept: Kept, small: Kept, job: Job, cache: Cache) -> None:
         place = Place(job.name, kept.workload.name, cache)
+        alone = kept.workload.name in growing()
         sides = [Side.OURS] if job.inside else []
-        sides += [Side.COMMAND] if job.command is not None else []
-        sides += [Side.APACHE] if job.apache is not None and self.peer is not None else []
+        sides += [Side.COMMAND] if job.command is not None and not alone else []
+        sides += [Side.APACHE] if job.apache is not None and self.peer is not None and not alone else []
         failed: set[Side] = set()
         for _ in range(self.wanted.rounds):
             for side in sides:
@@ -216,7 +225,8 @@ class _Run:
                 sample = measure(self._command(task, job), answers=False, timeout=TIMEOUT_S)
                 return replace(sample, messages=task.count)
             with self._prepared(small, job, side, "preload") as first:
-                return self._child(task, first)
+                sample = self._child(task, first)
+                return replace(sample, size=sample.size or kept.record_bytes) if job.size is Size.LOG else sample
 
     @contextlib.contextmanager
     def _prepared(self, kept: Kept, job: Job, side: Side, name: str = "run") -> Iterator[Task]:

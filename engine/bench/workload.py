@@ -133,6 +133,23 @@ SPARSE_FILES = 100
 _SPARSE_RECORDS = MIB
 
 
+GROWTH = (1, 4, 16)
+_GROWTH_FILL = 0.25
+
+
+def growth_name(factor: int) -> str:
+    """The workload whose log has `factor` files."""
+    return f"growth-{factor}"
+
+
+def growing(size: int = GIB) -> dict[str, Workload]:
+    """The same messages in logs of 1, 4 and 16 files of `size` bytes, by name. A quarter of each file holds records."""
+    found = (
+        Workload(growth_name(factor), KIB, size=factor * size, segment=size, fill=_GROWTH_FILL) for factor in GROWTH
+    )
+    return {one.name: one for one in found}
+
+
 def workloads(size: int = GIB) -> dict[str, Workload]:
     """Those of the bench, by name, with logs of `size` bytes; the sparse one has a hundred files of that size."""
     found = (

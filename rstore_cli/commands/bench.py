@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -41,6 +43,9 @@ def bench(
     ] = False,
     no_apache: Annotated[bool, typer.Option("--no-apache", help="Ours and the machine's limits alone.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Logs of 128 MiB, one round: to see that it runs.")] = False,
+    growth: Annotated[
+        bool, typer.Option("--growth", help="Recovery and verification of logs of 1, 4 and 16 files, too; takes long.")
+    ] = False,
     work: Annotated[
         Path | None,
         typer.Option(
@@ -76,10 +81,12 @@ def bench(
         QUICK_ROUNDS if quick else rounds or ROUNDS,
         tuple(caches),
         not no_apache,
+        growth,
         work,
     ).checked()
     settings.on_interrupt = "what was measured so far is lost; no store was touched"
-    found = run(wanted, _progress(settings))
+    with _progress(settings) as progress:
+        found = run(wanted, progress)
     answer = settings.output()
     if answer.json:
         answer.document(found.to_json())
@@ -89,14 +96,20 @@ def bench(
         raise typer.Exit(FOUND)
 
 
-def _progress(settings: Settings) -> Progress | None:
-    """A line for each job on stderr, where somebody looks."""
+@contextlib.contextmanager
+def _progress(settings: Settings) -> Iterator[Progress | None]:
+    """A bar on stderr, where somebody looks: which job is measured, and how many are left."""
     if settings.quiet or settings.json or not is_terminal(sys.stderr):
-        return None
+        yield None
+        return
     from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
 
-    console = Console(stderr=True)
-    return lambda done, total, label: console.print(f"[{done}/{total}] {label}", markup=False, highlight=False)
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda done, total, label: bar.update(task, completed=done, total=total, description=label)
 
 
 def _show(output: Output, found: Results, directory: Path) -> None:

@@ -18,7 +18,7 @@ from engine.bench.run import Wanted, run
 from engine.bench.stores import Kept, State
 from engine.bench.timing import Task, Timer
 from engine.bench.work import WORK
-from engine.bench.workload import MIB, workloads
+from engine.bench.workload import MIB, growing, workloads
 from engine.errors import CannotMend, InvalidArgument, StorageError
 from engine.format import names
 from engine.read_store import ReadStore
@@ -224,6 +224,20 @@ def test_a_cold_run_says_how(tmp_path: Path) -> None:
     results = run(wanted)
     assert {place.cache for place in results.places() if place.job == "verify-crc"} == {Cache.WARM, Cache.COLD}
     assert "cold by" in results.settings
+
+
+def test_growing_logs(tmp_path: Path) -> None:
+    growth = ("growth-1", "growth-4")
+    wanted = Wanted(PROGRAM, tmp_path / "out", MIB, growth, (), 1, growth=True, work=tmp_path / "work")
+    results = run(wanted)
+    assert results.failures == []
+    rows = {(job, files): (messages, one, gib) for job, files, messages, one, gib in results.growth()}
+    assert set(rows) == {(job, files) for job in ("recover-rebuilt", "verify-crc") for files in (1, 4)}
+    assert rows["verify-crc", 4][0] == 4 * rows["verify-crc", 1][0] == 4 * growing(MIB)["growth-1"].per_segment()
+    assert all(one > 0 and gib > 0 for _, one, gib in rows.values())
+    assert "## Growth" in (tmp_path / "out" / report.REPORT).read_text()
+    with pytest.raises(InvalidArgument):
+        replace(wanted, growth=False).checked()
 
 
 # --- the report ------------------------------------------------------------------------------------------------------
