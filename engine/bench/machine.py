@@ -47,7 +47,7 @@ def _disk(work: Path) -> str:
             rotates = (place / "queue" / "rotational").read_text(encoding="ascii").strip() == "1"
         except OSError:
             continue
-        return f"{kind} on {device} ({'rotating' if rotates else 'not rotating'})"
+        return f"{kind} on {device} (the kernel says: {'rotating' if rotates else 'not rotating'})"
     return f"{kind} on {device}"
 
 

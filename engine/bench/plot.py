@@ -32,13 +32,15 @@ def plot(results: Results, path: Path) -> bool:
         figure = figures.Figure(figsize=(9, 1.4 + 0.28 * len(rows)), layout="constrained")
         axes = figure.subplots()
         values = [ratio for _, _, ratio in rows]
-        axes.barh(range(len(rows)), values, color=[_FASTER if value >= 1 else _SLOWER for value in values], height=0.7)
+        colours = [_FASTER if value >= 1 else _SLOWER for value in values]
+        axes.barh(range(len(rows)), [value - 1 for value in values], left=1, color=colours, height=0.7)
         axes.set_yticks(range(len(rows)), [name for _, name, _ in rows])
         axes.invert_yaxis()
         axes.set_xscale("log")
+        axes.xaxis.set_major_formatter("{x:g}")
         axes.axvline(1, color="black", linewidth=1)
         for row, (place, name, ratio) in enumerate(rows):
-            axes.annotate(f" {ratio:.2f}", (ratio, row), va="center", ha="left" if ratio >= 1 else "right")
+            axes.annotate(f" {ratio:.2f} ", (ratio, row), va="center", ha="left" if ratio >= 1 else "right")
             asked = _floor(place, whole=name.endswith("whole process"))
             if asked is not None:
                 axes.plot([asked, asked], [row - 0.45, row + 0.45], color="black", linewidth=2)

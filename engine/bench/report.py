@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from engine.bench.jobs import BY_NAME, LIMITS, Against, Job
+from engine.bench.jobs import BY_NAME, LIMITS, Against, Floor, Job
 from engine.bench.results import MIB, Cache, Place, Results, Side, Verdict
 from engine.errors import StorageError
 
@@ -38,6 +38,8 @@ def write(results: Results, directory: Path) -> None:
         drawn = plot(results, directory / PLOT)
         if not drawn:
             (directory / PLOT).unlink(missing_ok=True)  # an older run's
+        for old in (directory / PROFILES).glob("*.txt"):
+            old.unlink()
         if results.profiles:
             (directory / PROFILES).mkdir(exist_ok=True)
         for key, text in results.profiles.items():
@@ -114,9 +116,11 @@ def _floors(results: Results) -> Iterator[str]:
         [[v.floor.job, v.floor.workload, _against(v), *floor_text(v)] for v in verdicts],
         numbers=(3, 4),
     )
-    for verdict in verdicts:
-        if verdict.met is False:
-            yield from _missed(results, verdict)
+    told: set[tuple[str, str]] = set()
+    for floor in [verdict.floor for verdict in verdicts if verdict.met is False]:
+        if (floor.job, floor.workload) not in told:
+            told.add((floor.job, floor.workload))
+            yield from _missed(results, floor)
 
 
 def _against(verdict: Verdict) -> str:
@@ -124,15 +128,14 @@ def _against(verdict: Verdict) -> str:
     return verdict.floor.against.value + (f", against Apache's {peer}" if peer else "")
 
 
-def _missed(results: Results, verdict: Verdict) -> Iterator[str]:
+def _missed(results: Results, floor: Floor) -> Iterator[str]:
     """What binds what was missed: where its time goes, and how busy the processors were."""
-    floor = verdict.floor
     place = Place(floor.job, floor.workload)
     yield ""
     busy = results.median(place, Side.OURS, lambda s: s.cpu / s.seconds if s.seconds and s.cpu is not None else None)
-    told = f"**{floor.job} on {floor.workload}** ({floor.against.value}) is missed."
+    told = f"**{floor.job} on {floor.workload}**:"
     if busy is not None:
-        told += f" The processors were busy {busy:.2f} times its wall time."
+        told += f" the processors were busy {busy:.2f} times its wall time."
     profile = results.profiles.get((floor.job, floor.workload))
     if profile is None:
         yield told
@@ -178,9 +181,20 @@ def _job(results: Results, job: Job) -> Iterator[str]:
     if job.inside:
         yield ""
         yield from _table(
-            ["workload", "cache", "ours s", "Apache s", "ratio", "messages/s", "Apache's", "processor s", "Apache's"],
+            [
+                "workload",
+                "cache",
+                "ours s",
+                "Apache s",
+                "ratio",
+                "messages/s",
+                "Apache's",
+                "processor s",
+                "Apache's",
+                "ratio",
+            ],
             [_inside_row(results, place) for place in places],
-            numbers=range(2, 9),
+            numbers=range(2, 10),
         )
     yield ""
     yield from _table(
@@ -193,6 +207,8 @@ def _job(results: Results, job: Job) -> Iterator[str]:
 
 def _inside_row(results: Results, place: Place) -> list[str]:
     ours, theirs = results.seconds(place, Side.OURS), results.seconds(place, Side.APACHE)
+    own = results.median(place, Side.OURS, lambda sample: sample.cpu)
+    other = results.median(place, Side.APACHE, lambda sample: sample.cpu)
     return [
         place.workload,
         place.cache.value,
@@ -201,8 +217,9 @@ def _inside_row(results: Results, place: Place) -> list[str]:
         _ratio(results.inside_ratio(place)),
         _rate(results.per_message(place, Side.OURS)),
         _rate(results.per_message(place, Side.APACHE)),
-        _seconds(results.median(place, Side.OURS, lambda sample: sample.cpu)),
-        _seconds(results.median(place, Side.APACHE, lambda sample: sample.cpu)),
+        _seconds(own),
+        _seconds(other),
+        _ratio(other / own if own and other is not None else None),
     ]
 
 
@@ -253,7 +270,7 @@ def _limits(results: Results) -> Iterator[str]:
             share = results.crc_share(Place(job_name, place.workload))
             if share is not None:
                 yield ""
-                yield f"{job_name} on {place.workload}: {100 * share:.0f} % of the fastest CRC library's speed."
+                yield f"{job_name} on {place.workload}: {100 * share:.1f} % of the fastest CRC library's speed."
 
 
 def _growth(results: Results) -> Iterator[str]:

@@ -60,7 +60,7 @@ def bench(
 
     Makes its own logs and writes report.md, report.json and ratios.svg; no store of yours is touched. Each measure is a
     process of its own, ours and Apache's in turn. Apache's store needs Java 17 and Maven; without them ours is measured
-    alone. The whole takes about half an hour and 4 GiB of disk. Exit code 1 when a measure failed.
+    alone. The whole takes about an hour and 4 GiB of disk. Exit code 1 when a measure failed.
     """
     settings = settings_of(context)
 
