@@ -150,7 +150,7 @@ def put_sync(task: Task, timed: Timer) -> Done:
 
 def get_raw(task: Task, timed: Timer) -> Done:
     """32 a call, queue after queue, the records as they are stored."""
-    return _get(task, timed, lambda found: None)
+    return _get(task, timed, lambda found: found.messages)
 
 
 def get_decoded(task: Task, timed: Timer) -> Done:
@@ -191,7 +191,7 @@ def get_by_time(task: Task, timed: Timer) -> Done:
     return Done(task.count)
 
 
-def _get(task: Task, timed: Timer, use: Callable[[GetResult], None]) -> Done:
+def _get(task: Task, timed: Timer, use: Callable[[GetResult], object]) -> Done:
     found = 0
     with _opened(task) as store, timed():
         for queue in range(task.workload.queues):
