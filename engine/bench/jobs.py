@@ -65,7 +65,7 @@ class Job:
         command: words of the command line that do the same: a whole process, with its start. `{topic}` and `{middle}`
             in them are the first topic, and the middle of its first queue.
         inside: whether there is a measure without the start of a process, too.
-        cold: whether it is measured with a cold page cache, too.
+        cold: whether a cold page cache is measured where that is asked for; otherwise it is warm.
     """
 
     name: str

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from engine.bench.results import Cache, Place, Results, Side
 from engine.bench.stores import Kept, State
 from engine.bench.timing import Task
 from engine.bench.work import BATCH
-from engine.bench.workload import GIB, GROWTH, MIB, SPARSE, Workload, growing, workloads
+from engine.bench.workload import GIB, MIB, SPARSE, Workload, growing, workloads
 from engine.errors import InvalidArgument, StorageError
 
 ROUNDS = 3
@@ -29,8 +29,11 @@ QUICK_ROUNDS = 1
 SMALLEST = MIB
 TIMEOUT_S = 1800.0
 _PRELOAD = 24 * MIB
-_ROOM = 3.5
-"""Bytes of disk for a byte of log: the log, its queues and index, copies of these, and what is put."""
+_KEPT = 1.6
+"""Bytes of disk for a byte of log: the log, its queues and index."""
+_COPIES = 2
+"""The same for copies of queues and index, what a rebuild makes beside them, and what is put."""
+_OURS = "RSTORE_"
 
 Progress = Callable[[int, int, str], None]
 
@@ -140,8 +143,11 @@ class _Run:
     def all(self) -> Results:
         """Everything."""
         results, wanted = self.results, self.wanted
-        largest = max(GROWTH) // 2 if wanted.growth else 1
-        stores.demand_room(self.work, int(wanted.size * largest * _ROOM))
+        plan = list(wanted.plan())
+        self.total = sum(len(jobs) for _, jobs in plan)
+        kept_bytes = [workload.size * workload.fill * _KEPT for workload, _ in plan]
+        stored = max(kept_bytes) if wanted.work is None else sum(kept_bytes)
+        stores.demand_room(self.work, int(stored + wanted.size * _COPIES))
         self._find_peer()
         results.facts = machine(self.work)
         results.settings = {
@@ -149,14 +155,12 @@ class _Run:
             "rounds": f"{wanted.rounds}, of each side in turn; figures are medians",
             "page cache": ", ".join(cache.value for cache in wanted.caches),
         }
-        plan = list(wanted.plan())
-        self.total = sum(len(jobs) for _, jobs in plan)
         for workload, jobs in plan:
             kept, small = self._keep(workload)
             stamps = kept.stamps()
             for job in jobs:
                 self.progress(self.done, self.total, f"{job.name}, {workload.name}")
-                for cache in wanted.caches if job.cold else wanted.caches[:1]:
+                for cache in wanted.caches if job.cold else (Cache.WARM,):
                     self._job(kept, small, job, cache)
                     kept.demand_same(stamps)
                 self.done += 1
@@ -222,7 +226,8 @@ class _Run:
                 assert job.apache is not None
                 return measure(self.peer.command(job.apache, task, job.settings), answers=True, timeout=TIMEOUT_S)
             if side is Side.COMMAND:
-                sample = measure(self._command(task, job), answers=False, timeout=TIMEOUT_S)
+                env = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
+                sample = measure(self._command(task, job), answers=False, timeout=TIMEOUT_S, env=env)
                 return replace(sample, messages=task.count)
             with self._prepared(small, job, side, "preload") as first:
                 sample = self._child(task, first)
@@ -292,8 +297,3 @@ class _Run:
                     continue
             self.results.profiles[job.name, kept.workload.name] = text.read_text(encoding="utf-8")
             text.unlink()
-
-
-def names(of: Sequence[Job] = JOBS) -> tuple[str, ...]:
-    """The names of the jobs."""
-    return tuple(job.name for job in of)

@@ -38,9 +38,7 @@ def bench(
         int | None, typer.Option("--rounds", min=1, metavar="N", help="Measures of each side (default: 3).")
     ] = None,
     cold: Annotated[bool, typer.Option("--cold", help="With a cold page cache.")] = False,
-    warm: Annotated[
-        bool, typer.Option("--warm", help="With a warm page cache (the default; with --cold: both).")
-    ] = False,
+    warm: Annotated[bool, typer.Option("--warm", help="With a warm page cache (default; with --cold: both).")] = False,
     no_apache: Annotated[bool, typer.Option("--no-apache", help="Ours and the machine's limits alone.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Logs of 128 MiB, one round: to see that it runs.")] = False,
     growth: Annotated[

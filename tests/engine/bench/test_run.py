@@ -207,6 +207,12 @@ def test_what_there_is_not_is_refused(changes, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_settings_of_ones_own_are_no_part_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RSTORE_CONF", str(tmp_path / "nowhere.conf"))
+    wanted = Wanted(PROGRAM, tmp_path / "report", MIB, ("b1k",), ("verify-crc",), 1, apache=False)
+    assert run(wanted).failures == []
+
+
 def test_a_measure_that_fails_is_told_and_the_rest_goes_on(tmp_path: Path) -> None:
     broken = (PROGRAM[0], "-c", "import sys; sys.exit('no such program')")
     wanted = Wanted(broken, tmp_path / "report", MIB, ("b1k",), ("verify-crc",), 2, apache=False)
@@ -219,10 +225,13 @@ def test_a_measure_that_fails_is_told_and_the_rest_goes_on(tmp_path: Path) -> No
 
 def test_a_cold_run_says_how(tmp_path: Path) -> None:
     wanted = Wanted(
-        PROGRAM, tmp_path / "out", MIB, ("b1k",), ("verify-crc",), 1, (Cache.WARM, Cache.COLD), False, tmp_path / "work"
+        PROGRAM, tmp_path / "out", MIB, ("b1k",), ("verify-crc", "query"), 1, (Cache.COLD,), False, tmp_path / "work"
     )
     results = run(wanted)
-    assert {place.cache for place in results.places() if place.job == "verify-crc"} == {Cache.WARM, Cache.COLD}
+    assert {place.job: place.cache for place in results.places() if place.job != LIMITS} == {
+        "verify-crc": Cache.COLD,
+        "query": Cache.WARM,
+    }
     assert "cold by" in results.settings
 
 
