@@ -8,6 +8,7 @@ READY   := $(VENV)/.ready
 INPUTS  ?= 1000000
 SEED    ?= 0
 PYTEST_ARGS ?=
+BENCH_ARGS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint types bench interop fuzz clean java
@@ -39,8 +40,8 @@ lint: setup ## ruff: rules and format
 types: setup ## mypy, strict
 	$(PY) -m mypy
 
-bench: setup ## what this machine makes of a log: scan, CRC check, encode
-	$(PY) -m tests.bench.quick
+bench: setup java ## ours against Apache 4.9.8 on this machine: build/bench/report.md (BENCH_ARGS="--quick")
+	$(PY) -m rstore_cli.app bench --output build/bench $(BENCH_ARGS)
 
 interop: setup java ## against Apache RocketMQ 4.9.8 itself (needs Java and Maven; skipped without)
 	@$(PY) -m pytest -m interop tests/compat $(PYTEST_ARGS) || { code=$$?; \
@@ -49,7 +50,7 @@ interop: setup java ## against Apache RocketMQ 4.9.8 itself (needs Java and Mave
 fuzz: setup ## a million mutated inputs for each decoder (INPUTS=n SEED=n)
 	$(PY) -m tests.fuzz --inputs $(INPUTS) --seed $(SEED)
 
-java: # installs Java and Maven where that needs no question: root on a system with apt-get
+java: # installs Java and Maven (make interop, make bench) where that needs no question: root on a system with apt-get
 	@if ! { command -v java && command -v mvn; } >/dev/null 2>&1 && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; \
 	then echo "Installing Java and Maven for the interop tests (apt-get)"; export DEBIAN_FRONTEND=noninteractive; \
 	  { apt-get -qq update && apt-get -qq install -y --no-install-recommends openjdk-17-jdk-headless maven; } \

@@ -44,6 +44,7 @@ from engine.services.running_flags import Flag, RunningFlags
 
 if TYPE_CHECKING:
     from engine.format.batch import BatchItem
+    from engine.format.columns import MessageColumns
 
 Recover = Callable[[Disk, StoreConfig], tuple[StoreState, StoreConfig]]
 """Recovers the closed, locked store; where it stands then, and its settings with the sizes that its files have."""
@@ -91,6 +92,7 @@ class MessageStore(MessageReader):
         )
         sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         group_commit = GroupCommitService(self.log, self.checkpoint, config, self._failed) if sync else None
+        self._flushed_by_puts = sync
         self._flush = group_commit or FlushRealTimeService(self.log, self.checkpoint, config, self._failed)
         self._commit: CommitRealTimeService | None = None
         if self.log.pool is not None:
@@ -233,6 +235,15 @@ class MessageStore(MessageReader):
         """Store several messages of one queue, all or none; `message` has what they share."""
         return self._puts.put(message, items, wait)
 
+    def put_columns(
+        self, message: Message, columns: MessageColumns, *, wait: bool | None = None
+    ) -> tuple[PutResult, ...]:
+        """Store any number of messages of one queue, as many batches as maxMessageSize makes of them.
+
+        Each batch is stored whole or not at all, in order; an answer a batch, up to the first that was not stored.
+        """
+        return self._puts.put_columns(message, columns, wait)
+
     def put_async(self, message: Message, *, wait: bool | None = None) -> Future[PutResult]:
         """As `put`, returning as soon as the message is in the log."""
         return self._puts.put_async(message, None, wait)
@@ -345,7 +356,7 @@ class MessageStore(MessageReader):
             self._commit.wake()
             return
         self.dispatch.wake()
-        if not isinstance(self._flush, GroupCommitService):
+        if not self._flushed_by_puts:
             self._flush.wake()
 
     def _committed(self) -> None:

@@ -21,8 +21,8 @@ FALLOC_PUNCH_HOLE = 0x02
 FALLOC_ZERO_RANGE = 0x10
 MS_SYNC = 4
 MADV_WILLNEED = 3
-M_ARENA_MAX = -8
 _SYNCFS_TELLS = tuple(int(number) for number in re.findall(r"\d+", platform.release())[:2]) >= (5, 8)
+M_ARENA_MAX = -8
 
 
 def address_of(memory: mmap.mmap | memoryview) -> int:

@@ -6,7 +6,7 @@ Per message: `totalSize i32, magic i32, bodyCRC i32, flag i32, bodyLength i32, b
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -74,22 +74,31 @@ def decode(buffer: Buffer) -> tuple[BatchItem, ...]:
     Raises:
         FormatError: a length doesn't fit; `offset` is the item's position in the batch.
     """
-    items: list[BatchItem] = []
+    return tuple(
+        BatchItem(bytes(buffer[at : at + length]), flag, bytes(buffer[own : own + size]))
+        for flag, at, length, own, size in places(buffer)
+    )
+
+
+def places(buffer: Buffer) -> Iterator[tuple[int, int, int, int, int]]:
+    """Of each item of a batch: flag, position and length of its body, position and length of its properties.
+
+    Raises:
+        FormatError: as `decode`.
+    """
     at = 0
     while at < len(buffer):
         start = at
         if len(buffer) - at < _HEAD.size:
             raise FormatError("a batch ends inside a message head", offset=start)
         _, _, _, flag, body_length = _HEAD.unpack_from(buffer, at)
-        at += _HEAD.size
-        if body_length < 0 or at + body_length + _SHORT.size > len(buffer):
+        body_at = at + _HEAD.size
+        at = body_at + body_length
+        if body_length < 0 or at + _SHORT.size > len(buffer):
             raise FormatError(f"a body of {body_length} bytes doesn't fit its batch", offset=start)
-        body = bytes(buffer[at : at + body_length])
-        at += body_length
         (properties_length,) = _SHORT.unpack_from(buffer, at)
         at += _SHORT.size
         if properties_length < 0 or at + properties_length > len(buffer):
             raise FormatError(f"properties of {properties_length} bytes don't fit their batch", offset=start)
-        items.append(BatchItem(body, flag, bytes(buffer[at : at + properties_length])))
+        yield flag, body_at, body_length, at, properties_length
         at += properties_length
-    return tuple(items)

@@ -10,10 +10,11 @@ place where the record lies.
 
 from __future__ import annotations
 
+import functools
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from engine.errors import FormatError, InvalidArgument
 from engine.format import hosts, properties, sysflag
@@ -42,6 +43,16 @@ assert _HEAD.size == HEAD_SIZE
 _V4_HEAD = struct.Struct(">iIiiiqqiq8sq8siqi")  # totalSize … bodyLength, both hosts IPv4
 V4_HEAD_SIZE = 88
 assert _V4_HEAD.size == V4_HEAD_SIZE
+
+
+def head_struct(born_v6: bool, store_v6: bool) -> struct.Struct:
+    """The fixed part, totalSize … bodyLength; all from storeHost to preparedTransactionOffset as one piece of bytes."""
+    born, store = hosts.host_size(born_v6), hosts.host_size(store_v6)
+    return struct.Struct(f">iIiiiqqiq{born}sq{store + 12}si")
+
+
+assert head_struct(False, False).size == V4_HEAD_SIZE
+_V6_HOSTS = sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6
 _LONG = struct.Struct(">q")
 _AFTER_HOSTS = struct.Struct(">iqi")  # reconsumeTimes, preparedTransactionOffset, bodyLength
 _SHORT = struct.Struct(">h")
@@ -89,8 +100,7 @@ class Message:
         return flags
 
 
-@dataclass(frozen=True, slots=True)
-class StoredMessage:
+class StoredMessage(NamedTuple):
     """A record as it lies in the log. Sizes and offsets in bytes, times in ms.
 
     `properties_raw` is the stored string; `properties` what it says.
@@ -270,6 +280,72 @@ def decode(buffer: Buffer, position: int = 0) -> StoredMessage:
         FormatError: no record is there, or its lengths don't add up; `offset` is `position`.
     """
 
+    left = len(buffer) - position
+    if position >= 0 and left >= MIN_RECORD_SIZE:
+        (total,) = _INT.unpack_from(buffer, position)
+        if MIN_RECORD_SIZE <= total <= left:
+            found = _decode_plain(bytes(buffer[position : position + total]))
+            if found is not None:
+                return found
+    return _decode_any(buffer, position)
+
+
+def decode_many(places: Iterable[tuple[Buffer, int, int]]) -> list[StoredMessage]:
+    """The records at some (buffer, position, size): as `decode` of each, several times as fast.
+
+    Raises:
+        FormatError: as `decode`; `offset` is within the record.
+    """
+    out: list[StoredMessage] = []
+    for buffer, at, size in places:
+        record = bytes(buffer[at : at + size])
+        out.append((_decode_plain(record) if size >= MIN_RECORD_SIZE else None) or decode(record))
+    return out
+
+
+def _decode_plain(record: bytes) -> StoredMessage | None:
+    """The record, if it is an ordinary one that takes all of these bytes (MIN_RECORD_SIZE at least); else None."""
+    (
+        total, magic, crc, queue_id, flag, queue_offset, physical, sys_flag, born, born_host, stored, store_host,
+        reconsume, prepared, body_length,
+    ) = _V4_HEAD.unpack_from(record)  # fmt: skip
+    body_end = V4_HEAD_SIZE + body_length
+    if (
+        total != len(record)
+        or magic != MESSAGE_MAGIC
+        or sys_flag & _V6_HOSTS
+        or body_length < 0
+        or body_end + 3 > total
+    ):
+        return None
+    topic_end = body_end + 1 + record[body_end]
+    own_at = topic_end + 2
+    if own_at > total or record[body_end] > TOPIC_MAX_LENGTH:
+        return None
+    own = record[topic_end] << 8 | record[topic_end + 1]
+    if own > PROPERTIES_MAX_LENGTH or own_at + own != total:
+        return None
+    return tuple.__new__(
+        StoredMessage,
+        (
+            total, magic, crc, queue_id, flag, queue_offset, physical, sys_flag, born, _v4_host(born_host), stored,
+            _v4_host(store_host), reconsume, prepared, record[V4_HEAD_SIZE:body_end],
+            _text(record[body_end + 1 : topic_end]), record[own_at:],
+        ),
+    )  # fmt: skip
+
+
+@functools.lru_cache(maxsize=1024)
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
+
+
+@functools.lru_cache(maxsize=1024)
+def _v4_host(raw: bytes) -> Host:
+    return hosts.decode(raw, 0, False)
+
+
+def _decode_any(buffer: Buffer, position: int) -> StoredMessage:
     def bad(why: str) -> FormatError:
         return FormatError(why, offset=position)
 

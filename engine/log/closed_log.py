@@ -40,6 +40,7 @@ class ClosedLogReader:
         self._hint = hint
         self._last = self._last_written()
         self._end: int | None = None
+        self._sound = (0, 0)  # from a record to the end of one, all between sound
 
     @property
     def min_offset(self) -> int:
@@ -75,9 +76,36 @@ class ClosedLogReader:
             return None
         return found
 
+    def readable(self, offset: int, size: int, length: int) -> tuple[int, memoryview] | None:
+        """As `LogReader.readable`; in the last file as far as sound records follow each other."""
+        segment = self.source.segment_at(offset)
+        if segment is None or size < 0 or offset + size > segment.end or self._last is None:
+            return None
+        end = min(offset + max(size, length), segment.end)
+        if segment.offset >= self._last.offset:
+            end = min(end, self._sound_to(offset, end))
+            if end < offset + size:
+                return None
+        return offset, self.source.read(offset, end - offset)
+
     def close(self) -> None:
         """Close the files."""
         self.source.close()
+
+    def _sound_to(self, offset: int, end: int) -> int:
+        """How far sound records follow each other from `offset` on, seen from there or before; `end` will do."""
+        start, known = self._sound
+        if not start <= offset <= known:
+            start = known = offset
+        if known < end:
+            for event in self._scanner.scan(known):
+                if not isinstance(event, RecordBatch):
+                    break
+                known = event.end
+                if known >= end:
+                    break
+            self._sound = (start, known)
+        return known
 
     def _last_written(self) -> Segment | None:
         """The last file that does not begin with zeros: a file made ahead of time holds nothing yet."""

@@ -106,9 +106,9 @@ class ClosedQueue:
         """First offset of the file behind the one that `offset` lies in."""
         return self._files.next_file(offset)
 
-    def select(self, offset: int) -> SelectedBuffer | None:
-        """The units from `offset` to the end of its file; to be released. None outside of the queue."""
-        return self._files.select(offset) if offset >= self._min else None
+    def select(self, offset: int, most: int | None = None) -> SelectedBuffer | None:
+        """The units from `offset` to the end of its file, `most` at most; to be released. None outside of the queue."""
+        return self._files.select(offset, most=most) if offset >= self._min else None
 
     def get(self, offset: int) -> QueueUnit | None:
         """The unit at `offset`; None when none is there."""

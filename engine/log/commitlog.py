@@ -30,9 +30,11 @@ from engine.files.placement import MultiPath
 from engine.files.queue import MappedFileQueue
 from engine.files.transient_pool import TransientStorePool
 from engine.format.batch import BatchItem
-from engine.format.message import BLANK_SIZE, Message, encode_blank, patch
+from engine.format.columns import MessageColumns
+from engine.format.message import BLANK_SIZE, Message, encode_blank
 from engine.log.derive import TopicQueue
 from engine.log.prepare import Prepared, Preparer
+from engine.log.prepare_batch import BatchPreparer, PreparedBatch, PreparedColumns
 from engine.log.results import AppendResult, StoreClosed, WriteFailed
 from engine.log.source import Segment
 
@@ -60,6 +62,7 @@ class CommitLog:
     ) -> None:
         self._clock: Clock = clock or disk.now_ms
         self._prepare = Preparer(config)
+        self._prepare_batch = BatchPreparer(config, self._prepare)
         self._lock = threading.Lock()
         self._table: dict[TopicQueue, int] = {}
         self._sealed = False
@@ -136,9 +139,13 @@ class CommitLog:
         """
         return self._append(self._prepare.one(message))
 
-    def append_batch(self, message: Message, items: Sequence[BatchItem]) -> AppendResult:
+    def append_batch(self, message: Message, items: Sequence[BatchItem] | MessageColumns) -> AppendResult:
         """Append a batch: all of it in one file, or nothing. Raises as `append`."""
-        return self._append(self._prepare.batch(message, items))
+        return self._append(self._prepare_batch.batch(message, items))
+
+    def batches(self, message: Message, columns: MessageColumns) -> list[MessageColumns]:
+        """Any number of messages as batches, each of a size that `append_batch` takes. Raises MessageRefused."""
+        return self._prepare_batch.pieces(message, columns)
 
     def append_raw(self, offset: int, data: bytes | memoryview) -> None:
         """Append log bytes of a master as they are, on a slave. Source: CommitLog#appendData.
@@ -160,47 +167,49 @@ class CommitLog:
                 self._put(file, part)
                 done += len(part)
 
-    def _append(self, prepared: Prepared) -> AppendResult:
+    def _append(self, prepared: Prepared | PreparedBatch | PreparedColumns) -> AppendResult:
         with self._lock:
-            self._check_open()
+            if self._sealed:
+                self._check_open()
             now = self.begin_time_in_lock = self._clock()
             try:
+                if prepared.further and isinstance(prepared, Prepared):
+                    return self._append_further(prepared, now)
                 return self._append_locked(prepared, now)
             finally:
                 self.begin_time_in_lock = 0
 
-    def _append_locked(self, prepared: Prepared, now: int) -> AppendResult:
-        table = self._table
-        prepared = prepared.dispatched(table)
-        records, starts = prepared.records, prepared.starts
-        queue_offset = table.get(prepared.queue, 0) if prepared.numbered else 0
-        file = self._file_for(len(records))
+    def _append_locked(self, prepared: Prepared | PreparedBatch | PreparedColumns, now: int) -> AppendResult:
+        queue, numbered, size = prepared.queue, prepared.numbered, prepared.size
+        queue_offset = self._table.get(queue, 0) if numbered else 0
+        file = self._file_for(size)
         physical = file.file_from_offset + file.wrote_position
-        for i, start in enumerate(starts):
-            patch(
-                records,
-                start,
-                queue_offset=queue_offset + i if prepared.numbered else 0,
-                physical_offset=physical + start,
-                store_timestamp=now,
-            )
-        self._put(file, records)
+        place = prepared.place
+        room = None if place is None else self._room(file, size)
+        if place is None or room is None:
+            self._put(file, prepared.record(queue_offset, physical, now))
+        else:
+            place(room, queue_offset, physical, now)
+            file.advance(size)
         file.store_timestamp = now
+        if numbered:
+            self._table[queue] = queue_offset + prepared.count
+        return AppendResult(physical, size, now, queue_offset, prepared.store_host, prepared.offsets(physical))
+
+    def _append_further(self, prepared: Prepared, now: int) -> AppendResult:
+        """A multi-dispatch message: the offsets in its further queues are part of its record."""
+        table = self._table
+        following = {queue: table.get(queue, 0) + 1 for queue in prepared.further}
+        result = self._append_locked(prepared.dispatched(table), now)
         if prepared.numbered:
-            following = {queue: table.get(queue, 0) + 1 for queue in prepared.further}
-            table[prepared.queue] = queue_offset + len(starts)
             table.update(following)
-        return AppendResult(
-            physical,
-            len(records),
-            now,
-            queue_offset,
-            prepared.store_host,
-            (physical,) if len(starts) == 1 else tuple([physical + start for start in starts]),
-        )
+        return result
 
     def _file_for(self, size: int) -> MappedFile:
         """The file that takes `size` bytes; the one before is closed by a blank record if they don't fit there."""
+        last = self.files.last()
+        if last is not None and size + BLANK_SIZE <= last.file_size - last.wrote_position:
+            return last
         file = self._last_file(0)
         left = file.file_size - file.wrote_position
         if size + BLANK_SIZE <= left:
@@ -212,6 +221,15 @@ class CommitLog:
         if self._warm:
             file.munlock()
         return self._last_file(0)
+
+    def _room(self, file: MappedFile, size: int) -> memoryview | None:
+        """The next bytes of a file with room, in memory; None when it is written by call. Raises DiskFull."""
+        try:
+            return file.reserve(size)
+        except DiskFull:
+            raise
+        except StorageError as error:
+            raise WriteFailed(error.message, path=error.path, offset=error.offset, hint=error.hint) from error
 
     def _last_file(self, start: int) -> MappedFile:
         file = self.files.last(start, create=True)
@@ -297,6 +315,15 @@ class CommitLog:
         position = offset - file.file_from_offset
         found = file.view_if_there(position, max(0, min(length, file.read_position - position)))
         return memoryview(b"") if found is None else found
+
+    def readable(self, offset: int, size: int, length: int) -> tuple[int, memoryview] | None:
+        """As `LogReader.readable`: all that is readable of the file, where it is mapped; it stays readable."""
+        del size, length
+        file = self.files.find_by_offset(offset)
+        if file is None or not file.mapped:
+            return None
+        found = file.view_if_there(0, file.read_position)
+        return None if found is None else (file.file_from_offset, found)
 
     def read_at(self, offset: int, size: int) -> memoryview | None:
         """Exactly `size` readable bytes within one file; None when they are not all there.

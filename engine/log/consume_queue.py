@@ -242,12 +242,12 @@ class ConsumeQueue:
         """
         return self._files.read(offset, count)
 
-    def select(self, offset: int) -> SelectedBuffer | None:
-        """The units from `offset` to the readable end of its file, without a copy; to be released.
+    def select(self, offset: int, most: int | None = None) -> SelectedBuffer | None:
+        """The units from `offset` to the readable end of its file (`most` at most), without a copy; to be released.
 
         None below `min_offset`, at or behind the end, and where no file is. Source: ConsumeQueue#getIndexBuffer.
         """
-        return self._files.select(offset) if offset >= self._min else None
+        return self._files.select(offset, most=most) if offset >= self._min else None
 
     def get(self, offset: int) -> QueueUnit | None:
         """The unit at `offset`, pre-blank ones too; None when none is there."""

@@ -13,7 +13,8 @@ import numpy as np
 from engine.format.index_file import ENTRY_SIZE, NO_ENTRY, SLOT_SIZE
 from engine.format.numbers import INT_MAX
 from engine.log.jit import compiled
-from engine.log.loads import big32, put_big32, put_big64
+from engine.log.loads import big32
+from engine.log.stores import put32, put64
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -113,10 +114,10 @@ def _link(
         if begin > 0:
             seconds = min(max((store_timestamp[i] - begin) // 1000, np.int64(0)), _MOST_SECONDS)
         at = i * _SIZE
-        put_big32(out, at, np.int64(key_hash[i]))
-        put_big64(out, at + 4, physical_offset[i])
-        put_big32(out, at + 12, seconds)
-        put_big32(out, at + 16, previous)
+        put32(out, at, np.int64(key_hash[i]))
+        put64(out, at + 4, physical_offset[i])
+        put32(out, at + 12, seconds)
+        put32(out, at + 16, previous)
     return used, fresh
 
 
@@ -124,5 +125,5 @@ def _link(
 def _name(slots: Any, table: Any, named: Any, places: Any, used: int) -> None:
     for i in range(used):
         place = places[i]
-        put_big32(slots, np.int64(table[place]) * _SLOT, np.int64(named[place]))
+        put32(slots, np.int64(table[place]) * _SLOT, np.int64(named[place]))
         table[place] = -1

@@ -1,7 +1,7 @@
-"""What the kernels need below numba's arrays: unaligned loads and stores.
+"""What the kernels need below numba's arrays: unaligned loads.
 
 Only kernels import this, and they are imported where a long log is read only: numba takes half a second to load.
-Nothing here checks bounds; the callers do, before each load and store.
+Nothing here checks bounds; the callers do, before each load.
 """
 
 from __future__ import annotations
@@ -54,30 +54,6 @@ def big32(typing: Any, data: Any, at: Any) -> Any:
         return builder.sext(builder.bswap(loaded), _I64)
 
     return types.int64(data, types.int64), generate
-
-
-@intrinsic
-def put_big64(typing: Any, data: Any, at: Any, value: Any) -> Any:
-    """Write an int64 at a byte position of a writable uint8 array, big endian."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        place = address(context, builder, signature.args[0], args[0], args[1], _I64)
-        builder.store(builder.bswap(args[2]), place, align=1)
-        return context.get_dummy_value()
-
-    return types.void(data, types.int64, types.int64), generate
-
-
-@intrinsic
-def put_big32(typing: Any, data: Any, at: Any, value: Any) -> Any:
-    """Write the low half of an int64 at a byte position of a writable uint8 array, big endian."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        place = address(context, builder, signature.args[0], args[0], args[1], _I32)
-        builder.store(builder.bswap(builder.trunc(args[2], _I32)), place, align=1)
-        return context.get_dummy_value()
-
-    return types.void(data, types.int64, types.int64), generate
 
 
 @intrinsic

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from engine.format.message import MIN_RECORD_SIZE, StoredMessage, parse_msg_id
 from engine.log import reading
-from engine.log.reading import LogReader, ReadLimits, TimedQueueReader
+from engine.log.reading import GetKernel, LogReader, ReadLimits, TimedQueueReader
 from engine.log.results import GetResult, QueryResult
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ class MessageReader(ABC):
     def __init__(self, config: StoreConfig) -> None:
         self.config = config
         self._limits = ReadLimits.of(config)
+        self._kernel: GetKernel | None = None
+        self._kernel_looked_for = False
 
     # --- where the bytes are ----------------------------------------------------------------------------------------
 
@@ -74,6 +76,20 @@ class MessageReader(ABC):
         log = self._readable_log()
         queue = self.find_queue(topic, queue_id)
         return reading.get_message(log, self._log_end(), queue, offset, max_msgs, self._limits, message_filter)
+
+    def get_columns(self, topic: str, queue_id: int, offset: int, max_msgs: int = 32) -> GetResult:
+        """As `get`, the records decoded to columns at once (`GetResult.columns`): for who reads many.
+
+        The first call loads the kernels, where numba is there: about half a second.
+
+        Raises:
+            StorageError: as `get`. FormatError: a unit points at bytes that are no record.
+        """
+        log = self._readable_log()
+        queue = self.find_queue(topic, queue_id)
+        if not self._kernel_looked_for:
+            self._kernel, self._kernel_looked_for = _get_kernel(), True
+        return reading.get_columns(log, self._log_end(), queue, offset, max_msgs, self._limits, self._kernel)
 
     def look_message(self, physical_offset: int) -> StoredMessage | None:
         """The message at a physical offset; None outside of the log. Source: #lookMessageByOffset.
@@ -144,3 +160,11 @@ class MessageReader(ABC):
 
     def _store_time_of(self, offset: int, size: int) -> int:
         return reading.store_timestamp_at(self._readable_log(), offset, size)
+
+
+def _get_kernel() -> GetKernel | None:
+    try:
+        from engine.log.get_kernel import get
+    except ImportError:
+        return None
+    return get

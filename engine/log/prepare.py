@@ -4,8 +4,7 @@ What only the lock knows (queue offset, physical offset, store time) is patched 
 that the log can't take is refused here, before anything is touched.
 
 Rules and their sources: sizes from DefaultMessageStore#checkMessage(s) and CommitLog.MessageExtEncoder; delayed
-messages from CommitLog#asyncPutMessage; properties of a batch from MessageExtEncoder#encode(MessageExtBatch);
-further queues from MultiDispatch.
+messages from CommitLog#asyncPutMessage; further queues from MultiDispatch. Batches: engine.log.prepare_batch.
 
 Stricter than Apache, where Apache would write a record that it can't read again: a topic or the properties of a
 batch's item over their length field, a record or batch larger than a file, an empty topic or batch, numbers over
@@ -15,50 +14,112 @@ their field; and a topic that is no plain directory name.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from engine.errors import InvalidArgument
 from engine.format import names, properties, sysflag
 from engine.format.delay import DelayLevels, queue_of_level
-from engine.format.message import BLANK_SIZE, PROPERTIES_MAX_LENGTH, Message, encode, with_properties
+from engine.format.message import BLANK_SIZE, MESSAGE_MAGIC, PROPERTIES_MAX_LENGTH, Message, with_properties
+from engine.format.numbers import LONG_MAX, LONG_MIN
+from engine.format.template import RecordTemplate, length_of_properties
 from engine.log.derive import TopicQueue
 from engine.log.results import MessageRefused, PutMessageStatus
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
+    from collections.abc import Callable, Mapping, MutableMapping
 
     from engine.config import StoreConfig
-    from engine.format.batch import BatchItem
     from engine.format.hosts import Host
 
-_SEPARATOR = properties.SEPARATOR.encode()
-_BATCH_ITEM_HEAD = 22
-"""Bytes that the client's batch encoding takes beside body and properties (engine.format.batch)."""
+_TEMPLATES = 10_000
+"""Templates that are kept: a store has that many queues at most, as a rule."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+class Destination:
+    """Where a message goes, and what its record has in common with others that go there."""
+
+    __slots__ = ("numbered", "queue", "template")
+
+    def __init__(self, message: Message) -> None:
+        """Raises MessageRefused: a topic that no queue can have, a number that its field can't hold."""
+        check_topic(message.topic)
+        try:
+            self.template = RecordTemplate(message)
+        except InvalidArgument as error:
+            raise MessageRefused(error.message, hint=error.hint) from None
+        except struct.error as error:
+            raise MessageRefused(f"a number that its field can't hold: {error}") from None
+        self.queue = TopicQueue(message.topic, message.queue_id)
+        self.numbered = sysflag.is_consumable(message.sys_flag)
+
+
 class Prepared:
-    """One append: `records` holds one record or a batch's, one after another.
+    """One message, ready to be appended.
 
     Attributes:
-        queue: where the messages go (a delayed one: to the schedule topic).
-        records: bytes, to be patched in place.
-        starts: position of each record.
-        numbered: whether they take queue offsets; prepared and rolled back messages don't.
+        queue: where it goes (a delayed one: to the schedule topic).
+        size: bytes of its record.
+        count: messages: 1.
+        numbered: whether it takes a queue offset; prepared and rolled back messages don't.
         store_host: as stored.
+        place: writes the record to where it belongs, for who can do that without making its bytes before.
         further: queues of a multi-dispatch message, besides `queue`.
-        message: the message of a multi-dispatch, which is encoded again once its queue offsets are known.
     """
 
-    queue: TopicQueue
-    records: bytearray
-    starts: tuple[int, ...]
-    numbered: bool
-    store_host: Host
-    further: tuple[TopicQueue, ...] = ()
-    message: Message | None = None
+    __slots__ = (
+        "_body_length",
+        "_born_timestamp",
+        "_crc",
+        "_destination",
+        "_message",
+        "_rest",
+        "further",
+        "numbered",
+        "queue",
+        "size",
+        "store_host",
+    )
+    count = 1
+    place: Callable[[memoryview, int, int, int], None] | None = None
+
+    def __init__(
+        self,
+        destination: Destination,
+        message: Message,
+        properties_raw: bytes,
+        further: tuple[TopicQueue, ...] = (),
+    ) -> None:
+        self._destination = destination
+        self.queue = destination.queue
+        self.numbered = destination.numbered
+        self.further = further
+        self._message = message if further else None
+        self._born_timestamp = message.born_timestamp
+        body, template = message.body, destination.template
+        self.store_host: Host = template.store_host
+        self._body_length = length = len(body)
+        self._crc = crc32(body) & 0x7FFFFFFF
+        own = len(properties_raw)
+        self.size = template.fixed_size + length + own
+        self._rest = b"".join((body, template.topic, length_of_properties(own), properties_raw))
+
+    def record(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> bytes:
+        """The record's bytes."""
+        template = self._destination.template
+        return (
+            template.pack(
+                self.size, MESSAGE_MAGIC, self._crc, template.queue_id, template.flag, queue_offset, physical_offset,
+                template.sys_flag, self._born_timestamp, template.born, store_timestamp, template.store,
+                self._body_length,
+            )
+            + self._rest
+        )  # fmt: skip
+
+    def offsets(self, physical_offset: int) -> tuple[int, ...]:
+        """Physical offset of each record."""
+        return (physical_offset,)
 
     def dispatched(self, table: MutableMapping[TopicQueue, int]) -> Prepared:
         """The same with the further queues' offsets written into it. Source: MultiDispatch#wrapMultiDispatch.
@@ -66,17 +127,19 @@ class Prepared:
         Raises:
             MessageRefused: the properties are too long now.
         """
-        if self.message is None:
+        if self._message is None:
             return self
         offsets = properties.MULTI_DISPATCH_SPLITTER.join(str(table.get(queue, 0)) for queue in self.further)
-        found = {k: v for k, v in self.message.properties.items() if k != properties.WAIT}
+        found = {k: v for k, v in self._message.properties.items() if k != properties.WAIT}
         found[properties.INNER_MULTI_QUEUE_OFFSET] = offsets
-        records = _encode(replace(self.message, properties=found))
-        return replace(self, records=records, starts=(0,))
+        raw = properties.join(found).encode("utf-8", "replace")
+        if len(raw) > PROPERTIES_MAX_LENGTH:
+            raise properties_too_long(len(raw))
+        return Prepared(self._destination, self._message, raw, self.further)
 
 
 class Preparer:
-    """Prepares messages by a store's settings. Thread-safe: holds nothing but settings."""
+    """Prepares messages by a store's settings. Thread-safe: what it remembers could be made anew at any time."""
 
     def __init__(self, config: StoreConfig) -> None:
         self._levels = DelayLevels.parse(config.message_delay_level)
@@ -84,6 +147,7 @@ class Preparer:
         self._max_record = config.mapped_file_size_commit_log - BLANK_SIZE
         self._multi_dispatch = config.enable_multi_dispatch
         self._lmq = config.enable_lmq
+        self._known: dict[tuple[str, int, int, int, int], Destination] = {}
 
     def one(self, message: Message) -> Prepared:
         """A single message.
@@ -91,54 +155,40 @@ class Preparer:
         Raises:
             MessageRefused: with the status that the put is answered with.
         """
-        numbered = sysflag.is_consumable(message.sys_flag)
-        self._check_topic(message.topic)
-        text = properties.join(message.properties)
-        if _java_length(text) > PROPERTIES_MAX_LENGTH:
-            raise MessageRefused(f"properties take at most {PROPERTIES_MAX_LENGTH} characters")
+        destination = self.destination(message)
+        found = message.properties
+        raw = raw_properties(found) if found else b""
         if len(message.body) > self._max_message_size:
             raise MessageRefused(f"a body takes at most {self._max_message_size} bytes", hint="see maxMessageSize")
-        further = self._further_queues(message)
-        if numbered and properties.delay_level(message.properties) > 0:
+        further = self._further_queues(message) if self._multi_dispatch else ()
+        if properties.DELAY in found and destination.numbered and properties.delay_level(found) > 0:
             message = self._delayed(message)
-            text = properties.join(message.properties)
-        records = _encode(message, text.encode("utf-8", "replace"))
-        if len(records) > self._max_record:
-            raise MessageRefused(f"a record of {len(records)} bytes fits no file: see mappedFileSizeCommitLog")
-        queue = TopicQueue(message.topic, message.queue_id)
-        if not further:
-            return Prepared(queue, records, (0,), numbered, message.store_host)
-        return Prepared(queue, records, (0,), numbered, message.store_host, further, message)
+            destination = self.destination(message)
+            raw = raw_properties(message.properties)
+        if not LONG_MIN <= message.born_timestamp <= LONG_MAX:
+            raise MessageRefused(f"a number that its field can't hold: bornTimestamp {message.born_timestamp}")
+        prepared = Prepared(destination, message, raw, further)
+        if prepared.size > self._max_record:
+            raise MessageRefused(f"a record of {prepared.size} bytes fits no file: see mappedFileSizeCommitLog")
+        return prepared
 
-    def batch(self, message: Message, items: Sequence[BatchItem]) -> Prepared:
-        """A batch: topic, queue, hosts, times and common properties from `message`, the rest from the items.
-
-        Raises:
-            MessageRefused: as `one`; also with a transaction or a delay, which a batch can't have.
-        """
-        self._check_topic(message.topic)
-        if not items:
-            raise MessageRefused("a batch without messages")
-        if sysflag.transaction_type(message.sys_flag) != sysflag.TRANSACTION_NONE:
-            raise MessageRefused("a batch can't be part of a transaction")
-        if properties.delay_level(message.properties) > 0:
-            raise MessageRefused("a batch can't be delayed")
-        sent = sum(_BATCH_ITEM_HEAD + len(item.body) + len(item.properties_raw) for item in items)
-        if sent > self._max_message_size:
-            raise MessageRefused(f"a batch takes at most {self._max_message_size} bytes", hint="see maxMessageSize")
-        common = properties.join(message.properties).encode("utf-8", "replace")
-        records = bytearray()
-        starts: list[int] = []
-        for item in items:
-            own = item.properties_raw
-            between = _SEPARATOR if own and common and not own.endswith(_SEPARATOR) else b""
-            single = replace(message, body=item.body, flag=item.flag, prepared_transaction_offset=0)
-            starts.append(len(records))
-            records += _encode(single, own + between + common)
-        if len(records) > self._max_record:
-            raise MessageRefused(f"a batch of {len(records)} bytes fits no file: see mappedFileSizeCommitLog")
-        queue = TopicQueue(message.topic, message.queue_id)
-        return Prepared(queue, records, tuple(starts), True, message.store_host)
+    def destination(self, message: Message) -> Destination:
+        """Where it goes, remembered for the next message that goes there. Raises MessageRefused."""
+        name = (message.topic, message.queue_id, message.flag, message.sys_flag, message.reconsume_times)
+        found = self._known.get(name)
+        if found is not None and not message.prepared_transaction_offset:
+            template = found.template
+            born, store = message.born_host, message.store_host
+            if (template.born_host is born or template.born_host == born) and (
+                template.store_host is store or template.store_host == store
+            ):
+                return found
+        found = Destination(message)
+        if not message.prepared_transaction_offset:
+            if len(self._known) >= _TEMPLATES:
+                self._known.clear()
+            self._known[name] = found
+        return found
 
     def _delayed(self, message: Message) -> Message:
         """The message as it waits in the schedule topic."""
@@ -152,35 +202,44 @@ class Preparer:
 
     def _further_queues(self, message: Message) -> tuple[TopicQueue, ...]:
         """Queues of INNER_MULTI_DISPATCH; as in Java's split, empty names at the end don't count."""
-        text = message.properties.get(properties.INNER_MULTI_DISPATCH, "") if self._multi_dispatch else ""
+        text = message.properties.get(properties.INNER_MULTI_DISPATCH, "")
         if not text.strip():
             return ()
         found = text.rstrip(properties.MULTI_DISPATCH_SPLITTER).split(properties.MULTI_DISPATCH_SPLITTER)
         for name in found:
-            self._check_topic(name)
+            check_topic(name)
         return tuple(TopicQueue(name, 0 if self._lmq and names.is_lmq(name) else message.queue_id) for name in found)
 
-    def _check_topic(self, topic: str) -> None:
-        if _java_length(topic) > names.TOPIC_MAX_LENGTH:
-            raise MessageRefused(f"a topic takes at most {names.TOPIC_MAX_LENGTH} characters: {topic[:20]}…")
-        if not names.is_directory_name(topic):
-            raise MessageRefused(f"a topic that is no directory name: {topic!r}")
+
+def check_topic(topic: str) -> None:
+    """Raises MessageRefused: too long, or no directory's name."""
+    if _java_length(topic) > names.TOPIC_MAX_LENGTH:
+        raise MessageRefused(f"a topic takes at most {names.TOPIC_MAX_LENGTH} characters: {topic[:20]}…")
+    if not names.is_directory_name(topic):
+        raise MessageRefused(f"a topic that is no directory name: {topic!r}")
 
 
-def _encode(message: Message, properties_raw: bytes | None = None) -> bytearray:
-    if properties_raw is None:
-        properties_raw = properties.join(message.properties).encode("utf-8", "replace")
-    if len(properties_raw) > PROPERTIES_MAX_LENGTH:
-        raise MessageRefused(
-            f"properties take at most {PROPERTIES_MAX_LENGTH} bytes, these {len(properties_raw)}",
-            PutMessageStatus.PROPERTIES_SIZE_EXCEEDED,
-        )
-    try:
-        return encode(message, properties_raw)
-    except InvalidArgument as error:
-        raise MessageRefused(error.message, hint=error.hint) from None
-    except struct.error as error:
-        raise MessageRefused(f"a number that its field can't hold: {error}") from None
+def raw_properties(found: Mapping[str, str]) -> bytes:
+    """Properties as stored.
+
+    Raises:
+        MessageRefused: they are too long, in characters or in bytes.
+    """
+    text = properties.join(found)
+    raw = text.encode("utf-8", "replace")
+    if len(raw) > PROPERTIES_MAX_LENGTH:  # never below the number of characters
+        if _java_length(text) > PROPERTIES_MAX_LENGTH:
+            raise MessageRefused(f"properties take at most {PROPERTIES_MAX_LENGTH} characters")
+        raise properties_too_long(len(raw))
+    return raw
+
+
+def properties_too_long(size: int) -> MessageRefused:
+    """What is said of properties of so many bytes."""
+    return MessageRefused(
+        f"properties take at most {PROPERTIES_MAX_LENGTH} bytes, these {size}",
+        PutMessageStatus.PROPERTIES_SIZE_EXCEEDED,
+    )
 
 
 def _java_length(text: str) -> int:

@@ -62,13 +62,20 @@ class QueueFiles:
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
-    def select(self, offset: int, count: int | None = None) -> SelectedBuffer | None:
-        """Hold the units from `offset` on: `count`, which must all be there, or all to the readable end of the file."""
+    def select(self, offset: int, count: int | None = None, *, most: int | None = None) -> SelectedBuffer | None:
+        """Hold the units from `offset` on: `count`, which must all be there; or all to the readable end of the file.
+
+        Of the latter, `most` at most: without a map they are read.
+        """
         position = offset * UNIT_SIZE
         file = self.mapped.find_by_offset(position)
         if file is None:
             return None
-        return file.select(position - file.file_from_offset, None if count is None else count * UNIT_SIZE)
+        start = position - file.file_from_offset
+        if most is not None:
+            left = file.read_position - start
+            return file.select(start, min(left, most * UNIT_SIZE)) if left > 0 else None
+        return file.select(start, None if count is None else count * UNIT_SIZE)
 
     def get(self, offset: int) -> QueueUnit | None:
         """One unit; None when it is not there."""
@@ -82,7 +89,7 @@ class QueueFiles:
         """A copy of up to `count` units, fewer at the end of a file or of the queue: unit_dtype()[n]."""
         import numpy as np
 
-        selected = self.select(offset) if count > 0 else None
+        selected = self.select(offset, most=count) if count > 0 else None
         if selected is None:
             return np.empty(0, dtype=queue_unit.unit_dtype())
         with selected:

@@ -16,7 +16,7 @@ import os
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from engine.config import BrokerRole
 from engine.errors import FormatError
@@ -24,12 +24,14 @@ from engine.format import message as record_format
 from engine.format import properties
 from engine.format.message import MAGICS, MIN_RECORD_SIZE, StoredMessage, decode
 from engine.format.queue_unit import UNIT_SIZE, is_ext_address
+from engine.log.records import Place, Records
 from engine.log.results import GetMessageStatus, GetResult, QueryResult
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.files.selected import SelectedBuffer
     from engine.format.queue_ext import ExtUnit
+    from engine.format.record_columns import RecordColumns
     from engine.log.filters import MessageFilter
     from engine.log.queue_time import StoreTimeOf
 
@@ -37,8 +39,12 @@ _UNITS = struct.Struct(">qiq")
 _SIZE_AND_MAGIC = struct.Struct(">iI")
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
+AT_ONCE = 256 << 10
+"""Bytes that are read at once, at most, for the records of one get; one that is larger is read by itself."""
+_FOUND = GetMessageStatus.FOUND
 FILTER_BYTES = 16000
 """Bytes of units that one get looks at, unless more messages are asked for. Source: maxFilterMessageCount."""
+_FILTER_UNITS = FILTER_BYTES // UNIT_SIZE
 
 
 class LogReader(Protocol):
@@ -51,6 +57,13 @@ class LogReader(Protocol):
 
     def read_at(self, offset: int, size: int) -> memoryview | None:
         """Exactly `size` bytes, within one file; None when they are not there."""
+        ...
+
+    def readable(self, offset: int, size: int, length: int) -> tuple[int, memoryview] | None:
+        """Bytes of one file with the record of `size` bytes at `offset` in them; `length` from there on would do.
+
+        (physical offset of the first, bytes). None when it is not there, or has to be asked for by `read_at`.
+        """
         ...
 
     def roll_next_file(self, offset: int) -> int:
@@ -71,8 +84,8 @@ class QueueReader(Protocol):
         """Behind the last one."""
         ...
 
-    def select(self, offset: int) -> SelectedBuffer | None:
-        """Units from `offset` to the end of its file; to be released."""
+    def select(self, offset: int, most: int | None = None) -> SelectedBuffer | None:
+        """Units from `offset` to the end of its file, `most` at most; to be released."""
         ...
 
     def roll_next_file(self, offset: int) -> int:
@@ -98,6 +111,12 @@ class TimedQueueReader(QueueReader, Protocol):
     def upper_bound_by_time(self, timestamp: int, store_time_of: StoreTimeOf) -> int:
         """First offset stored later."""
         ...
+
+
+GetKernel: TypeAlias = (
+    "Callable[[memoryview, int, memoryview, int, int, ReadLimits], tuple[RecordColumns, int, int] | None]"
+)
+"""engine.log.get_kernel.get."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,33 +175,76 @@ def get_message(
     message_filter: MessageFilter | None = None,
 ) -> GetResult:
     """Messages of a queue from a queue offset on. `log_end`: the log's end (physical), to tell memory from disk."""
+    if queue is None:
+        return GetResult(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0 if limits.correct_offsets else offset)
+    low, high = queue.min_offset, queue.max_offset
+    selected = queue.select(offset, max(_FILTER_UNITS, max_msgs)) if low <= offset < high else None
+    if selected is None:
+        return _not_found(queue, offset, low, high, limits)
+    with selected:
+        units = selected.view[: selected.size // UNIT_SIZE * UNIT_SIZE]
+        status, seen, places, last = _collect(log, log_end, queue, units, max_msgs, limits, message_filter)
+    return GetResult(status, offset + seen, low, high, Records(places), log_end - last > limits.memory)
+
+
+def get_columns(
+    log: LogReader,
+    log_end: int,
+    queue: QueueReader | None,
+    offset: int,
+    max_msgs: int,
+    limits: ReadLimits,
+    kernel: GetKernel | None,
+) -> GetResult:
+    """As `get_message` without a filter, the records decoded to columns: `GetResult.columns`.
+
+    Raises:
+        FormatError: a unit points at bytes that are no record.
+    """
+    if kernel is not None and queue is not None:
+        low, high = queue.min_offset, queue.max_offset
+        selected = queue.select(offset, max(_FILTER_UNITS, max_msgs)) if low <= offset < high else None
+        if selected is not None:
+            with selected:
+                units = selected.view[: selected.size // UNIT_SIZE * UNIT_SIZE]
+                physical, size, _ = _UNITS.unpack_from(units)
+                readable = log.readable(physical, size, _stretch(units, 0, max_msgs))
+                found = None if readable is None else kernel(units, *readable, log_end, max_msgs, limits)
+            if found is not None:
+                columns, seen, last = found
+                far = log_end - last > limits.memory
+                return GetResult(_FOUND, offset + seen, low, high, Records((), columns), far)
+    result = get_message(log, log_end, queue, offset, max_msgs, limits)
+    result.columns()
+    return result
+
+
+def _stretch(units: memoryview, first: int, many: int) -> int:
+    """Bytes of log from the record of one unit to the end of the last that this get may give: `AT_ONCE` at most."""
+    physical, size, _ = _UNITS.unpack_from(units, first * UNIT_SIZE)
+    last = min(first + max(many, 1), len(units) // UNIT_SIZE) - 1
+    end, behind, _ = _UNITS.unpack_from(units, last * UNIT_SIZE)
+    length: int = end + behind - physical
+    return length if 0 < length <= AT_ONCE else min(max(size * many, 0), AT_ONCE)
+
+
+def _not_found(queue: QueueReader, offset: int, low: int, high: int, limits: ReadLimits) -> GetResult:
+    """The answer where the queue has no unit."""
 
     def corrected(new: int) -> int:
         return new if limits.correct_offsets else offset
 
-    if queue is None:
-        return GetResult(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, corrected(0))
-    low, high = queue.min_offset, queue.max_offset
-    status = None
-    following = offset
     if high == 0:
         status, following = GetMessageStatus.NO_MESSAGE_IN_QUEUE, corrected(0)
     elif offset < low:
         status, following = GetMessageStatus.OFFSET_TOO_SMALL, corrected(low)
     elif offset == high:
-        status = GetMessageStatus.OFFSET_OVERFLOW_ONE
+        status, following = GetMessageStatus.OFFSET_OVERFLOW_ONE, offset
     elif offset > high:
         status, following = GetMessageStatus.OFFSET_OVERFLOW_BADLY, corrected(high)
-    if status is not None:
-        return GetResult(status, following, low, high)
-    selected = queue.select(offset)
-    if selected is None:
-        return GetResult(GetMessageStatus.OFFSET_FOUND_NULL, corrected(queue.roll_next_file(offset)), low, high)
-    with selected:
-        wanted = max(FILTER_BYTES, max_msgs * UNIT_SIZE)
-        units = selected.view[: min(selected.size // UNIT_SIZE * UNIT_SIZE, wanted)]
-        status, seen, messages, last = _collect(log, log_end, queue, units, max_msgs, limits, message_filter)
-    return GetResult(status, offset + seen, low, high, messages, log_end - last > limits.memory)
+    else:
+        status, following = GetMessageStatus.OFFSET_FOUND_NULL, corrected(queue.roll_next_file(offset))
+    return GetResult(status, following, low, high)
 
 
 def _collect(
@@ -193,38 +255,45 @@ def _collect(
     max_msgs: int,
     limits: ReadLimits,
     message_filter: MessageFilter | None,
-) -> tuple[GetMessageStatus, int, tuple[memoryview, ...], int]:
+) -> tuple[GetMessageStatus, int, list[Place], int]:
     """(status, units seen, messages, physical offset of the last unit looked at)."""
     status = GetMessageStatus.NO_MATCHED_MESSAGE
-    found: list[memoryview] = []
-    total = 0
+    found: list[Place] = []
+    count = total = 0
     next_file: int | None = None
-    last = 0
+    last, base, end = 0, 0, -1
+    data = memoryview(b"")
     for seen, (physical, size, tags_code) in enumerate(_UNITS.iter_unpack(units)):
         last = physical
         if next_file is not None and physical < next_file:
             continue
-        if limits.is_full(size, max_msgs, total, len(found), log_end - physical > limits.memory):
-            return status, seen, tuple(found), last
+        if total and limits.is_full(size, max_msgs, total, count, log_end - physical > limits.memory):
+            return status, seen, found, last
         if message_filter is not None and not _matches_queue(queue, tags_code, message_filter):
             if total == 0:
                 status = GetMessageStatus.NO_MATCHED_MESSAGE
             continue
-        record = log.read_at(physical, size)
-        if record is None:
-            if total == 0:
-                status = GetMessageStatus.MESSAGE_WAS_REMOVING
-            next_file = log.roll_next_file(physical)
-            continue
-        if message_filter is not None and not message_filter.matches_log(record):
+        if not base <= physical <= end - size or size < 0:
+            readable = log.readable(physical, size, _stretch(units, seen, max_msgs - count))
+            base, data = readable or (physical, log.read_at(physical, size) or memoryview(b""))
+            end = base + len(data)
+            if size < 0 or physical > end - size:
+                end = -1
+                if total == 0:
+                    status = GetMessageStatus.MESSAGE_WAS_REMOVING
+                next_file = log.roll_next_file(physical)
+                continue
+        at = physical - base
+        if message_filter is not None and not message_filter.matches_log(data[at : at + size]):
             if total == 0:
                 status = GetMessageStatus.NO_MATCHED_MESSAGE
             continue
-        found.append(record)
+        found.append((data, at, size))
+        count += 1
         total += size
-        status = GetMessageStatus.FOUND
+        status = _FOUND
         next_file = None
-    return status, len(units) // UNIT_SIZE, tuple(found), last
+    return status, len(units) // UNIT_SIZE, found, last
 
 
 def _matches_queue(queue: QueueReader, tags_code: int, message_filter: MessageFilter) -> bool:
@@ -281,7 +350,7 @@ def store_timestamp_at(log: LogReader, offset: int, size: int) -> int:
 
 def store_timestamp_of(log: LogReader, queue: QueueReader, offset: int) -> int:
     """Store time (ms) of the message at a queue offset, −1 when it is not there. Source: #getMessageStoreTimeStamp."""
-    selected = queue.select(offset) if queue.min_offset <= offset < queue.max_offset else None
+    selected = queue.select(offset, 1) if queue.min_offset <= offset < queue.max_offset else None
     if selected is None:
         return -1
     with selected:

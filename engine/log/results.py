@@ -9,10 +9,16 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 from engine.errors import InvalidArgument, RStoreError, StorageError
 from engine.format.hosts import Host
 from engine.format.message import make_msg_id
+from engine.log.records import NOTHING, Records
+
+if TYPE_CHECKING:
+    from engine.format.message import StoredMessage
+    from engine.format.record_columns import RecordColumns
 
 
 class PutMessageStatus(enum.Enum):
@@ -69,8 +75,7 @@ class WriteFailed(StorageError):
     """The system refused to write into a file that was there already; nothing was appended."""
 
 
-@dataclass(frozen=True, slots=True)
-class AppendResult:
+class AppendResult(NamedTuple):
     """Where an append lies in the log.
 
     Attributes:
@@ -105,8 +110,7 @@ class AppendResult:
         return ",".join(make_msg_id(self.store_host, offset) for offset in self.offsets)
 
 
-@dataclass(frozen=True, slots=True)
-class PutResult:
+class PutResult(NamedTuple):
     """The answer to a put: `append` when it is in the log, `error` when something is wrong (see `status`)."""
 
     status: PutMessageStatus
@@ -119,15 +123,14 @@ class PutResult:
         return self.status is PutMessageStatus.PUT_OK
 
 
-@dataclass(frozen=True, slots=True)
-class GetResult:
+class GetResult(NamedTuple):
     """The answer to a get.
 
     Attributes:
         status: as Apache's.
         next_begin_offset: queue offset to ask for next, corrected as `status` says.
         min_offset, max_offset: the queue's first and next queue offset.
-        messages: the records as stored, without a copy where the log is mapped.
+        records: what was found.
         suggest_from_slave: the reader is so far behind that a slave should serve it.
     """
 
@@ -135,18 +138,31 @@ class GetResult:
     next_begin_offset: int
     min_offset: int = 0
     max_offset: int = 0
-    messages: tuple[memoryview, ...] = ()
+    records: Records = NOTHING
     suggest_from_slave: bool = False
+
+    @property
+    def messages(self) -> tuple[memoryview, ...]:
+        """The records as stored, without a copy where the log is mapped."""
+        return self.records.views()
+
+    def decoded(self) -> list[StoredMessage]:
+        """The records as objects. Raises FormatError: one is none."""
+        return self.records.decoded()
+
+    def columns(self) -> RecordColumns:
+        """The records as columns. Raises FormatError: one is none."""
+        return self.records.columns()
 
     @property
     def message_count(self) -> int:
         """Messages found."""
-        return len(self.messages)
+        return len(self.records)
 
     @property
     def total_size(self) -> int:
         """Bytes of all messages (Apache bufferTotalSize)."""
-        return sum(map(len, self.messages))
+        return self.records.size
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import numpy as np
 
 from engine.format.message import MIN_RECORD_SIZE
 from engine.log.jit import compiled
-from engine.log.loads import put_big32, put_big64
+from engine.log.stores import put32, put64
 
 NEW, FOLLOWING, LEFT, BROKEN = 0, 1, 2, 3
 """States of a queue: no unit yet; all of its units follow one another; left to `Settler`; to be left to it now."""
@@ -92,8 +92,8 @@ def group_units(  # noqa: PLR0912, PLR0915 - one pass after the other on purpose
             left[i] = True
             continue
         place = places[q] * 20
-        put_big64(out, place, physical_offset[i])
-        put_big32(out, place + 8, size[i])
-        put_big64(out, place + 12, tags_code[i])
+        put64(out, place, physical_offset[i])
+        put32(out, place + 8, size[i])
+        put64(out, place + 12, tags_code[i])
         places[q] += 1
     return at, many

@@ -30,6 +30,7 @@ from engine.log.results import (
 if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.format.batch import BatchItem
+    from engine.format.columns import MessageColumns
     from engine.format.message import Message
     from engine.log.commitlog import Clock, CommitLog
     from engine.services.flush import FlushFuture, GroupCommitService
@@ -43,6 +44,8 @@ _GRACE_MS = 5000
 """How much longer than any timeout a put is waited for. Source: DefaultMessageStore#waitForPutResult."""
 
 _LONG_AGO = 10_000_000
+_OK = PutMessageStatus.PUT_OK
+_UNAVAILABLE = PutMessageStatus.SERVICE_NOT_AVAILABLE
 
 
 class PutService:
@@ -74,19 +77,40 @@ class PutService:
         self._clock = clock
         self._group_commit = group_commit
         self._appended = appended
-        self._role = config.broker_role
+        self._slave = config.broker_role is BrokerRole.SLAVE
+        self._sync_master = config.broker_role is BrokerRole.SYNC_MASTER
+        self._never_waits = group_commit is None and not self._sync_master
         self._busy = config.os_page_cache_busy_time_out_mills
         self._max_lmq = config.max_lmq_consume_queue_num if config.enable_lmq and config.enable_multi_dispatch else None
         self._patience = (max(config.sync_flush_timeout, config.slave_timeout) + _GRACE_MS) / 1000
         self.closed = False
         self.replicate: Replicate | None = None
 
-    def put(self, message: Message, items: Sequence[BatchItem] | None, wait: bool | None) -> PutResult:
+    def put(self, message: Message, items: Sequence[BatchItem] | MessageColumns | None, wait: bool | None) -> PutResult:
         """Put a message, or a batch when there are `items`; returns when all that was asked for is done.
 
         `wait` False: don't wait for flush and slave (default: as the WAIT property says).
         """
         answer = self._put(message, items, wait)
+        return answer if isinstance(answer, PutResult) else self._waited(answer)
+
+    def put_columns(self, message: Message, columns: MessageColumns, wait: bool | None) -> tuple[PutResult, ...]:
+        """Put any number of messages as batches, one after another, up to the first that can't be stored.
+
+        Returns when all that was asked for is done: an answer a batch.
+        """
+        try:
+            pieces = self._log.batches(message, columns)
+        except MessageRefused:
+            pieces = []  # `message` is put, and refused, all the same
+        answers = []
+        for piece in pieces or [columns]:
+            answers.append(self._put(message, piece, wait))
+            if isinstance(answers[-1], PutResult) and answers[-1].append is None:
+                break
+        return tuple(map(self._waited, answers))
+
+    def _waited(self, answer: PutResult | tuple[AppendResult, list[FlushFuture]]) -> PutResult:
         if isinstance(answer, PutResult):
             return answer
         append, waiting = answer
@@ -99,7 +123,9 @@ class PutService:
                 )
         return _combined(append, waiting)
 
-    def put_async(self, message: Message, items: Sequence[BatchItem] | None, wait: bool | None) -> Future[PutResult]:
+    def put_async(
+        self, message: Message, items: Sequence[BatchItem] | MessageColumns | None, wait: bool | None
+    ) -> Future[PutResult]:
         """The same, returning as soon as it is appended; the future never raises."""
         result: Future[PutResult] = Future()
         answer = self._put(message, items, wait)
@@ -123,7 +149,7 @@ class PutService:
         return result
 
     def _put(
-        self, message: Message, items: Sequence[BatchItem] | None, wait: bool | None
+        self, message: Message, items: Sequence[BatchItem] | MessageColumns | None, wait: bool | None
     ) -> PutResult | tuple[AppendResult, list[FlushFuture]]:
         """Refused, or done, or appended with something to wait for."""
         refused = self._check(message)
@@ -140,6 +166,8 @@ class PutService:
         except StorageError as error:
             return PutResult(PutMessageStatus.CREATE_MAPEDFILE_FAILED, error=error)
         self._appended()
+        if self._never_waits:
+            return PutResult(_OK, append)
         waits = properties.waits_for_flush(message.properties) if wait is None else wait
         waiting: list[FlushFuture] = []
         if self._group_commit is not None:
@@ -147,22 +175,21 @@ class PutService:
                 waiting.append(self._group_commit.submit(append.next_offset))
             else:
                 self._group_commit.wake()
-        if waits and self._role is BrokerRole.SYNC_MASTER:
+        if waits and self._sync_master:
             waiting.append(_no_slave() if self.replicate is None else self.replicate(append.next_offset))
-        return (append, waiting) if waiting else PutResult(PutMessageStatus.PUT_OK, append)
+        return (append, waiting) if waiting else PutResult(_OK, append)
 
     def _check(self, message: Message) -> PutResult | None:
         """Why the store takes no message now, if it doesn't."""
-        unavailable = PutMessageStatus.SERVICE_NOT_AVAILABLE
         if self.closed:
-            return PutResult(unavailable, error=StoreClosed("the store is closed"))
-        if self._role is BrokerRole.SLAVE:
-            return PutResult(unavailable, error=RStoreError("a slave takes no puts", hint="put to its master"))
+            return PutResult(_UNAVAILABLE, error=StoreClosed("the store is closed"))
+        if self._slave:
+            return PutResult(_UNAVAILABLE, error=RStoreError("a slave takes no puts", hint="put to its master"))
         if not self._flags.writeable:
             refused, error = self._flags.refusal
             if refused:
-                return PutResult(unavailable, error=error)
-        if self.page_cache_busy:
+                return PutResult(_UNAVAILABLE, error=error)
+        if self._log.begin_time_in_lock and self.page_cache_busy:
             return PutResult(
                 PutMessageStatus.OS_PAGECACHE_BUSY, error=RStoreError(f"a put has been under way for {self._busy} ms")
             )

@@ -29,27 +29,24 @@ _STOPPERS = _QUEUE_STOPPERS | Flag.DISK_FULL
 
 
 class RunningFlags:
-    """The flags. Thread-safe."""
+    """The flags. Thread-safe.
+
+    Attributes:
+        readable: whether gets are served.
+        writeable: whether puts are taken. Both are kept beside the bits, as every get and put asks for one of them.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._bits = Flag(0)
+        self.readable = True
+        self.writeable = True
         self._set_by: dict[Flag, dict[str, RStoreError | None]] = {}
 
     @property
     def flag_bits(self) -> int:
         """All bits (Apache getFlagBits)."""
         return int(self._bits)
-
-    @property
-    def readable(self) -> bool:
-        """Whether gets are served."""
-        return not self._bits & Flag.NOT_READABLE
-
-    @property
-    def writeable(self) -> bool:
-        """Whether puts are taken."""
-        return not self._bits & _STOPPERS
 
     @property
     def queue_writeable(self) -> bool:
@@ -87,6 +84,7 @@ class RunningFlags:
         with self._lock:
             was_clear = not self._bits & flag
             self._bits |= flag
+            self._keep()
             errors = self._set_by.setdefault(flag, {})
             if errors.get(by) is None:
                 errors[by] = error
@@ -100,7 +98,12 @@ class RunningFlags:
             setters.pop(by, None)
             if not setters:
                 self._bits &= ~flag
+                self._keep()
             return was_set
+
+    def _keep(self) -> None:
+        self.readable = not self._bits & Flag.NOT_READABLE
+        self.writeable = not self._bits & _STOPPERS
 
     def _known(self, flags: Flag) -> tuple[RStoreError, ...]:
         found = [error for flag in sorted(self._set_by) if flag & flags for error in self._set_by[flag].values()]

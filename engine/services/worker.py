@@ -43,6 +43,8 @@ class Worker(ABC):
 
     def wake(self) -> None:
         """There is something to do."""
+        if self._woken:  # and not looked yet: it will see what there is to do
+            return
         with self._condition:
             if not self._woken:
                 self._woken = True

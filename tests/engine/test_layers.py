@@ -26,6 +26,7 @@ LEVELS = {
     "engine.broker": 6,
     "engine.pipeline": 6,
     "engine.drill": 6,
+    "engine.bench": 6,
     "rstore_cli": 7,
 }
 """Each part of the house and its floor. A module may import its own part and parts of lower floors."""

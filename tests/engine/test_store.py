@@ -324,7 +324,7 @@ def test_one_store_at_a_time(opened: Open) -> None:
 
 
 def test_what_a_crash_leaves_is_recovered(opened: Open, tmp_path: Path) -> None:
-    store = opened()
+    store = opened(flush_interval_consume_queue=60_000)  # no checkpoint is written while it is copied
     for i in range(700):
         store.put(message(f"{i}" * 20, queue_id=i % 4, KEYS=f"k{i}"))
     assert store.wait_dispatched(5000)

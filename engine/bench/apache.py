@@ -1,0 +1,164 @@
+"""Apache RocketMQ 4.9.8's own store as the peer: the published jars, through Maven, and our programs around them.
+
+The programs (`java/`) come with rstore as sources. They are built once, in a directory of the user's cache that is
+named after their content.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.bench.timing import Task
+from engine.bench.work import BATCH, POOL, PULL
+from engine.bench.workload import BORN_MS, PER_MS
+from engine.errors import StorageError
+
+VERSION = "4.9.8"
+SOURCES = Path(__file__).parent / "java"
+MAIN = "io.rstore.bench.Bench"
+OPENS = tuple(
+    f"--add-{kind}=java.base/{package}=ALL-UNNAMED"
+    for kind in ("opens", "exports")
+    for package in ("sun.nio.ch", "java.nio", "jdk.internal.ref")
+)
+"""What 4.9.8 needs of a JDK 17: it was written for Java 8."""
+_OLDEST_JAVA = 17
+_BUILD_S = 600.0
+_JAR = "rstore-bench.jar"
+_OUT_OF_REACH = re.compile(r"could not (transfer|resolve|find artifact)|unknown host|offline mode", re.IGNORECASE)
+
+
+class Missing(Exception):
+    """Java, Maven or Apache's jars are not to be had here; the message says which, in one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Apache:
+    """The peer: the `java` program, its full version, and the class path."""
+
+    java: Path
+    version: str
+    class_path: str
+
+    def command(self, job: str, task: Task, settings: Mapping[str, str]) -> list[str]:
+        """The words that run `job` (of `Bench.java`) on the task's store."""
+        config = task.config
+        sizes = {
+            "mappedFileSizeCommitLog": config.mapped_file_size_commit_log,
+            "mappedFileSizeConsumeQueue": config.mapped_file_size_consume_queue,
+            "maxHashSlotNum": config.max_hash_slot_num,
+            "maxIndexNum": config.max_index_num,
+        }
+        words = {
+            "root": task.root,
+            "topic": task.workload.topic(0),
+            "body": task.workload.body,
+            "queues": task.workload.queues,
+            "messages": task.messages,
+            "count": task.count,
+            "callers": task.callers,
+            "batch": BATCH,
+            "pool": POOL,
+            "pull": PULL,
+            "born": BORN_MS,
+            "perMs": PER_MS,
+            **{f"set.{name}": value for name, value in {**sizes, **settings}.items()},
+        }
+        said = [f"{name}={value}" for name, value in words.items()]
+        return [str(self.java), *OPENS, "-cp", self.class_path, MAIN, job, *said]
+
+
+def cache_directory() -> Path:
+    """Where what is built is kept: below XDG_CACHE_HOME."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "rstore"
+
+
+def find(cache: Path | None = None) -> Apache:
+    """The peer, built first when it isn't there yet.
+
+    Raises:
+        Missing: it can't be had here. StorageError: our programs don't build.
+    """
+    java, version = _java()
+    place = (cache or cache_directory()) / f"bench-java-{_digest()[:12]}"
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        with _alone(place / ".building"):
+            if not (place / "target" / _JAR).is_file():
+                _build(place)
+    except OSError as error:
+        raise Missing(f"Apache's side can't be built in {place}: {error.strerror or error}") from None
+    target = place / "target"
+    return Apache(java, version, f"{target / _JAR}{os.pathsep}{target / 'lib'}{os.sep}*")
+
+
+def _java() -> tuple[Path, str]:
+    home = os.environ.get("JAVA_HOME")
+    named = Path(home) / "bin" / "java" if home else None
+    found = str(named) if named is not None and named.is_file() else shutil.which("java")
+    if found is None:
+        raise Missing("Java is not installed: neither JAVA_HOME nor PATH leads to a java program")
+    said = subprocess.run([found, "-version"], capture_output=True, text=True, timeout=60, check=False)
+    version = re.search(r'version "(\d+)([^"]*)"', said.stderr + said.stdout)
+    if version is None or int(version[1]) < _OLDEST_JAVA:
+        raise Missing(f"Java {_OLDEST_JAVA} or newer is needed, and {found} is older or does not run")
+    return Path(found), version[1] + version[2]
+
+
+def _sources() -> list[Path]:
+    return sorted(
+        path for path in SOURCES.rglob("*") if path.suffix in (".java", ".xml") and "target" not in path.parts
+    )
+
+
+def _digest() -> str:
+    found = hashlib.sha256()
+    for path in _sources():
+        found.update(str(path.relative_to(SOURCES)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return found.hexdigest()
+
+
+@contextmanager
+def _alone(file: Path) -> Iterator[None]:
+    with file.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _build(place: Path) -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise Missing("Maven is not installed: PATH does not lead to a mvn program")
+    for source in _sources():
+        target = place / source.relative_to(SOURCES)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+    said = ""
+    for mode in (["-o"], []):  # offline first: all that is needed after one run online
+        try:
+            built = subprocess.run(
+                [maven, "-q", "-B", *mode, "package"],
+                cwd=place,
+                capture_output=True,
+                text=True,
+                timeout=_BUILD_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise Missing("Apache's jars can't be downloaded: Maven did not end within ten minutes") from None
+        if built.returncode == 0:
+            return
+        said = " ".join((built.stdout + built.stderr).split())
+    if _OUT_OF_REACH.search(said):
+        raise Missing("Apache's jars are not here and can't be downloaded: Maven's repository is out of reach")
+    raise StorageError(f"Apache's side of the bench does not build: {said[:400]}", path=place)

@@ -1,0 +1,307 @@
+"""What is measured, on which workloads, against which of Apache's methods, and how much is asked for.
+
+The words here are those of the report: `what` a user gets, `ours` and `theirs` what exactly is inside the two times.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from engine.bench.stores import State
+
+RECORDS = ("b1k", "b128", "queues", "b64k")
+PLAIN = ("b1k", "b128")
+_LOAD_CRASHED = (
+    "DefaultMessageStore#load() (abort file: every record read with its CRC, dispatched to queues and index)"
+)
+
+
+LIMITS = "limits"
+DUMPED_BYTES = 64 << 20
+"""How far into the log a dump goes."""
+
+
+class Size(enum.Enum):
+    """How many messages a job handles: all of the log, or so many."""
+
+    LOG = "log"
+    PUTS = "puts"
+    SYNC = "sync"
+    GETS = "gets"
+    LOOKUPS = "lookups"
+    DUMPED = "dumped"
+    ONE = "one"
+
+    def count(self, messages: int, record_size: int, callers: int) -> int:
+        """How many of a log's messages."""
+        most = {
+            Size.LOG: messages,
+            Size.PUTS: 1 << 20,
+            Size.SYNC: 1000 + 300 * callers,
+            Size.GETS: 1_000_000,
+            Size.LOOKUPS: 20_000,
+            Size.DUMPED: DUMPED_BYTES // record_size,
+            Size.ONE: 1,
+        }
+        return min(messages, most[self])
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job.
+
+    Attributes:
+        name: on the command line.
+        what: in a line.
+        ours: what our time has inside.
+        theirs: what Apache's has; its program's job is `apache`, None: no counterpart.
+        state: of the store that it runs on; None: a new, empty one.
+        workloads: on which it runs unless asked otherwise.
+        size: how many messages.
+        callers: threads that put.
+        settings: Apache's settings beside the sizes, on both sides.
+        command: words of the command line that do the same: a whole process, with its start. `{topic}` and `{middle}`
+            in them are the first topic, and the middle of its first queue.
+        inside: whether there is a measure without the start of a process, too.
+        cold: whether a cold page cache is measured where that is asked for; otherwise it is warm.
+    """
+
+    name: str
+    what: str
+    ours: str
+    theirs: str = ""
+    apache: str | None = None
+    state: State | None = None
+    workloads: tuple[str, ...] = PLAIN
+    size: Size = Size.LOG
+    callers: int = 1
+    settings: Mapping[str, str] = field(default_factory=dict)
+    command: tuple[str, ...] | None = None
+    inside: bool = True
+    cold: bool = False
+
+
+def _sync(callers: int) -> Job:
+    return Job(
+        f"put-sync-{callers}",
+        f"put, SYNC_FLUSH, {callers} caller{'s' if callers > 1 else ''}",
+        "MessageStore.put from that many threads, until the last answer",
+        "putMessage from that many threads, until the last answer",
+        "put-callers",
+        workloads=("b128",),
+        size=Size.SYNC,
+        callers=callers,
+        settings={"flushDiskType": "SYNC_FLUSH"},
+    )
+
+
+JOBS = (
+    Job(
+        LIMITS,
+        "the machine: the log's bytes read once, and CRC-32 by a library, all cores",
+        "sum over the map (numpy); zlib and isal in pieces of 1 MiB",
+        state=State.BARE,
+        workloads=("b1k", "b128", "b64k"),
+    ),
+    Job(
+        "recover-rebuilt",
+        "abnormal recovery, queues and index rebuilt",
+        "lock, plan_recover, apply: on disk when it ends",
+        _LOAD_CRASHED,
+        "load",
+        State.LOG_ONLY,
+        RECORDS,
+        command=("recover", "--yes"),
+        cold=True,
+    ),
+    Job(
+        "recover-queues",
+        "abnormal recovery, queues and index present",
+        "lock, plan_recover, apply: on disk when it ends",
+        _LOAD_CRASHED,
+        "load",
+        State.CRASHED,
+        RECORDS,
+        command=("recover", "--yes"),
+        cold=True,
+    ),
+    Job(
+        "open",
+        "normal open of a closed store",
+        "MessageStore.open: lock, recovery, services",
+        "DefaultMessageStore#load() and #start()",
+        "open",
+        State.CLOSED,
+        RECORDS,
+        cold=True,
+    ),
+    Job(
+        "verify-crc",
+        "every record's lengths, place and CRC",
+        "engine.repair.verify.verify",
+        "its recovery scan: load() of the log alone, closed (recoverNormally: every record of the last three files "
+        "with its CRC, nothing dispatched)",
+        "load",
+        State.BARE,
+        ("b1k", "b128", "b64k"),
+        command=("verify-crc",),
+        cold=True,
+    ),
+    Job(
+        "check",
+        "log, queues, index and config against each other",
+        "engine.repair.check.check",
+        state=State.CLOSED,
+        command=("check",),
+        cold=True,
+    ),
+    Job(
+        "reindex",
+        "queues and index built anew from the log",
+        "lock, build aside, compare, swap in: on disk when it ends",
+        "its full rebuild: load() of the log alone with an abort file",
+        "load",
+        State.BARE,
+        command=("reindex", "--yes"),
+        cold=True,
+    ),
+    Job(
+        "put-one",
+        "put one by one, one queue, ASYNC_FLUSH",
+        "message objects made and MessageStore.put, one thread, until the last answer",
+        "message objects made and putMessage, one thread, until the last answer",
+        "put-one",
+        size=Size.PUTS,
+    ),
+    Job(
+        "put-batch",
+        "put in batches of 256, one queue, ASYNC_FLUSH",
+        "the client's bytes decoded and MessageStore.put_batch, one thread, until the last answer",
+        "putMessages with the client's bytes, one thread, until the last answer",
+        "put-batch",
+        size=Size.PUTS,
+    ),
+    _sync(1),
+    _sync(16),
+    _sync(64),
+    Job(
+        "get-raw",
+        "get, 32 a call, the records as stored",
+        "MessageStore.get over whole queues",
+        "getMessage over whole queues",
+        "get-raw",
+        State.CLOSED,
+        size=Size.GETS,
+        cold=True,
+    ),
+    Job(
+        "get-decoded",
+        "get, 32 a call, decoded objects",
+        "MessageStore.get, each record decoded, its properties parsed",
+        "getMessage, each record through MessageDecoder#decode",
+        "get-decoded",
+        State.CLOSED,
+        size=Size.GETS,
+    ),
+    Job(
+        "query",
+        "query by key, one message each",
+        "MessageStore.query",
+        "queryMessage",
+        "query",
+        State.CLOSED,
+        ("b1k",),
+        Size.LOOKUPS,
+    ),
+    Job(
+        "get-by-time",
+        "the offset at a time, and 32 messages from there",
+        "offset_by_time, then get",
+        "getOffsetInQueueByTime, then getMessage",
+        "get-by-time",
+        State.CLOSED,
+        ("b1k",),
+        Size.LOOKUPS,
+    ),
+    Job(
+        "dump",
+        "the log's first 64 MiB as JSON lines, into nothing",
+        "",
+        state=State.CLOSED,
+        size=Size.DUMPED,
+        command=("dump", "commitlog", "--json", "--to", str(DUMPED_BYTES)),
+        inside=False,
+    ),
+    Job(
+        "help",
+        "rstore --help",
+        "",
+        state=State.BARE,
+        workloads=("sparse",),
+        size=Size.ONE,
+        command=("--help",),
+        inside=False,
+    ),
+    Job(
+        "get-first",
+        "rstore get of one message, from the middle of a queue",
+        "",
+        state=State.CLOSED,
+        workloads=("sparse",),
+        size=Size.ONE,
+        command=("get", "{topic}", "0", "{middle}", "--count", "1"),
+        inside=False,
+    ),
+)
+BY_NAME = {job.name: job for job in JOBS}
+GROWN = ("recover-rebuilt", "verify-crc")
+"""Jobs that are measured on growing logs: what a message costs should not depend on how many there are."""
+
+
+class Against(enum.Enum):
+    """What a floor is held against."""
+
+    INSIDE = "ratio, start not counted"
+    WHOLE = "ratio, whole process"
+    CRC = "share of the fastest CRC library"
+    SECONDS = "seconds, whole process"
+    MEMORY = "MiB beyond mapped files"
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """What a job has to show: at least `value`, or at most where it is seconds or MiB. Source: the project's goals.
+
+    `peer`: the job whose Apache figure it is held against (default: its own).
+    """
+
+    job: str
+    workload: str
+    against: Against
+    value: float
+    peer: str | None = None
+
+    @property
+    def is_ceiling(self) -> bool:
+        """Whether less is better."""
+        return self.against in (Against.SECONDS, Against.MEMORY)
+
+
+FLOORS = (
+    Floor("recover-rebuilt", "b128", Against.INSIDE, 3.0),
+    Floor("recover-rebuilt", "b1k", Against.INSIDE, 2.0),
+    Floor("recover-rebuilt", "b128", Against.WHOLE, 1.5),
+    Floor("recover-rebuilt", "b1k", Against.WHOLE, 1.5),
+    Floor("verify-crc", "b1k", Against.INSIDE, 3.0),
+    Floor("verify-crc", "b1k", Against.CRC, 0.6),
+    Floor("reindex", "b1k", Against.INSIDE, 3.0),
+    Floor("reindex", "b128", Against.INSIDE, 3.0),
+    Floor("put-batch", "b128", Against.INSIDE, 2.0, peer="put-one"),
+    Floor("put-one", "b128", Against.INSIDE, 0.3),
+    Floor("help", "sparse", Against.SECONDS, 0.2),
+    Floor("get-first", "sparse", Against.SECONDS, 0.4),
+    Floor("get-decoded", "b128", Against.INSIDE, 0.25),
+    *(Floor(job, workload, Against.MEMORY, 300.0) for job in ("recover-rebuilt", "verify-crc") for workload in PLAIN),
+)

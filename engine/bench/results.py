@@ -1,0 +1,197 @@
+"""What a run measured: samples by job, workload, page cache and side; medians and ratios of them."""
+
+from __future__ import annotations
+
+import enum
+import statistics
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.bench.jobs import BY_NAME, FLOORS, GROWN, LIMITS, Against, Floor
+from engine.bench.measure import Sample
+from engine.bench.workload import GIB, GROWTH, growth_name
+
+MIB = 1 << 20
+
+
+class Side(enum.Enum):
+    """Who did it."""
+
+    OURS = "ours"
+    COMMAND = "rstore command"
+    APACHE = "apache"
+
+
+class Cache(enum.Enum):
+    """The page cache before each measure."""
+
+    WARM = "warm"
+    COLD = "cold"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What is compared: a job on a workload."""
+
+    job: str
+    workload: str
+    cache: Cache = Cache.WARM
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A floor and what was measured (None: it wasn't)."""
+
+    floor: Floor
+    found: float | None
+
+    @property
+    def met(self) -> bool | None:
+        """None when it can't be told."""
+        if self.found is None:
+            return None
+        return self.found <= self.floor.value if self.floor.is_ceiling else self.found >= self.floor.value
+
+
+@dataclass(slots=True)
+class Results:
+    """All of a run.
+
+    Attributes:
+        samples: by place and side, in the order of the rounds.
+        facts: of the machine, by name.
+        settings: of the run, by name.
+        apache: the peer's versions, or why there is none.
+        failures: measures that could not be made, and why.
+        profiles: text of a profile, by job and workload, of each floor that was missed.
+    """
+
+    samples: dict[tuple[Place, Side], list[Sample]] = field(default_factory=dict)
+    facts: Mapping[str, str] = field(default_factory=dict)
+    settings: dict[str, str] = field(default_factory=dict)
+    apache: str = ""
+    failures: list[str] = field(default_factory=list)
+    profiles: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def add(self, place: Place, side: Side, sample: Sample) -> None:
+        """One more."""
+        self.samples.setdefault((place, side), []).append(sample)
+
+    def places(self) -> list[Place]:
+        """In the order in which they were measured."""
+        return list(dict.fromkeys(place for place, _ in self.samples))
+
+    def median(self, place: Place, side: Side, of: Callable[[Sample], float | None]) -> float | None:
+        """The median of a value over the rounds; None where there is none."""
+        values = [value for sample in self.samples.get((place, side), []) if (value := of(sample)) is not None]
+        return statistics.median(values) if values else None
+
+    def seconds(self, place: Place, side: Side) -> float | None:
+        """Median of the seconds inside the job."""
+        return self.median(place, side, lambda sample: sample.seconds)
+
+    def per_message(self, place: Place, side: Side) -> float | None:
+        """Median of the seconds a message, inside the job."""
+        return self.median(
+            place, side, lambda s: None if s.seconds is None or not s.messages else s.seconds / s.messages
+        )
+
+    def wall(self, place: Place, side: Side) -> float | None:
+        """Median of the seconds of the whole process."""
+        return self.median(place, side, lambda sample: sample.wall)
+
+    def inside_ratio(self, place: Place, peer: str | None = None) -> float | None:
+        """How many times as fast as Apache, start not counted; by message when the peer is another job."""
+        other = Place(peer or place.job, place.workload, place.cache)
+        ours, theirs = self.per_message(place, Side.OURS), self.per_message(other, Side.APACHE)
+        return None if ours is None or theirs is None else theirs / ours
+
+    def whole_ratio(self, place: Place) -> float | None:
+        """The same, process against process."""
+        ours, theirs = self.wall(place, Side.COMMAND), self.wall(place, Side.APACHE)
+        return None if ours is None or theirs is None else theirs / ours
+
+    def memory(self, place: Place, side: Side) -> tuple[float, float] | None:
+        """Peak of resident memory with and without mapped files (bytes), median of the rounds."""
+        all_of_it = self.median(place, side, lambda sample: sample.peak_rss)
+        own = self.median(place, side, lambda sample: sample.peak_anon)
+        return None if all_of_it is None or own is None else (all_of_it, own)
+
+    def crc_limit(self, workload: str) -> tuple[str, float] | None:
+        """The fastest CRC library over the workload's log and its median seconds."""
+        found = self.samples.get((Place(LIMITS, workload), Side.OURS), [])
+        names = {name for sample in found for name in sample.more if name != "read"}
+        medians = {name: statistics.median(sample.more[name] for sample in found) for name in names}
+        return min(medians.items(), key=lambda item: item[1]) if medians else None
+
+    def crc_share(self, place: Place) -> float | None:
+        """The share of that limit that a job reaches."""
+        limit, ours = self.crc_limit(place.workload), self.seconds(place, Side.OURS)
+        return None if limit is None or ours is None else limit[1] / ours
+
+    def growth(self) -> list[tuple[str, int, int, float, float]]:
+        """Job, files of the log, messages, seconds a message and seconds a GiB of records, for each growing log."""
+        found = []
+        for job in GROWN:
+            for factor in GROWTH:
+                place = Place(job, growth_name(factor))
+                seconds = self.seconds(place, Side.OURS)
+                size = self.median(place, Side.OURS, lambda sample: sample.size)
+                messages = self.median(place, Side.OURS, lambda sample: sample.messages)
+                if seconds is not None and size and messages:
+                    found.append((job, factor, int(messages), seconds / messages, seconds / size * GIB))
+        return found
+
+    def verdicts(self) -> list[Verdict]:
+        """Every floor of a job that was measured, with what was found."""
+        measured = {(place.job, place.workload) for place in self.places()}
+        return [Verdict(f, self._found(f)) for f in FLOORS if (f.job, f.workload) in measured and f.job in BY_NAME]
+
+    def _found(self, floor: Floor) -> float | None:
+        place = Place(floor.job, floor.workload)
+        if floor.against is Against.INSIDE:
+            return self.inside_ratio(place, floor.peer)
+        if floor.against is Against.WHOLE:
+            return self.whole_ratio(place)
+        if floor.against is Against.CRC:
+            return self.crc_share(place)
+        if floor.against is Against.SECONDS:
+            return self.wall(place, Side.COMMAND)
+        memory = self.memory(place, Side.COMMAND)
+        return None if memory is None else memory[1] / MIB
+
+    def to_json(self) -> dict[str, Any]:
+        """The whole with all samples: report.json."""
+        return {
+            "machine": dict(self.facts),
+            "settings": self.settings,
+            "apache": self.apache,
+            "measures": [
+                {
+                    "job": place.job,
+                    "workload": place.workload,
+                    "cache": place.cache.value,
+                    "side": side.value,
+                    "samples": [sample.to_json() for sample in found],
+                }
+                for (place, side), found in self.samples.items()
+            ],
+            "floors": [
+                {
+                    "job": verdict.floor.job,
+                    "workload": verdict.floor.workload,
+                    "against": verdict.floor.against.value,
+                    "peer": verdict.floor.peer or verdict.floor.job,
+                    "wanted": verdict.floor.value,
+                    "found": verdict.found,
+                    "met": verdict.met,
+                }
+                for verdict in self.verdicts()
+            ],
+            "growth": [
+                {"job": job, "files": files, "messages": n, "secondsPerMessage": one, "secondsPerGiB": gib}
+                for job, files, n, one, gib in self.growth()
+            ],
+            "failures": self.failures,
+        }

@@ -1,0 +1,299 @@
+"""A run of the bench: stores are made, jobs measured in turn, what was missed is profiled, the report written."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from engine.bench import apache, stores
+from engine.bench.child import MAKE
+from engine.bench.jobs import GROWN, JOBS, LIMITS, Against, Job, Size
+from engine.bench.machine import machine
+from engine.bench.measure import Sample, measure
+from engine.bench.results import Cache, Place, Results, Side
+from engine.bench.stores import Kept, State
+from engine.bench.timing import Task
+from engine.bench.work import BATCH
+from engine.bench.workload import GIB, MIB, SPARSE, Workload, growing, workloads
+from engine.errors import InvalidArgument, StorageError
+
+ROUNDS = 3
+QUICK_SIZE = 128 * MIB
+QUICK_ROUNDS = 1
+SMALLEST = MIB
+TIMEOUT_S = 1800.0
+_PRELOAD = 24 * MIB
+_KEPT = 1.6
+"""Bytes of disk for a byte of log: the log, its queues and index."""
+_COPIES = 2
+"""The same for copies of queues and index, what a rebuild makes beside them, and what is put."""
+_OURS = "RSTORE_"
+
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is asked for.
+
+    Attributes:
+        program: the words that run the command line (`rstore`).
+        output: the directory of the report; made when it is missing.
+        size: bytes of a log.
+        workloads, jobs: names; empty: all.
+        rounds: measures of each side.
+        caches: warm, cold or both.
+        apache: whether Apache's store is measured, too.
+        growth: whether the growing logs are measured, too: ours alone.
+        work: where logs and copies go and stay; None: a temporary directory that goes.
+    """
+
+    program: tuple[str, ...]
+    output: Path
+    size: int = GIB
+    workloads: tuple[str, ...] = ()
+    jobs: tuple[str, ...] = ()
+    rounds: int = ROUNDS
+    caches: tuple[Cache, ...] = (Cache.WARM,)
+    apache: bool = True
+    growth: bool = False
+    work: Path | None = None
+
+    def checked(self) -> Wanted:
+        """Self. Raises InvalidArgument: a name that there isn't, a size that is too small."""
+        known = {"workload": tuple(self._workloads()), "job": tuple(job.name for job in JOBS)}
+        for what, names in (("workload", self.workloads), ("job", self.jobs)):
+            for name in names:
+                if name not in known[what]:
+                    raise InvalidArgument(f"no such {what}: {name}", hint="there are " + ", ".join(known[what]))
+        if not SMALLEST <= self.size <= GIB:
+            raise InvalidArgument(f"a log of {self.size} bytes: 1M to 1G are possible")
+        if not any(self.plan()):
+            raise InvalidArgument("none of these jobs is measured on these workloads")
+        return self
+
+    def plan(self) -> Iterator[tuple[Workload, list[Job]]]:
+        """The jobs of each workload, in order."""
+        for workload in self._workloads().values():
+            if self.workloads and workload.name not in self.workloads:
+                continue
+            jobs = [job for job in JOBS if self._wants(job, workload.name)]
+            if any(job.name != LIMITS for job in jobs) or LIMITS in self.jobs:
+                yield workload, jobs
+
+    def _workloads(self) -> dict[str, Workload]:
+        return {**workloads(self.size), **(growing(self.size) if self.growth else {})}
+
+    def _wants(self, job: Job, workload: str) -> bool:
+        if workload in growing():
+            return job.name in GROWN and (not self.jobs or job.name in self.jobs)
+        if self.jobs and job.name not in (*self.jobs, LIMITS):
+            return False
+        if workload in job.workloads:
+            return True
+        # a job that is asked for by name on a workload that is asked for by name
+        return job.name in self.jobs and bool(self.workloads) and (workload == SPARSE) == (job.workloads == (SPARSE,))
+
+
+def run(wanted: Wanted, progress: Progress | None = None) -> Results:
+    """Measure all that is wanted, and write report.md, report.json and, where matplotlib is installed, ratios.svg.
+
+    Raises:
+        InvalidArgument: something that there isn't. StorageError: no room, a workload that can't be made.
+    """
+    from engine.bench.report import write
+
+    wanted.checked()
+    with _work_directory(wanted.work) as work:
+        run_ = _Run(wanted, work, progress or (lambda done, total, label: None))
+        results = run_.all()
+    write(results, wanted.output)
+    return results
+
+
+@contextlib.contextmanager
+def _work_directory(named: Path | None) -> Iterator[Path]:
+    try:
+        if named is not None:
+            named.mkdir(parents=True, exist_ok=True)
+            yield named
+            return
+        with tempfile.TemporaryDirectory(prefix="rstore-bench-") as made:
+            yield Path(made)
+    except OSError as error:
+        raise StorageError((error.strerror or str(error)).lower(), path=error.filename) from None
+
+
+@dataclass(slots=True)
+class _Run:
+    wanted: Wanted
+    work: Path
+    progress: Progress
+    results: Results = field(default_factory=Results)
+    peer: apache.Apache | None = None
+    done: int = 0
+    total: int = 0
+
+    def all(self) -> Results:
+        """Everything."""
+        results, wanted = self.results, self.wanted
+        plan = list(wanted.plan())
+        self.total = sum(len(jobs) for _, jobs in plan)
+        kept_bytes = [workload.size * workload.fill * _KEPT for workload, _ in plan]
+        stored = max(kept_bytes) if wanted.work is None else sum(kept_bytes)
+        stores.demand_room(self.work, int(stored + wanted.size * _COPIES))
+        self._find_peer()
+        results.facts = machine(self.work)
+        results.settings = {
+            "log": f"{wanted.size // MIB} MiB a workload",
+            "rounds": f"{wanted.rounds}, of each side in turn; figures are medians",
+            "page cache": ", ".join(cache.value for cache in wanted.caches),
+        }
+        for workload, jobs in plan:
+            kept, small = self._keep(workload)
+            stamps = kept.stamps()
+            for job in jobs:
+                self.progress(self.done, self.total, f"{job.name}, {workload.name}")
+                for cache in wanted.caches if job.cold else (Cache.WARM,):
+                    self._job(kept, small, job, cache)
+                    kept.demand_same(stamps)
+                self.done += 1
+            self._profile(kept, small)
+            if wanted.work is None:
+                stores.remove(kept.root)
+                stores.remove(small.root)
+        return results
+
+    def _find_peer(self) -> None:
+        if not self.wanted.apache:
+            self.results.apache = "left out: not asked for"
+            return
+        try:
+            self.peer = apache.find()
+        except apache.Missing as missing:
+            self.results.apache = f"left out: {missing}"
+            return
+        self.results.apache = f"Apache RocketMQ {apache.VERSION}, Java {self.peer.version}, the JVM's own defaults"
+
+    # --- stores -----------------------------------------------------------------------------------------------------
+
+    def _keep(self, workload: Workload) -> tuple[Kept, Kept]:
+        """The workload's store, and a small one of the same records to load kernels with."""
+        small = replace(workload.sized(min(workload.size, _PRELOAD)), queues=min(workload.queues, 4), fill=1.0)
+        self.progress(self.done, self.total, f"making {workload.name}")
+        return (
+            stores.keep(workload, self.work, self._make),
+            stores.keep(small, self.work, self._make, f"{workload.name}-small"),
+        )
+
+    def _make(self, workload: Workload, root: Path) -> tuple[int, int]:
+        made = self._child(Task(MAKE, workload, root))
+        return made.messages, made.size
+
+    # --- measures ---------------------------------------------------------------------------------------------------
+
+    def _job(self, kept: Kept, small: Kept, job: Job, cache: Cache) -> None:
+        place = Place(job.name, kept.workload.name, cache)
+        alone = kept.workload.name in growing()
+        sides = [Side.OURS] if job.inside else []
+        sides += [Side.COMMAND] if job.command is not None and not alone else []
+        sides += [Side.APACHE] if job.apache is not None and self.peer is not None and not alone else []
+        failed: set[Side] = set()
+        for _ in range(self.wanted.rounds):
+            for side in sides:
+                if side in failed:
+                    continue
+                try:
+                    self.results.add(place, side, self._measure(kept, small, job, side, cache))
+                except StorageError as error:
+                    failed.add(side)
+                    self.results.failures.append(f"{job.name} on {kept.workload.name}, {side.value}: {error}")
+
+    def _measure(self, kept: Kept, small: Kept, job: Job, side: Side, cache: Cache) -> Sample:
+        with self._prepared(kept, job, side) as task:
+            if cache is Cache.COLD:
+                self.results.settings["cold by"] = stores.cool(task.root)
+            elif job.state is not None:
+                stores.warm(task.root)
+            if side is Side.APACHE:
+                assert self.peer is not None
+                assert job.apache is not None
+                return measure(self.peer.command(job.apache, task, job.settings), answers=True, timeout=TIMEOUT_S)
+            if side is Side.COMMAND:
+                env = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
+                sample = measure(self._command(task, job), answers=False, timeout=TIMEOUT_S, env=env)
+                return replace(sample, messages=task.count)
+            with self._prepared(small, job, side, "preload") as first:
+                sample = self._child(task, first)
+                return replace(sample, size=sample.size or kept.record_bytes) if job.size is Size.LOG else sample
+
+    @contextlib.contextmanager
+    def _prepared(self, kept: Kept, job: Job, side: Side, name: str = "run") -> Iterator[Task]:
+        """A store for one measure, which goes afterwards, and what to do on it."""
+        root = self.work / name
+        state = State.LOG_ONLY if job.name == "reindex" and side is Side.APACHE else job.state
+        try:
+            if state is None:
+                stores.remove(root)
+                root.mkdir()
+            else:
+                kept.copy(state, root)
+            count = job.size.count(kept.messages, kept.workload.record_size, job.callers)
+            if job.size is Size.PUTS:
+                count = max(BATCH, count // BATCH * BATCH)
+            yield Task(job.name, kept.workload, root, kept.messages, count, job.callers)
+        finally:
+            stores.remove(root)
+
+    def _command(self, task: Task, job: Job) -> list[str]:
+        assert job.command is not None
+        middle = task.messages // task.workload.queues // 2
+        words = [word.format(topic=task.workload.topic(0), middle=middle) for word in job.command]
+        store = [] if job.name == "help" else ["--store", str(task.root)]
+        return [*self.wanted.program, *store, *words]
+
+    def _child(self, task: Task, first: Task | None = None, profile: Path | None = None) -> Sample:
+        said = {
+            "task": task.to_json(),
+            "preload": None if first is None else first.to_json(),
+            "profile": None if profile is None else str(profile),
+        }
+        command = [sys.executable, "-m", "engine.bench.child", json.dumps(said)]
+        place = str(Path(__file__).resolve().parents[2])
+        path = os.pathsep.join([place, *filter(None, [os.environ.get("PYTHONPATH")])])
+        return measure(command, answers=True, timeout=TIMEOUT_S, env={**os.environ, "PYTHONPATH": path})
+
+    # --- what was missed --------------------------------------------------------------------------------------------
+
+    def _profile(self, kept: Kept, small: Kept) -> None:
+        """Once more under cProfile, what has missed a floor on this workload."""
+        missed = {
+            verdict.floor.job
+            for verdict in self.results.verdicts()
+            if verdict.floor.workload == kept.workload.name
+            and verdict.met is False
+            and verdict.floor.against in (Against.INSIDE, Against.WHOLE, Against.CRC)
+        }
+        for job in JOBS:
+            if job.name not in missed or not job.inside:
+                continue
+            self.progress(self.done, self.total, f"profile of {job.name}, {kept.workload.name}")
+            text = self.work / "profile.txt"
+            text.unlink(missing_ok=True)
+            with (
+                self._prepared(kept, job, Side.OURS) as task,
+                self._prepared(small, job, Side.OURS, "preload") as first,
+            ):
+                try:
+                    self._child(task, first, text)
+                except StorageError as error:
+                    self.results.failures.append(f"profile of {job.name} on {kept.workload.name}: {error}")
+                    continue
+            self.results.profiles[job.name, kept.workload.name] = text.read_text(encoding="utf-8")
+            text.unlink()

@@ -1,0 +1,189 @@
+"""The stores around a workload's log: one that is kept, and the copies that the measures run on.
+
+What is kept is the closed store: log, queues, index, checkpoint, as rstore's own recovery leaves them. A copy has the
+same log by hard links (no measure on a copy writes the log, which is checked), so that the page cache is as warm for
+one copy as for the other; queues and index, which are written, are copied and synced first.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine.config import apache_key
+from engine.errors import CannotMend, StorageError
+from engine.format import names
+from engine.format.checkpoint import FILE_SIZE
+from engine.repair.create import SIZES, STORE_CONF
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from engine.bench.workload import Workload
+
+KEPT = "workload.json"
+"""Written last into a kept store: what it was made of."""
+_READ = 1 << 20
+_SYNCED = 500
+"""Files that are synced one by one; more are synced with all else on the machine."""
+
+
+class State(enum.Enum):
+    """What a copy is like."""
+
+    LOG_ONLY = "log only, after a crash: everything is to be rebuilt"
+    CRASHED = "queues and index present, after a crash"
+    CLOSED = "closed cleanly"
+    BARE = "closed cleanly, log only: neither queues nor index"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The closed store of a workload, at `root`; `messages` and `record_bytes` in its log."""
+
+    workload: Workload
+    root: Path
+    messages: int
+    record_bytes: int
+
+    def copy(self, state: State, into: Path) -> Path:
+        """A store in that state at `into`, which is made anew.
+
+        Raises:
+            StorageError: it can't be copied; OSError.
+        """
+        remove(into)
+        into.mkdir(parents=True)
+        _cp("-al", self.root / names.COMMITLOG, into)
+        if state in (State.CRASHED, State.CLOSED):
+            for name in (names.CONSUMEQUEUE, names.INDEX):
+                _cp("-a", "--reflink=auto", "--sparse=auto", self.root / name, into)
+            shutil.copyfile(self.root / names.CHECKPOINT, into / names.CHECKPOINT)
+        else:
+            (into / names.CHECKPOINT).write_bytes(bytes(FILE_SIZE))
+        write_sizes(self.workload, into)
+        if state in (State.CRASHED, State.LOG_ONLY):
+            (into / names.ABORT).touch()
+        _sync(into)
+        return into
+
+    def stamps(self) -> tuple[tuple[str, int, int], ...]:
+        """Name, size and modification time (ns) of the log's files: no measure may change them."""
+        found = sorted((self.root / names.COMMITLOG).iterdir())
+        return tuple((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in found)
+
+    def demand_same(self, stamps: tuple[tuple[str, int, int], ...]) -> None:
+        """Raises CannotMend when the log is no longer as `stamps` says: what was measured is worth nothing then."""
+        if stamps != self.stamps():
+            raise CannotMend("a measure has written the log that all of them share", path=self.root)
+
+
+def write_sizes(workload: Workload, root: Path) -> None:
+    """rstore.conf, which tells the command line the sizes that the files of a small store don't."""
+    config = workload.config(root)
+    lines = [f"{apache_key(name)}={getattr(config, name)}" for name in SIZES]
+    (root / STORE_CONF).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def keep(
+    workload: Workload, work: Path, make: Callable[[Workload, Path], tuple[int, int]], stem: str | None = None
+) -> Kept:
+    """The workload's closed store below `work`; `make(workload, root)` makes it when it isn't there as it has to be.
+
+    `make` gives the messages and the bytes of their records. Raises what it raises, and OSError.
+    """
+    root = work / (stem or workload.name)
+    known = root / KEPT
+    try:
+        key, messages, record_bytes = known.read_text(encoding="utf-8").splitlines()
+        if key == workload.key:
+            return Kept(workload, root, int(messages), int(record_bytes))
+    except (OSError, ValueError):
+        pass
+    remove(root)
+    root.mkdir(parents=True)
+    messages_made, bytes_made = make(workload, root)
+    known.write_text(f"{workload.key}\n{messages_made}\n{bytes_made}\n", encoding="utf-8")
+    return Kept(workload, root, messages_made, bytes_made)
+
+
+def remove(path: Path) -> None:
+    """Remove a directory and all below it, if it is there. Raises OSError."""
+    if path.exists():
+        shutil.rmtree(path)
+
+
+def demand_room(work: Path, wanted: int) -> None:
+    """Raises StorageError when `wanted` bytes don't fit below `work`."""
+    free = shutil.disk_usage(work).free
+    if free < wanted:
+        raise StorageError(
+            f"{wanted >> 20} MiB are needed for the logs and their copies, {free >> 20} MiB are free",
+            path=work,
+            hint="--work names another place, --size makes smaller logs",
+        )
+
+
+# --- the page cache --------------------------------------------------------------------------------------------------
+
+
+def warm(root: Path) -> None:
+    """Read all that has blocks of the store, so that it is in the page cache."""
+    buffer = bytearray(_READ)
+    for path in _files(root):
+        with path.open("rb", buffering=0) as file:
+            for start, end in _stretches(file.fileno()):
+                file.seek(start)
+                while file.tell() < end and file.readinto(buffer):
+                    pass
+
+
+def cool(root: Path) -> str:
+    """Take the store's files, and no others, out of the page cache; how that was done."""
+    _sync(root)
+    for path in _files(root):
+        with path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    return "posix_fadvise(DONTNEED) over each file of the store, after sync"
+
+
+def _sync(root: Path) -> None:
+    """Write the store's files back, so that it doesn't happen in the middle of a measure."""
+    files = list(_files(root))
+    if len(files) > _SYNCED:
+        os.sync()
+        return
+    for path in files:
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+
+
+def _files(root: Path) -> Iterator[Path]:
+    for directory, _, files in os.walk(root):
+        for name in files:
+            yield Path(directory, name)
+
+
+def _stretches(descriptor: int) -> Iterator[tuple[int, int]]:
+    """Where the file has blocks: [start, end) in bytes."""
+    size = os.fstat(descriptor).st_size
+    at = 0
+    while at < size:
+        try:
+            at = os.lseek(descriptor, at, os.SEEK_DATA)
+        except OSError:
+            return
+        end = os.lseek(descriptor, at, os.SEEK_HOLE)
+        yield at, end
+        at = end
+
+
+def _cp(*words: str | Path) -> None:
+    ran = subprocess.run(["cp", *words], capture_output=True, text=True, check=False)
+    if ran.returncode:
+        raise StorageError(f"cp: {' '.join(ran.stderr.split())}", path=words[-1])

@@ -1,0 +1,273 @@
+"""Our side of each job: the engine call that the command or a user's program makes, and nothing else, inside the timer.
+
+One small function a job, so that each says by itself what is timed. All of them run in a process of their own
+(`engine.bench.child`). Modules are imported and kernels loaded before: a run on a small store comes first.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from engine.bench.timing import Done, Task, Timer
+from engine.bench.workload import BORN_MS, PER_MS, QUEUES_PER_TOPIC, bodies
+from engine.config import FlushDiskType
+from engine.errors import StorageError
+from engine.files.disk import Disk
+from engine.files.lock import StoreLock
+from engine.log.results import GetMessageStatus
+
+if TYPE_CHECKING:
+    from engine.format.message import Message
+    from engine.log.results import GetResult, PutResult
+    from engine.store import MessageStore
+
+POOL = 1024
+"""Different messages that the puts go round in, on both sides."""
+BATCH = 256
+"""Messages of a batch, on both sides."""
+PULL = 32
+_DISPATCH_MS = 600_000
+
+Work = Callable[[Task, Timer], Done]
+
+
+# --- closed stores ---------------------------------------------------------------------------------------------------
+
+
+def recover(task: Task, timed: Timer) -> Done:
+    """`rstore recover`: lock, plan, apply."""
+    from engine.repair.apply import apply
+    from engine.repair.recover import plan_recover
+
+    disk = Disk()
+    with timed(), StoreLock(disk, str(task.root)):
+        plan = plan_recover(disk, task.config, locked=True)
+        apply(disk, plan)
+    return Done(task.messages)
+
+
+def verify(task: Task, timed: Timer) -> Done:
+    """`rstore verify-crc`."""
+    from engine.repair.verify import verify as run
+
+    with timed():
+        found = run(Disk(), task.config)
+    if found.bad:
+        raise StorageError("the log of the bench is not sound", path=task.root, offset=found.bad[0].offset)
+    return Done(found.records, found.size)
+
+
+def check(task: Task, timed: Timer) -> Done:
+    """`rstore check`."""
+    from engine.repair.check import check as run
+
+    with timed():
+        found = run(Disk(), task.config, jobs=None)
+    if not found.ok:
+        raise StorageError(f"the store of the bench is not sound: {found.findings[0]}", path=task.root)
+    return Done(task.messages)
+
+
+def reindex(task: Task, timed: Timer) -> Done:
+    """`rstore reindex`: build queues and index aside, compare, swap in."""
+    from engine.repair import reindex_swap
+    from engine.repair.reindex import Scope, build
+
+    disk, root = Disk(), str(task.root)
+    with timed(), StoreLock(disk, root):
+        into = reindex_swap.build_directory(root)
+        disk.mkdirs(into)
+        plan = build(disk, task.config, into, Scope())
+        reindex_swap.swap(disk, plan)
+    return Done(plan.records)
+
+
+# --- open stores -----------------------------------------------------------------------------------------------------
+
+
+def open_store(task: Task, timed: Timer) -> Done:
+    """From nothing to a store that takes puts."""
+    from engine.store import MessageStore
+
+    with timed():
+        store = MessageStore.open(task.config)
+    store.close()
+    return Done(task.messages)
+
+
+def put_one(task: Task, timed: Timer) -> Done:
+    """`count` messages, made and put one by one in one thread; ends with the last answer, not with its dispatch."""
+    messages = _Messages(task)
+    with _opened(task) as store:
+        with timed():
+            for number in range(task.count):
+                _demand(store.put(messages.of(number)))
+        return _dispatched(store, task, timed)
+
+
+def put_batch(task: Task, timed: Timer) -> Done:
+    """`count` messages in batches of `BATCH`, each from the bytes that a client sends."""
+    from engine.format import batch
+
+    messages = _Messages(task)
+    encoded = messages.batches()
+    shared = messages.of(0)
+    with _opened(task) as store:
+        with timed():
+            for number in range(task.count // BATCH):
+                _demand(store.put_batch(shared, batch.decode(encoded[number % len(encoded)])))
+        return _dispatched(store, task, timed)
+
+
+def put_sync(task: Task, timed: Timer) -> Done:
+    """`count` messages under SYNC_FLUSH by `callers` threads."""
+    import threading
+
+    messages = _Messages(task)
+    failed: list[BaseException] = []
+    with _opened(task, flush_disk_type=FlushDiskType.SYNC_FLUSH) as store:
+
+        def call(first: int) -> None:
+            try:
+                for number in range(first, task.count, task.callers):
+                    _demand(store.put(messages.of(number)))
+            except BaseException as error:
+                failed.append(error)
+                raise
+
+        threads = [threading.Thread(target=call, args=(i,)) for i in range(task.callers)]
+        with timed():
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        if failed:
+            raise failed[0]
+    return Done(task.count)
+
+
+def get_raw(task: Task, timed: Timer) -> Done:
+    """32 a call, queue after queue, the records as they are stored."""
+    return _get(task, timed, lambda found: found.messages)
+
+
+def get_decoded(task: Task, timed: Timer) -> Done:
+    """The same, each record as an object with its properties parsed, as MessageDecoder#decode gives."""
+    from engine.format.message import decode
+
+    def use(found: GetResult) -> None:
+        for record in found.messages:
+            _ = decode(record).properties
+
+    return _get(task, timed, use)
+
+
+def query(task: Task, timed: Timer) -> Done:
+    """`count` keys, each of one message, by chance over the whole log."""
+    chance = random.Random(1)
+    numbers = [chance.randrange(task.messages) for _ in range(task.count)]
+    wanted = [(task.workload.topic(n % task.workload.queues), task.workload.key_of(n)) for n in numbers]
+    with _opened(task) as store, timed():
+        for topic, key in wanted:
+            if len(store.query(topic, key).messages) != 1:
+                raise StorageError(f"{key} is not found", path=task.root)
+    return Done(task.count)
+
+
+def get_by_time(task: Task, timed: Timer) -> Done:
+    """`count` store times by chance: the offset at each, and one get of 32 from there."""
+    chance = random.Random(2)
+    queues = task.workload.queues
+    wanted = [
+        (chance.randrange(queues), BORN_MS + chance.randrange(max(1, task.messages // PER_MS)))
+        for _ in range(task.count)
+    ]
+    with _opened(task) as store, timed():
+        for queue, time_ms in wanted:
+            topic, queue_id = task.workload.topic(queue), queue % QUEUES_PER_TOPIC
+            store.get(topic, queue_id, store.offset_by_time(topic, queue_id, time_ms), PULL)
+    return Done(task.count)
+
+
+def _get(task: Task, timed: Timer, use: Callable[[GetResult], object]) -> Done:
+    found = 0
+    with _opened(task) as store, timed():
+        for queue in range(task.workload.queues):
+            for answer in _pulls(store, task.workload.topic(queue), queue % QUEUES_PER_TOPIC):
+                found += answer.message_count
+                use(answer)
+                if found >= task.count:
+                    return Done(found)
+    return Done(found)
+
+
+def _pulls(store: MessageStore, topic: str, queue_id: int) -> Iterator[GetResult]:
+    offset = 0
+    while (answer := store.get(topic, queue_id, offset, PULL)).status is GetMessageStatus.FOUND:
+        yield answer
+        offset = answer.next_begin_offset
+
+
+class _Messages:
+    """The messages that are put: `POOL` bodies and properties, gone round in."""
+
+    def __init__(self, task: Task) -> None:
+        self._topic = task.workload.topic(0)
+        self._bodies = list(bodies(task.workload, POOL))
+        self._properties = [dict(task.workload.message(n, b"").properties) for n in range(POOL)]
+
+    def of(self, number: int) -> Message:
+        """The `number`-th, a new object."""
+        from engine.format.message import Message
+
+        at = number % POOL
+        return Message(self._topic, self._bodies[at], 0, self._properties[at], born_timestamp=BORN_MS)
+
+    def batches(self) -> list[bytes]:
+        """What clients would send, batch by batch."""
+        from engine.format import batch
+
+        items = [batch.BatchItem.of(*both) for both in zip(self._bodies, self._properties, strict=True)]
+        return [batch.encode(items[at : at + BATCH]) for at in range(0, POOL, BATCH)]
+
+
+def _opened(task: Task, **settings: object) -> MessageStore:
+    from engine.store import MessageStore
+
+    return MessageStore.open(task.config.with_changes(**settings) if settings else task.config)
+
+
+def _demand(result: PutResult) -> None:
+    if not result.ok:
+        raise result.error or StorageError(f"a put was answered {result.status.value}")
+
+
+def _dispatched(store: MessageStore, task: Task, timed: Timer) -> Done:
+    """With the seconds until all of it can be got and queried, too."""
+    import time
+
+    began = time.perf_counter()
+    if not store.wait_dispatched(_DISPATCH_MS):
+        raise StorageError("dispatch did not follow", path=task.root)
+    return Done(task.count, more={"dispatchedSeconds": timed.seconds + time.perf_counter() - began})
+
+
+WORK: Mapping[str, Work] = {
+    "recover-rebuilt": recover,
+    "recover-queues": recover,
+    "open": open_store,
+    "verify-crc": verify,
+    "check": check,
+    "reindex": reindex,
+    "put-one": put_one,
+    "put-batch": put_batch,
+    "put-sync-1": put_sync,
+    "put-sync-16": put_sync,
+    "put-sync-64": put_sync,
+    "get-raw": get_raw,
+    "get-decoded": get_decoded,
+    "query": query,
+    "get-by-time": get_by_time,
+}

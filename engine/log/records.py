@@ -1,0 +1,85 @@
+"""The records that a get found: where they lie, and only what is asked for made of them: views, objects or columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from engine.format.message import decode_many
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from engine.format.message import StoredMessage
+    from engine.format.record_columns import RecordColumns
+
+Place: TypeAlias = tuple[memoryview, int, int]
+"""A record: bytes of the log, its position in them, its size."""
+
+
+class Records:
+    """See the module. Never changed, and what is made is kept."""
+
+    __slots__ = ("_columns", "_places", "_views")
+
+    def __init__(self, places: Sequence[Place] = (), columns: RecordColumns | None = None) -> None:
+        """Of places, or of columns."""
+        self._places = places
+        self._columns = columns
+        self._views: tuple[memoryview, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self._places) if self._columns is None else len(self._columns)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether they are the same bytes."""
+        return self.views() == other.views() if isinstance(other, Records) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(tuple(map(bytes, self.views())))
+
+    @property
+    def size(self) -> int:
+        """Bytes of all records."""
+        return sum([size for _, _, size in self._all_places()])
+
+    def views(self) -> tuple[memoryview, ...]:
+        """The records as stored, without a copy where the log is mapped."""
+        if self._views is None:
+            self._views = tuple([buffer[at : at + size] for buffer, at, size in self._all_places()])
+        return self._views
+
+    def decoded(self) -> list[StoredMessage]:
+        """The records as objects. Raises FormatError: one is none."""
+        return decode_many(self._all_places())
+
+    def columns(self) -> RecordColumns:
+        """The records as columns. Raises FormatError: one is none."""
+        if self._columns is None:
+            from engine.format.record_columns import decode_columns
+
+            places = self._places
+            if places and any(buffer is not places[0][0] for buffer, _, _ in places):
+                places = _in_one(places)
+            buffer = places[0][0] if places else memoryview(b"")
+            self._columns = decode_columns(buffer, [(at, size) for _, at, size in places])
+        return self._columns
+
+    def _all_places(self) -> Sequence[Place]:
+        if self._columns is not None and not self._places:
+            buffer, table = self._columns.buffer, self._columns.table
+            self._places = [(buffer, at, size) for at, size in zip(table[0].tolist(), table[1].tolist(), strict=True)]
+        return self._places
+
+
+NOTHING = Records()
+
+
+def _in_one(places: Sequence[Place]) -> list[Place]:
+    """A copy of the records, one behind another."""
+    buffer = memoryview(b"".join([buffer[at : at + size] for buffer, at, size in places]))
+    copied: list[Place] = []
+    at = 0
+    for _, _, size in places:
+        copied.append((buffer, at, size))
+        at += size
+    return copied

@@ -1,0 +1,132 @@
+"""`rstore bench`: measures this machine, ours against Apache's own store."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from engine.errors import InvalidArgument
+from rstore_cli._common import FOUND, Settings, parse_size, settings_of
+from rstore_cli.render import Output, is_terminal
+
+if TYPE_CHECKING:
+    from engine.bench.results import Results
+    from engine.bench.run import Progress
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+_PROGRAM = (sys.executable, "-m", "rstore_cli.app")
+
+
+@app.command()
+def bench(
+    context: typer.Context,
+    workload: Annotated[
+        list[str] | None, typer.Option("--workload", metavar="NAME", help="Only this workload; may be given again.")
+    ] = None,
+    job: Annotated[
+        list[str] | None, typer.Option("--job", metavar="NAME", help="Only this job; may be given again.")
+    ] = None,
+    size: Annotated[
+        str | None, typer.Option("--size", metavar="SIZE", help="Bytes of each log, 1M to 1G (default: 1G).")
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option("--rounds", min=1, metavar="N", help="Measures of each side (default: 3).")
+    ] = None,
+    cold: Annotated[bool, typer.Option("--cold", help="With a cold page cache.")] = False,
+    warm: Annotated[bool, typer.Option("--warm", help="With a warm page cache (default; with --cold: both).")] = False,
+    no_apache: Annotated[bool, typer.Option("--no-apache", help="Ours and the machine's limits alone.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Logs of 128 MiB, one round: to see that it runs.")] = False,
+    growth: Annotated[
+        bool, typer.Option("--growth", help="Recovery and verification of logs of 1, 4 and 16 files, too; takes long.")
+    ] = False,
+    work: Annotated[
+        Path | None,
+        typer.Option(
+            "--work", metavar="DIR", help="Where logs are made, and kept for the next run (default: nowhere)."
+        ),
+    ] = None,
+    output: Annotated[Path, typer.Option("--output", metavar="DIR", help="Where the report goes.")] = Path(
+        "rstore-bench"
+    ),
+) -> None:
+    """Measure this machine: recovery, verification, puts and gets, ours against Apache RocketMQ 4.9.8.
+
+    Makes its own logs and writes report.md, report.json and ratios.svg; no store of yours is touched. Each measure is a
+    process of its own, ours and Apache's in turn. Apache's store needs Java 17 and Maven; without them ours is measured
+    alone. The whole takes about an hour and 4 GiB of disk. Exit code 1 when a measure failed.
+    """
+    settings = settings_of(context)
+
+    from engine.bench.results import Cache
+    from engine.bench.run import QUICK_ROUNDS, QUICK_SIZE, ROUNDS, Wanted, run
+    from engine.bench.workload import GIB
+
+    if quick and (size is not None or rounds is not None):
+        raise InvalidArgument("--quick says how large and how often: it excludes --size and --rounds")
+    caches = [Cache.WARM] if warm or not cold else []
+    caches += [Cache.COLD] if cold else []
+    wanted = Wanted(
+        _PROGRAM,
+        output,
+        QUICK_SIZE if quick else GIB if size is None else parse_size(size, "--size"),
+        tuple(workload or ()),
+        tuple(job or ()),
+        QUICK_ROUNDS if quick else rounds or ROUNDS,
+        tuple(caches),
+        not no_apache,
+        growth,
+        work,
+    ).checked()
+    settings.on_interrupt = "what was measured so far is lost; no store was touched"
+    with _progress(settings) as progress:
+        found = run(wanted, progress)
+    answer = settings.output()
+    if answer.json:
+        answer.document(found.to_json())
+    else:
+        _show(answer, found, output)
+    if found.failures:
+        raise typer.Exit(FOUND)
+
+
+@contextlib.contextmanager
+def _progress(settings: Settings) -> Iterator[Progress | None]:
+    """A bar on stderr, where somebody looks: which job is measured, and how many are left."""
+    if settings.quiet or settings.json or not is_terminal(sys.stderr):
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda done, total, label: bar.update(task, completed=done, total=total, description=label)
+
+
+def _show(output: Output, found: Results, directory: Path) -> None:
+    from engine.bench.report import REPORT, floor_text, ratios
+
+    output.text(f"Peer: {found.apache}.")
+    rows = [[name, f"{ratio:.2f}"] for _, name, ratio in ratios(found)]
+    if rows:
+        output.text()
+        output.table(["job", "times as fast as Apache"], rows, numbers=(1,))
+    verdicts = found.verdicts()
+    if verdicts:
+        output.text()
+        output.table(
+            ["job", "workload", "held against", "asked for", "found", ""],
+            [[v.floor.job, v.floor.workload, v.floor.against.value, *floor_text(v)] for v in verdicts],
+            numbers=(3, 4),
+        )
+    for failure in found.failures:
+        output.warn(f"! {failure}")
+    output.text()
+    output.text(f"The report is {directory / REPORT}")

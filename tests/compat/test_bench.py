@@ -1,0 +1,32 @@
+"""`rstore bench` with Apache's store as the peer: every job that has a counterpart gives a ratio."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine.bench import run as bench
+from engine.bench.jobs import JOBS
+from engine.bench.results import Place, Side
+from engine.bench.workload import MIB
+
+pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("apache_store")]
+
+
+def test_each_job_against_apache(tmp_path: Path) -> None:
+    names = tuple(job.name for job in JOBS if job.apache is not None)
+    program = (sys.executable, "-m", "rstore_cli.app")
+    wanted = bench.Wanted(program, tmp_path / "out", MIB, ("b128",), names, 1, work=tmp_path / "work")
+    results = bench.run(wanted)
+    assert results.failures == []
+    assert "4.9.8" in results.apache
+    for job in JOBS:
+        if job.apache is not None:
+            place = Place(job.name, "b128")
+            assert results.inside_ratio(place), job.name
+            (theirs,) = results.samples[place, Side.APACHE]
+            (ours,) = results.samples[place, Side.OURS]
+            assert theirs.messages == ours.messages, job.name
+            assert theirs.peak_rss > theirs.peak_anon > 0

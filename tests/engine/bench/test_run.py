@@ -1,0 +1,337 @@
+"""Runs of the bench, small and without Apache: every job, the report, what goes wrong."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from engine.bench import report, stores
+from engine.bench.apache import Apache
+from engine.bench.child import run as run_task
+from engine.bench.jobs import BY_NAME, FLOORS, JOBS, LIMITS, Against
+from engine.bench.measure import Sample, measure
+from engine.bench.results import Cache, Place, Results, Side
+from engine.bench.run import Wanted, run
+from engine.bench.stores import Kept, State
+from engine.bench.timing import Task, Timer
+from engine.bench.work import WORK
+from engine.bench.workload import MIB, growing, workloads
+from engine.errors import CannotMend, InvalidArgument, StorageError
+from engine.format import names
+from engine.read_store import ReadStore
+from tests.engine.bench.conftest import PROGRAM, make
+
+INSIDE = [job for job in JOBS if job.inside]
+
+
+# --- each job, in this process ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("job", INSIDE, ids=lambda job: job.name)
+def test_each_job_does_its_work(job, plain: Kept, tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    if job.state is None:
+        root.mkdir()
+    else:
+        plain.copy(job.state, root)
+    stamps = plain.stamps()
+    timer = Timer()
+    task = Task(job.name, plain.workload, root, plain.messages, min(plain.messages, 512), job.callers)
+    done = run_task(task, timer)
+    assert timer.seconds > 0
+    assert done.messages in (512, plain.messages) or (job.name.startswith("get") and done.messages >= 512)
+    plain.demand_same(stamps)
+    if job.state in (State.LOG_ONLY, State.CRASHED) or job.name == "reindex":
+        assert not (root / names.ABORT).exists()
+        with ReadStore(plain.workload.config(root)) as store:
+            units = sum(store.max_offset(q.topic, q.queue_id) for q in store.queues())
+            assert units == plain.messages
+            assert len(store.query(plain.workload.topic(0), plain.workload.key_of(7)).messages) == 1
+    if job.name.startswith("put"):
+        with ReadStore(plain.workload.config(root)) as store:
+            assert store.max_offset(plain.workload.topic(0), 0) == 512
+
+
+def test_every_job_has_its_work_and_every_floor_its_job() -> None:
+    assert {job.name for job in INSIDE} == {LIMITS, *WORK}
+    for floor in FLOORS:
+        job = BY_NAME[floor.job]
+        assert floor.workload in job.workloads
+        assert floor.against is not Against.INSIDE or BY_NAME[floor.peer or floor.job].apache
+
+
+def test_a_damaged_log_is_no_figure(plain: Kept, tmp_path: Path) -> None:
+    root = plain.copy(State.BARE, tmp_path / "run")
+    log = root / names.COMMITLOG / names.segment_name(0)
+    data = bytearray(log.read_bytes())
+    log.unlink()  # a hard link
+    data[5000] ^= 0xFF
+    log.write_bytes(data)
+    with pytest.raises(StorageError, match="not sound"):
+        run_task(Task("verify-crc", plain.workload, root, plain.messages), Timer())
+
+
+def test_a_profile_names_what_was_called(plain: Kept, tmp_path: Path) -> None:
+    root = plain.copy(State.BARE, tmp_path / "run")
+    timer = Timer(tmp_path / "profile.txt")
+    run_task(Task("verify-crc", plain.workload, root, plain.messages), timer)
+    assert "verify.py" in (tmp_path / "profile.txt").read_text()
+
+
+# --- stores ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", State)
+def test_copies_are_as_they_say(state: State, plain: Kept, tmp_path: Path) -> None:
+    root = plain.copy(state, tmp_path / "run")
+    assert (root / names.ABORT).exists() == (state in (State.CRASHED, State.LOG_ONLY))
+    whole = state in (State.CRASHED, State.CLOSED)
+    assert (root / names.CONSUMEQUEUE).exists() == (root / names.INDEX).exists() == whole
+    assert any((root / names.CHECKPOINT).read_bytes()) == whole
+    stores.warm(root)
+    assert stores.cool(root)
+
+
+def test_a_kept_store_is_made_again_when_its_workload_differs(tmp_path: Path, plain: Kept) -> None:
+    made: list[str] = []
+
+    def counted(workload, root: Path) -> tuple[int, int]:
+        made.append(workload.key)
+        return make(workload, root)
+
+    first = stores.keep(plain.workload, tmp_path, counted)
+    assert stores.keep(plain.workload, tmp_path, counted) == first
+    other = stores.keep(replace(plain.workload, seed=2), tmp_path, counted)
+    assert other.root == first.root
+    assert len(made) == 2
+
+
+def test_a_log_that_a_measure_wrote_is_noticed(plain: Kept, tmp_path: Path) -> None:
+    kept = stores.keep(plain.workload, tmp_path, make)
+    stamps = kept.stamps()
+    path = kept.root / names.COMMITLOG / names.segment_name(0)
+    path.write_bytes(path.read_bytes())
+    with pytest.raises(CannotMend):
+        kept.demand_same(stamps)
+
+
+def test_no_room_is_said_before() -> None:
+    with pytest.raises(StorageError, match="are needed"):
+        stores.demand_room(Path("/"), 1 << 60)
+
+
+# --- measuring a process ---------------------------------------------------------------------------------------------
+
+
+def python(code: str) -> list[str]:
+    return [PROGRAM[0], "-c", code]
+
+
+def test_a_process_is_measured_from_outside() -> None:
+    code = 'b = bytearray(80 << 20); import time; time.sleep(0.3); print(\'{"seconds": 1.5, "messages": 7}\')'
+    found = measure(python(code), answers=True, timeout=60)
+    assert found.wall >= 0.3
+    assert (found.seconds, found.messages) == (1.5, 7)
+    assert found.peak_rss >= found.peak_anon >= 80 << 20
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("import sys; sys.exit('it broke')", "it broke"),
+        ('print(\'{"error": "no such store"}\'); raise SystemExit(1)', "no such store"),
+        ("print('no json')", "exit code 0"),
+        ("import time; time.sleep(60)", "took longer"),
+    ],
+)
+def test_a_process_that_fails_says_why(code: str, said: str) -> None:
+    with pytest.raises(StorageError, match=said):
+        measure(python(code), answers=True, timeout=2)
+
+
+# --- whole runs ------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_without_apache(tmp_path: Path, few_files: None) -> None:
+    names = tuple(job.name for job in JOBS)
+    wanted = Wanted(
+        PROGRAM, tmp_path / "report", MIB, ("b128", "sparse"), names, 1, apache=False, work=tmp_path / "work"
+    )
+    told: list[str] = []
+    results = run(wanted, lambda done, total, label: told.append(f"{done}/{total} {label}"))
+    assert results.failures == []
+    text = (tmp_path / "report" / report.REPORT).read_text()
+    assert "left out: not asked for" in text
+    for job in JOBS:
+        assert f"## {job.name}: " in text
+    said = json.loads((tmp_path / "report" / report.DATA).read_text())
+    measured = {(m["job"], m["workload"], m["side"]) for m in said["measures"]}
+    for job in JOBS:
+        workload = "sparse" if job.workloads == ("sparse",) else "b128"
+        assert not job.inside or (job.name, workload, "ours") in measured
+        assert job.command is None or (job.name, workload, "rstore command") in measured
+    assert all(sample["wall"] > 0 for m in said["measures"] for sample in m["samples"])
+    assert told
+    assert not (tmp_path / "work" / "run").exists()
+
+
+@pytest.fixture
+def few_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few sparse files instead of a hundred."""
+    from engine.bench import run as module
+
+    def fewer(size: int = MIB):
+        found = workloads(size)
+        found["sparse"] = replace(found["sparse"], size=3 * size)
+        return found
+
+    monkeypatch.setattr(module, "workloads", fewer)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"workloads": ("b2k",)},
+        {"jobs": ("sleep",)},
+        {"size": 5},
+        {"size": 1 << 40},
+        {"workloads": ("b64k",), "jobs": ("help",)},
+    ],
+)
+def test_what_there_is_not_is_refused(changes, tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument):
+        run(replace(Wanted(PROGRAM, tmp_path / "out"), **changes))
+    assert not (tmp_path / "out").exists()
+
+
+def test_settings_of_ones_own_are_no_part_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RSTORE_CONF", str(tmp_path / "nowhere.conf"))
+    wanted = Wanted(PROGRAM, tmp_path / "report", MIB, ("b1k",), ("verify-crc",), 1, apache=False)
+    assert run(wanted).failures == []
+
+
+def test_a_measure_that_fails_is_told_and_the_rest_goes_on(tmp_path: Path) -> None:
+    broken = (PROGRAM[0], "-c", "import sys; sys.exit('no such program')")
+    wanted = Wanted(broken, tmp_path / "report", MIB, ("b1k",), ("verify-crc",), 2, apache=False)
+    results = run(wanted)
+    (failure,) = results.failures
+    assert failure.startswith("verify-crc on b1k, rstore command: ")
+    assert "no such program" in (tmp_path / "report" / report.REPORT).read_text()
+    assert len(results.samples[Place("verify-crc", "b1k"), Side.OURS]) == 2
+
+
+def test_a_cold_run_says_how(tmp_path: Path) -> None:
+    wanted = Wanted(
+        PROGRAM, tmp_path / "out", MIB, ("b1k",), ("verify-crc", "query"), 1, (Cache.COLD,), False, tmp_path / "work"
+    )
+    results = run(wanted)
+    assert {place.job: place.cache for place in results.places() if place.job != LIMITS} == {
+        "verify-crc": Cache.COLD,
+        "query": Cache.WARM,
+    }
+    assert "cold by" in results.settings
+
+
+def test_growing_logs(tmp_path: Path) -> None:
+    growth = ("growth-1", "growth-4")
+    wanted = Wanted(PROGRAM, tmp_path / "out", MIB, growth, (), 1, growth=True, work=tmp_path / "work")
+    results = run(wanted)
+    assert results.failures == []
+    rows = {(job, files): (messages, one, gib) for job, files, messages, one, gib in results.growth()}
+    assert set(rows) == {(job, files) for job in ("recover-rebuilt", "verify-crc") for files in (1, 4)}
+    assert rows["verify-crc", 4][0] == 4 * rows["verify-crc", 1][0] == 4 * growing(MIB)["growth-1"].per_segment()
+    assert all(one > 0 and gib > 0 for _, one, gib in rows.values())
+    assert "## Growth" in (tmp_path / "out" / report.REPORT).read_text()
+    with pytest.raises(InvalidArgument):
+        replace(wanted, growth=False).checked()
+
+
+# --- the report ------------------------------------------------------------------------------------------------------
+
+
+def sample(seconds: float, messages: int = 1000, wall: float = 2.0, **more: float) -> Sample:
+    return Sample(wall, 1.0, seconds, seconds * 1.5, messages, 1 << 20, 200 << 20, 100 << 20, more)
+
+
+def results_of(*rows: tuple[str, str, Side, Sample]) -> Results:
+    found = Results(facts={"processor": "p|q"}, settings={"log": "1 MiB"}, apache="4.9.8")
+    for job, workload, side, one in rows:
+        found.add(Place(job, workload), side, one)
+    return found
+
+
+def verdict_of(results: Results, job: str, against: Against):
+    (found,) = [v for v in results.verdicts() if v.floor.job == job and v.floor.against is against]
+    return found
+
+
+def test_ratios_are_of_medians() -> None:
+    results = results_of(
+        *(("recover-rebuilt", "b1k", Side.OURS, sample(s)) for s in (1.0, 9.0, 2.0)),
+        *(("recover-rebuilt", "b1k", Side.APACHE, sample(s, wall=6.0)) for s in (5.0, 1.0, 20.0)),
+        ("recover-rebuilt", "b1k", Side.COMMAND, sample(1.0, wall=3.0)),
+    )
+    place = Place("recover-rebuilt", "b1k")
+    assert results.inside_ratio(place) == pytest.approx(2.5)
+    assert results.whole_ratio(place) == pytest.approx(2.0)
+    assert verdict_of(results, "recover-rebuilt", Against.INSIDE).met is True
+    assert verdict_of(results, "recover-rebuilt", Against.MEMORY).found == pytest.approx(100)
+
+
+def test_a_batch_is_held_against_single_puts() -> None:
+    results = results_of(
+        ("put-batch", "b128", Side.OURS, sample(1.0, 2000)),
+        ("put-batch", "b128", Side.APACHE, sample(0.1, 2000)),
+        ("put-one", "b128", Side.APACHE, sample(1.5, 1000)),
+    )
+    assert verdict_of(results, "put-batch", Against.INSIDE).found == pytest.approx(3.0)
+
+
+def test_the_crc_limit_is_the_fastest_library() -> None:
+    results = results_of(
+        (LIMITS, "b1k", Side.OURS, sample(1.0, read=0.1, zlib=0.4, isal=0.2)),
+        ("verify-crc", "b1k", Side.OURS, sample(0.4)),
+    )
+    assert results.crc_limit("b1k") == ("isal", 0.2)
+    verdict = verdict_of(results, "verify-crc", Against.CRC)
+    assert (verdict.found, verdict.met) == (pytest.approx(0.5), False)
+    assert verdict_of(results, "verify-crc", Against.INSIDE).met is None
+
+
+def test_what_is_missed_says_what_binds_it(tmp_path: Path) -> None:
+    results = results_of(
+        ("recover-rebuilt", "b1k", Side.OURS, sample(4.0)), ("recover-rebuilt", "b1k", Side.APACHE, sample(4.0))
+    )
+    results.profiles["recover-rebuilt", "b1k"] = (
+        "   ncalls  tottime  percall  cumtime  percall filename:lineno(function)\n"
+        "        1    0.100    0.100    3.000    3.000 a.py:1(caller)\n"
+        "        1    2.900    2.900    2.900    2.900 b.py:1(the_hot_one)\n"
+    )
+    report.write(results, tmp_path)
+    text = (tmp_path / report.REPORT).read_text()
+    assert "MISSED" in text
+    assert "busy 1.50 times" in text
+    assert text.index("the_hot_one") < text.index("caller")
+    assert "p\\|q" in text or "p|q" in text
+    assert (tmp_path / report.PROFILES / "recover-rebuilt-b1k.txt").exists()
+
+
+def test_the_plot_has_every_ratio(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    results = results_of(
+        ("recover-rebuilt", "b1k", Side.OURS, sample(1.0)), ("recover-rebuilt", "b1k", Side.APACHE, sample(4.0))
+    )
+    report.write(results, tmp_path)
+    assert ">recover-rebuilt b1k<" in (tmp_path / report.PLOT).read_text()
+    assert f"]({report.PLOT})" in (tmp_path / report.REPORT).read_text()
+
+
+def test_apache_is_asked_with_the_same_settings(plain: Kept) -> None:
+    peer = Apache(Path("/usr/bin/java"), "17", "x.jar")
+    task = Task("put-one", plain.workload, plain.root, plain.messages, 100)
+    words = peer.command("put-one", task, {"flushDiskType": "SYNC_FLUSH"})
+    for word in ("set.mappedFileSizeCommitLog=200000", "set.flushDiskType=SYNC_FLUSH", "body=128", "count=100"):
+        assert word in words
