@@ -130,7 +130,7 @@ class MessageColumns:
         ):
             if len(at) != count or len(length) != count:
                 raise InvalidArgument(f"columns of different lengths: {count} messages, {len(length)} {what}")
-            if count and (int(length.min()) < 0 or int(at.min()) < 0 or int((at + length).max()) > len(buffer)):
+            if count and (int(length.min()) < 0 or int(at.min()) < 0 or bool((length > len(buffer) - at).any())):
                 raise InvalidArgument(f"{what} outside of their buffer of {len(buffer)} bytes")
         return self
 

@@ -6,21 +6,19 @@ The bytes are those of `engine.format.message.encode` and `patch`, which say wha
 from __future__ import annotations
 
 import functools
-import struct
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from engine.errors import InvalidArgument
 from engine.format import sysflag
-from engine.format.message import MESSAGE_MAGIC, head_struct, store_timestamp_position
-from engine.format.names import TOPIC_MAX_LENGTH
+from engine.format.message import MESSAGE_MAGIC, encode, head_struct, store_timestamp_position
 
 if TYPE_CHECKING:
+    import struct
+
     from engine.format.message import Message
 
-_SHORT = struct.Struct(">h")
-_RECONSUME_AND_PREPARED = struct.Struct(">iq")
-LENGTHS = tuple(map(_SHORT.pack, range(1024)))
-"""propertiesLength as stored, for short properties."""
+PROPERTIES_LENGTH_SIZE = 2
+_LENGTHS = tuple(length.to_bytes(PROPERTIES_LENGTH_SIZE, "big") for length in range(1024))
 
 
 class RecordTemplate:
@@ -51,26 +49,16 @@ class RecordTemplate:
     )
 
     def __init__(self, message: Message) -> None:
-        """Of a message whose body, properties and bornTimestamp don't count.
-
-        Raises:
-            InvalidArgument: a topic over 127 bytes or without any. struct.error: a number that its field can't hold.
-        """
-        topic = message.topic.encode("utf-8", "replace")
-        if not 0 < len(topic) <= TOPIC_MAX_LENGTH:
-            raise InvalidArgument(f"a topic takes 1 to {TOPIC_MAX_LENGTH} bytes, this one {len(topic)}")
+        """Of a message whose body and properties don't count. Raises as `encode`; struct.error: a number too large."""
+        record = encode(replace(message, body=b""), b"")
         self.born_host, self.store_host = message.born_host, message.store_host
         self.queue_id, self.flag, self.sys_flag = message.queue_id, message.flag, message.stored_sys_flag
-        self.born = message.born_host.encode()
-        self.store = message.store_host.encode() + _RECONSUME_AND_PREPARED.pack(
-            message.reconsume_times, message.prepared_transaction_offset
-        )
-        self.topic = len(topic).to_bytes(1, "big") + topic
         layout = _layout(self.sys_flag)
         self.pack = layout.pack
-        self.fixed_size = layout.size + len(self.topic) + _SHORT.size
+        self.fixed_size = len(record)
         self.stored_at = store_timestamp_position(self.sys_flag)
-        self.head(0, 0, 0, message.flag)  # so that a number too large is refused here
+        *_, self.born, _, self.store, _ = layout.unpack_from(record)
+        self.topic = bytes(record[layout.size : -PROPERTIES_LENGTH_SIZE])
 
     def head(self, size: int, crc: int, body_length: int, flag: int, born_timestamp: int = 0) -> bytes:
         """The fixed part of a record of `size` bytes, what only the append lock knows still 0."""
@@ -82,7 +70,7 @@ class RecordTemplate:
 
 def length_of_properties(size: int) -> bytes:
     """propertiesLength as stored, for `size` bytes of properties (at most 32767)."""
-    return LENGTHS[size] if size < len(LENGTHS) else _SHORT.pack(size)
+    return _LENGTHS[size] if size < len(_LENGTHS) else size.to_bytes(PROPERTIES_LENGTH_SIZE, "big")
 
 
 @functools.lru_cache(maxsize=16)

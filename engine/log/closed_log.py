@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from engine.errors import StorageError
 from engine.format.message import BLANK_SIZE, MIN_RECORD_SIZE
-from engine.log.scan import Blank, Damage, Gap, RecordBatch, Scanner
+from engine.log.scan import FIRST_WINDOW, Blank, Damage, Gap, RecordBatch, Scanner
 from engine.log.source import ClosedLog, Segment
 from engine.log.walk import Row, walk
 
@@ -98,7 +98,7 @@ class ClosedLogReader:
         if not start <= offset <= known:
             start = known = offset
         if known < end:
-            for event in self._scanner.scan(known):
+            for event in self._scanner.scan(known, end + FIRST_WINDOW):
                 if not isinstance(event, RecordBatch):
                     break
                 known = event.end

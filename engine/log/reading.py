@@ -207,7 +207,7 @@ def get_columns(
         if selected is not None:
             with selected:
                 units = selected.view[: selected.size // UNIT_SIZE * UNIT_SIZE]
-                physical, size, _ = _UNITS.unpack_from(units)
+                physical, size, _ = _UNITS.unpack_from(units)  # one is there, as the queue's end comes behind it
                 readable = log.readable(physical, size, _stretch(units, 0, max_msgs))
                 found = None if readable is None else kernel(units, *readable, log_end, max_msgs, limits)
             if found is not None:
@@ -275,10 +275,11 @@ def _collect(
             continue
         if not base <= physical <= end - size or size < 0:
             readable = log.readable(physical, size, _stretch(units, seen, max_msgs - count))
-            base, data = readable or (physical, log.read_at(physical, size) or memoryview(b""))
-            end = base + len(data)
-            if size < 0 or physical > end - size:
-                end = -1
+            if readable is None and (record := log.read_at(physical, size)) is not None:
+                readable = physical, record
+            base, data = readable or (0, memoryview(b""))
+            end = base + len(data) if readable else -1
+            if not readable or size < 0 or physical > end - size:
                 if total == 0:
                     status = GetMessageStatus.MESSAGE_WAS_REMOVING
                 next_file = log.roll_next_file(physical)

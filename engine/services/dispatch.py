@@ -13,9 +13,10 @@ Rules (recovery.md):
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -25,7 +26,7 @@ from engine.log.derive import Deriver, DeriveRules, Keys, QueueNumbers, TopicQue
 from engine.log.scan import Blank, Damage, Gap, RecordBatch, Scanner
 from engine.log.walk import Reason
 from engine.services.running_flags import Flag, RunningFlags
-from engine.services.worker import OnFailure, Worker
+from engine.services.worker import OnFailure, Worker, monotonic_ms
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,6 +39,13 @@ if TYPE_CHECKING:
 RETRY_MS = 1000
 """How long a full disk is waited for before the next try (Apache: 1 s between two of 30 tries)."""
 
+GATHER_MS = 1
+"""How long messages are gathered under load, to be dispatched together (Apache sleeps as long between two turns).
+
+A message that comes alone is dispatched at once, and so is everything while somebody waits for it.
+"""
+WORTH = 256 << 10
+"""Bytes of log that are dispatched without gathering more: a batch costs the same, whatever is in it."""
 FINDINGS_KEPT = 1000
 
 
@@ -149,6 +157,7 @@ class DispatchService(Worker):
         self._failure: RStoreError | None = None
         self._stuck: DiskFull | None = None
         self._over = False
+        self._awaited = 0
         self._findings: deque[Finding] = deque(maxlen=FINDINGS_KEPT)
 
     @property
@@ -183,7 +192,7 @@ class DispatchService(Worker):
 
     def wait_dispatched(self, offset: int, timeout_ms: float | None = None) -> bool:
         """Wait until `position` has reached `offset`; False after `timeout_ms`, or when dispatch has failed."""
-        with self._moved:
+        with self._hurried(), self._moved:
             self._moved.wait_for(
                 lambda: self._position >= offset or self._failure is not None or self._over,
                 None if timeout_ms is None else timeout_ms / 1000,
@@ -196,7 +205,7 @@ class DispatchService(Worker):
         Raises:
             RStoreError: dispatch has failed. DiskFull: it waits for space.
         """
-        with self._moved:
+        with self._hurried(), self._moved:
             self._moved.wait_for(lambda: self._position >= offset or self._failure or self._stuck or self._over)
             trouble = self._failure or self._stuck
             if self._position < offset and trouble is not None:
@@ -207,9 +216,30 @@ class DispatchService(Worker):
     def _run(self) -> None:
         going = True
         while going:
+            began = monotonic_ms()
             caught_up = self._dispatch()
+            if caught_up:
+                self._gather(began + GATHER_MS - monotonic_ms())
             going = self._wait(None if caught_up else RETRY_MS)
         self._dispatch()
+
+    def _gather(self, ms: float) -> None:
+        """Let messages come, unless somebody waits for them."""
+        if ms > 0:
+            with self._condition:
+                self._condition.wait_for(lambda: self._stopping or self._awaited, ms / 1000)
+
+    @contextlib.contextmanager
+    def _hurried(self) -> Iterator[None]:
+        """Somebody waits: nothing is gathered meanwhile."""
+        with self._condition:
+            self._awaited += 1
+            self._condition.notify_all()
+        try:
+            yield
+        finally:
+            with self._condition:
+                self._awaited -= 1
 
     def _ended(self) -> None:
         with self._moved:
@@ -217,13 +247,18 @@ class DispatchService(Worker):
             self._moved.notify_all()
 
     def _dispatch(self) -> bool:
-        """Everything that is readable; False when the disk is full and the rest has to wait."""
+        """Everything that is readable; False when the disk is full and the rest has to wait.
+
+        A little that came meanwhile is left: who appended it has woken this thread for another turn.
+        """
         try:
             if self._pending is not None:
                 self._finish(self._pending)
             end = self._log.max_offset
             while self._position < end and self._follow(end):
                 end = self._log.max_offset
+                if end - self._position < WORTH and not (self._stopping or self._awaited):
+                    break
         except DiskFull as error:
             self._flags.set(Flag.DISK_FULL, error, by=self.name)
             with self._moved:

@@ -20,14 +20,17 @@ from rstore_cli.render import Output, printable, size
 if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.files.disk import Disk
+    from engine.format.columns import MessageColumns
     from engine.format.hosts import Host
     from engine.format.message import Message
-    from engine.log.results import AppendResult
+    from engine.log.results import AppendResult, PutResult
     from engine.log.state import StoreState
     from engine.store import MessageStore
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 _LISTEN_PORT = 10911
+_AT_ONCE = 1000
+_BYTES_AT_ONCE = 1 << 20
 
 
 @app.command()
@@ -92,7 +95,7 @@ def put(
         if lines is not None:
             run.lines(_parsed(lines, jsonl or "", topic, queue, store_host))
         elif count is not None:
-            run.load(one, count)
+            run.load(one, count, one_by_one=sync or not _fits_batches(one))
         else:
             run.one(one)
     run.finish()
@@ -124,15 +127,24 @@ class _Run:
         if not self._output.json:
             self._answer.append(None)
 
-    def load(self, message: Message, count: int) -> None:
-        """`count` messages alike."""
+    def load(self, message: Message, count: int, *, one_by_one: bool) -> None:
+        """`count` messages alike: in batches, unless each shall be answered by itself or can't be in one."""
         from dataclasses import replace
 
+        from engine.format.columns import MessageColumns
+
+        length = len(message.body)
+        at_once = 1 if one_by_one else max(1, min(_AT_ONCE, count, _BYTES_AT_ONCE // (length + 1)))
+        alike = MessageColumns.of(message.body * at_once, [length] * at_once, flag=message.flag)
         with self._output.progress("put", is_bytes=False) as tick:
-            for i in range(count):
-                self._put(replace(message, born_timestamp=time.time_ns() // 1_000_000))
-                if i % 64 == 0:
-                    tick(i, count)
+            for done in range(0, count, at_once):
+                now = replace(message, born_timestamp=time.time_ns() // 1_000_000)
+                if at_once == 1:
+                    self._put(now)
+                else:
+                    self._put_columns(now, alike[: count - done])
+                if at_once > 1 or done % 64 == 0:
+                    tick(done, count)
         self._answer.append(None)
 
     def finish(self) -> None:
@@ -148,16 +160,25 @@ class _Run:
                     f"log {answer['physicalOffset']}  id {answer['msgId']}"
                 )
 
+    def _put_columns(self, message: Message, columns: MessageColumns) -> None:
+        with self._interrupts.held():
+            results = self._store.put_columns(message, columns)
+        for result in results:
+            self._counted(result)
+
     def _put(self, message: Message) -> AppendResult:
         with self._interrupts.held():
             result = self._store.put(message)
+        return self._counted(result)
+
+    def _counted(self, result: PutResult) -> AppendResult:
         if result.append is None or not result.ok:
             before = f"; {self._done} messages were put before it" if self._done else ""
             error = result.error
             if error is None:
                 raise StorageError(f"put: {result.status.value}{before}", path=self._root())
             raise _told(error, before)
-        self._done += 1
+        self._done += result.append.message_count
         self._bytes += result.append.size
         self._settings.on_interrupt = f"{self._done} messages were put and are kept; the store was closed cleanly"
         return result.append
@@ -316,6 +337,13 @@ def _message(topic: str, queue_id: int, body: bytes, found: dict[str, str], stor
         born_host=replace(store_host, port=0),
         store_host=store_host,
     )
+
+
+def _fits_batches(message: Message) -> bool:
+    """Whether it may be one of a batch: neither delayed nor for further queues."""
+    from engine.format.properties import DELAY, INNER_MULTI_DISPATCH
+
+    return not {DELAY, INNER_MULTI_DISPATCH} & message.properties.keys()
 
 
 def _open_lines(stack: ExitStack, name: str) -> Iterable[str]:

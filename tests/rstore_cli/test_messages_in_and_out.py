@@ -134,6 +134,31 @@ def test_load(new_store: Path, cli: Cli) -> None:
     assert {m["bodyLength"] for m in got} == {1024}
 
 
+@pytest.mark.parametrize("kind", [(), ("--delay-level", "2"), ("--property", "INNER_MULTI_DISPATCH=a,b")])
+def test_load_in_batches_is_load_one_by_one(kind: tuple[str, ...], new_store: Path, cli: Cli) -> None:
+    def load(*how: str) -> list[dict[str, object]]:
+        first = cli("--store", new_store, "dump", "commitlog", "--json").lines
+        what = ("put", "T", "--count", "30", "--size", "100", "--tags", "a", "--keys", "k l", "--queue", "2")
+        assert cli("--store", new_store, *what, *kind, *how).code == 0
+        return cli("--store", new_store, "dump", "commitlog", "--json").lines[len(first) :]
+
+    said = (
+        "topic",
+        "queueId",
+        "bodyCRC",
+        "flag",
+        "sysFlag",
+        "bornHost",
+        "storeHost",
+        "body",
+        "properties",
+        "storeSize",
+    )
+    one, two = ([[row.get(name) for name in said] for row in load(*how)] for how in ((), ("--sync",)))
+    assert one == two
+    assert len(one) == 30
+
+
 @pytest.mark.parametrize("name", ["clean-small", "crashed-small"])
 def test_a_whole_store_through_json_and_back(name: str, fixture_store: Store, new_store: Path, cli: Cli) -> None:
     conf = new_store / "rstore.conf"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -181,3 +182,30 @@ def test_a_queue_can_be_taken_out(rig: Rig) -> None:
     assert gone(T0) is None
     assert rig.queues.find(T0) is None
     assert rig.queues.queues() == ()
+
+
+def test_under_load_it_gathers_and_leaves_nothing_behind(rig: Rig) -> None:
+    count = 3000
+    rig.dispatch.start_from(0)
+    for i in range(count):
+        rig.log.append(message(str(i)))
+        rig.dispatch.wake()
+    ends = time.monotonic() + 20
+    while rig.dispatch.behind and time.monotonic() < ends:  # nobody waits for it, and it comes all the same
+        time.sleep(0.001)
+    assert rig.dispatch.position == rig.log.max_offset
+    assert rig.queues.obtain(T0).max_offset == count
+    assert rig.progress < count / 4
+
+
+def test_who_waits_is_not_kept_waiting(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.services.dispatch.GATHER_MS", 600_000)
+    rig.dispatch.start_from(0)
+    for _ in range(20):
+        end = rig.log.append(message()).next_offset
+        rig.dispatch.wake()
+        assert rig.dispatch.wait_dispatched(end, 20_000)
+    rig.log.append(message())
+    rig.dispatch.wake()
+    rig.dispatch.stop()  # nor is who closes the store
+    assert rig.dispatch.position == rig.log.max_offset
