@@ -226,7 +226,7 @@ JOBS = (
         "query",
         "query by key, one message each",
         "MessageStore.query",
-        "queryMessage",
+        "queryMessage (which leaves messages whose keys have the same hash to the client)",
         "query",
         State.CLOSED,
         ("b1k",),
