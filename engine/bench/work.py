@@ -121,6 +121,21 @@ def put_batch(task: Task, timed: Timer) -> Done:
         return _dispatched(store, task, timed)
 
 
+def put_columns(task: Task, timed: Timer) -> Done:
+    """The same batches, the client's bytes taken as columns: no object a message."""
+    from engine.format.columns import MessageColumns
+
+    messages = _Messages(task)
+    encoded = messages.batches()
+    shared = messages.of(0)
+    with _opened(task) as store:
+        with timed():
+            for number in range(task.count // BATCH):
+                for answer in store.put_columns(shared, MessageColumns.of_frame(encoded[number % len(encoded)])):
+                    _demand(answer)
+        return _dispatched(store, task, timed)
+
+
 def put_sync(task: Task, timed: Timer) -> Done:
     """`count` messages under SYNC_FLUSH by `callers` threads."""
     import threading
@@ -155,13 +170,17 @@ def get_raw(task: Task, timed: Timer) -> Done:
 
 def get_decoded(task: Task, timed: Timer) -> Done:
     """The same, each record as an object with its properties parsed, as MessageDecoder#decode gives."""
-    from engine.format.message import decode
 
     def use(found: GetResult) -> None:
-        for record in found.messages:
-            _ = decode(record).properties
+        for message in found.decoded():
+            _ = message.properties
 
     return _get(task, timed, use)
+
+
+def get_columns(task: Task, timed: Timer) -> Done:
+    """The same as columns: every field of 32 records in one pass."""
+    return _get(task, timed, lambda found: found.columns(), columns=True)
 
 
 def query(task: Task, timed: Timer) -> Done:
@@ -191,11 +210,12 @@ def get_by_time(task: Task, timed: Timer) -> Done:
     return Done(task.count)
 
 
-def _get(task: Task, timed: Timer, use: Callable[[GetResult], object]) -> Done:
+def _get(task: Task, timed: Timer, use: Callable[[GetResult], object], *, columns: bool = False) -> Done:
     found = 0
     with _opened(task) as store, timed():
         for queue in range(task.workload.queues):
-            for answer in _pulls(store, task.workload.topic(queue), queue % QUEUES_PER_TOPIC):
+            pull = store.get_columns if columns else store.get
+            for answer in _pulls(pull, task.workload.topic(queue), queue % QUEUES_PER_TOPIC):
                 found += answer.message_count
                 use(answer)
                 if found >= task.count:
@@ -203,9 +223,9 @@ def _get(task: Task, timed: Timer, use: Callable[[GetResult], object]) -> Done:
     return Done(found)
 
 
-def _pulls(store: MessageStore, topic: str, queue_id: int) -> Iterator[GetResult]:
+def _pulls(pull: Callable[[str, int, int, int], GetResult], topic: str, queue_id: int) -> Iterator[GetResult]:
     offset = 0
-    while (answer := store.get(topic, queue_id, offset, PULL)).status is GetMessageStatus.FOUND:
+    while (answer := pull(topic, queue_id, offset, PULL)).status is GetMessageStatus.FOUND:
         yield answer
         offset = answer.next_begin_offset
 
@@ -263,11 +283,13 @@ WORK: Mapping[str, Work] = {
     "reindex": reindex,
     "put-one": put_one,
     "put-batch": put_batch,
+    "put-columns": put_columns,
     "put-sync-1": put_sync,
     "put-sync-16": put_sync,
     "put-sync-64": put_sync,
     "get-raw": get_raw,
     "get-decoded": get_decoded,
+    "get-columns": get_columns,
     "query": query,
     "get-by-time": get_by_time,
 }
