@@ -7,6 +7,7 @@ answers at once.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -44,6 +45,9 @@ COMMANDS = {
     "bench": "Measure this machine against Apache's own store.",
 }
 """Every command and what it does."""
+
+COLLECT = (50_000, 20, 20)
+"""When Python looks for garbage in circles: a command makes few, and its imports alone would set off hundreds of rounds."""
 
 _PARSER_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 """What the option parser raises; typer has no public name for it."""
@@ -188,6 +192,7 @@ def _root(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code."""
     args = list(sys.argv[1:] if arguments is None else arguments)
+    gc.set_threshold(*COLLECT)
     for stream in (sys.stdout, sys.stderr):  # a name that is no text must not end a repair
         with contextlib.suppress(AttributeError, ValueError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]

@@ -77,6 +77,11 @@ class RawFile:
 
     def read(self, offset: int, length: int) -> memoryview:
         """Up to `length` bytes from `offset`, fewer only at the end of the file."""
+        if self._real:  # the system fills what it gives: a bytearray would be made of zeros first
+            with self._disk.doing(Operation.READ, self.path, offset, length):
+                data = os.pread(self._file.fileno(), length, offset)
+            if len(data) in (0, length):
+                return memoryview(data)
         buffer = bytearray(length)
         count = self.read_into(buffer, offset)
         return memoryview(buffer)[:count].toreadonly()
