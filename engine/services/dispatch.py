@@ -231,9 +231,10 @@ class DispatchService(Worker):
 
     @contextlib.contextmanager
     def _hurried(self) -> Iterator[None]:
-        """Somebody waits: nothing is gathered meanwhile."""
+        """Somebody waits: nothing is gathered meanwhile, and what nobody has woken for is looked at."""
         with self._condition:
             self._awaited += 1
+            self._woken = True
             self._condition.notify_all()
         try:
             yield
@@ -249,7 +250,7 @@ class DispatchService(Worker):
     def _dispatch(self) -> bool:
         """Everything that is readable; False when the disk is full and the rest has to wait.
 
-        A little that came meanwhile is left: who appended it has woken this thread for another turn.
+        A little that came meanwhile is left for another turn.
         """
         try:
             if self._pending is not None:
@@ -257,7 +258,8 @@ class DispatchService(Worker):
             end = self._log.max_offset
             while self._position < end and self._follow(end):
                 end = self._log.max_offset
-                if end - self._position < WORTH and not (self._stopping or self._awaited):
+                if 0 < end - self._position < WORTH and not (self._stopping or self._awaited):
+                    self.wake()  # by itself: a blank record may be all that came, of an append that has failed
                     break
         except DiskFull as error:
             self._flags.set(Flag.DISK_FULL, error, by=self.name)

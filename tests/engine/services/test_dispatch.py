@@ -209,3 +209,12 @@ def test_who_waits_is_not_kept_waiting(rig: Rig, monkeypatch: pytest.MonkeyPatch
     rig.dispatch.wake()
     rig.dispatch.stop()  # nor is who closes the store
     assert rig.dispatch.position == rig.log.max_offset
+
+
+def test_who_waits_has_it_look_at_what_nobody_woke_it_for(rig: Rig) -> None:
+    rig.dispatch.start_from(0)
+    assert rig.dispatch.wait_dispatched(rig.log.append(message()).next_offset, 20_000)
+    end = rig.log.append(message()).next_offset
+    assert rig.dispatch.wait_dispatched(end, 20_000)
+    end = rig.log.append(message()).next_offset
+    rig.dispatch.catch_up(end)
