@@ -47,7 +47,7 @@ COMMANDS = {
 """Every command and what it does."""
 
 COLLECT = (50_000, 20, 20)
-"""When Python looks for garbage in circles: a command makes few, and its imports alone would set off hundreds of rounds."""
+"""When Python looks for garbage in circles: a command makes little, its imports alone set off hundreds of rounds."""
 
 _PARSER_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 """What the option parser raises; typer has no public name for it."""
