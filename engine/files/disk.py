@@ -80,11 +80,16 @@ class Disk:
 
     Args:
         mapped: map segments into memory where the file system can; False: channel only.
+
+    Attributes:
+        concurrent: whether changes that don't depend on each other may be made by several threads at once; False where
+            each run must make the same ones in the same order.
     """
 
     def __init__(self, *, mapped: bool = True) -> None:
         self.mapped = mapped
         self.libc = Libc()
+        self.concurrent = True
 
     # --- the seam ---------------------------------------------------------------------------------------------------
 

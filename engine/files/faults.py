@@ -78,6 +78,7 @@ class FaultyDisk(Disk):
 
     def __init__(self, root: str | None, *, mapped: bool = True) -> None:
         super().__init__(mapped=mapped)
+        self.concurrent = False
         self._model_lock = threading.RLock()
         self._image = None if root is None else DurableImage(root)
         self._faults: list[tuple[Callable[[Doing], bool], int]] = []

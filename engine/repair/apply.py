@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -106,14 +107,24 @@ class _Applier:
         self._log()
         disk.step("recover.log-done")
         self._ext()
-        self._queues()
-        disk.step("recover.queues-done")
-        index_files = self._index()
+        index_files = self._derived()
         disk.step("recover.index-done")
         if clean:
             self._leave_clean()
         state = plan.state
         return replace(state, index_files=index_files)
+
+    def _derived(self) -> tuple[str, ...]:
+        """Queues and index, side by side: neither is made of the other. The names of the index files."""
+        if not self._disk.concurrent or not (self._plan.writes and self._plan.index.keys_put):
+            self._queues()
+            self._disk.step("recover.queues-done")
+            return self._index()
+        with ThreadPoolExecutor(1, "rstore-queues") as pool:
+            queues = pool.submit(self._queues)
+            index_files = self._index()
+            queues.result()
+        return index_files
 
     def _set_aside(self) -> None:
         """Move what is no store file to `quarantine/`, under its own path."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from engine.log.derive import Units
 
-IN_MEMORY = 48 << 20
+IN_MEMORY = 56 << 20
 """Bytes of rows that stay in memory."""
 AT_ONCE = 1 << 20
 """Bytes that are given back at once, or more."""
@@ -61,6 +61,9 @@ class FreshRows:
         self._columns = (empty, empty, empty)  # following, first place, end place
         self._poured: set[int] = set()
         self._by_queue = True
+
+    def __bool__(self) -> bool:
+        return bool(self._groups)
 
     def take(self, number_of_queues: int, with_rows: set[int], units: Units) -> Taken:
         """Keep the units of queues without rows.
@@ -175,6 +178,9 @@ class PlannedRows:
     def __init__(self, settled: Spool, fresh: FreshRows | None) -> None:
         self.settled = settled
         self._fresh = fresh
+
+    def __bool__(self) -> bool:
+        return bool(self.settled or (self._fresh is not None and self._fresh))
 
     def fresh_of(self, number: int) -> Iterator[tuple[int, memoryview]]:
         """(first queue offset, consume queue units): the fresh rows of a queue, in their order."""

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from engine.repair.fresh_rows import FreshQueue, FreshRows
     from engine.repair.survey import QueueFiles
 
-CHUNK_UNITS = 1 << 19
+CHUNK_UNITS = 1 << 18
 SECTOR = 512
 """Bytes that a disk writes at once."""
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 IN_MEMORY = 16 << 20
 """Bytes that stay in memory."""
 CHUNK_ROWS = 1 << 18
-KEYS_IN_MEMORY = 64 << 20
+KEYS_IN_MEMORY = 72 << 20
 """Bytes of keys that stay in memory."""
 _NEAR = (1 << 31) - 1
 
