@@ -12,10 +12,11 @@ import importlib
 import json
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -278,5 +279,17 @@ def _debug() -> bool:
     return os.environ.get("RSTORE_DEBUG", "") not in ("", "0")
 
 
+def run() -> NoReturn:
+    """`main`, and the end at once: giving every object back takes a quarter of a second after a recovery."""
+    code = main()
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    run()

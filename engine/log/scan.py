@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from engine.errors import StorageError
+from engine.files.libc import Libc
 from engine.format.message import ENCODE_OVERHEAD, MESSAGE_MAGIC, MESSAGE_MAGIC_V2, POSITION_MAGIC, V4_HEAD_SIZE
 from engine.log.batch import RecordBatch
 from engine.log.walk import Reason, Row, Stop, walk
@@ -316,16 +317,12 @@ class Scanner:
 
 
 def _fast_walk() -> FastWalk | None:
-    """The walk by kernels; None without numba.
-
-    glibc gives each freed window back to the system, and half of the time would go into getting zeroed pages again. It
-    keeps as much as the largest block that was ever freed (M_MMAP_THRESHOLD of mallopt(3)): one that nobody touched.
-    """
+    """The walk by kernels; None without numba."""
     try:
         from engine.log.walk_kernel import fast_walk
     except ImportError:
         return None
-    bytearray(_KEPT)
+    Libc().keep_freed(_KEPT)
     return fast_walk
 
 
