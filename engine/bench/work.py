@@ -123,7 +123,7 @@ def put_batch(task: Task, timed: Timer) -> Done:
 
 def put_columns(task: Task, timed: Timer) -> Done:
     """The same batches, the client's bytes taken as columns: no object a message."""
-    from engine.format.columns import MessageColumns
+    from engine.log.frames import columns_of
 
     messages = _Messages(task)
     encoded = messages.batches()
@@ -131,7 +131,7 @@ def put_columns(task: Task, timed: Timer) -> Done:
     with _opened(task) as store:
         with timed():
             for number in range(task.count // BATCH):
-                for answer in store.put_columns(shared, MessageColumns.of_frame(encoded[number % len(encoded)])):
+                for answer in store.put_columns(shared, columns_of(encoded[number % len(encoded)])):
                     _demand(answer)
         return _dispatched(store, task, timed)
 

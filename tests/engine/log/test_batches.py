@@ -21,6 +21,7 @@ from engine.format.buffers import Buffer
 from engine.format.columns import MessageColumns
 from engine.format.message import BLANK_SIZE, Message, StoredMessage, _decode_any, decode, encode, patch
 from engine.log import prepare_batch
+from engine.log.frames import columns_of
 from engine.log.prepare import Preparer
 from engine.log.prepare_batch import ITEM_HEAD, BatchPreparer, PreparedBatch, PreparedColumns
 from engine.log.results import MessageRefused, PutMessageStatus, PutResult
@@ -349,3 +350,37 @@ def test_columns_end_at_the_first_that_is_not_stored(tmp_path: Path) -> None:
         assert store.max_offset("T", 0) == 2
     assert store.put_columns(simple(), columns)[0].status is PutMessageStatus.SERVICE_NOT_AVAILABLE
     assert_sound(config)
+
+
+# --- frames ----------------------------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.tuples(st.binary(max_size=40), st.binary(max_size=30), st.integers(-(2**31), 2**31 - 1)), max_size=8),
+    st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=3),
+    st.integers(0, 30),
+)
+def test_frames_by_the_kernel(messages: list[tuple[bytes, bytes, int]], flips: list[tuple[int, int]], cut: int) -> None:
+    import engine.log.encode_kernel  # noqa: F401 - whoever loads it has frames read by a kernel
+
+    frame = bytearray(batch.encode(BatchItem(body, flag, names) for body, names, flag in messages))
+    for at, value in flips:
+        if at < len(frame):
+            frame[at] = value
+    frame = frame[: len(frame) - cut] if cut < 20 else frame
+    wanted, found = read_frame(MessageColumns.of_frame, frame), read_frame(columns_of, frame)
+    if isinstance(wanted, FormatError):
+        assert isinstance(found, FormatError)
+        assert (found.message, found.offset) == (wanted.message, wanted.offset)
+        return
+    assert isinstance(found, MessageColumns)
+    for name in ("body_at", "body_length", "properties_at", "properties_length", "flag"):
+        assert getattr(found, name).tolist() == getattr(wanted, name).tolist()
+    assert found.bodies.tobytes() == wanted.bodies.tobytes() == bytes(frame)
+
+
+def read_frame(read: Callable[[Buffer], MessageColumns], frame: Buffer) -> MessageColumns | FormatError:
+    try:
+        return read(frame)
+    except FormatError as error:
+        return error
