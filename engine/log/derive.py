@@ -171,7 +171,7 @@ class Deriver:
             for i, row in enumerate(batch.rows):
                 self._derive_one(batch, i, row, odd)
             return odd.units(), odd.keys()
-        units, keys = _joined([self._finish_part(batch, part, odd) for part in parts])
+        units, keys = joined([self._finish_part(batch, part, odd) for part in parts])
         if self._fresh:
             self._extend_known()
         if odd.rows:
@@ -345,7 +345,8 @@ def concatenated(tables: Sequence[_Table], kind: type[_Table]) -> _Table:
     return kind(*(np.concatenate([getattr(table, field.name) for table in tables]) for field in fields(kind)))
 
 
-def _joined(parts: Sequence[tuple[Units, Keys]]) -> tuple[Units, Keys]:
+def joined(parts: Sequence[tuple[Units, Keys]]) -> tuple[Units, Keys]:
+    """What several batches derive to, one behind the other."""
     return concatenated([units for units, _ in parts], Units), concatenated([keys for _, keys in parts], Keys)
 
 

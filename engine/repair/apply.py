@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -26,6 +25,7 @@ from engine.log.index_file import IndexFile
 from engine.log.index_service import IndexService
 from engine.log.source import ClosedLog
 from engine.log.state import StoreState
+from engine.repair.beside import Beside
 from engine.repair.index_plan import index_directory
 from engine.repair.memory import forget
 from engine.repair.pieces import pieces_of, quarantine_target
@@ -116,15 +116,10 @@ class _Applier:
 
     def _derived(self) -> tuple[str, ...]:
         """Queues and index, side by side: neither is made of the other. The names of the index files."""
-        if not self._disk.concurrent or not (self._plan.writes and self._plan.index.keys_put):
-            self._queues()
+        with Beside(self._disk) as beside:
+            beside.run(self._queues)
             self._disk.step("recover.queues-done")
             return self._index()
-        with ThreadPoolExecutor(1, "rstore-queues") as pool:
-            queues = pool.submit(self._queues)
-            index_files = self._index()
-            queues.result()
-        return index_files
 
     def _set_aside(self) -> None:
         """Move what is no store file to `quarantine/`, under its own path."""

@@ -62,9 +62,6 @@ class FreshRows:
         self._poured: set[int] = set()
         self._by_queue = True
 
-    def __bool__(self) -> bool:
-        return bool(self._groups)
-
     def take(self, number_of_queues: int, with_rows: set[int], units: Units) -> Taken:
         """Keep the units of queues without rows.
 
@@ -178,9 +175,6 @@ class PlannedRows:
     def __init__(self, settled: Spool, fresh: FreshRows | None) -> None:
         self.settled = settled
         self._fresh = fresh
-
-    def __bool__(self) -> bool:
-        return bool(self.settled or (self._fresh is not None and self._fresh))
 
     def fresh_of(self, number: int) -> Iterator[tuple[int, memoryview]]:
         """(first queue offset, consume queue units): the fresh rows of a queue, in their order."""

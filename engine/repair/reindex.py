@@ -15,13 +15,15 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import CannotMend, DamageInTheMiddle, RStoreError
 from engine.log.ahead import scan_ahead
-from engine.log.derive import Deriver, DeriveRules, Keys, QueueNumbers, TopicQueue, Units
+from engine.log.derive import Deriver, DeriveRules, Keys, QueueNumbers, TopicQueue, Units, joined
 from engine.log.scan import Blank, Damage, Event, Gap, RecordBatch, Scanner
 from engine.log.source import ClosedLog
+from engine.repair.beside import Beside
 from engine.repair.intervals import Intervals
 from engine.repair.known import known_places
 from engine.repair.reindex_build import BuiltQueue, IndexBuilder, QueueBuilder
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.files.disk import Disk
     from engine.log.derive_kernel import Part
+
+AT_ONCE = 1 << 17
+"""Records that are derived before queues and index get what they give."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,26 +147,41 @@ def build(
             if index is not None:
                 index.take_over(scanner)
             events = scan_ahead(scanner, first.offset, prepare=deriver.prepare, resume=True, threads=jobs)
-            for batch, parts in _sound(events, files, known_places(disk, files.root).accepted, plan):
-                units, keys = deriver.finish(batch, parts)
-                for number, some in _by_queue(units, begin):
-                    if queues is not None and scope.topic in (None, numbers[number].topic):
-                        queues.append(numbers[number], some)
+            with Beside(disk) as beside:
+                held: list[tuple[Units, Keys]] = []
+                many = 0
+
+                def build_held() -> None:
+                    units, keys = joined(held)
+                    held.clear()
+                    if index is not None:
+                        beside.run(partial(index.put, _keys_from(keys, begin)))
+                    for number, some in _by_queue(units, begin):
+                        if queues is not None and scope.topic in (None, numbers[number].topic):
+                            queues.append(numbers[number], some)
+
+                for batch, parts in _sound(events, files, known_places(disk, files.root).accepted, plan):
+                    held.append(deriver.finish(batch, parts))
+                    many += len(batch)
+                    if many >= AT_ONCE:
+                        build_held()
+                        many = 0
+                    plan.records += len(batch)
+                    plan.log_end = batch.end
+                    if progress is not None:
+                        progress(batch.end - first.offset, files.log[-1].end - first.offset)
+                if held:
+                    build_held()
                 if index is not None:
-                    index.put(_keys_from(keys, begin))
-                plan.records += len(batch)
-                plan.log_end = batch.end
-                if progress is not None:
-                    progress(batch.end - first.offset, files.log[-1].end - first.offset)
+                    beside.run(index.close)
+                if queues is not None:
+                    queues.close()
         except BaseException:
             for builder in (queues, index):
                 if builder is not None:
                     with contextlib.suppress(RStoreError):  # what came first is to be told: a full disk, say
                         builder.close()
             raise
-        for builder in (queues, index):
-            if builder is not None:
-                builder.close()
     _compare(plan, scope, queues, index)
     return plan
 
@@ -210,24 +230,18 @@ def _by_queue(units: Units, begin: int) -> Iterator[tuple[int, Units]]:
     """A batch's units from `begin` (physical) on, queue by queue, in log order."""
     import numpy as np
 
-    wanted = np.flatnonzero(units.physical_offset >= begin)
-    order = wanted[np.argsort(units.queue[wanted], kind="stable")]
+    if len(units) and int(units.physical_offset[0]) < begin:
+        units = units.taken(units.physical_offset >= begin)
+    if not len(units):
+        return
+    small = int(units.queue.max()) < 1 << 16  # numpy counts 2-byte numbers instead of comparing them
+    order = np.argsort(units.queue.astype(np.uint16) if small else units.queue, kind="stable")
     bounds = np.flatnonzero(np.diff(units.queue[order])) + 1
     for group in np.split(order, bounds):
-        if len(group):
-            yield (
-                int(units.queue[group[0]]),
-                Units(
-                    units.queue[group],
-                    units.queue_offset[group],
-                    units.physical_offset[group],
-                    units.size[group],
-                    units.tags_code[group],
-                    units.store_timestamp[group],
-                ),
-            )
+        yield int(units.queue[group[0]]), units.taken(group)
 
 
 def _keys_from(keys: Keys, begin: int) -> Keys:
-    wanted = keys.physical_offset >= begin
-    return Keys(keys.key_hash[wanted], keys.physical_offset[wanted], keys.store_timestamp[wanted])
+    if not len(keys) or int(keys.physical_offset[0]) >= begin:
+        return keys
+    return keys.taken(keys.physical_offset >= begin)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from engine.errors import DiskFull
 from engine.files.listing import list_segments
+from engine.files.sync_later import SyncLater
 from engine.format import names, queue_ext
 from engine.format.queue_unit import EXT_ADDRESS_MAX, UNIT_SIZE, is_ext_address
 from engine.log.closed_queue import ClosedExt
@@ -58,6 +59,7 @@ class QueueBuilder:
         )
         self._old = {found.queue: QueueRows(disk, found) for found in files.queues if found.files}
         self._open: dict[TopicQueue, ConsumeQueue] = {}
+        self._later = SyncLater(disk)
         self._built: dict[TopicQueue, BuiltQueue] = {}
         self.problems: list[str] = []
 
@@ -84,11 +86,19 @@ class QueueBuilder:
 
     def close(self) -> None:
         """Make everything durable."""
+        self._give_back()
+        self._later.flush()
+
+    def _give_back(self) -> None:
+        """Close the queues that are open."""
         for target in self._open.values():
-            while not target.flush():
-                pass
+            if target.ext is not None:
+                while not target.ext.flush():
+                    pass
             target.shutdown()
-            self._disk.sync_dir(target.directory)
+            self._later.directory(target.directory)
+            for entry in self._disk.scandir(target.directory):
+                self._later.file(entry.path, entry.size)
         self._open.clear()
 
     def built(self) -> tuple[BuiltQueue, ...]:
@@ -114,7 +124,7 @@ class QueueBuilder:
         if found is not None:
             return found
         if len(self._open) >= MAX_OPEN:
-            self.close()
+            self._give_back()
         size, state = self._files.config.mapped_file_size_consume_queue, None
         built = self._built.get(queue)
         if built is None:

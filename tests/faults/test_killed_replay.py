@@ -127,6 +127,8 @@ def test_killed_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         seen.append(plan.share.messages)
         left = tmp_path / f"life{life}"
         replay(Until(root, 40, left), plan)
+        if not left.exists():  # how many changes it takes depends on how the threads meet: this one was not killed
+            break
         root = left
     assert seen == sorted(seen, reverse=True)
     assert len(set(seen)) > 2
