@@ -177,7 +177,7 @@ JOBS = (
     ),
     Job(
         "put-batch",
-        "put in batches of 256, one queue, ASYNC_FLUSH",
+        "put in batches of 1024, one queue, ASYNC_FLUSH",
         "the client's bytes decoded and MessageStore.put_batch, one thread, until the last answer",
         "putMessages with the client's bytes, one thread, until the last answer",
         "put-batch",

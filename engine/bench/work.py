@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 POOL = 1024
 """Different messages that the puts go round in, on both sides."""
-BATCH = 256
+BATCH = 1024
 """Messages of a batch, on both sides."""
 PULL = 32
 _DISPATCH_MS = 600_000
