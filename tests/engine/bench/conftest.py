@@ -16,7 +16,7 @@ from engine.bench.workload import KIB, MIB, Workload, workloads
 PROGRAM = (sys.executable, "-m", "rstore_cli.app")
 SMALL = (
     Workload("b1k", KIB, size=300_000, segment=100_000),
-    Workload("b128", 128, size=500_000, segment=200_000),
+    Workload("b128", 128, size=500_000, segment=500_000),
     Workload("queues", 256, queues=30, size=100_000, segment=100_000),
     Workload("b64k", 64 * KIB, size=MIB, segment=MIB // 2),
     replace(workloads(MIB)["sparse"], size=4 * MIB),

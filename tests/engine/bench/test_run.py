@@ -334,5 +334,5 @@ def test_apache_is_asked_with_the_same_settings(plain: Kept) -> None:
     peer = Apache(Path("/usr/bin/java"), "17", "x.jar")
     task = Task("put-one", plain.workload, plain.root, plain.messages, 100)
     words = peer.command("put-one", task, {"flushDiskType": "SYNC_FLUSH"})
-    for word in ("set.mappedFileSizeCommitLog=200000", "set.flushDiskType=SYNC_FLUSH", "body=128", "count=100"):
+    for word in ("set.mappedFileSizeCommitLog=500000", "set.flushDiskType=SYNC_FLUSH", "body=128", "count=100"):
         assert word in words
