@@ -191,6 +191,16 @@ class MappedFile(ReferenceCounted):
         self._wrote = end
         return position
 
+    def append_many(self, data: Bytes) -> int | None:
+        """As `append`, for many bytes: by call, which gets the pages that nobody has touched some at a time."""
+        position = self._wrote
+        end = position + len(data)
+        if self._buffer is not None or end > self._room:
+            return self.append(data)
+        self._segment.write_many(position, data)
+        self._wrote = end
+        return position
+
     def reserve(self, size: int) -> memoryview | None:
         """The next `size` bytes to fill in place, to be followed by `advance`; None when they do not fit.
 
@@ -234,6 +244,12 @@ class MappedFile(ReferenceCounted):
                 self._mark_rewritten(position, split)
             if self._buffer is not None and split < end:
                 self._buffer.memory[split:end] = whole[split - position :]
+
+    def write_many_at(self, position: int, data: Bytes) -> None:
+        """As `write_at`, for many bytes where nothing was before. Not for a file with a write buffer."""
+        self._ensure_blocks(position, position + len(data))
+        self._segment.write_many(position, data)
+        self._mark_rewritten(position, position + len(data))
 
     def ensure_allocated(self, position: int) -> None:
         """Have blocks from `position` to the file's end; DiskFull when there are none. Nothing when they are known."""

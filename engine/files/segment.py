@@ -120,6 +120,12 @@ class ChannelSegment:
             self._failed = error
             raise
 
+    def write_many(self, position: int, data: Bytes) -> None:
+        """As `write`, for many bytes where nothing was before: by call, which gets the pages some at a time."""
+        self._check(position, len(data))
+        with self._raw() as file:
+            file.write(position, data)
+
     def lock_memory(self) -> bool:
         """Keep the file's pages in memory; False when the system would not, or there is no map."""
         return False

@@ -301,7 +301,7 @@ class IndexFile(IndexReader):
         if first == 1:
             diff = time_diff(begin, header.begin_timestamp)
             entries[_TIME_DIFF : ENTRY_SIZE - SLOT_SIZE] = list(diff.to_bytes(4, "big"))
-        self._file.write_at(self.layout.entry_position(first), memoryview(cast("bytes", entries)))
+        self._file.write_many_at(self.layout.entry_position(first), memoryview(cast("bytes", entries)))
         end, end_offset = int(store_timestamp[-1]), int(physical_offset[-1])
         used, count = header.hash_slot_count + fresh, first + len(key_hash)
         self._write_header(IndexHeader(begin, end, begin_offset, end_offset, used, count))

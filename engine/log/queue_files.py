@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from engine.files.selected import SelectedBuffer
     from engine.log.derive import TopicQueue
 
+_MANY = 1 << 16
+"""Bytes from which on they are appended by call."""
 _AT_ONCE = 65536
 """Units that are written at a time where one is repeated."""
 
@@ -143,7 +145,10 @@ class QueueFiles:
         while data:
             file = self._last_file()
             part = data[: self._room(file) * UNIT_SIZE]
-            file.append(part)
+            if len(part) >= _MANY:
+                file.append_many(part)
+            else:
+                file.append(part)
             self.end += len(part) // UNIT_SIZE
             data = data[len(part) :]
 
