@@ -297,7 +297,8 @@ class Disk:
         """Whether `sync_file_system` works for this file."""
         file = self.open_raw(path)
         try:
-            return self.libc.has_syncfs and file.descriptor is not None
+            descriptor = file.descriptor
+            return descriptor is not None and self.libc.vouches_by_syncfs(descriptor)
         finally:
             file.close()
 

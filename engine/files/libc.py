@@ -23,6 +23,8 @@ MS_SYNC = 4
 MADV_WILLNEED = 3
 _SYNCFS_TELLS = tuple(int(number) for number in re.findall(r"\d+", platform.release())[:2]) >= (5, 8)
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
+_VOUCHING = (0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x01021994)
+"""f_type of ext4, xfs, btrfs, f2fs, tmpfs (statfs(2)). What FUSE and network file systems do is theirs."""
 
 
 def address_of(memory: mmap.mmap | memoryview) -> int:
@@ -60,10 +62,12 @@ class Libc:
         """Write a page-aligned stretch of a map to the device and wait for it; raises OSError."""
         self._checked(self._library.msync(address, length, MS_SYNC))
 
-    @property
-    def has_syncfs(self) -> bool:
-        """Whether `syncfs` is there, and tells of errors (since Linux 5.8)."""
-        return _SYNCFS_TELLS and hasattr(self._library, "syncfs")
+    def vouches_by_syncfs(self, descriptor: int) -> bool:
+        """Whether `syncfs` of this file's system makes durable what fsync(2) would, and tells of errors (Linux 5.8)."""
+        if not _SYNCFS_TELLS or not hasattr(self._library, "syncfs"):
+            return False
+        found = (ctypes.c_long * 64)()
+        return self._library.fstatfs(descriptor, found) == 0 and found[0] in _VOUCHING
 
     def syncfs(self, descriptor: int) -> None:
         """Write all that a file system holds back, and wait for it; raises OSError."""

@@ -107,7 +107,7 @@ class IndexFile(IndexReader):
         """Put keys in log order, as many as fit: columns of one length (hashes ≥ 0, bytes, ms).
 
         Returns:
-            How many were put, from the front: fewer than given when the file is full now.
+            How many were put, from the front: fewer than given when the file is full now, or when there are very many.
 
         Raises:
             DiskFull, StorageError: none was put.
@@ -115,6 +115,8 @@ class IndexFile(IndexReader):
         taken = min(len(key_hash), self.layout.entries - self._header.index_count)
         if taken <= 0:
             return 0
+        if taken >= _MANY and (linker := self._linker_if_worth()) is not None:
+            taken = min(taken, linker.MOST)
         columns = (key_hash[:taken], physical_offset[:taken], store_timestamp[:taken])
         if taken <= _FEW:
             self.put_few(*(column.tolist() for column in columns))
@@ -244,9 +246,11 @@ class IndexFile(IndexReader):
         if len(key_hash) >= _MANY and (linker := self._linker_if_worth()) is not None:
             memory = self._file.writable(HEADER_SIZE, self.layout.slots * SLOT_SIZE)
             if memory is not None:
-                for at in range(0, len(key_hash), linker.MOST):
-                    part = slice(at, at + linker.MOST)
-                    self._put_linked(linker, memory, key_hash[part], physical_offset[part], store_timestamp[part])
+                try:
+                    self._put_linked(linker, memory, key_hash, physical_offset, store_timestamp)
+                except BaseException:
+                    self._linker = None  # it knows slots of keys that are not there
+                    raise
                 return
         header, count = self._header, len(key_hash)
         first = header.index_count

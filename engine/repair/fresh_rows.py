@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 IN_MEMORY = 56 << 20
 """Bytes of rows that stay in memory."""
+MOST_GROUPS = 1 << 20
+"""Groups of rows that are remembered: with more, in a store of very many queues, all of it is settled instead."""
 AT_ONCE = 1 << 20
 """Bytes that are given back at once, or more."""
 LEAST = 1 << 14
@@ -74,8 +76,12 @@ class FreshRows:
 
         self._off = self._off or (self._least is not None and (len(units) < self._least or not _has_kernel()))
         self._least = None
+        given_up: list[int] = []
+        if not self._off and sum(map(len, self._groups)) > MOST_GROUPS:
+            self._off = True
+            given_up = [queue.number for queue in self.queues()]
         if self._off:
-            return Taken([], np.ones(len(units), dtype=np.bool_), [])
+            return Taken([], np.ones(len(units), dtype=np.bool_), given_up)
         from engine.repair.fresh_kernel import BROKEN, LEFT, group_units
 
         self._grow(number_of_queues, with_rows)
@@ -90,7 +96,8 @@ class FreshRows:
         broken = np.flatnonzero(self._state == BROKEN).tolist()
         self._state[broken] = LEFT
         if taken:
-            place = self._rows.add(out[: taken * UNIT_SIZE])
+            rows = out[: taken * UNIT_SIZE]
+            place = self._rows.add(rows if taken == many else rows.copy())
             counts = groups[:found, 2]
             places = place + (np.cumsum(counts) - counts) * UNIT_SIZE
             self._groups.append(np.column_stack([groups[:found], places]))

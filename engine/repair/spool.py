@@ -5,11 +5,13 @@ A plan must not write to the store, and must not grow with it in memory; both ho
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
+from engine.errors import from_os_error
 from engine.log.derive import Keys
 
 if TYPE_CHECKING:
@@ -22,6 +24,15 @@ CHUNK_ROWS = 1 << 18
 KEYS_IN_MEMORY = 72 << 20
 """Bytes of keys that stay in memory."""
 _NEAR = (1 << 31) - 1
+
+
+@contextlib.contextmanager
+def _writing() -> Iterator[None]:
+    """Turns what the system says of a temporary file into DiskFull or StorageError."""
+    try:
+        yield
+    except OSError as error:
+        raise from_os_error(error, "writing a temporary file", tempfile.gettempdir()) from error
 
 
 class Spool:
@@ -49,9 +60,10 @@ class Spool:
         if self._bytes > IN_MEMORY:
             if self._file is None:
                 self._file = tempfile.TemporaryFile(prefix="rstore-plan-")  # noqa: SIM115 - lives as long as the plan
-            self._file.seek(0, 2)
-            for chunk in self._chunks:
-                self._file.write(np.ascontiguousarray(chunk).view(np.uint8).data)
+            with _writing():
+                self._file.seek(0, 2)
+                for chunk in self._chunks:
+                    self._file.write(np.ascontiguousarray(chunk).view(np.uint8).data)
             self._chunks, self._bytes = [], 0
 
     def chunks(self) -> Iterator[NDArray[np.void]]:
@@ -99,8 +111,9 @@ class ByteSpool:
                 self._held[self._end] = data
             else:
                 done = 0
-                while done < len(data):
-                    done += os.pwrite(self._file.fileno(), data[done:], self._end - self._first + done)
+                with _writing():
+                    while done < len(data):
+                        done += os.pwrite(self._file.fileno(), data[done:], self._end - self._first + done)
             self._end += len(data)
         return place
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ pytest.importorskip("numba")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.errors import InvalidArgument, StorageError, WrongFileSize
+from engine.errors import DiskFull, InvalidArgument, StorageError, WrongFileSize
 from engine.files.disk import Disk
+from engine.files.faults import FaultyDisk
+from engine.files.operations import Operation
 from engine.format.index_file import ENTRY_SIZE, HEADER_SIZE, IndexHeader, IndexLayout
 from engine.format.names import is_index_name
 from engine.log import index_file
@@ -215,7 +218,8 @@ def test_many_keys_by_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         file._linker = Linker()
         taken = 0
         for start, end in pairwise([0, 3, 20, 17_000, 60_000, many]):
-            taken += file.put_keys(hashes[start:end], offsets[start:end], stored[start:end])
+            while start < end and (put := file.put_keys(hashes[start:end], offsets[start:end], stored[start:end])):
+                taken, start = taken + put, start + put  # noqa: PLW2901 - a put takes so many at a time
         assert taken == layout.entries - 1
         assert file.verify() == IndexCheck(taken)
         file.flush()
@@ -447,3 +451,27 @@ def test_a_held_file_is_deleted_when_it_is_let_go(real: Place) -> None:
     file.release()
     assert file.destroy(60_000)
     assert not Path(real.path).exists()
+
+
+def test_a_put_by_the_kernel_that_failed_is_as_if_never_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    layout = IndexLayout(500, 3_000)
+    hashes = (np.arange(2_000) * 7919 % 900).astype(np.int32)
+    offsets, stored = np.arange(2_000) * 100, START + np.arange(2_000) * 1000
+    seen = []
+    for fails in (False, True):
+        disk = FaultyDisk(None)
+        file = IndexFile.create(disk, str(tmp_path / f"{len(seen)}"), layout)
+        file._linker = Linker()
+        assert file.put_keys(hashes[:600], offsets[:600], stored[:600]) == 600
+        if fails:
+            disk.fail_when(lambda doing: doing.operation is Operation.WRITE)
+            monkeypatch.setitem(sys.modules, "engine.log.walk_kernel", sys)
+            with pytest.raises(DiskFull):
+                file.put_keys(hashes[600:1400], offsets[600:1400], stored[600:1400])
+            disk.heal()
+        assert file.put_keys(hashes[600:], offsets[600:], stored[600:]) == 1400
+        assert file.verify() == IndexCheck(2_000)
+        file.flush()
+        file.shutdown()
+        seen.append(Path(file.path).read_bytes())
+    assert seen[0] == seen[1]

@@ -150,6 +150,23 @@ def test_what_is_written_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyP
     check_clean(tmp_path, settings(tmp_path))
 
 
+def test_too_many_groups_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fresh_rows, "MOST_GROUPS", 3)
+    numbers = QueueNumbers()
+    for number in range(2):
+        numbers.number(TopicQueue("T", number))
+    comparer = QueueComparer(Disk(), (), numbers, 20 * UNIT_SIZE, fresh=FreshRows(least=0))
+    rows = in_log_order([(0, [1] * 12), (5, [1] * 12)], [0, 1])
+    for start in range(0, len(rows), 4):
+        comparer.feed(units(rows[start : start + 4]))
+        comparer.flush()
+    assert comparer.fresh() == []
+    pending = [row[:5] for chunk in comparer.pending.chunks() for row in chunk.tolist()]
+    for number in range(2):
+        own = [(q, size, offset, place, code) for q, offset, place, size, code in rows if q == number]
+        assert [row for row in pending if row[0] == number] == own
+
+
 def test_few_units_do_not_load_the_kernel() -> None:
     taken = FreshRows().take(1, set(), units([(0, 0, 0, MIN_RECORD_SIZE, 0)]))
     assert (taken.queues, taken.broken) == ([], [])
