@@ -60,8 +60,8 @@ def recover(
 
     Shows what would change and asks. What is removed goes to salvage/ in the store first. Damage with sound records
     behind it is refused (exit code 4) unless --bridge says to make it readable again, or --cut that the log may end
-    there. What was read of a long log is remembered: a recovery that was killed, or whose time was up (exit code 1),
-    goes on from there when it is run again.
+    there. What was read of a long log is remembered where that takes long: a recovery that was killed, or whose time
+    was up (exit code 1), goes on from there when it is run again.
     """
     settings = settings_of(context)
     if normal and abnormal:
