@@ -111,27 +111,24 @@ def put_batch(task: Task, timed: Timer) -> Done:
     """`count` messages in batches of `BATCH`, each from the bytes that a client sends."""
     from engine.format import batch
 
-    messages = _Messages(task)
-    encoded = messages.batches()
-    shared = messages.of(0)
-    with _opened(task) as store:
-        with timed():
-            for number in range(task.count // BATCH):
-                _demand(store.put_batch(shared, batch.decode(encoded[number % len(encoded)])))
-        return _dispatched(store, task, timed)
+    return _put_frames(task, timed, lambda store, shared, frame: (store.put_batch(shared, batch.decode(frame)),))
 
 
 def put_columns(task: Task, timed: Timer) -> Done:
     """The same batches, the client's bytes taken as columns: no object a message."""
     from engine.log.frames import columns_of
 
+    return _put_frames(task, timed, lambda store, shared, frame: store.put_columns(shared, columns_of(frame)))
+
+
+def _put_frames(task: Task, timed: Timer, put: Callable[[MessageStore, Message, bytes], tuple[PutResult, ...]]) -> Done:
     messages = _Messages(task)
     encoded = messages.batches()
     shared = messages.of(0)
     with _opened(task) as store:
         with timed():
             for number in range(task.count // BATCH):
-                for answer in store.put_columns(shared, columns_of(encoded[number % len(encoded)])):
+                for answer in put(store, shared, encoded[number % len(encoded)]):
                     _demand(answer)
         return _dispatched(store, task, timed)
 

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 _HEAD = struct.Struct(">iiiii")
 _SHORT = struct.Struct(">h")
+HEAD_SIZE = _HEAD.size
+"""Bytes of an item before its body; its flag and bodyLength are the last two fields."""
+ITEM_SIZE = HEAD_SIZE + _SHORT.size
+"""Bytes that an item takes beside body and properties."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,8 +137,7 @@ class Deriver:
         self.unplaced = 0
         self._known: KnownQueues | None = None  # replaced as a whole: threads that prepare read it
         self._entries: dict[tuple[bytes, int], int] = {}
-        self._entry_numbers: list[int] = []
-        self._known_numbers: NDArray[np.int32] | None = None  # the same
+        self._known_numbers: NDArray[np.int32] | None = None  # by entry
         self._some_unplaced = False
         self._fresh: dict[tuple[bytes, int], int] = {}
 
@@ -240,7 +239,8 @@ class Deriver:
         if number is None:
             known = self._entries.get(name)
             if known is not None:  # another batch was first; this one was prepared beside it
-                return self._entry_numbers[known]
+                assert self._known_numbers is not None
+                return int(self._known_numbers[known])
             number = self._fresh[name] = self._number(TopicQueue(self._topic(topic), queue_id))
             self._some_unplaced = self._some_unplaced or number < 0
         return number
@@ -251,10 +251,10 @@ class Deriver:
         from engine.log.derive_kernel import KnownQueues
 
         known = self._known or KnownQueues.none()
-        for name, number in self._fresh.items():
-            self._entries[name] = len(self._entry_numbers)
-            self._entry_numbers.append(number)
-        self._known_numbers = np.array(self._entry_numbers, dtype=np.int32)
+        for name in self._fresh:
+            self._entries[name] = len(self._entries)
+        fresh = np.array(list(self._fresh.values()), dtype=np.int32)
+        self._known_numbers = fresh if self._known_numbers is None else np.concatenate([self._known_numbers, fresh])
         self._known = known.with_queues([topic for topic, _ in self._fresh], [queue for _, queue in self._fresh])
         self._fresh = {}
 

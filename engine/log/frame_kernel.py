@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from engine.format.batch import HEAD_SIZE, ITEM_SIZE
 from engine.log.jit import compiled
 from engine.log.loads import big32
 
@@ -14,9 +15,9 @@ if TYPE_CHECKING:
 
     from engine.format.buffers import Buffer
 
-_HEAD = 20
-_SHORT = 2
-_LEAST = _HEAD + _SHORT
+_HEAD = HEAD_SIZE
+_LEAST = ITEM_SIZE
+_SHORT = _LEAST - _HEAD
 
 
 def table_of(frame: Buffer) -> NDArray[np.int64] | None:

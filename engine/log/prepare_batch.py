@@ -19,7 +19,7 @@ from zlib import crc32
 
 from engine.errors import InvalidArgument
 from engine.format import properties, sysflag
-from engine.format.batch import BatchItem
+from engine.format.batch import ITEM_SIZE, BatchItem
 from engine.format.columns import MessageColumns
 from engine.format.message import BLANK_SIZE, PROPERTIES_MAX_LENGTH, Message, patch
 from engine.format.numbers import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from engine.format.hosts import Host
     from engine.log.derive import TopicQueue
 
-ITEM_HEAD = 22
-"""Bytes that the client's batch encoding takes beside body and properties (engine.format.batch)."""
 MANY = 16_384
 """Messages that are encoded one by one before the kernels are loaded, which takes a quarter of a second."""
 _SEPARATOR = properties.SEPARATOR.encode()
@@ -189,9 +187,9 @@ class BatchPreparer:
         between = len(_SEPARATOR) + len(properties.join(message.properties).encode("utf-8", "replace"))
         own = columns.body_length + columns.properties_length
         many, total = len(own), int(own.sum())
-        if total + many * ITEM_HEAD <= self._max_message_size and total + many * (fixed + between) <= self._max_record:
+        if total + many * ITEM_SIZE <= self._max_message_size and total + many * (fixed + between) <= self._max_record:
             return [columns]
-        sent, stored = (own + ITEM_HEAD).cumsum(), (own + fixed + between).cumsum()
+        sent, stored = (own + ITEM_SIZE).cumsum(), (own + fixed + between).cumsum()
         found: list[MessageColumns] = []
         start = 0
         while start < len(columns):
@@ -226,7 +224,7 @@ class BatchPreparer:
         kernels = self._kernels
         assert kernels is not None
         self._check_sent(
-            ITEM_HEAD * len(columns) + int(columns.body_length.sum()) + int(columns.properties_length.sum())
+            ITEM_SIZE * len(columns) + int(columns.body_length.sum()) + int(columns.properties_length.sum())
         )
         template = destination.template
         arrays = kernels.arrays(columns)
@@ -242,7 +240,7 @@ class BatchPreparer:
     def _plain(
         self, destination: Destination, message: Message, items: Sequence[BatchItem], common: bytes
     ) -> PreparedBatch:
-        self._check_sent(sum([ITEM_HEAD + len(item.body) + len(item.properties_raw) for item in items]))
+        self._check_sent(sum([ITEM_SIZE + len(item.body) + len(item.properties_raw) for item in items]))
         records, starts = encode_plain(destination.template, message.born_timestamp, items, common)
         self._check_size(len(records))
         return PreparedBatch(destination, records, starts)

@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 
 from engine.format.message import MIN_RECORD_SIZE
+from engine.format.queue_unit import UNIT_SIZE
 from engine.log.jit import compiled
 from engine.log.stores import put32, put64
 
 NEW, FOLLOWING, LEFT, BROKEN = 0, 1, 2, 3
 """States of a queue: no unit yet; all of its units follow one another; left to `Settler`; to be left to it now."""
 _LEAST = MIN_RECORD_SIZE
+_UNIT = UNIT_SIZE
 
 
 @compiled
@@ -91,7 +93,7 @@ def group_units(  # noqa: PLR0912, PLR0915 - one pass after the other on purpose
         if broken and state[q] == BROKEN:
             left[i] = True
             continue
-        place = places[q] * 20
+        place = places[q] * _UNIT
         put64(out, place, physical_offset[i])
         put32(out, place + 8, size[i])
         put64(out, place + 12, tags_code[i])

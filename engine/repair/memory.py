@@ -107,7 +107,6 @@ class Memory:
         self._writing = (
             writing and worth_it and not any(path.startswith(self._directory) for path in files.config.log_directories)
         )
-        self._in_any_case = time_box_ms is not None
         self._begun: tuple[float, int] | None = None
         self._deadline = None if time_box_ms is None else time.monotonic() + time_box_ms / 1000
         rules = DeriveRules.of(files.config)
@@ -186,7 +185,7 @@ class Memory:
 
     def _is_slow(self, offset: int) -> bool:
         """Whether the log is read slowly, up to the physical offset; of its first segment nobody knows yet."""
-        if self._in_any_case:
+        if self._deadline is not None:
             return True
         now = time.monotonic()
         if self._begun is None or offset <= self._begun[1]:

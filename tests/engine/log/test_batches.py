@@ -16,14 +16,14 @@ from engine.config import StoreConfig
 from engine.errors import FormatError, InvalidArgument
 from engine.files.disk import Disk
 from engine.format import batch, message, properties, sysflag
-from engine.format.batch import BatchItem
+from engine.format.batch import ITEM_SIZE, BatchItem
 from engine.format.buffers import Buffer
 from engine.format.columns import MessageColumns
 from engine.format.message import BLANK_SIZE, Message, StoredMessage, _decode_any, decode, encode, patch
 from engine.log import prepare_batch
 from engine.log.frames import columns_of
 from engine.log.prepare import Preparer
-from engine.log.prepare_batch import ITEM_HEAD, BatchPreparer, PreparedBatch, PreparedColumns
+from engine.log.prepare_batch import BatchPreparer, PreparedBatch, PreparedColumns
 from engine.log.results import MessageRefused, PutMessageStatus, PutResult
 from engine.store import MessageStore
 from tests.engine.opening import assert_sound, small
@@ -268,7 +268,7 @@ def test_pieces_are_as_large_as_a_batch_may_be(sizes: list[int], most: int, file
     assert [item for piece in pieces for item in piece.items()] == columns.items()
 
     def fits(items: list[BatchItem]) -> bool:
-        sent = sum(ITEM_HEAD + len(item.body) for item in items)
+        sent = sum(ITEM_SIZE + len(item.body) for item in items)
         stored = sum(len(encode(replace(shared, body=item.body))) for item in items)
         return sent <= most and stored + BLANK_SIZE <= file_size
 
