@@ -231,16 +231,17 @@ class _Messages:
     """The messages that are put: `POOL` bodies and properties, gone round in."""
 
     def __init__(self, task: Task) -> None:
+        from engine.format.message import Message
+
         self._topic = task.workload.topic(0)
         self._bodies = list(bodies(task.workload, POOL))
         self._properties = [dict(task.workload.message(n, b"").properties) for n in range(POOL)]
+        self._make = Message
 
     def of(self, number: int) -> Message:
         """The `number`-th, a new object."""
-        from engine.format.message import Message
-
         at = number % POOL
-        return Message(self._topic, self._bodies[at], 0, self._properties[at], born_timestamp=BORN_MS)
+        return self._make(self._topic, self._bodies[at], 0, self._properties[at], born_timestamp=BORN_MS)
 
     def batches(self) -> list[bytes]:
         """What clients would send, batch by batch."""

@@ -21,6 +21,7 @@ FALLOC_PUNCH_HOLE = 0x02
 FALLOC_ZERO_RANGE = 0x10
 MS_SYNC = 4
 MADV_WILLNEED = 3
+MADV_POPULATE_WRITE = 23
 _SYNCFS_TELLS = tuple(int(number) for number in re.findall(r"\d+", platform.release())[:2]) >= (5, 8)
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 _VOUCHING = (0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x01021994)
@@ -84,6 +85,13 @@ class Libc:
     def will_need(self, address: int, length: int) -> bool:
         """Ask the system to read a stretch of a map ahead (MADV_WILLNEED); a hint, False when refused."""
         return bool(self._library.madvise(address, length, MADV_WILLNEED) == 0)
+
+    def populate(self, address: int, length: int) -> bool:
+        """Have the pages of a stretch of a writable map as if each had been written to, and none changed.
+
+        False where the system can't (before Linux 5.14), or not here.
+        """
+        return bool(self._library.madvise(address, length, MADV_POPULATE_WRITE) == 0)
 
     def limit_heaps(self, count: int) -> None:
         """At most so many heaps from now on: each thread would else have its own, and keep what it gave back there.

@@ -419,6 +419,19 @@ class MappedFile(ReferenceCounted):
             self._segment.sync(synced, self.file_size)
         return self.mlock()
 
+    def touch(self, start: int, end: int) -> bool:
+        """Have the pages of [start, end) ready for appends, if they go to a map with blocks; False when that can't be.
+
+        May be called beside anything else. `start` is a page's start.
+        """
+        mapped = self._target is not None and self._buffer is None
+        if not mapped or not self._has_blocks_from <= start <= end <= self._has_blocks_to:
+            return False
+        try:
+            return self._segment.touch(start, end)
+        except ValueError:  # closed between the two
+            return False
+
     def mlock(self) -> bool:
         """Keep the file's pages in memory; False when the system would not (RLIMIT_MEMLOCK) or on the channel kind."""
         return self._segment.lock_memory()

@@ -134,6 +134,11 @@ class ChannelSegment:
         """Undo `lock_memory`; False when there is nothing to undo."""
         return False
 
+    def touch(self, start: int, end: int) -> bool:
+        """Have the pages of [start, end), from a page's start on, ready to be written; False when that can't be."""
+        del start, end
+        return False
+
     def close(self) -> None:
         """Give the file back; views that are out stay readable. A second time does nothing."""
         self._file.close()
@@ -218,6 +223,14 @@ class MapSegment(ChannelSegment):
     def unlock_memory(self) -> bool:
         """munlock on the whole map."""
         return bool(self._map is not None and self._address and self._disk.libc.munlock(self._address, self.size))
+
+    def touch(self, start: int, end: int) -> bool:
+        """As of the base; nothing in the map changes."""
+        memory = self.memory
+        if memory is None or not self._address:
+            return False
+        with memory[start:end] as held:  # so that a `close` meanwhile leaves the map alone
+            return self._disk.libc.populate(self._address + start, len(held))
 
     def close(self) -> None:
         """Unmap, or leave the map to its last reader, and close the file. A second time does nothing."""

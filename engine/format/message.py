@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from engine.errors import FormatError, InvalidArgument
@@ -68,11 +68,11 @@ POSITION_QUEUE_OFFSET = 20
 POSITION_PHYSICAL_OFFSET = 28
 POSITION_SYS_FLAG = 36
 POSITION_BORN_HOST = 48
+_NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """A message to be put. Times in ms; `properties` keep their order.
+class Message(NamedTuple):
+    """A message to be put. Times in ms; `properties` keep their order. A tuple: it is made once a put.
 
     `queue_offset`, `physical_offset` and `store_timestamp` are given by the log when it is appended.
     """
@@ -80,7 +80,7 @@ class Message:
     topic: str
     body: bytes = b""
     queue_id: int = 0
-    properties: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = _NO_PROPERTIES
     flag: int = 0
     sys_flag: int = 0
     born_timestamp: int = 0
@@ -429,4 +429,4 @@ def parse_msg_id(msg_id: str) -> tuple[Host, int]:
 
 def with_properties(message: Message, **changes: str) -> Message:
     """The message with some properties set (in place when there already, else at the end)."""
-    return replace(message, properties={**message.properties, **changes})
+    return message._replace(properties={**message.properties, **changes})

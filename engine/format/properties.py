@@ -44,7 +44,7 @@ def parse(text: str) -> dict[str, str]:
 
 def join(properties: Mapping[str, str]) -> str:
     """The string that 4.9.8 stores: no trailing separator. Source: MessageDecoder#messageProperties2String."""
-    return SEPARATOR.join([name + NAME_VALUE + value for name, value in properties.items()])
+    return SEPARATOR.join(map(NAME_VALUE.join, properties.items()))
 
 
 def key_words(keys: str | None) -> list[str]:

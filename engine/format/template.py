@@ -6,7 +6,6 @@ The bytes are those of `engine.format.message.encode` and `patch`, which say wha
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from engine.format import sysflag
@@ -50,7 +49,7 @@ class RecordTemplate:
 
     def __init__(self, message: Message) -> None:
         """Of a message whose body and properties don't count. Raises as `encode`; struct.error: a number too large."""
-        record = encode(replace(message, body=b""), b"")
+        record = encode(message._replace(body=b""), b"")
         self.born_host, self.store_host = message.born_host, message.store_host
         self.queue_id, self.flag, self.sys_flag = message.queue_id, message.flag, message.stored_sys_flag
         layout = _layout(self.sys_flag)

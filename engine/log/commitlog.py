@@ -26,6 +26,7 @@ from engine.errors import DiskFull, FormatError, InvalidArgument, StorageError
 from engine.files.allocator import SegmentAllocator
 from engine.files.disk import Disk
 from engine.files.mapped_file import MappedFile
+from engine.files.pages_ahead import PagesAhead
 from engine.files.placement import MultiPath
 from engine.files.queue import MappedFileQueue
 from engine.files.transient_pool import TransientStorePool
@@ -33,7 +34,7 @@ from engine.format.batch import BatchItem
 from engine.format.columns import MessageColumns
 from engine.format.message import BLANK_SIZE, Message, encode_blank
 from engine.log.derive import TopicQueue
-from engine.log.prepare import Prepared, Preparer
+from engine.log.prepare import Prepared, PreparedFurther, Preparer
 from engine.log.prepare_batch import BatchPreparer, PreparedBatch, PreparedColumns
 from engine.log.results import AppendResult, StoreClosed, WriteFailed
 from engine.log.source import Segment
@@ -86,6 +87,7 @@ class CommitLog:
         paths = [str(path) for path in config.commit_log_paths]
         read_only = [str(path) for path in config.read_only_commit_log_paths]
         places = paths[0] if len(paths) == 1 and not read_only else MultiPath(paths, read_only, full_paths)
+        self._pages = PagesAhead(disk)
         self.files = MappedFileQueue(disk, places, self.file_size, self.allocator)
 
     # --- life -------------------------------------------------------------------------------------------------------
@@ -109,6 +111,8 @@ class CommitLog:
         self.files.flushed_where = self.files.committed_where = max_offset
         self.topic_queue_table = dict(topic_queue_table)
         self.allocator.start()
+        if self.pool is None and not self._warm:
+            self._pages.begin(max_offset)
 
     def seal(self) -> None:
         """Refuse every append from now on; the one under way is finished when this returns."""
@@ -122,6 +126,7 @@ class CommitLog:
             StorageError: one of them can't be deleted.
         """
         self.seal()
+        self._pages.stop()
         try:
             self.allocator.stop(discard=clean)
         finally:
@@ -137,11 +142,29 @@ class CommitLog:
         Raises:
             MessageRefused: it can't be stored. DiskFull, StorageError: nothing was appended.
         """
-        return self._append(self._prepare.one(message))
+        prepared = self._prepare.one(message)
+        with self._lock:
+            if self._sealed:
+                self._check_open()
+            now = self.begin_time_in_lock = self._clock()
+            try:
+                if isinstance(prepared, PreparedFurther):
+                    return self._append_further(prepared, now)
+                return self._append_one(prepared, now)
+            finally:
+                self.begin_time_in_lock = 0
 
     def append_batch(self, message: Message, items: Sequence[BatchItem] | MessageColumns) -> AppendResult:
         """Append a batch: all of it in one file, or nothing. Raises as `append`."""
-        return self._append(self._prepare_batch.batch(message, items))
+        prepared = self._prepare_batch.batch(message, items)
+        with self._lock:
+            if self._sealed:
+                self._check_open()
+            now = self.begin_time_in_lock = self._clock()
+            try:
+                return self._append_several(prepared, now)
+            finally:
+                self.begin_time_in_lock = 0
 
     def batches(self, message: Message, columns: MessageColumns) -> list[MessageColumns]:
         """Any number of messages as batches, each of a size that `append_batch` takes. Raises MessageRefused."""
@@ -167,21 +190,30 @@ class CommitLog:
                 self._put(file, part)
                 done += len(part)
 
-    def _append(self, prepared: Prepared | PreparedBatch | PreparedColumns) -> AppendResult:
-        with self._lock:
-            if self._sealed:
-                self._check_open()
-            now = self.begin_time_in_lock = self._clock()
-            try:
-                if prepared.further and isinstance(prepared, Prepared):
-                    return self._append_further(prepared, now)
-                return self._append_locked(prepared, now)
-            finally:
-                self.begin_time_in_lock = 0
+    def _append_one(self, prepared: Prepared, now: int) -> AppendResult:
+        destination, size = prepared.destination, prepared.size
+        queue = destination.queue
+        queue_offset = self._table.get(queue, 0) if destination.numbered else 0
+        file = self._file_for(size)
+        physical = file.file_from_offset + file.wrote_position
+        self._put(file, prepared.record(queue_offset, physical, now))
+        file.store_timestamp = now
+        if destination.numbered:
+            self._table[queue] = queue_offset + 1
+        return AppendResult(physical, size, now, queue_offset, destination.template.store_host, (physical,))
 
-    def _append_locked(self, prepared: Prepared | PreparedBatch | PreparedColumns, now: int) -> AppendResult:
-        queue, numbered, size = prepared.queue, prepared.numbered, prepared.size
-        queue_offset = self._table.get(queue, 0) if numbered else 0
+    def _append_further(self, prepared: PreparedFurther, now: int) -> AppendResult:
+        table = self._table
+        following = {queue: table.get(queue, 0) + 1 for queue in prepared.further}
+        one = prepared.dispatched(table)
+        result = self._append_one(one, now)
+        if one.destination.numbered:
+            table.update(following)
+        return result
+
+    def _append_several(self, prepared: PreparedBatch | PreparedColumns, now: int) -> AppendResult:
+        queue, size = prepared.queue, prepared.size
+        queue_offset = self._table.get(queue, 0)
         file = self._file_for(size)
         physical = file.file_from_offset + file.wrote_position
         place = prepared.place
@@ -192,24 +224,18 @@ class CommitLog:
             place(room, queue_offset, physical, now)
             file.advance(size)
         file.store_timestamp = now
-        if numbered:
-            self._table[queue] = queue_offset + prepared.count
+        self._table[queue] = queue_offset + prepared.count
         return AppendResult(physical, size, now, queue_offset, prepared.store_host, prepared.offsets(physical))
-
-    def _append_further(self, prepared: Prepared, now: int) -> AppendResult:
-        """A multi-dispatch message: the offsets in its further queues are part of its record."""
-        table = self._table
-        following = {queue: table.get(queue, 0) + 1 for queue in prepared.further}
-        result = self._append_locked(prepared.dispatched(table), now)
-        if prepared.numbered:
-            table.update(following)
-        return result
 
     def _file_for(self, size: int) -> MappedFile:
         """The file that takes `size` bytes; the one before is closed by a blank record if they don't fit there."""
         last = self.files.last()
-        if last is not None and size + BLANK_SIZE <= last.file_size - last.wrote_position:
-            return last
+        if last is not None:
+            position = last.wrote_position
+            if last.file_from_offset + position >= self._pages.wanted_from:
+                self._pages.go_on(last)
+            if size + BLANK_SIZE <= last.file_size - position:
+                return last
         file = self._last_file(0)
         left = file.file_size - file.wrote_position
         if size + BLANK_SIZE <= left:

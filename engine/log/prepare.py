@@ -14,8 +14,7 @@ their field; and a topic that is no plain directory name.
 from __future__ import annotations
 
 import struct
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 from engine.errors import InvalidArgument
@@ -28,10 +27,9 @@ from engine.log.derive import TopicQueue
 from engine.log.results import MessageRefused, PutMessageStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, MutableMapping
+    from collections.abc import Mapping
 
     from engine.config import StoreConfig
-    from engine.format.hosts import Host
 
 _TEMPLATES = 10_000
 """Templates that are kept: a store has that many queues at most, as a rule."""
@@ -55,87 +53,85 @@ class Destination:
         self.numbered = sysflag.is_consumable(message.sys_flag)
 
 
-class Prepared:
-    """One message, ready to be appended.
+class Prepared(NamedTuple):
+    """One message, ready to be appended. A tuple: it is made once a put.
 
     Attributes:
-        queue: where it goes (a delayed one: to the schedule topic).
+        destination: where it goes (a delayed one: to the schedule topic).
         size: bytes of its record.
-        count: messages: 1.
-        numbered: whether it takes a queue offset; prepared and rolled back messages don't.
-        store_host: as stored.
-        place: writes the record to where it belongs, for who can do that without making its bytes before.
-        further: queues of a multi-dispatch message, besides `queue`.
+        crc: bodyCRC.
+        born_timestamp: ms.
+        body_length: bytes.
+        rest: what lies behind the fixed part of the record.
     """
 
-    __slots__ = (
-        "_body_length",
-        "_born_timestamp",
-        "_crc",
-        "_destination",
-        "_message",
-        "_rest",
-        "further",
-        "numbered",
-        "queue",
-        "size",
-        "store_host",
-    )
-    count = 1
-    place: Callable[[memoryview, int, int, int], None] | None = None
+    destination: Destination
+    size: int
+    crc: int
+    born_timestamp: int
+    body_length: int
+    rest: bytes
 
-    def __init__(
-        self,
-        destination: Destination,
-        message: Message,
-        properties_raw: bytes,
-        further: tuple[TopicQueue, ...] = (),
-    ) -> None:
-        self._destination = destination
-        self.queue = destination.queue
-        self.numbered = destination.numbered
-        self.further = further
-        self._message = message if further else None
-        self._born_timestamp = message.born_timestamp
-        body, template = message.body, destination.template
-        self.store_host: Host = template.store_host
-        self._body_length = length = len(body)
-        self._crc = crc32(body) & 0x7FFFFFFF
-        own = len(properties_raw)
-        self.size = template.fixed_size + length + own
-        self._rest = b"".join((body, template.topic, length_of_properties(own), properties_raw))
+    @property
+    def queues(self) -> tuple[TopicQueue, ...]:
+        """The queue that it goes to."""
+        return (self.destination.queue,)
 
     def record(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> bytes:
         """The record's bytes."""
-        template = self._destination.template
+        destination, size, crc, born_timestamp, body_length, rest = self
+        template = destination.template
         return (
             template.pack(
-                self.size, MESSAGE_MAGIC, self._crc, template.queue_id, template.flag, queue_offset, physical_offset,
-                template.sys_flag, self._born_timestamp, template.born, store_timestamp, template.store,
-                self._body_length,
+                size, MESSAGE_MAGIC, crc, template.queue_id, template.flag, queue_offset, physical_offset,
+                template.sys_flag, born_timestamp, template.born, store_timestamp, template.store, body_length,
             )
-            + self._rest
+            + rest
         )  # fmt: skip
 
-    def offsets(self, physical_offset: int) -> tuple[int, ...]:
-        """Physical offset of each record."""
-        return (physical_offset,)
 
-    def dispatched(self, table: MutableMapping[TopicQueue, int]) -> Prepared:
-        """The same with the further queues' offsets written into it. Source: MultiDispatch#wrapMultiDispatch.
+class PreparedFurther:
+    """A multi-dispatch message: the offsets in its `further` queues are part of its record."""
+
+    __slots__ = ("_destination", "_message", "further")
+
+    def __init__(self, destination: Destination, message: Message, further: tuple[TopicQueue, ...]) -> None:
+        self._destination = destination
+        self._message = message
+        self.further = further
+
+    @property
+    def queues(self) -> tuple[TopicQueue, ...]:
+        """The queues that it goes to."""
+        return (self._destination.queue, *self.further)
+
+    def dispatched(self, table: Mapping[TopicQueue, int]) -> Prepared:
+        """With the further queues' offsets written into it. Source: MultiDispatch#wrapMultiDispatch.
 
         Raises:
             MessageRefused: the properties are too long now.
         """
-        if self._message is None:
-            return self
         offsets = properties.MULTI_DISPATCH_SPLITTER.join(str(table.get(queue, 0)) for queue in self.further)
         found = {k: v for k, v in self._message.properties.items() if k != properties.WAIT}
         found[properties.INNER_MULTI_QUEUE_OFFSET] = offsets
         raw = properties.join(found).encode("utf-8", "replace")
         if len(raw) > PROPERTIES_MAX_LENGTH:
             raise properties_too_long(len(raw))
-        return Prepared(self._destination, self._message, raw, self.further)
+        return prepared(self._destination, self._message.body, self._message.born_timestamp, raw)
+
+
+def prepared(destination: Destination, body: bytes, born_timestamp: int, properties_raw: bytes) -> Prepared:
+    """A message of which all is known but what only the append lock knows."""
+    template = destination.template
+    length, own = len(body), len(properties_raw)
+    return Prepared(
+        destination,
+        template.fixed_size + length + own,
+        crc32(body) & 0x7FFFFFFF,
+        born_timestamp,
+        length,
+        b"".join((body, template.topic, length_of_properties(own), properties_raw)),
+    )
 
 
 class Preparer:
@@ -149,42 +145,42 @@ class Preparer:
         self._lmq = config.enable_lmq
         self._known: dict[tuple[str, int, int, int, int], Destination] = {}
 
-    def one(self, message: Message) -> Prepared:
+    def one(self, message: Message) -> Prepared | PreparedFurther:
         """A single message.
 
         Raises:
             MessageRefused: with the status that the put is answered with.
         """
         destination = self.destination(message)
-        found = message.properties
+        body, found, born_timestamp = message.body, message.properties, message.born_timestamp
         raw = raw_properties(found) if found else b""
-        if len(message.body) > self._max_message_size:
+        if len(body) > self._max_message_size:
             raise MessageRefused(f"a body takes at most {self._max_message_size} bytes", hint="see maxMessageSize")
         further = self._further_queues(message) if self._multi_dispatch else ()
         if properties.DELAY in found and destination.numbered and properties.delay_level(found) > 0:
             message = self._delayed(message)
             destination = self.destination(message)
             raw = raw_properties(message.properties)
-        if not LONG_MIN <= message.born_timestamp <= LONG_MAX:
-            raise MessageRefused(f"a number that its field can't hold: bornTimestamp {message.born_timestamp}")
-        prepared = Prepared(destination, message, raw, further)
-        if prepared.size > self._max_record:
-            raise MessageRefused(f"a record of {prepared.size} bytes fits no file: see mappedFileSizeCommitLog")
-        return prepared
+        if not LONG_MIN <= born_timestamp <= LONG_MAX:
+            raise MessageRefused(f"a number that its field can't hold: bornTimestamp {born_timestamp}")
+        one = prepared(destination, body, born_timestamp, raw)
+        if one.size > self._max_record:
+            raise MessageRefused(f"a record of {one.size} bytes fits no file: see mappedFileSizeCommitLog")
+        return PreparedFurther(destination, message, further) if further else one
 
     def destination(self, message: Message) -> Destination:
         """Where it goes, remembered for the next message that goes there. Raises MessageRefused."""
-        name = (message.topic, message.queue_id, message.flag, message.sys_flag, message.reconsume_times)
+        topic, _, queue_id, _, flag, sys_flag, _, born, store, reconsume_times, prepared_offset = message
+        name = (topic, queue_id, flag, sys_flag, reconsume_times)
         found = self._known.get(name)
-        if found is not None and not message.prepared_transaction_offset:
+        if found is not None and not prepared_offset:
             template = found.template
-            born, store = message.born_host, message.store_host
             if (template.born_host is born or template.born_host == born) and (
                 template.store_host is store or template.store_host == store
             ):
                 return found
         found = Destination(message)
-        if not message.prepared_transaction_offset:
+        if not prepared_offset:
             if len(self._known) >= _TEMPLATES:
                 self._known.clear()
             self._known[name] = found
@@ -198,7 +194,7 @@ class Preparer:
         if clamped != level:
             changes[properties.DELAY] = str(clamped)
         waiting = with_properties(message, **changes)
-        return replace(waiting, topic=names.SCHEDULE_TOPIC, queue_id=queue_of_level(clamped))
+        return waiting._replace(topic=names.SCHEDULE_TOPIC, queue_id=queue_of_level(clamped))
 
     def _further_queues(self, message: Message) -> tuple[TopicQueue, ...]:
         """Queues of INNER_MULTI_DISPATCH; as in Java's split, empty names at the end don't count."""

@@ -13,7 +13,6 @@ MessageExtEncoder#encode(MessageExtBatch). Stricter than Apache as engine.log.pr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 from zlib import crc32
 
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
     from engine.config import StoreConfig
     from engine.format.hosts import Host
-    from engine.log.derive import TopicQueue
 
 MANY = 16_384
 """Messages that are encoded one by one before the kernels are loaded, which takes a quarter of a second."""
@@ -50,7 +48,6 @@ class PreparedBatch:
 
     __slots__ = ("_destination", "_records", "_starts", "count", "queue", "size")
     numbered = True
-    further: tuple[TopicQueue, ...] = ()
     place = None
 
     def __init__(self, destination: Destination, records: bytearray, starts: Sequence[int]) -> None:
@@ -89,7 +86,6 @@ class PreparedColumns:
 
     __slots__ = ("_destination", "_kernels", "_records", "_starts", "count", "queue", "size")
     numbered = True
-    further: tuple[TopicQueue, ...] = ()
 
     def __init__(
         self, kernels: ModuleType, destination: Destination, records: NDArray[np.uint8], starts: NDArray[np.int64]
@@ -152,7 +148,7 @@ class BatchPreparer:
             MessageRefused: as `Preparer.one`; also with a transaction or a delay, which a batch can't have.
         """
         if message.prepared_transaction_offset:  # a batch's records have none
-            message = replace(message, prepared_transaction_offset=0)
+            message = message._replace(prepared_transaction_offset=0)
         destination = self._preparer.destination(message)
         if not len(items):
             raise MessageRefused("a batch without messages")

@@ -37,6 +37,9 @@ class PutMessageStatus(enum.Enum):
     LMQ_CONSUME_QUEUE_NUM_EXCEEDED = "LMQ_CONSUME_QUEUE_NUM_EXCEEDED"
 
 
+_OK = PutMessageStatus.PUT_OK
+
+
 class GetMessageStatus(enum.Enum):
     """How a get ended."""
 
@@ -120,7 +123,7 @@ class PutResult(NamedTuple):
     @property
     def ok(self) -> bool:
         """Whether everything that was asked for is done."""
-        return self.status is PutMessageStatus.PUT_OK
+        return self.status is _OK
 
 
 class GetResult(NamedTuple):

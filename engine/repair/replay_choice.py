@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from engine.errors import FormatError
@@ -225,13 +225,12 @@ class Chooser:
         found.pop(properties.INNER_MULTI_QUEUE_OFFSET, None)
         message = stored.to_message()
         if not (rules.own and 0 < stored.prepared_transaction_offset < rules.cut):
-            message = replace(message, prepared_transaction_offset=0)
+            message = message._replace(prepared_transaction_offset=0)
         if stored.topic == names.SCHEDULE_TOPIC:
             if place in rules.special.delivered:
                 return Skip.DELIVERED
             queue_id = found.get(properties.REAL_QID, "0")
-            message = replace(
-                message,
+            message = message._replace(
                 topic=found.get(properties.REAL_TOPIC, ""),
                 queue_id=int(queue_id) if queue_id.isdecimal() else 0,
             )
@@ -246,10 +245,10 @@ class Chooser:
             body = self._operations.get(place)
             if body is None:
                 return Skip.STALE_OPERATION
-            message = replace(message, body=body.encode())
+            message = message._replace(body=body.encode())
         found.pop(properties.REPLAYED, None)
         found[properties.REPLAYED] = mark(rules.saved, place)
-        return replace(message, properties=found)
+        return message._replace(properties=found)
 
     def _level_again(self, stored: StoredMessage, delay: str) -> int:
         """The level at which a message waits on; 0 when it is due."""

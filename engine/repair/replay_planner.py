@@ -238,7 +238,7 @@ class _Planner:
             waits = properties.DELAY in message.properties
             share.waiting += waits
             share.at_once += not waits
-        for queue in (prepared.queue, *prepared.further):
+        for queue in prepared.queues:
             one = share.queues.setdefault(queue, QueueShare(self._next[queue]))
             one.messages += 1
             one.size += len(record)

@@ -78,10 +78,12 @@ class PutService:
         self._group_commit = group_commit
         self._appended = appended
         self._slave = config.broker_role is BrokerRole.SLAVE
+        limits_queues = config.enable_lmq and config.enable_multi_dispatch
         self._sync_master = config.broker_role is BrokerRole.SYNC_MASTER
         self._never_waits = group_commit is None and not self._sync_master
         self._busy = config.os_page_cache_busy_time_out_mills
-        self._max_lmq = config.max_lmq_consume_queue_num if config.enable_lmq and config.enable_multi_dispatch else None
+        self._max_lmq = config.max_lmq_consume_queue_num if limits_queues else None
+        self._asks_more = self._slave or limits_queues
         self._patience = (max(config.sync_flush_timeout, config.slave_timeout) + _GRACE_MS) / 1000
         self.closed = False
         self.replicate: Replicate | None = None
@@ -91,8 +93,7 @@ class PutService:
 
         `wait` False: don't wait for flush and slave (default: as the WAIT property says).
         """
-        answer = self._put(message, items, wait)
-        return answer if isinstance(answer, PutResult) else self._waited(answer)
+        return self._waited(self._put(message, items, wait))
 
     def put_columns(self, message: Message, columns: MessageColumns, wait: bool | None) -> tuple[PutResult, ...]:
         """Put any number of messages as batches, one after another, up to the first that can't be stored.
@@ -152,11 +153,13 @@ class PutService:
         self, message: Message, items: Sequence[BatchItem] | MessageColumns | None, wait: bool | None
     ) -> PutResult | tuple[AppendResult, list[FlushFuture]]:
         """Refused, or done, or appended with something to wait for."""
-        refused = self._check(message)
-        if refused is not None:
-            return refused
+        log = self._log
+        if self.closed or self._asks_more or log.begin_time_in_lock or not self._flags.writeable:
+            refused = self._check(message)
+            if refused is not None:
+                return refused
         try:
-            append = self._log.append(message) if items is None else self._log.append_batch(message, items)
+            append = log.append(message) if items is None else log.append_batch(message, items)
         except MessageRefused as error:
             return PutResult(error.status, error=error)
         except StoreClosed as error:

@@ -129,7 +129,6 @@ class _Run:
 
     def load(self, message: Message, count: int, *, one_by_one: bool) -> None:
         """`count` messages alike: in batches, unless each shall be answered by itself or can't be in one."""
-        from dataclasses import replace
 
         from engine.format.columns import MessageColumns
 
@@ -138,7 +137,7 @@ class _Run:
         alike = MessageColumns.of(message.body * at_once, [length] * at_once, flag=message.flag)
         with self._output.progress("put", is_bytes=False) as tick:
             for done in range(0, count, at_once):
-                now = replace(message, born_timestamp=time.time_ns() // 1_000_000)
+                now = message._replace(born_timestamp=time.time_ns() // 1_000_000)
                 if at_once == 1:
                     self._put(now)
                 else:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,7 +73,7 @@ def test_a_reopened_store_goes_on(opened: Open) -> None:
 @settings(max_examples=30)
 @given(st.lists(strategies.messages, max_size=8))
 def test_any_message(tmp_path_factory: pytest.TempPathFactory, messages: list[Message]) -> None:
-    plain = [replace(m, sys_flag=m.sys_flag & ~sysflag.TRANSACTION_MASK, queue_id=3) for m in messages]
+    plain = [m._replace(sys_flag=m.sys_flag & ~sysflag.TRANSACTION_MASK, queue_id=3) for m in messages]
     plain = [m for m in plain if "/" not in m.topic and "\0" not in m.topic and m.topic not in (".", "..")]
     config = small(tmp_path_factory.mktemp("any"))
     with MessageStore.open(config) as store:
@@ -85,8 +84,8 @@ def test_any_message(tmp_path_factory: pytest.TempPathFactory, messages: list[Me
             assert result.append is not None
             got = store.get(sent.topic, 3, result.append.queue_offset, 1)
             assert got.status is GetMessageStatus.FOUND
-            assert replace(decode(got.messages[0]).to_message(), properties={}) == replace(
-                sent, sys_flag=sent.stored_sys_flag, properties={}
+            assert decode(got.messages[0]).to_message()._replace(properties={}) == sent._replace(
+                sys_flag=sent.stored_sys_flag, properties={}
             )
             assert decode(got.messages[0]).properties_raw == properties.join(sent.properties).encode()
     assert_sound(config)
@@ -109,17 +108,16 @@ def test_a_batch_is_in_one_file_or_in_none(opened: Open) -> None:
 
 def test_transactions_take_no_queue_offset(opened: Open) -> None:
     store = opened()
-    half = replace(message("half", KEYS="tx"), sys_flag=sysflag.TRANSACTION_PREPARED)
+    half = message("half", KEYS="tx")._replace(sys_flag=sysflag.TRANSACTION_PREPARED)
     prepared = store.put(half).append
     assert prepared is not None
     assert prepared.queue_offset == 0
-    commit = replace(
-        message("half", KEYS="tx"),
+    commit = message("half", KEYS="tx")._replace(
         sys_flag=sysflag.TRANSACTION_COMMIT,
         prepared_transaction_offset=prepared.physical_offset,
     )
     assert store.put(commit).append.queue_offset == 0  # type: ignore[union-attr]
-    assert store.put(replace(half, sys_flag=sysflag.TRANSACTION_ROLLBACK)).ok
+    assert store.put(half._replace(sys_flag=sysflag.TRANSACTION_ROLLBACK)).ok
     assert store.put(message("next")).append.queue_offset == 1  # type: ignore[union-attr]
     assert store.wait_dispatched(5000)
     assert bodies(store) == [b"half", b"next"]
@@ -195,7 +193,7 @@ def test_listeners_are_told_in_order(tmp_path: Path) -> None:
     config = small(tmp_path)
     with MessageStore.open(config, listeners=[heard.extend]) as store:
         store.put(message("1", TAGS="a"))
-        store.put(replace(message("half"), sys_flag=sysflag.TRANSACTION_PREPARED))
+        store.put(message("half")._replace(sys_flag=sysflag.TRANSACTION_PREPARED))
         store.put(message("2", queue_id=1))
         assert store.wait_dispatched(5000)
 
@@ -248,7 +246,7 @@ def test_batches_that_no_log_takes(opened: Open) -> None:
     items = [BatchItem(b"x")]
     tries = [
         (message(), []),
-        (replace(message(), sys_flag=sysflag.TRANSACTION_PREPARED), items),
+        (message()._replace(sys_flag=sysflag.TRANSACTION_PREPARED), items),
         (message(DELAY="1"), items),
         (message(), [BatchItem(b"x" * 60000)]),
         (message(a="x" * 20000), [BatchItem.of(b"", {"b": "x" * 20000})]),
@@ -469,7 +467,7 @@ def test_units_are_as_apaches(opened: Open) -> None:
 def test_hosts_of_sixteen_bytes(opened: Open) -> None:
     store = opened()
     host = hosts.parse("[2001:db8::1]:10911")
-    result = store.put(replace(message("v6"), born_host=host, store_host=host))
+    result = store.put(message("v6")._replace(born_host=host, store_host=host))
     assert result.append is not None
     assert len(result.append.msg_id) == 56
     assert store.look_by_msg_id(result.append.msg_id).store_host == host  # type: ignore[union-attr]

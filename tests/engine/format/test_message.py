@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import struct
 
 import pytest
@@ -79,7 +78,7 @@ def test_literal_bytes_are_read() -> None:
 def test_what_is_encoded_is_decoded(put: Message, queue_offset: int, offset: int, time: int, before: bytes) -> None:
     record = before + stored(put, queue_offset, offset, time) + b"behind"
     found = message.decode(record, len(before))
-    expected = dataclasses.replace(put, sys_flag=put.stored_sys_flag)
+    expected = put._replace(sys_flag=put.stored_sys_flag)
     assert found.to_message() == expected
     assert list(found.properties) == list(put.properties)
     assert (found.queue_offset, found.physical_offset, found.store_timestamp) == (queue_offset, offset, time)
@@ -96,7 +95,7 @@ def test_what_is_encoded_is_decoded(put: Message, queue_offset: int, offset: int
     ("born", "store", "more"), [(V4, V4, 0), (V6, V4, 12), (V4, V6, 12), (V6, V6, 24)], ids=["44", "64", "46", "66"]
 )
 def test_ipv6_hosts_shift_what_lies_behind(born: Host, store: Host, more: int) -> None:
-    put = dataclasses.replace(MESSAGE, born_host=born, store_host=store)
+    put = MESSAGE._replace(born_host=born, store_host=store)
     record = stored(put)
     assert len(record) == len(LITERAL) + more
     found = message.decode(record)
@@ -109,7 +108,7 @@ def test_ipv6_hosts_shift_what_lies_behind(born: Host, store: Host, more: int) -
 
 
 def test_claimed_host_bits_follow_the_hosts() -> None:
-    put = dataclasses.replace(MESSAGE, sys_flag=sysflag.BORN_HOST_V6 | sysflag.TRANSACTION_PREPARED)
+    put = MESSAGE._replace(sys_flag=sysflag.BORN_HOST_V6 | sysflag.TRANSACTION_PREPARED)
     assert put.stored_sys_flag == sysflag.TRANSACTION_PREPARED
 
 

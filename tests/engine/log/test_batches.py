@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +41,7 @@ ITEMS = st.lists(
     min_size=1,
     max_size=8,
 )
-PLAIN = strategies.messages.map(lambda m: replace(m, sys_flag=m.sys_flag & ~sysflag.TRANSACTION_MASK)).filter(
+PLAIN = strategies.messages.map(lambda m: m._replace(sys_flag=m.sys_flag & ~sysflag.TRANSACTION_MASK)).filter(
     lambda m: "/" not in m.topic and "\0" not in m.topic and m.topic not in (".", "..")
 )
 """Messages that a batch may be of."""
@@ -55,7 +54,7 @@ def expected(shared: Message, items: list[BatchItem], queue_offset: int, physica
     for i, item in enumerate(items):
         own = item.properties_raw
         between = b"\x02" if own and common and not own.endswith(b"\x02") else b""
-        one = replace(shared, body=item.body, flag=item.flag, prepared_transaction_offset=0)
+        one = shared._replace(body=item.body, flag=item.flag, prepared_transaction_offset=0)
         record = encode(one, own + between + common)
         patch(record, 0, queue_offset=queue_offset + i, physical_offset=physical + len(out), store_timestamp=now)
         out += record
@@ -88,7 +87,7 @@ def test_a_message_is_what_encode_and_patch_make_of_it(put: Message, place: int,
     wanted = encode(put)
     patch(wanted, 0, queue_offset=place, physical_offset=physical, store_timestamp=now)
     try:
-        found = [preparer.one(put), preparer.one(replace(put)), preparer.one(put)]  # made, equal, remembered
+        found = [preparer.one(put), preparer.one(put._replace()), preparer.one(put)]  # made, equal, remembered
     except MessageRefused:
         assert "/" in put.topic or "\0" in put.topic or put.topic in (".", "..")
         return
@@ -100,10 +99,10 @@ def test_a_message_is_what_encode_and_patch_make_of_it(put: Message, place: int,
 def test_what_is_remembered_of_one_is_not_taken_for_another() -> None:
     preparer = Preparer(CONFIG)
     one = simple(b"x")
-    other = replace(one, born_host=message.Host(bytes(16), 7), store_host=message.Host(b"\1\2\3\4", 9))
-    commit = replace(one, sys_flag=sysflag.TRANSACTION_COMMIT, prepared_transaction_offset=77)
-    again = replace(commit, prepared_transaction_offset=0)
-    for put in (one, other, one, commit, again, replace(one, flag=3), replace(one, reconsume_times=2)):
+    other = one._replace(born_host=message.Host(bytes(16), 7), store_host=message.Host(b"\1\2\3\4", 9))
+    commit = one._replace(sys_flag=sysflag.TRANSACTION_COMMIT, prepared_transaction_offset=77)
+    again = commit._replace(prepared_transaction_offset=0)
+    for put in (one, other, one, commit, again, one._replace(flag=3), one._replace(reconsume_times=2)):
         assert bytes(preparer.one(put).record(0, 0, 0)) == bytes(encode(put))
 
 
@@ -119,7 +118,7 @@ def test_what_is_remembered_of_one_is_not_taken_for_another() -> None:
     ],
 )
 def test_a_number_that_its_field_cant_hold_is_refused(wrong: dict[str, int]) -> None:
-    put = replace(simple(), **wrong)  # type: ignore[arg-type]
+    put = simple()._replace(**wrong)  # type: ignore[arg-type]
     with pytest.raises(MessageRefused, match="can't hold"):
         Preparer(CONFIG).one(put)
     if "prepared_transaction_offset" not in wrong and "flag" not in wrong:
@@ -269,7 +268,7 @@ def test_pieces_are_as_large_as_a_batch_may_be(sizes: list[int], most: int, file
 
     def fits(items: list[BatchItem]) -> bool:
         sent = sum(ITEM_SIZE + len(item.body) for item in items)
-        stored = sum(len(encode(replace(shared, body=item.body))) for item in items)
+        stored = sum(len(encode(shared._replace(body=item.body))) for item in items)
         return sent <= most and stored + BLANK_SIZE <= file_size
 
     at = 0
@@ -288,7 +287,7 @@ def test_pieces_are_as_large_as_a_batch_may_be(sizes: list[int], most: int, file
 def put_all(root: Path, columns: MessageColumns, how: str, *, mapped: bool = True) -> tuple[list[PutResult], bytes]:
     """The answers and the log."""
     config = small(root, max_message_size=9000)
-    shared = replace(simple(WAIT="true"), born_timestamp=5)
+    shared = simple(WAIT="true")._replace(born_timestamp=5)
     with MessageStore.open(config, Disk(mapped=mapped), clock=lambda: 1_700_000_000_000) as store:
         if how == "columns":
             results = list(store.put_columns(shared, columns))

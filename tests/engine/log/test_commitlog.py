@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -204,7 +203,7 @@ def test_a_message_to_its_own_queue_twice_counts_once(tmp_path: Path) -> None:
     log = CommitLog(Disk(), small(tmp_path, enable_multi_dispatch=True, enable_lmq=True))
     log.open(0, {})
     for _ in range(2):
-        log.append(replace(message(INNER_MULTI_DISPATCH="T,X,X"), queue_id=0))
+        log.append(message(INNER_MULTI_DISPATCH="T,X,X")._replace(queue_id=0))
     assert log.topic_queue_table == {T0: 2, TopicQueue("X", 0): 2}
     log.close(clean=True)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -37,7 +36,7 @@ def filled(store: MessageStore) -> None:
     for i in range(COUNT):
         assert store.put(message(b"%d" % i * (i % 250), KEYS=f"k{i}", TAGS="ab"[i % 2])).ok
         other = message(b"x" * (i % 7), 1)
-        assert store.put(replace(other, born_host=V6) if i % 5 == 4 else other).ok
+        assert store.put(other._replace(born_host=V6) if i % 5 == 4 else other).ok
     assert store.wait_dispatched(20_000)
     assert len(store.log.segments) > 2
 
