@@ -63,11 +63,15 @@ class Sample:
         }
 
 
+class TookTooLong(StorageError):
+    """A measure came to its time limit."""
+
+
 def measure(command: Sequence[str], *, answers: bool, timeout: float, env: Mapping[str, str] | None = None) -> Sample:
     """Run `command` to its end. `answers`: it prints a line of JSON with what it measured itself.
 
     Raises:
-        StorageError: it failed, or took longer than `timeout` (s); with the last that it said.
+        StorageError: it failed; with the last that it said. TookTooLong: longer than `timeout` (s).
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as said:
         sink = out if answers else subprocess.DEVNULL
@@ -90,7 +94,9 @@ def measure(command: Sequence[str], *, answers: bool, timeout: float, env: Mappi
         process.returncode = os.waitstatus_to_exitcode(status)
         line = _last(out) if answers else ""
         if process.returncode == -signal.SIGKILL:
-            raise StorageError(f"a measure was killed, or took longer than {timeout:.0f} s: {_name(command)}")
+            if wall >= timeout:
+                raise TookTooLong(f"ended after {timeout:.0f} s", hint="see --limit")
+            raise StorageError(f"a measure was killed: {_name(command)}")
         answer = _answer(line) if answers else {}
         if process.returncode or (answers and "seconds" not in answer):
             why = answer.get("error") or _last(said) or f"exit code {process.returncode}"

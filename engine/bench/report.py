@@ -98,6 +98,9 @@ def _lines(results: Results, *, drawn: bool) -> Iterator[str]:
     for failure in results.failures:
         yield ""
         yield f"**Not measured**: {_cell(failure)}"
+    for ended in results.ended:
+        yield ""
+        yield f"**Ended**: {_cell(ended)}"
     for name in dict.fromkeys(place.job for place in results.places()):
         yield from _limits(results) if name == LIMITS else _job(results, BY_NAME[name])
     yield from _growth(results)

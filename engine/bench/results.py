@@ -64,6 +64,7 @@ class Results:
         settings: of the run, by name.
         apache: the peer's versions, or why there is none.
         failures: measures that could not be made, and why.
+        ended: measures of Apache's store that came to the time limit.
         profiles: text of a profile, by job and workload, of each floor that was missed.
     """
 
@@ -72,6 +73,7 @@ class Results:
     settings: dict[str, str] = field(default_factory=dict)
     apache: str = ""
     failures: list[str] = field(default_factory=list)
+    ended: list[str] = field(default_factory=list)
     profiles: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def add(self, place: Place, side: Side, sample: Sample) -> None:
@@ -194,4 +196,5 @@ class Results:
                 for job, files, n, one, gib in self.growth()
             ],
             "failures": self.failures,
+            "ended": self.ended,
         }

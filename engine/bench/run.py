@@ -15,7 +15,7 @@ from engine.bench import apache, stores
 from engine.bench.child import MAKE
 from engine.bench.jobs import GROWN, JOBS, LIMITS, Against, Job, Size
 from engine.bench.machine import machine
-from engine.bench.measure import Sample, measure
+from engine.bench.measure import Sample, TookTooLong, measure
 from engine.bench.results import Cache, Place, Results, Side
 from engine.bench.stores import Kept, State
 from engine.bench.timing import Task
@@ -27,7 +27,8 @@ ROUNDS = 3
 QUICK_SIZE = 128 * MIB
 QUICK_ROUNDS = 1
 SMALLEST = MIB
-TIMEOUT_S = 1800.0
+LIMIT_S = 300
+_MAKE_S = 1800
 _PRELOAD = 24 * MIB
 _KEPT = 1.6
 """Bytes of disk for a byte of log: the log, its queues and index."""
@@ -52,6 +53,7 @@ class Wanted:
         apache: whether Apache's store is measured, too.
         growth: whether the growing logs are measured, too: ours alone.
         work: where logs and copies go and stay; None: a temporary directory that goes.
+        limit: seconds after which a measure is ended.
     """
 
     program: tuple[str, ...]
@@ -64,6 +66,7 @@ class Wanted:
     apache: bool = True
     growth: bool = False
     work: Path | None = None
+    limit: int = LIMIT_S
 
     def checked(self) -> Wanted:
         """Self. Raises InvalidArgument: a name that there isn't, a size that is too small."""
@@ -193,7 +196,7 @@ class _Run:
         )
 
     def _make(self, workload: Workload, root: Path) -> tuple[int, int]:
-        made = self._child(Task(MAKE, workload, root))
+        made = self._child(Task(MAKE, workload, root), limit=_MAKE_S)
         return made.messages, made.size
 
     # --- measures ---------------------------------------------------------------------------------------------------
@@ -211,6 +214,10 @@ class _Run:
                     continue
                 try:
                     self.results.add(place, side, self._measure(kept, small, job, side, cache))
+                except TookTooLong as error:
+                    failed.add(side)
+                    said = self.results.ended if side is Side.APACHE else self.results.failures
+                    said.append(f"{job.name} on {kept.workload.name}, {side.value}: {error}")
                 except StorageError as error:
                     failed.add(side)
                     self.results.failures.append(f"{job.name} on {kept.workload.name}, {side.value}: {error}")
@@ -224,10 +231,12 @@ class _Run:
             if side is Side.APACHE:
                 assert self.peer is not None
                 assert job.apache is not None
-                return measure(self.peer.command(job.apache, task, job.settings), answers=True, timeout=TIMEOUT_S)
+                return measure(
+                    self.peer.command(job.apache, task, job.settings), answers=True, timeout=self.wanted.limit
+                )
             if side is Side.COMMAND:
                 env = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
-                sample = measure(self._command(task, job), answers=False, timeout=TIMEOUT_S, env=env)
+                sample = measure(self._command(task, job), answers=False, timeout=self.wanted.limit, env=env)
                 return replace(sample, messages=task.count)
             with self._prepared(small, job, side, "preload") as first:
                 sample = self._child(task, first)
@@ -258,7 +267,9 @@ class _Run:
         store = [] if job.name == "help" else ["--store", str(task.root)]
         return [*self.wanted.program, *store, *words]
 
-    def _child(self, task: Task, first: Task | None = None, profile: Path | None = None) -> Sample:
+    def _child(
+        self, task: Task, first: Task | None = None, profile: Path | None = None, limit: int | None = None
+    ) -> Sample:
         said = {
             "task": task.to_json(),
             "preload": None if first is None else first.to_json(),
@@ -267,7 +278,8 @@ class _Run:
         command = [sys.executable, "-m", "engine.bench.child", json.dumps(said)]
         place = str(Path(__file__).resolve().parents[2])
         path = os.pathsep.join([place, *filter(None, [os.environ.get("PYTHONPATH")])])
-        return measure(command, answers=True, timeout=TIMEOUT_S, env={**os.environ, "PYTHONPATH": path})
+        env = {**os.environ, "PYTHONPATH": path}
+        return measure(command, answers=True, timeout=self.wanted.limit if limit is None else limit, env=env)
 
     # --- what was missed --------------------------------------------------------------------------------------------
 

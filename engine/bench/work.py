@@ -108,17 +108,17 @@ def put_one(task: Task, timed: Timer) -> Done:
 
 
 def put_batch(task: Task, timed: Timer) -> Done:
-    """`count` messages in batches of `BATCH`, each from the bytes that a client sends."""
-    from engine.format import batch
-
-    return _put_frames(task, timed, lambda store, shared, frame: (store.put_batch(shared, batch.decode(frame)),))
-
-
-def put_columns(task: Task, timed: Timer) -> Done:
-    """The same batches, the client's bytes taken as columns: no object a message."""
+    """`count` messages in batches of `BATCH`, each from the bytes that a client sends, taken as columns."""
     from engine.log.frames import columns_of
 
     return _put_frames(task, timed, lambda store, shared, frame: store.put_columns(shared, columns_of(frame)))
+
+
+def put_items(task: Task, timed: Timer) -> Done:
+    """The same batches, each message of the client's bytes an object."""
+    from engine.format import batch
+
+    return _put_frames(task, timed, lambda store, shared, frame: (store.put_batch(shared, batch.decode(frame)),))
 
 
 def _put_frames(task: Task, timed: Timer, put: Callable[[MessageStore, Message, bytes], tuple[PutResult, ...]]) -> Done:
@@ -281,7 +281,7 @@ WORK: Mapping[str, Work] = {
     "reindex": reindex,
     "put-one": put_one,
     "put-batch": put_batch,
-    "put-columns": put_columns,
+    "put-items": put_items,
     "put-sync-1": put_sync,
     "put-sync-16": put_sync,
     "put-sync-64": put_sync,

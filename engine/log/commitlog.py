@@ -39,6 +39,9 @@ from engine.log.prepare_batch import BatchPreparer, PreparedBatch, PreparedColum
 from engine.log.results import AppendResult, StoreClosed, WriteFailed
 from engine.log.source import Segment
 
+_made = tuple.__new__
+"""Makes a NamedTuple of all its fields in half the time of its constructor: that counts where it is done once a put."""
+
 Clock = Callable[[], int]
 """Gives the time, ms since 1970."""
 
@@ -200,7 +203,8 @@ class CommitLog:
         file.store_timestamp = now
         if destination.numbered:
             self._table[queue] = queue_offset + 1
-        return AppendResult(physical, size, now, queue_offset, destination.template.store_host, (physical,))
+        store_host = destination.template.store_host
+        return _made(AppendResult, (physical, size, now, queue_offset, store_host, (physical,)))
 
     def _append_further(self, prepared: PreparedFurther, now: int) -> AppendResult:
         table = self._table

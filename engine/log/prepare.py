@@ -30,7 +30,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from engine.config import StoreConfig
+    from engine.format.hosts import Host
 
+_made = tuple.__new__
+"""As in engine.log.commitlog."""
+_POSITIVE = 0x7FFFFFFF
 _TEMPLATES = 10_000
 """Templates that are kept: a store has that many queues at most, as a rule."""
 
@@ -52,6 +56,13 @@ class Destination:
         self.queue = TopicQueue(message.topic, message.queue_id)
         self.numbered = sysflag.is_consumable(message.sys_flag)
 
+    def has_hosts(self, born: Host, store: Host) -> bool:
+        """Whether these are its hosts."""
+        template = self.template
+        return (template.born_host is born or template.born_host == born) and (
+            template.store_host is store or template.store_host == store
+        )
+
 
 class Prepared(NamedTuple):
     """One message, ready to be appended. A tuple: it is made once a put.
@@ -61,16 +72,16 @@ class Prepared(NamedTuple):
         size: bytes of its record.
         crc: bodyCRC.
         born_timestamp: ms.
-        body_length: bytes.
-        rest: what lies behind the fixed part of the record.
+        body: as stored.
+        properties_raw: as stored.
     """
 
     destination: Destination
     size: int
     crc: int
     born_timestamp: int
-    body_length: int
-    rest: bytes
+    body: bytes
+    properties_raw: bytes
 
     @property
     def queues(self) -> tuple[TopicQueue, ...]:
@@ -79,15 +90,13 @@ class Prepared(NamedTuple):
 
     def record(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> bytes:
         """The record's bytes."""
-        destination, size, crc, born_timestamp, body_length, rest = self
+        destination, size, crc, born_timestamp, body, raw = self
         template = destination.template
-        return (
-            template.pack(
-                size, MESSAGE_MAGIC, crc, template.queue_id, template.flag, queue_offset, physical_offset,
-                template.sys_flag, born_timestamp, template.born, store_timestamp, template.store, body_length,
-            )
-            + rest
+        head = template.pack(
+            size, MESSAGE_MAGIC, crc, template.queue_id, template.flag, queue_offset, physical_offset,
+            template.sys_flag, born_timestamp, template.born, store_timestamp, template.store, len(body),
         )  # fmt: skip
+        return b"".join((head, body, template.topic, length_of_properties(len(raw)), raw))
 
 
 class PreparedFurther:
@@ -117,21 +126,9 @@ class PreparedFurther:
         raw = properties.join(found).encode("utf-8", "replace")
         if len(raw) > PROPERTIES_MAX_LENGTH:
             raise properties_too_long(len(raw))
-        return prepared(self._destination, self._message.body, self._message.born_timestamp, raw)
-
-
-def prepared(destination: Destination, body: bytes, born_timestamp: int, properties_raw: bytes) -> Prepared:
-    """A message of which all is known but what only the append lock knows."""
-    template = destination.template
-    length, own = len(body), len(properties_raw)
-    return Prepared(
-        destination,
-        template.fixed_size + length + own,
-        crc32(body) & 0x7FFFFFFF,
-        born_timestamp,
-        length,
-        b"".join((body, template.topic, length_of_properties(own), properties_raw)),
-    )
+        body = self._message.body
+        size = self._destination.template.fixed_size + len(body) + len(raw)
+        return Prepared(self._destination, size, crc32(body) & _POSITIVE, self._message.born_timestamp, body, raw)
 
 
 class Preparer:
@@ -151,36 +148,40 @@ class Preparer:
         Raises:
             MessageRefused: with the status that the put is answered with.
         """
-        destination = self.destination(message)
-        body, found, born_timestamp = message.body, message.properties, message.born_timestamp
+        topic, body, queue_id, found, flag, sys_flag, born_timestamp, born, store, times, prepared = message
+        destination = self._known.get((topic, queue_id, flag, sys_flag, times))
+        if destination is None or prepared or not destination.has_hosts(born, store):
+            destination = self._destination(message)
         raw = raw_properties(found) if found else b""
         if len(body) > self._max_message_size:
             raise MessageRefused(f"a body takes at most {self._max_message_size} bytes", hint="see maxMessageSize")
         further = self._further_queues(message) if self._multi_dispatch else ()
         if properties.DELAY in found and destination.numbered and properties.delay_level(found) > 0:
             message = self._delayed(message)
-            destination = self.destination(message)
+            destination = self._destination(message)
             raw = raw_properties(message.properties)
         if not LONG_MIN <= born_timestamp <= LONG_MAX:
             raise MessageRefused(f"a number that its field can't hold: bornTimestamp {born_timestamp}")
-        one = prepared(destination, body, born_timestamp, raw)
-        if one.size > self._max_record:
-            raise MessageRefused(f"a record of {one.size} bytes fits no file: see mappedFileSizeCommitLog")
-        return PreparedFurther(destination, message, further) if further else one
+        size = destination.template.fixed_size + len(body) + len(raw)
+        if size > self._max_record:
+            raise MessageRefused(f"a record of {size} bytes fits no file: see mappedFileSizeCommitLog")
+        if further:
+            return PreparedFurther(destination, message, further)
+        return _made(Prepared, (destination, size, crc32(body) & _POSITIVE, born_timestamp, body, raw))
 
     def destination(self, message: Message) -> Destination:
         """Where it goes, remembered for the next message that goes there. Raises MessageRefused."""
-        topic, _, queue_id, _, flag, sys_flag, _, born, store, reconsume_times, prepared_offset = message
-        name = (topic, queue_id, flag, sys_flag, reconsume_times)
+        name = (message.topic, message.queue_id, message.flag, message.sys_flag, message.reconsume_times)
         found = self._known.get(name)
-        if found is not None and not prepared_offset:
-            template = found.template
-            if (template.born_host is born or template.born_host == born) and (
-                template.store_host is store or template.store_host == store
-            ):
-                return found
+        remembered = not message.prepared_transaction_offset
+        if found is not None and remembered and found.has_hosts(message.born_host, message.store_host):
+            return found
+        return self._destination(message)
+
+    def _destination(self, message: Message) -> Destination:
+        name = (message.topic, message.queue_id, message.flag, message.sys_flag, message.reconsume_times)
         found = Destination(message)
-        if not prepared_offset:
+        if not message.prepared_transaction_offset:
             if len(self._known) >= _TEMPLATES:
                 self._known.clear()
             self._known[name] = found

@@ -13,6 +13,7 @@ overhead is only read whole after its own offset and its lengths have proved it 
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
@@ -39,6 +40,7 @@ FIRST_WINDOW = 64 << 10
 """Bytes that are read at first behind damage: a log with many damaged places is not read 2 MiB for each."""
 LONG = 16 << 20
 """Bytes of log from which on kernels are worth their loading, which takes as long as reading so much without them."""
+_KERNEL = "engine.log.walk_kernel"
 _PAGE = 4096
 _NEAR = 8 << 10
 _KEPT = 24 << 20
@@ -314,6 +316,11 @@ class Scanner:
         except StorageError:
             return 0
         return rows[0].size if rows else 0
+
+
+def kernels_if_loaded() -> bool | None:
+    """What `Scanner` is told by who scans for as long as the process lives: by kernels at once, if they are here."""
+    return True if _KERNEL in sys.modules else None
 
 
 def _fast_walk() -> FastWalk | None:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from engine.config import BrokerRole
 from engine.errors import DiskFull, FormatError, RStoreError
 from engine.log.derive import Deriver, DeriveRules, Keys, QueueNumbers, TopicQueue, Units
-from engine.log.scan import Blank, Damage, Gap, RecordBatch, Scanner
+from engine.log.scan import Blank, Damage, Gap, RecordBatch, Scanner, kernels_if_loaded
 from engine.log.walk import Reason
 from engine.services.running_flags import Flag, RunningFlags
 from engine.services.worker import OnFailure, Worker, monotonic_ms
@@ -145,7 +145,9 @@ class DispatchService(Worker):
         self._flags = flags
         from_a_master = config.broker_role is BrokerRole.SLAVE
         self._in_pieces = from_a_master
-        self._scanner = Scanner(log, check_crc=from_a_master, max_message_size=config.max_message_size)
+        self._scanner = Scanner(
+            log, check_crc=from_a_master, max_message_size=config.max_message_size, kernels=kernels_if_loaded()
+        )
         self._numbers = QueueNumbers()
         self._deriver = Deriver(DeriveRules.of(config), self._numbers)
         self._with_times = config.enable_consume_queue_ext

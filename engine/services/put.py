@@ -43,6 +43,8 @@ Replicate = Callable[[int], "FlushFuture"]
 _GRACE_MS = 5000
 """How much longer than any timeout a put is waited for. Source: DefaultMessageStore#waitForPutResult."""
 
+_made = tuple.__new__
+"""As in engine.log.commitlog."""
 _LONG_AGO = 10_000_000
 _OK = PutMessageStatus.PUT_OK
 _UNAVAILABLE = PutMessageStatus.SERVICE_NOT_AVAILABLE
@@ -93,7 +95,8 @@ class PutService:
 
         `wait` False: don't wait for flush and slave (default: as the WAIT property says).
         """
-        return self._waited(self._put(message, items, wait))
+        answer = self._put(message, items, wait)
+        return answer if isinstance(answer, PutResult) else self._waited(*answer)
 
     def put_columns(self, message: Message, columns: MessageColumns, wait: bool | None) -> tuple[PutResult, ...]:
         """Put any number of messages as batches, one after another, up to the first that can't be stored.
@@ -109,12 +112,9 @@ class PutService:
             answers.append(self._put(message, piece, wait))
             if isinstance(answers[-1], PutResult) and answers[-1].append is None:
                 break
-        return tuple(map(self._waited, answers))
+        return tuple(answer if isinstance(answer, PutResult) else self._waited(*answer) for answer in answers)
 
-    def _waited(self, answer: PutResult | tuple[AppendResult, list[FlushFuture]]) -> PutResult:
-        if isinstance(answer, PutResult):
-            return answer
-        append, waiting = answer
+    def _waited(self, append: AppendResult, waiting: list[FlushFuture]) -> PutResult:
         for future in waiting:
             try:
                 future.exception(self._patience)
@@ -170,7 +170,7 @@ class PutService:
             return PutResult(PutMessageStatus.CREATE_MAPEDFILE_FAILED, error=error)
         self._appended()
         if self._never_waits:
-            return PutResult(_OK, append)
+            return _made(PutResult, (_OK, append, None))
         waits = properties.waits_for_flush(message.properties) if wait is None else wait
         waiting: list[FlushFuture] = []
         if self._group_commit is not None:

@@ -37,6 +37,9 @@ def bench(
     rounds: Annotated[
         int | None, typer.Option("--rounds", min=1, metavar="N", help="Measures of each side (default: 3).")
     ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, metavar="SECONDS", help="A measure that takes longer is ended.")
+    ] = 300,
     cold: Annotated[bool, typer.Option("--cold", help="With a cold page cache.")] = False,
     warm: Annotated[bool, typer.Option("--warm", help="With a warm page cache (default; with --cold: both).")] = False,
     no_apache: Annotated[bool, typer.Option("--no-apache", help="Ours and the machine's limits alone.")] = False,
@@ -58,7 +61,8 @@ def bench(
 
     Makes its own logs and writes report.md, report.json and ratios.svg; no store of yours is touched. Each measure is a
     process of its own, ours and Apache's in turn. Apache's store needs Java 17 and Maven; without them ours is measured
-    alone. The whole takes about an hour and 4 GiB of disk. Exit code 1 when a measure failed.
+    alone. The whole takes about an hour and 4 GiB of disk. A measure that comes to its time limit is named and not made
+    again. Exit code 1 when one failed, or one of ours came to the limit.
     """
     settings = settings_of(context)
 
@@ -81,6 +85,7 @@ def bench(
         not no_apache,
         growth,
         work,
+        limit,
     ).checked()
     settings.on_interrupt = "what was measured so far is lost; no store was touched"
     with _progress(settings) as progress:
@@ -126,6 +131,8 @@ def _show(output: Output, found: Results, directory: Path) -> None:
             [[v.floor.job, v.floor.workload, v.floor.against.value, *floor_text(v)] for v in verdicts],
             numbers=(3, 4),
         )
+    for ended in found.ended:
+        output.warn(f"! {ended}")
     for failure in found.failures:
         output.warn(f"! {failure}")
     output.text()

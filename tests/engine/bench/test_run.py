@@ -39,7 +39,7 @@ def test_each_job_does_its_work(job, plain: Kept, tmp_path: Path) -> None:
         plain.copy(job.state, root)
     stamps = plain.stamps()
     timer = Timer()
-    count = 2 * BATCH if job.name in {"put-batch", "put-columns"} else min(plain.messages, 512)
+    count = 2 * BATCH if job.name in {"put-batch", "put-items"} else min(plain.messages, 512)
     task = Task(job.name, plain.workload, root, plain.messages, count, job.callers)
     done = run_task(task, timer)
     assert timer.seconds > 0
@@ -145,7 +145,7 @@ def test_a_process_is_measured_from_outside() -> None:
         ("import sys; sys.exit('it broke')", "it broke"),
         ('print(\'{"error": "no such store"}\'); raise SystemExit(1)', "no such store"),
         ("print('no json')", "exit code 0"),
-        ("import time; time.sleep(60)", "took longer"),
+        ("import time; time.sleep(60)", "ended after"),
     ],
 )
 def test_a_process_that_fails_says_why(code: str, said: str) -> None:
@@ -222,6 +222,14 @@ def test_a_measure_that_fails_is_told_and_the_rest_goes_on(tmp_path: Path) -> No
     assert failure.startswith("verify-crc on b1k, rstore command: ")
     assert "no such program" in (tmp_path / "report" / report.REPORT).read_text()
     assert len(results.samples[Place("verify-crc", "b1k"), Side.OURS]) == 2
+
+
+def test_a_measure_that_takes_too_long_is_ended_and_not_made_again(tmp_path: Path) -> None:
+    slow = (PROGRAM[0], "-c", "import time; time.sleep(60)")
+    wanted = Wanted(slow, tmp_path / "report", MIB, ("sparse",), ("help",), 2, apache=False, limit=1)
+    results = run(wanted)
+    assert results.failures == ["help on sparse, rstore command: ended after 1 s (see --limit)"]
+    assert "ended after 1 s" in (tmp_path / "report" / report.REPORT).read_text()
 
 
 def test_a_cold_run_says_how(tmp_path: Path) -> None:

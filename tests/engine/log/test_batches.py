@@ -21,7 +21,7 @@ from engine.format.columns import MessageColumns
 from engine.format.message import BLANK_SIZE, Message, StoredMessage, _decode_any, decode, encode, patch
 from engine.log import prepare_batch
 from engine.log.frames import columns_of
-from engine.log.prepare import Preparer
+from engine.log.prepare import Prepared, Preparer
 from engine.log.prepare_batch import BatchPreparer, PreparedBatch, PreparedColumns
 from engine.log.results import MessageRefused, PutMessageStatus, PutResult
 from engine.store import MessageStore
@@ -93,7 +93,9 @@ def test_a_message_is_what_encode_and_patch_make_of_it(put: Message, place: int,
         return
     assert [bytes(one.record(place, physical, now)) for one in found] == [bytes(wanted)] * 3
     assert {one.size for one in found} == {len(wanted)}
-    assert {one.numbered for one in found} == {sysflag.is_consumable(put.sys_flag)}
+    assert {one.destination.numbered for one in found if isinstance(one, Prepared)} == {
+        sysflag.is_consumable(put.sys_flag)
+    }
 
 
 def test_what_is_remembered_of_one_is_not_taken_for_another() -> None:
