@@ -170,6 +170,8 @@ class StoreConfig:
         return self
 
 
+STORE_CONF = "rstore.conf"
+"""Where `init` keeps a store's sizes, in the store itself."""
 _SPECIAL_KEYS = {"check_crc_on_recover": "checkCRCOnRecover"}
 
 
@@ -235,3 +237,29 @@ def load(path: Path, base: StoreConfig | None = None) -> StoreConfig:
         return parse(text, base)
     except InvalidArgument as error:
         raise InvalidArgument(error.message, path=path, hint=error.hint) from None
+
+
+def of_store(root: Path | None = None, file: Path | None = None) -> StoreConfig:
+    """The settings of the store at `root`: its own rstore.conf, over it a broker's properties file.
+
+    Without a `root`: the one that the file names, or Apache's default. Log directories that the file has below its own
+    root move along, as in a copied store.
+
+    Raises:
+        InvalidArgument, StorageError: a file that can't be read, or a value that makes no sense.
+    """
+    on_top = StoreConfig() if file is None else load(file)
+    root = root or on_top.store_path_root_dir
+    beneath = root / STORE_CONF
+    base = load(beneath) if beneath.is_file() else StoreConfig()
+    found = base if file is None else load(file, base)
+    changes: dict[str, object] = {}
+    for name in ("store_path_commit_log", "read_only_commit_log_store_paths"):
+        setting = getattr(found, name)
+        if setting:
+            changes[name] = ",".join(str(_moved(part, on_top.store_path_root_dir, root)) for part in _paths(setting))
+    return found.with_changes(store_path_root_dir=root, **changes)
+
+
+def _moved(path: Path, old: Path, new: Path) -> Path:
+    return new / path.relative_to(old) if path.is_relative_to(old) else path

@@ -29,7 +29,6 @@ INTERRUPTED = 130
 PIPE_CLOSED = 141
 """Whoever read our output went away: as if SIGPIPE had ended us."""
 
-STORE_CONF = "rstore.conf"
 USED_FROM_BROKER = frozenset({"brokerIP1", "listenPort"})
 """BrokerConfig's keys that name the address in new records (rstore put)."""
 
@@ -70,36 +69,17 @@ class Settings:
         Raises:
             InvalidArgument, StorageError: a file that can't be read, or a value that makes no sense.
         """
-        from engine.config import StoreConfig, load
+        from engine.config import of_store
 
-        on_top = load(self.config) if self.config is not None else StoreConfig()
-        root = self.store or on_top.store_path_root_dir
-        beneath = root / STORE_CONF
-        base = load(beneath) if beneath.is_file() else StoreConfig()
-        found = base if self.config is None else load(self.config, base)
+        found = of_store(self.store, self.config)
         self._name_unknown(found)
-        return _rooted(found, root, on_top)
+        return found
 
     def _name_unknown(self, config: StoreConfig) -> None:
         if config.other.keys() - USED_FROM_BROKER and not self.quiet:
             names = sorted(config.other.keys() - USED_FROM_BROKER)
             some = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
             print(f"note: {self.config}: settings that rstore has no use for: {some}", file=sys.stderr)
-
-
-def _rooted(config: StoreConfig, root: Path, on_top: StoreConfig) -> StoreConfig:
-    """`config` with its root at `root`. Log directories below the file's own root move along, as in a copied store."""
-    changes: dict[str, object] = {}
-    for name in ("store_path_commit_log", "read_only_commit_log_store_paths"):
-        setting = getattr(config, name)
-        if setting:
-            parts = [Path(part.strip()) for part in setting.split(",") if part.strip()]
-            changes[name] = ",".join(str(_moved(part, on_top.store_path_root_dir, root)) for part in parts)
-    return config.with_changes(store_path_root_dir=root, **changes)
-
-
-def _moved(path: Path, old: Path, new: Path) -> Path:
-    return new / path.relative_to(old) if path.is_relative_to(old) else path
 
 
 def settings_of(context: typer.Context) -> Settings:

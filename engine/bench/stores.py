@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.config import apache_key
+from engine.config import STORE_CONF, apache_key
 from engine.errors import CannotMend, StorageError
 from engine.format import names
 from engine.format.checkpoint import FILE_SIZE
-from engine.repair.create import SIZES, STORE_CONF
+from engine.repair.create import SIZES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from engine.config import apache_key
+from engine.config import STORE_CONF, apache_key
 from engine.errors import Refused
 from engine.format import names
 from engine.format.checkpoint import FILE_SIZE
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.files.disk import Disk
 
-STORE_CONF = "rstore.conf"
 SIZES = (
     "mapped_file_size_commit_log",
     "mapped_file_size_consume_queue",

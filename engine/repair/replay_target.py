@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.config import StoreConfig, load
+from engine.config import STORE_CONF, StoreConfig, load
 from engine.errors import NotAStore, Refused
 from engine.format import names
 from engine.log.derive import TopicQueue
-from engine.repair.create import SIZES, STORE_CONF
+from engine.repair.create import SIZES
 from engine.repair.recover import plan_recover
 from engine.repair.replay_progress import HERE
 from engine.repair.survey import survey

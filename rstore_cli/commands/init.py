@@ -54,8 +54,9 @@ def init(
     except InvalidArgument as error:
         raise InvalidArgument(error.message, hint=error.hint or "see rstore init --help") from None
 
+    from engine.config import STORE_CONF
     from engine.files.disk import Disk
-    from engine.repair.create import STORE_CONF, create_store
+    from engine.repair.create import create_store
 
     sizes = create_store(Disk(), config)
     root = str(config.store_path_root_dir)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.config import StoreConfig, load
+from engine.config import STORE_CONF, StoreConfig, load
 from engine.errors import Refused
 from engine.files.disk import Disk
-from engine.repair.create import SIZES, STORE_CONF, create_store
+from engine.repair.create import SIZES, create_store
 from engine.repair.recover import plan_recover
 
 SMALL = {

@@ -1,0 +1,103 @@
+"""Where the log can be cut so that its parts, scanned apart, give what one scan of the whole gives.
+
+Theory. A scan visits places: records, blanks, damage. A place is a boundary when every scan that comes from the
+segment's start stops there. The first sound record at or behind the wish is one if nothing that a scan could take for
+a record, or for a blank, begins before it and reaches beyond it: a step over a record can't jump it then, and the
+search behind damage finds it, as it is sound. Such a thing is looked for in the bytes before it, as far back as the
+largest record reaches, by its magic and its lengths alone: whatever it says of its own offset or its CRC.
+
+Where there is one (a body that holds a record, a wish that lies in a message made of messages), bytes can't decide, and
+the chain is walked from the segment's start, which is a boundary by itself: records never cross segments.
+
+So a boundary depends on the bytes alone, and two readers of neighbouring parts find the same one, each for itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.errors import StorageError
+from engine.format.message import BLANK_MAGIC, ENCODE_OVERHEAD, POSITION_MAGIC, V4_HEAD_SIZE
+from engine.log.scan import RecordBatch, Scanner, magics
+from engine.log.walk import Row, walk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from engine.log.source import LogSource, Segment
+
+_BLANK = BLANK_MAGIC.to_bytes(4, "big")
+
+
+class Boundaries:
+    """Finds boundaries in a log that nobody writes to, or in a part of it that is finished.
+
+    Args:
+        source: the log.
+        max_message_size: setting maxMessageSize, bytes: how large a body can be.
+    """
+
+    def __init__(self, source: LogSource, *, max_message_size: int = 4 << 20) -> None:
+        self._source = source
+        self._scanner = Scanner(source, max_message_size=max_message_size)
+        self._reach = max_message_size + ENCODE_OVERHEAD
+
+    def at(self, segment: Segment, offset: int) -> int:
+        """The first boundary of `segment` at or behind the physical `offset`; its end when there is none before.
+
+        Raises:
+            StorageError: the system can't read what is needed.
+        """
+        if offset <= segment.offset or offset >= segment.end:
+            return max(segment.offset, min(offset, segment.end))
+        found = self._scanner.find_sound(offset, segment.end)
+        if found is None:
+            return segment.end
+        return found if self._stands_alone(segment, found) else self._walked(segment, offset)
+
+    def _stands_alone(self, segment: Segment, offset: int) -> bool:
+        """Whether nothing that looks like a record or a blank begins before `offset` and reaches beyond it."""
+        start = max(segment.offset, offset - self._reach)
+        try:
+            before = bytes(self._source.read(start, offset - start + V4_HEAD_SIZE))
+        except StorageError:
+            return False  # what can't be read could be one
+        if len(before) < offset - start:
+            return False
+        return not any(self._reaches(segment, start, at, before, offset) for at in _heads(before, offset - start))
+
+    def _reaches(self, segment: Segment, start: int, at: int, before: bytes, offset: int) -> bool:
+        total = int.from_bytes(before[at : at + 4], "big", signed=True)
+        place = start + at
+        if place + total <= offset or total > segment.end - place:
+            return False
+        if before[at + POSITION_MAGIC : at + POSITION_MAGIC + 4] == _BLANK:
+            return place + total == segment.end
+        rows: list[Row] = []
+        try:
+            walk(self._source.read(place, total), 0, segment.end - place, rows, check_crc=False, max_rows=1)
+        except StorageError:
+            return True
+        return bool(rows)
+
+    def _walked(self, segment: Segment, offset: int) -> int:
+        """By the chain from the segment's start."""
+        for event in self._scanner.scan(segment.offset, segment.end, resume=True):
+            if isinstance(event, RecordBatch) and event.end > offset:
+                places = event.offsets()
+                behind = places[places.searchsorted(offset) :]
+                if len(behind):
+                    return int(behind[0])
+        return segment.end
+
+
+def _heads(buffer: bytes, end: int) -> Iterator[int]:
+    """Positions before `end` where a record's or a blank's magic stands behind its first four bytes."""
+    for at in magics(buffer):
+        if at >= end:
+            break
+        yield at
+    at = buffer.find(_BLANK, POSITION_MAGIC)
+    while 0 <= at < end + POSITION_MAGIC:
+        yield at - POSITION_MAGIC
+        at = buffer.find(_BLANK, at + 1)

@@ -1,0 +1,61 @@
+"""The columns of the data source: every field of a record, and where it was found."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+COLUMNS: dict[str, str] = {
+    "store": "string",
+    "file": "string",
+    "physical_offset": "long",
+    "size": "int",
+    "topic": "string",
+    "queue_id": "int",
+    "queue_offset": "long",
+    "tags": "string",
+    "keys": "array<string>",
+    "properties": "map<string,string>",
+    "body": "binary",
+    "body_length": "int",
+    "body_crc": "int",
+    "crc_ok": "boolean",
+    "flag": "int",
+    "sys_flag": "int",
+    "born_timestamp": "long",
+    "born_host": "string",
+    "store_timestamp": "long",
+    "store_time": "timestamp",
+    "store_host": "string",
+    "reconsume_times": "int",
+    "prepared_transaction_offset": "long",
+    "stored_physical_offset": "long",
+    "damage": "string",
+}
+"""Name and Spark type. Times in ms since 1970; `store_time` is null where Spark has no such time. `physical_offset` is
+the place, `stored_physical_offset` what the record says of it. `damage` is null for a record, and says what is wrong
+with the `size` bytes of a row that is none."""
+
+
+def spark_schema(names: tuple[str, ...]) -> str:
+    """The schema of some columns, in that order, as DDL."""
+    return ", ".join(f"{name} {COLUMNS[name]}" for name in names)
+
+
+def arrow_schema(names: tuple[str, ...]) -> pa.Schema:
+    """The same for Arrow."""
+    import pyarrow as pa
+
+    kinds: dict[str, pa.DataType] = {
+        "string": pa.string(),
+        "long": pa.int64(),
+        "int": pa.int32(),
+        "boolean": pa.bool_(),
+        "binary": pa.binary(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "array<string>": pa.list_(pa.string()),
+        "map<string,string>": pa.map_(pa.string(), pa.string()),
+    }
+    return pa.schema([(name, kinds[COLUMNS[name]]) for name in names])

@@ -1,0 +1,148 @@
+"""How the logs of stores are cut into splits, and how an executor reads one: the union is the engine's scan.
+
+Theory. A split is a stretch of one segment between two wishes, in bytes. Who reads it looks for the boundaries at both
+(engine.log.boundary): they depend on the bytes alone, so neighbours agree without having talked. What lies between two
+boundaries is scanned as always; that the scan ends just where the next split begins is checked, every time.
+
+Damage before the last sound record is damage; behind it, it may be the log's unwritten rest: that only who has all
+splits of a store can say. `Part`s are merged for that (engine.repair.verify).
+
+Planning reads of the log only what tells where it ends. That freezes it: what a broker adds later is for the next plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.errors import FormatError
+from engine.files.disk import Disk
+from engine.log.boundary import Boundaries
+from engine.log.scan import Blank, Damage, Gap, RecordBatch, Scanner
+from engine.log.source import ClosedLog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from engine.log.scan import Event
+    from engine.log.source import Segment
+    from engine.pipeline.stores import StoreRef
+
+SPLIT_BYTES = 128 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A stretch of one segment of a store's log, from wish to wish (physical offsets).
+
+    Attributes:
+        store: whose.
+        index: its place among all splits of its store, from 0.
+        segment: the file.
+        start, end: wishes; the boundaries at or behind them are where it is read.
+        log_end: records that start here or later are not read, in no split.
+    """
+
+    store: StoreRef
+    index: int
+    segment: Segment
+    start: int
+    end: int
+    log_end: int
+
+
+def plan_splits(
+    stores: Iterable[StoreRef], *, split_bytes: int = SPLIT_BYTES, start: int = 0, end: int | None = None
+) -> list[Split]:
+    """The splits of all stores, each store's in log order.
+
+    Args:
+        stores: whose logs.
+        split_bytes: bytes of a split, about; at least 1.
+        start: records before this physical offset are not asked for.
+        end: nor those from here on (default: the end of the last file, with what is unwritten in it).
+    """
+    found: list[Split] = []
+    for store in stores:
+        count = 0
+        for segment in store.segments:
+            until = segment.end if end is None else min(end, segment.end)
+            at = max(start, segment.offset)
+            while at < until:
+                stop = min(at + split_bytes, until)
+                if until - stop < split_bytes // 4:
+                    stop = until
+                last = segment.end if stop == until else stop
+                found.append(Split(store, count, segment, at, last, until))
+                count += 1
+                at = stop
+    return found
+
+
+def log_end(store: StoreRef, disk: Disk) -> int:
+    """Physical offset behind the last sound record of a store, or behind the blank that closes its file.
+
+    The first file's offset when there is no record, 0 without a file. Reads the last file with a record. Raises
+    StorageError.
+    """
+    with ClosedLog(disk, store.segments) as log:
+        scanner = Scanner(log, check_crc=False, max_message_size=store.config.max_message_size)
+        for segment in reversed(store.segments):
+            end: int | None = None
+            for event in scanner.scan(segment.offset, segment.end, resume=True):
+                if isinstance(event, RecordBatch):
+                    end = event.end
+                elif isinstance(event, Blank):
+                    end = event.offset + event.length
+            if end is not None:
+                return end
+    return store.segments[0].offset if store.segments else 0
+
+
+def open_log(split: Split, disk: Disk) -> ClosedLog:
+    """The one file that a split lies in. To be closed."""
+    return ClosedLog(disk, [split.segment])
+
+
+def bounds(split: Split, log: ClosedLog) -> tuple[int, int]:
+    """The boundaries between which the split is read; equal when no record begins in it. Raises StorageError."""
+    boundaries = Boundaries(log, max_message_size=split.store.config.max_message_size)
+    start = boundaries.at(split.segment, split.start)
+    end = boundaries.at(split.segment, split.end)
+    return start, max(start, end)
+
+
+def events(split: Split, log: ClosedLog, *, check_crc: bool = True) -> Iterator[Event]:
+    """What the engine's scan says of the split, damage with its whole length.
+
+    Args:
+        split: which.
+        log: `open_log` of it.
+        check_crc: whether a body that its CRC doesn't fit is damage.
+
+    Raises:
+        FormatError: the scan doesn't end where the next split begins. StorageError.
+    """
+    start, end = bounds(split, log)
+    if start == end:
+        return
+    at = start
+    scanner = Scanner(log, check_crc=check_crc, max_message_size=split.store.config.max_message_size)
+    for event in scanner.scan(start, min(end, split.log_end), resume=True):
+        match event:
+            case RecordBatch():
+                at = event.end
+            case Blank(offset, length):
+                at = offset + length
+            case Damage():
+                at = event.end
+            case Gap():
+                continue
+        yield event
+    if at != end and end < split.log_end:
+        raise FormatError(
+            f"a split was read up to {at}, the next begins at {end}",
+            path=split.segment.path,
+            offset=at,
+            hint="is maxMessageSize the broker's? Else read the store in one split",
+        )

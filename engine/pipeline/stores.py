@@ -1,0 +1,95 @@
+"""Which stores are meant: paths and globs, each store with a name of its own, looked at once before anything runs."""
+
+from __future__ import annotations
+
+import glob
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine.config import of_store
+from engine.errors import NotAStore, Refused, StoreLocked
+from engine.files.disk import Disk
+from engine.files.lock import holder_of
+from engine.repair.survey import survey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from engine.config import StoreConfig
+    from engine.log.source import Segment
+
+_MAGIC = frozenset("*?[")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRef:
+    """A store that a job reads. Goes to executors: the path must be the same there.
+
+    Attributes:
+        name: its own among the stores of a job: what the column `store` says.
+        config: its settings, sizes settled.
+        segments: the files of its log, by offset, as they were found at planning.
+        live: whether a process held its lock then.
+    """
+
+    name: str
+    config: StoreConfig
+    segments: tuple[Segment, ...]
+    live: bool
+
+    @property
+    def root(self) -> str:
+        """Its directory."""
+        return os.fspath(self.config.store_path_root_dir)
+
+
+def find_stores(places: Iterable[str], *, config: Path | None = None, disk: Disk | None = None) -> tuple[StoreRef, ...]:
+    """The stores at `places`: directories, globs, or either as `NAME=PATH`. In the order given, globs by name.
+
+    Args:
+        places: at least one.
+        config: a broker's properties file that holds for all of them.
+        disk: how files are reached.
+
+    Raises:
+        NotAStore: no store there (a glob without a match, RocksDB, DLedger). Refused: two have the same name.
+        CannotMend, InvalidArgument, StorageError: as `survey`, as `of_store`.
+    """
+    disk = disk or Disk()
+    found: dict[str, StoreRef] = {}
+    for place in places:
+        named, _, path = place.rpartition("=")
+        for root in _roots(path):
+            ref = _look(disk, named or Path(root).resolve().name, Path(root), config)
+            other = found.setdefault(ref.name, ref)
+            if other is not ref:
+                raise Refused(
+                    f"two stores have the name {ref.name}: {other.root} and {ref.root}",
+                    hint=f"name one: OTHER={ref.root}",
+                )
+    if not found:
+        raise NotAStore("no store was named", hint="give a directory, or a glob")
+    return tuple(found.values())
+
+
+def demand_idle(stores: Iterable[StoreRef]) -> None:
+    """Raises StoreLocked: a live process holds one of them."""
+    for store in stores:
+        if store.live:
+            raise StoreLocked("a live process holds the store", path=store.root, hint="stop it, or take a copy")
+
+
+def _roots(path: str) -> list[str]:
+    if not _MAGIC & set(path) or os.path.isdir(path):
+        return [path]
+    roots = sorted(one for one in glob.glob(path) if os.path.isdir(one))
+    if not roots:
+        raise NotAStore("no directory matches", path=path)
+    return roots
+
+
+def _look(disk: Disk, name: str, root: Path, config: Path | None) -> StoreRef:
+    files = survey(disk, of_store(root, config))
+    return StoreRef(name, files.config, files.log, holder_of(disk, files.root) is not None)
