@@ -56,6 +56,11 @@ def translate(error: BaseException) -> RStoreError:
     return _noted(said) or _unmarked(said) or _known(said) or _unknown(error, said)
 
 
+def is_of_spark(error: BaseException) -> bool:
+    """Whether it is Spark's, or an engine error that came through it: anything else is a fault of ours."""
+    return any(kind.__module__.partition(".")[0] in ("pyspark", "py4j") for kind in type(error).__mro__)
+
+
 def text_of(error: BaseException) -> str:
     """All that an error of Spark says, also when its JVM is gone and can't be asked any more."""
     parts = []

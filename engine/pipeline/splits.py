@@ -112,21 +112,22 @@ def bounds(split: Split, log: ClosedLog) -> tuple[int, int]:
     return start, max(start, end)
 
 
-def events(split: Split, log: ClosedLog, *, check_crc: bool = True) -> Iterator[Event]:
+def events(split: Split, log: ClosedLog, *, check_crc: bool = True, first: int = 0) -> Iterator[Event]:
     """What the engine's scan says of the split, damage with its whole length.
 
     Args:
         split: which.
         log: `open_log` of it.
         check_crc: whether a body that its CRC doesn't fit is damage.
+        first: physical offset at which the scan of a log stops; what is before it is left out.
 
     Raises:
         FormatError: the scan doesn't end where the next split begins. StorageError.
     """
     start, end = bounds(split, log)
-    if start == end:
+    at = start = max(start, first)
+    if start >= end:
         return
-    at = start
     scanner = Scanner(log, check_crc=check_crc, max_message_size=split.store.config.max_message_size)
     for event in scanner.scan(start, min(end, split.log_end), resume=True):
         match event:
