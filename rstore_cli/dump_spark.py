@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -44,14 +44,12 @@ class Form:
         ascii: only ASCII characters in JSON.
         topic: only its messages, and damage.
         redact: without bodies.
-        first: physical offset of the first thing.
     """
 
     json: bool
     ascii: bool
     topic: str | None = None
     redact: bool = False
-    first: int = 0
 
     def row(self, row: LogRow) -> str:
         """A row that is no message."""
@@ -91,10 +89,9 @@ def lines(
     with ClosedLog(Disk(), store.segments) as log, contextlib.ExitStack() as stack:
         scanner = Scanner(log, max_message_size=store.config.max_message_size)
         first = store.segments[0].offset if start is None else boundary(log, scanner, start)
-        # from the segment's start on: damage can begin at `first`, and no split does
-        low = max((s.offset for s in store.segments if s.offset <= first), default=first)
-        splits = plan_splits([store], split_bytes=split_bytes or SPLIT_BYTES, start=low, end=end)
-        work = partial(_pieces, form=replace(form, first=first))
+        size = split_bytes or SPLIT_BYTES
+        splits = plan_splits([store], split_bytes=size, start=first, end=end, known=start is not None)
+        work = partial(_pieces, form=form)
         answers = stack.enter_context(contextlib.closing(in_order(spark, splits, work)))
         held: list[LogRow] = []
         tail: list[Damage] = []
@@ -128,7 +125,7 @@ def _pieces(split: Split, form: Form) -> list[Piece]:
     with carried(), open_log(split, Disk()) as log:
         made = form.messages()
         found: list[Piece] = []
-        for event in events(split, log, first=form.first):
+        for event in events(split, log):
             match event:
                 case RecordBatch():
                     found.append("")  # something sound, whether it is asked for or not

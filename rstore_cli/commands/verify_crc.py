@@ -64,6 +64,7 @@ def verify_crc(
 def _on_spark(settings: Settings, given: SparkOptions, start: int | None, end: int | None) -> VerifyResult:
     """The same, by executors."""
     from engine.pipeline.jobs.verify import VerifyOptions, run
+
     from engine.repair.verify import Bad, VerifyResult
 
     stores = the_stores(settings, None)
@@ -71,7 +72,8 @@ def _on_spark(settings: Settings, given: SparkOptions, start: int | None, end: i
         found = run(spark, stores, VerifyOptions(start=start, end=end, **given.split()))
     (told,) = found.table("stores").to_json()
     bad = [
-        Bad(row["physical_offset"], row["length"], row["file"], row["reason"]) for row in found.table("damage").to_json()
+        Bad(row["physical_offset"], row["length"], row["file"], row["reason"])
+        for row in found.table("damage").to_json()
     ]
     counts = (told["records"], told["bytes"], bad, found.facts["seconds"], told["start"], told["end"], told["live"])
     return VerifyResult(*counts)
