@@ -16,7 +16,7 @@ from engine.format import message
 from engine.log.scan import Damage, RecordBatch, Scanner
 from engine.log.source import ClosedLog
 from engine.pipeline.failures import carried
-from engine.pipeline.splits import Split, events, open_log, plan_splits
+from engine.pipeline.splits import Split, events, log_end, open_log, plan_splits
 from engine.repair.dump import BLANK, DAMAGE, MESSAGE, LogRow, stored_topic
 from engine.repair.log_end import MISSING_SEGMENT
 from engine.repair.verify import boundary, judge_tail
@@ -89,6 +89,9 @@ def lines(
     with ClosedLog(Disk(), store.segments) as log, contextlib.ExitStack() as stack:
         scanner = Scanner(log, max_message_size=store.config.max_message_size)
         first = store.segments[0].offset if start is None else boundary(log, scanner, start)
+        if store.live:  # frozen: what is being written has no end
+            written = log_end(store, Disk())
+            end = written if end is None else min(end, written)
         size = split_bytes or SPLIT_BYTES
         splits = plan_splits([store], split_bytes=size, start=first, end=end, known=start is not None)
         work = partial(_pieces, form=form)

@@ -13,17 +13,22 @@ import contextlib
 import json
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from engine.errors import InvalidArgument, RStoreError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+UNKNOWN = "Spark failed: "
 _MARK = "rstore-error:"
 _NOTE = re.compile(_MARK + r"([A-Za-z0-9_-]+=*)")
 _UNMARKED = re.compile(r"^(?:[\w.]+: )?engine\.[\w.]+\.(\w+): (.+)$", re.MULTILINE)
 _LAST_OF_TRACE = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Warning)): ?(.*)$", re.MULTILINE)
+_CAUSE = re.compile(r"^(?:: |Caused by: )[\w.$]+(?:Error|Exception): ?(.+)$", re.MULTILINE)
+_SQLSTATE = re.compile(r"\.? SQLSTATE: \w+$")
+_JAVA = ("org.", "java.", "scala.", "py4j.")
+_SHOWN = 300
 _MORE_MEMORY = "smaller splits (--split-bytes 32M), or more memory (--conf spark.executor.memory=4g)"
 _FOR_THE_PACKAGE = "make dist builds what they need: --conf spark.submit.pyFiles=dist/rstore-spark.zip"
 
@@ -58,7 +63,8 @@ def translate(error: BaseException) -> RStoreError:
 
 def is_of_spark(error: BaseException) -> bool:
     """Whether it is Spark's, or an engine error that came through it: anything else is a fault of ours."""
-    return any(kind.__module__.partition(".")[0] in ("pyspark", "py4j") for kind in type(error).__mro__)
+    gone = isinstance(error, ConnectionError) and not isinstance(error, BrokenPipeError)  # its JVM
+    return gone or any(kind.__module__.partition(".")[0] in ("pyspark", "py4j") for kind in type(error).__mro__)
 
 
 def text_of(error: BaseException) -> str:
@@ -154,12 +160,15 @@ _KNOWN = (
         SparkFailed,
         "Spark on YARN needs HADOOP_CONF_DIR or YARN_CONF_DIR",
     ),
-    _Known(r"Invalid (?:initial|maximum) heap size: (\S+)", InvalidArgument, "no size of memory for the driver: {0}"),
     _Known(
-        r"(?:IllegalArgumentException|NumberFormatException|SparkException|SparkIllegalArgumentException): "
-        r"([^\n]*\bspark\.[\w.]+[^\n]*)",
+        r"Invalid (?:initial|maximum) heap size: -Xm[sx](\S+)",
         InvalidArgument,
-        "--conf: Spark refuses a setting: {0}",
+        "--conf spark.driver.memory={0}: no size",
+    ),
+    _Known(
+        r"\[INVALID_(?:CONF_VALUE|DRIVER_MEMORY|EXECUTOR_MEMORY)[^\]]*\] ([^\n]*?)\.?(?: SQLSTATE: \w+)?$",
+        InvalidArgument,
+        "--conf: {0}",
     ),
     _Known(
         r"PYTHON_VERSION_MISMATCH[^\n]*?([^\n\]]*)$",
@@ -213,6 +222,12 @@ _KNOWN = (
         "Spark's JVM is gone (killed, or out of memory?)",
         "more memory: --conf spark.driver.memory=4g",
     ),
+    _Known(
+        r"(?:IllegalArgumentException|NumberFormatException|SparkException): "
+        r"((?!Job aborted)[^\n]*(?<![\w.])spark\.[\w.]+[^\n]*)",
+        InvalidArgument,
+        "--conf: {0}",
+    ),
 )
 
 
@@ -226,9 +241,9 @@ def _known(said: str) -> RStoreError | None:
 
 
 def _unknown(error: BaseException, said: str) -> RStoreError:
-    """The last line of the worker's traceback where there is one, else the first line."""
-    traces: list[Any] = _LAST_OF_TRACE.findall(said)
-    inner = [f"{name}: {text}" for name, text in traces if not name.startswith(("org.", "java.", "scala.", "py4j."))]
+    """What a worker's traceback ends with, else the cause of all causes, else the first line."""
+    inner = [f"{name}: {text}" for name, text in _LAST_OF_TRACE.findall(said) if not name.startswith(_JAVA)]
+    causes = _CAUSE.findall(said)
     first = next((line.strip() for line in said.splitlines() if line.strip()), type(error).__name__)
-    told = inner[0] if inner else first
-    return SparkFailed(f"Spark failed: {' '.join(told.split())[:300]}", hint="RSTORE_DEBUG=1 shows all of it")
+    told = " ".join((inner[0] if inner else causes[-1] if causes else first).split())
+    return SparkFailed(f"{UNKNOWN}{_SQLSTATE.sub('', told)[:_SHOWN]}", hint="RSTORE_DEBUG=1 shows all that Spark says")

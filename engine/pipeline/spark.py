@@ -11,6 +11,7 @@ does not start. It ends with the session, and what it wrote meanwhile with it.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import signal
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import InvalidArgument, RStoreError
-from engine.pipeline.failures import SparkFailed, translate
+from engine.pipeline.failures import UNKNOWN, SparkFailed, text_of, translate
 from engine.pipeline.java import SparkMissing, find_java
 
 if TYPE_CHECKING:
@@ -128,11 +129,13 @@ class _Jvm:
         try:
             with _variables(self._environment):
                 self._start()
-        except BaseException as error:
+        except Exception as error:
+            why = self._why(error)  # asks the JVM
             self._end()
-            if isinstance(error, RStoreError) or not isinstance(error, Exception):
-                raise
-            raise self._why(error) from error
+            raise why from error
+        except BaseException:
+            self._end()
+            raise
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, before)  # Spark's own waits for the job
         return self
@@ -156,6 +159,7 @@ class _Jvm:
         self._process = gateway.proc
         SparkContext._ensure_initialized(gateway=gateway, conf=conf)
         self.spark = SparkSession.builder.config(conf=conf).getOrCreate()
+        _silence(self.spark)
         _register(self.spark)
 
     def _end(self) -> None:
@@ -187,20 +191,26 @@ class _Jvm:
 
     def _why(self, error: Exception) -> RStoreError:
         """Why it does not start, in Spark's own words."""
+        if isinstance(error, RStoreError):
+            return error
+        said = ""
         with contextlib.suppress(OSError):
             said = self._log.read_text(encoding="utf-8", errors="replace")
-            lines = [line.strip() for line in said.splitlines() if re.search(r"Error|Exception|error:", line)]
-            if lines:
-                found = translate(RuntimeError(f"{error}\n{said}"))
-                known = not found.message.startswith("Spark failed")
-                return found if known else SparkFailed(f"Spark does not start: {lines[0][:300]}", hint=_LOOK)
-        found = translate(error)
-        if not found.message.startswith("Spark failed"):
-            return found
-        return SparkFailed(f"Spark does not start: {found.message.removeprefix('Spark failed: ')}", hint=_LOOK)
+        found = translate(RuntimeError(f"{text_of(error)}\n{said}"))
+        if found.message.startswith(UNKNOWN):
+            found.message = "Spark does not start: " + found.message.removeprefix(UNKNOWN)
+        return found
 
 
-_LOOK = "see --master and --conf; RSTORE_DEBUG=1 shows all that Spark says"
+def _silence(spark: SparkSession) -> None:
+    """What pyspark itself prints when something fails: each is an error that is raised, too."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
+    server: Any = getattr(spark.sparkContext, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda request, address: None  # the JVM is gone
 
 
 def _register(spark: SparkSession) -> None:

@@ -15,6 +15,12 @@ app = typer.Typer(
 )
 
 
+From = Annotated[
+    str | None, typer.Option("--from", metavar="OFFSET", help="First physical offset (default: each log's start).")
+]
+To = Annotated[str | None, typer.Option("--to", metavar="OFFSET", help="Stop before this physical offset.")]
+
+
 @app.command()
 def verify(
     context: typer.Context,
@@ -37,7 +43,11 @@ def verify(
 
     from engine.pipeline.jobs.verify import VerifyOptions, run
 
-    options = VerifyOptions(start=offset(start, "--from"), end=offset(end, "--to"), **given.split())
+    options = VerifyOptions(start=_offset(start, "--from"), end=_offset(end, "--to"), **given.split())
     raise typer.Exit(
         run_job(settings, "verify", lambda spark: run(spark, found, options), given, parquet=parquet, plot=plot)
     )
+
+
+def _offset(text: str | None, what: str) -> int | None:
+    return None if text is None else parse_size(text, what)
