@@ -1,4 +1,4 @@
-"""Logs in which things lie that a reader of a part could take for what they are not: records in bodies, stale records."""
+"""Logs with what a reader of a part could take for what it is not: records in bodies, stale records behind blanks."""
 
 from __future__ import annotations
 
