@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
-from rstore_cli._common import settings_of
+from rstore_cli._common import parse_size, settings_of
 from rstore_cli._spark import Conf, Master, Parquet, Plot, SparkOptions, SplitBytes, Stores, run_job, the_stores
 
 app = typer.Typer(
