@@ -47,6 +47,16 @@ Parquet = Annotated[
 Plot = Annotated[
     Path | None, typer.Option("--plot", metavar="FILE", help="A picture, too: FILE.png, FILE.svg or FILE.html.")
 ]
+Topic = Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Only messages of this topic.")]
+Begin = Annotated[str | None, typer.Option("--begin", metavar="TIME", help="Stored at this time or later.")]
+End = Annotated[str | None, typer.Option("--end", metavar="TIME", help="Stored before this time.")]
+Columns = Annotated[
+    str | None, typer.Option("--columns", metavar="NAMES", help="Columns, with commas between them.")
+]
+Decompress = Annotated[bool, typer.Option("--decompress", help="Compressed bodies as their producers had them.")]
+OnDamage = Annotated[
+    str, typer.Option("--on-damage", metavar="WORD", help="fail, or skip (count and name it); export knows mark, too.")
+]
 
 _SHOWN = 50
 _PICTURES = (".png", ".svg", ".html")
@@ -100,6 +110,18 @@ class SparkOptions:
         return {} if self.split_bytes is None else {"split_bytes": self.split_bytes}
 
 
+def column_names(text: str | None) -> tuple[str, ...]:
+    """The names of --columns; whether there are such columns, the job says."""
+    return tuple(name for word in (text or "").split(",") if (name := word.strip()))
+
+
+def damage_word(text: str, *known: str) -> str:
+    """--on-damage, one of `known`. Raises InvalidArgument."""
+    if text not in known:
+        raise InvalidArgument(f"--on-damage {text}: {', '.join(known[:-1])} or {known[-1]}")
+    return text
+
+
 def the_stores(settings: Settings, places: Sequence[str] | None) -> tuple[StoreRef, ...]:
     """The stores that are named, or that of --store. Raises as `find_stores`."""
     from engine.pipeline.stores import find_stores
@@ -115,12 +137,18 @@ def on_spark(settings: Settings, options: SparkOptions, label: str) -> Iterator[
     """A session, with its progress on the screen; what it raises comes out as the engine's own error."""
     from engine.pipeline.failures import is_of_spark, translate
     from engine.pipeline.progress import watched
-    from engine.pipeline.spark import session
+    from engine.pipeline.spark import CONFIG, SPLIT_BYTES, session
 
+    ours = {CONFIG: settings.config and str(settings.config.absolute()), SPLIT_BYTES: options.split_bytes}
     with (
         settings.output().progress(label, is_bytes=False) as tick,
         session(master=options.master, conf=dict(options.conf), name=f"rstore {label}") as spark,
     ):
+        for name, value in ours.items():
+            if value is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, str(value))
         try:
             with watched(spark, lambda done, total, _: tick(done, total)):
                 yield spark

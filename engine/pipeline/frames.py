@@ -13,6 +13,7 @@ from engine.errors import InvalidArgument
 from engine.pipeline.read import FAIL, MARK, SKIP
 from engine.pipeline.schema import COLUMNS
 from engine.pipeline.source import NAME
+from engine.pipeline.spark import CONFIG, SPLIT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -33,9 +33,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = ["LOCAL", "SparkMissing", "find_java", "parse_conf", "session"]
+__all__ = ["CONFIG", "LOCAL", "SPLIT_BYTES", "SparkMissing", "find_java", "parse_conf", "session"]
 
 LOCAL = "local[*]"
+SPLIT_BYTES, CONFIG = "spark.rstore.splitBytes", "spark.rstore.config"
+"""Settings of a session that jobs read stores by: about how many bytes a task reads, a broker's properties file."""
 _MIB = 1 << 20
 _LEAST_DRIVER_MIB, _MOST_DRIVER_MIB = 1024, 4096
 _ANSWERS_S = 5.0
