@@ -32,12 +32,14 @@ class StoreRef:
         config: its settings, sizes settled.
         segments: the files of its log, by offset, as they were found at planning.
         live: whether a process held its lock then.
+        config_file: the broker's properties file that `config` was made of, if any.
     """
 
     name: str
     config: StoreConfig
     segments: tuple[Segment, ...]
     live: bool
+    config_file: str | None = None
 
     @property
     def root(self) -> str:
@@ -92,4 +94,5 @@ def _roots(path: str) -> list[str]:
 
 def _look(disk: Disk, name: str, root: Path, config: Path | None) -> StoreRef:
     files = survey(disk, of_store(root, config))
-    return StoreRef(name, files.config, files.log, holder_of(disk, files.root) is not None)
+    live = holder_of(disk, files.root) is not None
+    return StoreRef(name, files.config, files.log, live, None if config is None else os.path.abspath(config))

@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from engine.errors import FormatError
 from engine.files.disk import Disk
-from engine.log.boundary import Boundaries
 from engine.log.scan import Scanner, kernels_if_loaded
 from engine.log.tally import Counter, tallied
 from engine.pipeline.jobs.tasks import cores_of, grouped, run_groups
 from engine.pipeline.result import JobResult, Table
-from engine.pipeline.splits import SPLIT_BYTES, log_end, open_log, plan_splits
+from engine.pipeline.splits import SPLIT_BYTES, bounds, log_end, open_log, plan_splits
 from engine.repair.verify import (
     Bad,
     Part,
@@ -140,12 +139,13 @@ def _check(work: _Work) -> _Checked:
     limit = split.store.config.max_message_size
     with open_log(split, disk) as log:
         scanner = Scanner(log, max_message_size=limit, kernels=kernels_if_loaded())
-        boundaries = Boundaries(log, max_message_size=limit)
-        first = boundary(log, scanner, split.start) if work.first else boundaries.at(split.segment, split.start)
-        end = max(first, boundaries.at(split.segment, split.end))
-        part = check_events(split.segment, _events(split, disk, log, scanner, first, min(end, split.log_end)))
-        _demand_end(split, part, first, end)
-        return _Checked(part, first, tuple(judge_tail(log, part.held, split.store.live)))
+        start, end = bounds(split, log)
+        if work.first:
+            start = boundary(log, scanner, split.start)
+            end = max(start, end)
+        part = check_events(split.segment, _events(split, disk, log, scanner, start, min(end, split.log_end)))
+        _demand_end(split, part, start, end)
+        return _Checked(part, start, tuple(judge_tail(log, part.held, split.store.live)))
 
 
 def _events(split: Split, disk: Disk, log: ClosedLog, scanner: Scanner, start: int, end: int) -> Iterator[Counted]:

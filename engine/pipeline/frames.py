@@ -1,0 +1,153 @@
+"""Stores as DataFrames: what every analysing job begins with. Times in ms, offsets physical.
+
+What a job asks of the data source is asked of Spark, too: an option narrows what is read, the filter decides what counts.
+Damaged stretches come as rows unless they fail the job. `Watch` counts them while the job's own action runs, so
+that nothing is read twice, and nothing is passed over in silence.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.errors import InvalidArgument
+from engine.pipeline.read import FAIL, MARK, SKIP
+from engine.pipeline.schema import COLUMNS
+from engine.pipeline.source import NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column, DataFrame, Observation, SparkSession
+
+    from engine.pipeline.stores import StoreRef
+
+PLACE = ("store", "physical_offset", "size", "damage")
+"""Columns that every frame has: where a row lies, and whether it is a record."""
+
+
+class Watch:
+    """What a job passed over: damaged places, their bytes and the first; known when its action has run."""
+
+    def __init__(self, observation: Observation) -> None:
+        self._observation = observation
+
+    def facts(self) -> dict[str, int]:
+        """`damaged_places` and `damaged_bytes`."""
+        found = self._observation.get
+        return {"damaged_places": found["places"] or 0, "damaged_bytes": found["bytes"] or 0}
+
+    def notes(self) -> tuple[str, ...]:
+        """One sentence, none where nothing is damaged."""
+        facts = self.facts()
+        if not facts["damaged_places"]:
+            return ()
+        store, _, offset = str(self._observation.get["first"]).rpartition("@")
+        return (
+            f"{facts['damaged_places']} damaged places of the log ({facts['damaged_bytes']} bytes) were passed over, "
+            f"the first in {store} at {int(offset)}: rstore pipeline verify names them all",
+        )
+
+
+def read(
+    spark: SparkSession,
+    stores: Sequence[StoreRef],
+    *,
+    columns: Sequence[str] = (),
+    topic: str | None = None,
+    start_time: int | None = None,
+    end_time: int | None = None,
+    start_offset: int | None = None,
+    on_damage: str = SKIP,
+    decompress: bool = False,
+) -> DataFrame:
+    """The logs of some stores, a row a record; with SKIP and MARK a row a damaged stretch, too (see `watched`).
+
+    Args:
+        spark: the session, which knows the data source.
+        stores: whose logs.
+        columns: names (default: all); those of `PLACE`, and what is filtered by, come in any case.
+        topic: only its records.
+        start_time: only records stored at it (ms) or later.
+        end_time: only records stored before it (ms).
+        start_offset: only records from this physical offset on.
+        on_damage: FAIL, MARK or SKIP.
+        decompress: bodies as their producers had them.
+
+    Raises:
+        InvalidArgument: no such column, or no such way to treat damage.
+    """
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    if on_damage not in (FAIL, MARK, SKIP):
+        raise InvalidArgument(f"damage: {on_damage}?", hint=f"{FAIL}, {MARK} or {SKIP}")
+    wanted = _columns(columns, topic=topic, timed=start_time is not None or end_time is not None)
+    options: dict[str, str] = {
+        "columns": ",".join(wanted),
+        "onDamage": FAIL if on_damage == FAIL else MARK,
+    }
+    if "body" not in wanted:
+        options["includeBody"] = "false"
+    if decompress:
+        options["decompress"] = "true"
+    asked: list[Column] = []
+    if topic is not None:
+        options["topic"] = topic
+        asked.append(F.col("topic") == topic)
+    if start_time is not None:
+        options["startTime"] = str(start_time)
+        asked.append(F.col("store_timestamp") >= start_time)
+    if end_time is not None:
+        options["endTime"] = str(end_time)
+        asked.append(F.col("store_timestamp") < end_time)
+    reader = spark.read.format(NAME)
+    if start_offset is not None:
+        options["startOffset"] = str(start_offset)
+    for store in stores:
+        if store.config_file is not None:
+            options["config"] = store.config_file  # one for all: find_stores
+    for key, value in options.items():
+        reader = reader.option(key, value)
+    found = reader.load(",".join(f"{store.name}={store.root}" for store in stores))
+    for condition in asked:
+        found = found.where(condition | F.col("damage").isNotNull())
+    if start_offset is not None:
+        found = found.where(F.col("physical_offset") >= start_offset)
+    return found
+
+
+def watched(frame: DataFrame) -> tuple[DataFrame, Watch]:
+    """The records of a frame, and who counts what is none while the next action runs."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F  # noqa: N812
+
+    observation = Observation()
+    damaged = F.col("damage").isNotNull()
+    place = F.concat(F.col("store"), F.lit("@"), F.lpad(F.col("physical_offset").cast("string"), 20, "0"))
+    seen = frame.observe(
+        observation,
+        F.count("damage").alias("places"),
+        F.sum(F.when(damaged, F.col("size").cast("long"))).alias("bytes"),
+        F.min(F.when(damaged, place)).alias("first"),
+    )
+    return seen.where(~damaged), Watch(observation)
+
+
+def property_of(name: str) -> Column:
+    """A property's value, null without it."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.try_element_at("properties", F.lit(name))
+
+
+def first_line(error: BaseException) -> str:
+    """What Spark says of an expression or a path, without its plans and stacks."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+def _columns(columns: Sequence[str], *, topic: str | None, timed: bool) -> list[str]:
+    for name in columns:
+        if name not in COLUMNS:
+            raise InvalidArgument(f"no such column: {name}", hint="there are " + ", ".join(COLUMNS))
+    more = {*PLACE, *(["topic"] if topic is not None else []), *(["store_timestamp"] if timed else [])}
+    return [name for name in COLUMNS if not columns or name in columns or name in more]
