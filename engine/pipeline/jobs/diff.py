@@ -80,20 +80,22 @@ class _Diff:
         from pyspark.sql import functions as F  # noqa: N812
 
         (a, watch_a), (b, watch_b) = self._side(self._a, "a"), self._side(self._b, "b")
-        joined = a.join(b, "physical_offset", "full_outer").select(
-            "physical_offset",
-            F.coalesce("topic_a", "topic_b").alias("topic"),
-            F.coalesce("queue_id_a", "queue_id_b").alias("queue_id"),
-            "queue_offset_a",
-            "queue_offset_b",
-            F.col("there_a").isNotNull().alias("in_a"),
-            F.col("there_b").isNotNull().alias("in_b"),
-            (F.col("physical_offset") >= self._to).alias("behind"),
-            *(
-                (~F.col(f"{part}_a").eqNullSafe(F.col(f"{part}_b"))).alias(part)
-                for part in _PARTS
-            ),
-        ).withColumns(_kinds()).persist(StorageLevel.MEMORY_AND_DISK)
+        joined = (
+            a.join(b, "physical_offset", "full_outer")
+            .select(
+                "physical_offset",
+                F.coalesce("topic_a", "topic_b").alias("topic"),
+                F.coalesce("queue_id_a", "queue_id_b").alias("queue_id"),
+                "queue_offset_a",
+                "queue_offset_b",
+                F.col("there_a").isNotNull().alias("in_a"),
+                F.col("there_b").isNotNull().alias("in_b"),
+                (F.col("physical_offset") >= self._to).alias("behind"),
+                *((~F.col(f"{part}_a").eqNullSafe(F.col(f"{part}_b"))).alias(part) for part in _PARTS),
+            )
+            .withColumns(_kinds())
+            .persist(StorageLevel.MEMORY_AND_DISK)
+        )
         try:
             queues, notes = self._queues(joined)
             places = self._places(joined)

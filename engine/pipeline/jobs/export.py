@@ -126,7 +126,9 @@ class _Export:
             skips = self._options.on_damage == SKIP
             files = [one for one in self._table.files() if not (skips and _is_of_damage(one[0]))]
             run = secrets.token_hex(4)
-            moves = [(path, os.path.join(os.path.dirname(path), f"{run}-{os.path.basename(path)}")) for path, _ in files]
+            moves = [
+                (path, os.path.join(os.path.dirname(path), f"{run}-{os.path.basename(path)}")) for path, _ in files
+            ]
             self._table.commit(moves, manifest)
         facts = {
             "output": self._table.directory,
@@ -284,5 +286,3 @@ def _with(stretches: list[Stretch], new: Stretch) -> list[Stretch]:
 
 def _is_of_damage(path: str) -> bool:
     return path.startswith(f"topic={_NONE}{os.sep}")
-
-

@@ -110,7 +110,9 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: GrepOptions) -
 
 def _check(options: GrepOptions) -> None:
     if not 0 <= options.limit <= MOST:
-        raise InvalidArgument(f"a limit of {options.limit}: 0 to {MOST}", hint="rstore pipeline export writes any number")
+        raise InvalidArgument(
+            f"a limit of {options.limit}: 0 to {MOST}", hint="rstore pipeline export writes any number"
+        )
     if options.excerpt < 0:
         raise InvalidArgument(f"an excerpt of {options.excerpt} characters")
     if options.body_regex is not None:
@@ -196,7 +198,17 @@ def _in_order(name: str) -> Column:
 
 
 def _table(rows: list[Row], options: GrepOptions) -> Table:
-    columns = ("store", "physical_offset", "topic", "queue_id", "queue_offset", "msg_id", "store_timestamp", "tags", "keys")
+    columns = (
+        "store",
+        "physical_offset",
+        "topic",
+        "queue_id",
+        "queue_offset",
+        "msg_id",
+        "store_timestamp",
+        "tags",
+        "keys",
+    )
     if options.excerpt:
         columns += ("body",)
     more = tuple(name for name in options.columns if name not in columns)

@@ -163,9 +163,7 @@ class _Stats:
 
     def _sizes(self, whole: Row) -> Table:
         columns = ("what", "min", *_RANK_NAMES, "max", "mean")
-        rows = tuple(
-            (what, *_distributed(whole, name)) for what, name in (("record", "size"), ("body", "body_length"))
-        )
+        rows = tuple((what, *_distributed(whole, name)) for what, name in (("record", "size"), ("body", "body_length")))
         return Table("sizes", "Sizes (bytes)", columns, rows)
 
     def _histogram(self) -> Table:
@@ -208,7 +206,10 @@ class _Stats:
         rows = groups.orderBy(F.desc("messages"), "topic", "key").limit(self._top).collect()
         columns = ("topic", "key", "messages", "bytes")
         return Table(
-            "keys", f"The {self._top} keys of the most messages", columns, tuple(tuple(r[c] for c in columns) for r in rows)
+            "keys",
+            f"The {self._top} keys of the most messages",
+            columns,
+            tuple(tuple(r[c] for c in columns) for r in rows),
         )
 
     def _duplicates(self) -> tuple[int, int, Table]:
