@@ -13,7 +13,7 @@ from engine.errors import InvalidArgument
 from engine.pipeline.read import FAIL, MARK, SKIP
 from engine.pipeline.schema import COLUMNS
 from engine.pipeline.source import NAME
-from engine.pipeline.spark import CONFIG, SPLIT_BYTES
+from engine.pipeline.spark import SPLIT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,6 +106,7 @@ def read(
     for store in stores:
         if store.config_file is not None:
             options["config"] = store.config_file  # one for all: find_stores
+    options |= _of_session(spark)
     for key, value in options.items():
         reader = reader.option(key, value)
     found = reader.load(",".join(f"{store.name}={store.root}" for store in stores))
@@ -114,6 +115,11 @@ def read(
     if start_offset is not None:
         found = found.where(F.col("physical_offset") >= start_offset)
     return found
+
+
+def _of_session(spark: SparkSession) -> dict[str, str]:
+    split_bytes = spark.conf.get(SPLIT_BYTES, None)
+    return {} if split_bytes is None else {"splitBytes": split_bytes}
 
 
 def watched(frame: DataFrame) -> tuple[DataFrame, Watch]:

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = ["CONFIG", "LOCAL", "SPLIT_BYTES", "SparkMissing", "find_java", "parse_conf", "session"]
+__all__ = ["LOCAL", "SPLIT_BYTES", "SparkMissing", "find_java", "parse_conf", "session"]
 
 LOCAL = "local[*]"
-SPLIT_BYTES, CONFIG = "spark.rstore.splitBytes", "spark.rstore.config"
-"""Settings of a session that jobs read stores by: about how many bytes a task reads, a broker's properties file."""
+SPLIT_BYTES = "spark.rstore.splitBytes"
+"""A session's setting: about how many bytes of a log a task of the data source reads, where a job reads by it."""
 _MIB = 1 << 20
 _LEAST_DRIVER_MIB, _MOST_DRIVER_MIB = 1024, 4096
 _ANSWERS_S = 5.0
@@ -157,7 +157,8 @@ class _Jvm:
         with self._log.open("wb") as log:
             sink = None if os.environ.get(_DEBUG, "") not in ("", "0") else log
             # in a group of its own: Ctrl-C is ours to handle, not that of its Python workers
-            gateway: Any = launch_gateway(conf, {"stdout": sink, "stderr": sink, "process_group": 0})
+            launch: Any = launch_gateway
+            gateway = launch(conf, {"stdout": sink, "stderr": sink, "process_group": 0})
         self._process = gateway.proc
         SparkContext._ensure_initialized(gateway=gateway, conf=conf)
         self.spark = SparkSession.builder.config(conf=conf).getOrCreate()

@@ -99,9 +99,7 @@ def import_(
 
 def diff(
     context: typer.Context,
-    stores: Annotated[
-        list[str], typer.Argument(metavar="STORE STORE", help="Two stores, each also as NAME=PATH.")
-    ],
+    stores: Annotated[list[str], typer.Argument(metavar="STORE STORE", help="Two stores, each also as NAME=PATH.")],
     topic: Topic = None,
     limit: Annotated[
         int, typer.Option("--limit", min=0, metavar="N", help="Places that are listed: those that come first.")
@@ -146,7 +144,8 @@ def grep(
     ] = None,
     body: Annotated[str | None, typer.Option("--body", metavar="TEXT", help="With this text in the body.")] = None,
     body_regex: Annotated[
-        str | None, typer.Option("--body-regex", metavar="REGEX", help="With a body in which this matches (Python's re).")
+        str | None,
+        typer.Option("--body-regex", metavar="REGEX", help="With a body that this matches in (as Python's re)."),
     ] = None,
     begin: Begin = None,
     end: End = None,
