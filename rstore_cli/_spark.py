@@ -12,7 +12,7 @@ import typer
 
 from engine.errors import InvalidArgument
 from rstore_cli._common import FOUND, OK, Settings, parse_size
-from rstore_cli.render import moment, printable, size
+from rstore_cli.render import moment, printable, short, size
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,7 +56,8 @@ OnDamage = Annotated[
     str, typer.Option("--on-damage", metavar="WORD", help="fail, or skip (count and name it); export knows mark, too.")
 ]
 
-_SHOWN = 50
+_SHOWN = 20
+_WIDE = 60
 _PICTURES = (".png", ".svg", ".html")
 
 
@@ -266,4 +267,4 @@ def _value(name: str, value: Any) -> str:
         return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
     if isinstance(value, list | tuple):
         return ", ".join(printable(str(one)) for one in value) or "-"
-    return printable(str(value), 80)
+    return short(str(value), _WIDE)

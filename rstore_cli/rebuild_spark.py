@@ -42,10 +42,12 @@ def rebuild(
         json: the same as a document.
     """
     from engine.pipeline.jobs.reindex import rebuilding
+    from engine.pipeline.stores import demand_idle
 
     elsewhere = options.output is not None and not dry_run
     wanted = replace(options, output=options.output if elsewhere else None, apply=not (dry_run or elsewhere))
     output = settings.output()
+    demand_idle(stores)  # before Spark starts
 
     def show(rebuilt: Rebuilt, *, done: bool) -> None:
         if not output.json:
