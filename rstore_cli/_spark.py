@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -144,6 +145,8 @@ def on_spark(settings: Settings, options: SparkOptions, label: str, *, bar: bool
     from engine.pipeline.failures import is_of_spark, translate
     from engine.pipeline.spark import SPLIT_BYTES, session
 
+    if not logging.getLogger().handlers:  # py4j tells the root logger what it raises, too
+        logging.getLogger().addHandler(logging.NullHandler())
     with session(master=options.master, conf=dict(options.conf), name=f"rstore {label}") as spark:
         if options.split_bytes is not None:
             spark.conf.set(SPLIT_BYTES, str(options.split_bytes))
