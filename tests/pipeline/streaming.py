@@ -1,4 +1,4 @@
-"""Runs one streaming query until it is killed: `python -m tests.pipeline.streaming STORE OUT CHECKPOINT BYTES [now]`."""
+"""A streaming query to be killed: `python -m tests.pipeline.streaming STORE OUT CHECKPOINT BYTES [now]`."""
 
 from __future__ import annotations
 
