@@ -20,7 +20,16 @@ from zlib import crc32
 
 from engine.errors import FormatError, InvalidArgument
 from engine.format import hosts, names, properties, sysflag
-from engine.format.message import BLANK_SIZE, MIN_RECORD_SIZE, PROPERTIES_MAX_LENGTH, Message, encode, encode_blank, patch, record_size
+from engine.format.message import (
+    BLANK_SIZE,
+    MIN_RECORD_SIZE,
+    PROPERTIES_MAX_LENGTH,
+    Message,
+    encode,
+    encode_blank,
+    patch,
+    record_size,
+)
 from engine.format.numbers import LONG_MAX, parse_int
 from engine.log.derive import TopicQueue
 from engine.repair.expire_halves import HALF_TOPIC, OP_TOPIC
@@ -94,7 +103,9 @@ class Restorer:
         if self._last < 0:
             self._start = place - place % self._file_size
         if place <= self._last:
-            raise FormatError("two rows of the same place" if place == self._last else "rows out of order", offset=place)
+            raise FormatError(
+                "two rows of the same place" if place == self._last else "rows out of order", offset=place
+            )
         self._last = place
         why = None if row.get("crc_ok", True) else "its body is not what its CRC says"
         if why is None:
@@ -178,7 +189,7 @@ class Restorer:
         raw = properties.join(message.properties).encode("utf-8", "replace")
         topic = len(message.topic.encode("utf-8", "replace"))
         known = record_size(message.stored_sys_flag, len(message.body), topic, len(raw))
-        missing = row["size"] - known
+        missing = int(row["size"]) - known
         if message.sys_flag != row["sys_flag"] or not 0 < missing <= PROPERTIES_MAX_LENGTH - len(raw):
             return raw
         return raw + properties.SEPARATOR.encode() * missing

@@ -47,11 +47,13 @@ class DiffOptions:
         topic: only its records.
         limit: places that are listed, those that come first in the logs.
         on_damage: FAIL, or SKIP: a record that is damaged on one side is missing there.
+        split_bytes: about so many bytes of log a task (default: as the data source likes).
     """
 
     topic: str | None = None
     limit: int = 20
     on_damage: str = SKIP
+    split_bytes: int | None = None
 
 
 def run(spark: SparkSession, stores: Sequence[StoreRef], options: DiffOptions) -> JobResult:
@@ -73,27 +75,29 @@ class _Diff:
         disk = Disk()
         self._starts = [store.segments[0].offset if store.segments else 0 for store in (a, b)]
         self._ends = [log_end(store, disk) for store in (a, b)]
-        self._from, self._to = max(self._starts), max(max(self._starts), min(self._ends))
+        self._from, self._to = max(self._starts), max(*self._starts, min(self._ends))
 
     def result(self) -> JobResult:
         from pyspark import StorageLevel
         from pyspark.sql import functions as F  # noqa: N812
 
         (a, watch_a), (b, watch_b) = self._side(self._a, "a"), self._side(self._b, "b")
-        joined = a.join(b, "physical_offset", "full_outer").select(
-            "physical_offset",
-            F.coalesce("topic_a", "topic_b").alias("topic"),
-            F.coalesce("queue_id_a", "queue_id_b").alias("queue_id"),
-            "queue_offset_a",
-            "queue_offset_b",
-            F.col("there_a").isNotNull().alias("in_a"),
-            F.col("there_b").isNotNull().alias("in_b"),
-            (F.col("physical_offset") >= self._to).alias("behind"),
-            *(
-                (~F.col(f"{part}_a").eqNullSafe(F.col(f"{part}_b"))).alias(part)
-                for part in _PARTS
-            ),
-        ).withColumns(_kinds()).persist(StorageLevel.MEMORY_AND_DISK)
+        joined = (
+            a.join(b, "physical_offset", "full_outer")
+            .select(
+                "physical_offset",
+                F.coalesce("topic_a", "topic_b").alias("topic"),
+                F.coalesce("queue_id_a", "queue_id_b").alias("queue_id"),
+                "queue_offset_a",
+                "queue_offset_b",
+                F.col("there_a").isNotNull().alias("in_a"),
+                F.col("there_b").isNotNull().alias("in_b"),
+                (F.col("physical_offset") >= self._to).alias("behind"),
+                *((~F.col(f"{part}_a").eqNullSafe(F.col(f"{part}_b"))).alias(part) for part in _PARTS),
+            )
+            .withColumns(_kinds())
+            .persist(StorageLevel.MEMORY_AND_DISK)
+        )
         try:
             queues, notes = self._queues(joined)
             places = self._places(joined)
@@ -112,6 +116,7 @@ class _Diff:
             topic=self._options.topic,
             start_offset=self._from,
             on_damage=self._options.on_damage,
+            split_bytes=self._options.split_bytes,
         )
         records, watch = frames.watched(read)
         side = records.select(

@@ -45,6 +45,7 @@ class StatsOptions:
         start_time, end_time: stored at the one (ms) or later, and before the other.
         top: rows of the tables of tags, keys and duplicates.
         on_damage: FAIL, or SKIP: what is damaged is counted.
+        split_bytes: about so many bytes of log a task (default: as the data source likes).
     """
 
     topic: str | None = None
@@ -52,6 +53,7 @@ class StatsOptions:
     end_time: int | None = None
     top: int = 20
     on_damage: str = SKIP
+    split_bytes: int | None = None
 
 
 def run(spark: SparkSession, stores: Sequence[StoreRef], options: StatsOptions) -> JobResult:
@@ -73,6 +75,7 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: StatsOptions) 
         start_time=options.start_time,
         end_time=options.end_time,
         on_damage=options.on_damage,
+        split_bytes=options.split_bytes,
     )
     records, watch = frames.watched(read)
     stamp = F.col("store_timestamp")
@@ -163,9 +166,7 @@ class _Stats:
 
     def _sizes(self, whole: Row) -> Table:
         columns = ("what", "min", *_RANK_NAMES, "max", "mean")
-        rows = tuple(
-            (what, *_distributed(whole, name)) for what, name in (("record", "size"), ("body", "body_length"))
-        )
+        rows = tuple((what, *_distributed(whole, name)) for what, name in (("record", "size"), ("body", "body_length")))
         return Table("sizes", "Sizes (bytes)", columns, rows)
 
     def _histogram(self) -> Table:
@@ -208,7 +209,10 @@ class _Stats:
         rows = groups.orderBy(F.desc("messages"), "topic", "key").limit(self._top).collect()
         columns = ("topic", "key", "messages", "bytes")
         return Table(
-            "keys", f"The {self._top} keys of the most messages", columns, tuple(tuple(r[c] for c in columns) for r in rows)
+            "keys",
+            f"The {self._top} keys of the most messages",
+            columns,
+            tuple(tuple(r[c] for c in columns) for r in rows),
         )
 
     def _duplicates(self) -> tuple[int, int, Table]:
