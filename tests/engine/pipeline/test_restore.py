@@ -1,4 +1,4 @@
-"""Rows become records of a new store: everything kept where nothing is missing, and a sound store where something is."""
+"""Rows become records of a new store: all is kept where nothing is missing, and the store is sound where it is."""
 
 from __future__ import annotations
 
