@@ -92,7 +92,7 @@ def test_one_of_several_stores(spark: SparkSession, tmp_path: Path) -> None:
     stores = find_stores([str(tmp_path / "a"), str(tmp_path / "b")])
     export.run(spark, stores, export.ExportOptions(output=str(tmp_path / "t")))
     table = str(tmp_path / "t")
-    with pytest.raises(InvalidArgument, match="the table has 2 stores.*choose one: a, b"):
+    with pytest.raises(InvalidArgument, match=r"the table has 2 stores.*choose one: a, b"):
         run(spark, (), ImportOptions(table=table, output=str(tmp_path / "new")))
     with pytest.raises(InvalidArgument, match="no store c"):
         run(spark, (), ImportOptions(table=table, output=str(tmp_path / "new"), store="c"))
@@ -133,5 +133,5 @@ def test_rows_that_come_twice(spark: SparkSession, tmp_path: Path) -> None:
     export.run(spark, find_stores([str(tmp_path / "s")]), export.ExportOptions(output=str(table)))
     (file,) = table.rglob("*.parquet")
     file.with_name("copy.parquet").write_bytes(file.read_bytes())
-    with pytest.raises(Exception, match="two rows of the same place: at 0 .the new store has 1 messages: remove it"):
+    with pytest.raises(Exception, match=r"two rows of the same place: at 0 .the new store has 1 messages: remove it"):
         run(spark, (), ImportOptions(table=str(table), output=str(tmp_path / "new")))
