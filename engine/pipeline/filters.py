@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from engine.format.numbers import LONG_MAX, LONG_MIN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -121,15 +121,12 @@ def pushed(wanted: Wanted, filters: Iterable[Filter]) -> Wanted:
 def _with(wanted: Wanted, one: Filter) -> Wanted:
     from pyspark.sql import datasource as spark
 
-    path = getattr(one, "attribute", ())
+    path: Sequence[str] = getattr(one, "attribute", ())
     if len(path) != 1:
         return wanted
-    name: str = path[0].lower()
+    name = path[0].lower()
     value: Any = getattr(one, "value", None)
-    if isinstance(one, spark.In):
-        values = [v for v in value if v is not None]
-    else:
-        values = [value]
+    values = [v for v in value if v is not None] if isinstance(one, spark.In) else [value]
     if name == "topic" and isinstance(one, spark.EqualTo | spark.EqualNullSafe | spark.In):
         return wanted.of_topics(values) if all(isinstance(v, str) for v in values) else wanted
     if name == "store_time":

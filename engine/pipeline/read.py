@@ -1,6 +1,6 @@
 """One split as Arrow batches: the engine's scan, its records as rows.
 
-A body that its CRC doesn't fit is no damage here: it is a row whose `crc_ok` says so. Damage is where there is no record.
+A body that its CRC doesn't fit is no damage here: it is a row whose `crc_ok` says so. Damage is where no record is.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 from engine.errors import FormatError
 from engine.files.disk import Disk
+from engine.format.names import segment_name
 from engine.log.scan import Damage, RecordBatch
+from engine.log.source import Segment
 from engine.pipeline.filters import Wanted
 from engine.pipeline.options import FAIL, MARK, SKIP
 from engine.pipeline.rows import Rows
@@ -24,9 +26,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from engine.pipeline.planning import Share
     from engine.pipeline.splits import Split
 
-__all__ = ["FAIL", "MARK", "SKIP", "ReadOptions", "read_split"]
+__all__ = ["FAIL", "MARK", "SKIP", "ReadOptions", "read_share", "read_split"]
 
 ROWS = 16384
 """Rows of an Arrow batch, at most: what a window of the log holds of small records is given in pieces."""
@@ -78,6 +81,21 @@ def read_split(split: Split, options: ReadOptions) -> Iterator[pa.RecordBatch]:
                     skipped.append(event)
     if skipped:
         _tell(split, skipped)
+
+
+def read_share(share: Share, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    """The rows of a share: as `read_split`, behind what is missing in front of it. Raises as `read_split`."""
+    gap = share.gap
+    if gap is not None and options.on_damage == MARK:
+        missing = Segment(gap.offset, gap.length, segment_name(gap.offset))
+        yield Rows(share.split, options.columns).of_gap(missing)
+    elif gap is not None:
+        print(
+            f"rocketmq-store: {share.split.store.name}: {gap.length} bytes of log are missing from {gap.offset} on",
+            file=sys.stderr,
+            flush=True,
+        )
+    yield from read_split(share.split, options)
 
 
 def _tell(split: Split, skipped: list[Damage]) -> None:

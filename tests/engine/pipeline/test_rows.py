@@ -98,7 +98,7 @@ def test_any_properties(some: list[bytes]) -> None:
 
 
 def test_what_is_rare() -> None:
-    """One of each: IPv6 on either side, no body, wrong CRCs, a topic that is no UTF-8, times that Spark doesn't have."""
+    """One of each: IPv6 on either side, no body, wrong CRCs, a topic that is no UTF-8, times that Spark has not."""
     some = [
         Message("T", b""),
         Message("T", b"x", born_host=V6),
