@@ -13,6 +13,7 @@ from engine.errors import InvalidArgument
 from engine.pipeline.read import FAIL, MARK, SKIP
 from engine.pipeline.schema import COLUMNS
 from engine.pipeline.source import NAME
+from engine.pipeline.spark import SPLIT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,6 +96,15 @@ def read(
         "config": next((store.config_file for store in stores), None),  # one for all of them: find_stores
     }
     reader = spark.read.format(NAME)
+<<<<<<< HEAD
+=======
+    if start_offset is not None:
+        options["startOffset"] = str(start_offset)
+    for store in stores:
+        if store.config_file is not None:
+            options["config"] = store.config_file  # one for all: find_stores
+    options |= _of_session(spark)
+>>>>>>> cli
     for key, value in options.items():
         if value is not None:
             reader = reader.option(key, str(value))
@@ -107,6 +117,11 @@ def read(
         if asked is not None:
             found = found.where(condition | F.col("damage").isNotNull())
     return found if start_offset is None else found.where(F.col("physical_offset") >= start_offset)
+
+
+def _of_session(spark: SparkSession) -> dict[str, str]:
+    split_bytes = spark.conf.get(SPLIT_BYTES, None)
+    return {} if split_bytes is None else {"splitBytes": split_bytes}
 
 
 def watched(frame: DataFrame) -> tuple[DataFrame, Watch]:
