@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.errors import InvalidArgument
-from engine.pipeline.read import FAIL, MARK, SKIP
+from engine.pipeline.options import FAIL, MARK, SKIP
 from engine.pipeline.schema import COLUMNS
 from engine.pipeline.source import NAME
 from engine.pipeline.spark import SPLIT_BYTES
@@ -74,7 +74,7 @@ def read(
         start_offset: only records from this physical offset on.
         on_damage: FAIL, MARK or SKIP.
         decompress: bodies as their producers had them.
-        split_bytes: about so many bytes of log a task (default: the data source's own).
+        split_bytes: about so many bytes of log a task (default: the session's, else the data source's own).
 
     Raises:
         InvalidArgument: no such column, or no such way to treat damage.
@@ -92,19 +92,10 @@ def read(
         "startTime": start_time,
         "endTime": end_time,
         "startOffset": start_offset,
-        "splitBytes": split_bytes,
+        "splitBytes": split_bytes or spark.conf.get(SPLIT_BYTES, None),
         "config": next((store.config_file for store in stores), None),  # one for all of them: find_stores
     }
     reader = spark.read.format(NAME)
-<<<<<<< HEAD
-=======
-    if start_offset is not None:
-        options["startOffset"] = str(start_offset)
-    for store in stores:
-        if store.config_file is not None:
-            options["config"] = store.config_file  # one for all: find_stores
-    options |= _of_session(spark)
->>>>>>> cli
     for key, value in options.items():
         if value is not None:
             reader = reader.option(key, str(value))
@@ -117,11 +108,6 @@ def read(
         if asked is not None:
             found = found.where(condition | F.col("damage").isNotNull())
     return found if start_offset is None else found.where(F.col("physical_offset") >= start_offset)
-
-
-def _of_session(spark: SparkSession) -> dict[str, str]:
-    split_bytes = spark.conf.get(SPLIT_BYTES, None)
-    return {} if split_bytes is None else {"splitBytes": split_bytes}
 
 
 def watched(frame: DataFrame) -> tuple[DataFrame, Watch]:
