@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ import typer
 
 from engine.errors import InvalidArgument
 from rstore_cli._common import FOUND, OK, Settings, parse_size
-from rstore_cli.render import moment, printable, size
+from rstore_cli.render import moment, printable, short, size
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,15 +51,14 @@ Plot = Annotated[
 Topic = Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Only messages of this topic.")]
 Begin = Annotated[str | None, typer.Option("--begin", metavar="TIME", help="Stored at this time or later.")]
 End = Annotated[str | None, typer.Option("--end", metavar="TIME", help="Stored before this time.")]
-Columns = Annotated[
-    str | None, typer.Option("--columns", metavar="NAMES", help="Columns, with commas between them.")
-]
+Columns = Annotated[str | None, typer.Option("--columns", metavar="NAMES", help="Columns, with commas between them.")]
 Decompress = Annotated[bool, typer.Option("--decompress", help="Compressed bodies as their producers had them.")]
 OnDamage = Annotated[
     str, typer.Option("--on-damage", metavar="WORD", help="fail, or skip (count and name it); export knows mark, too.")
 ]
 
-_SHOWN = 50
+_SHOWN = 20
+_WIDE = 60
 _PICTURES = (".png", ".svg", ".html")
 
 
@@ -105,9 +105,9 @@ class SparkOptions:
             raise InvalidArgument("--split-bytes: at least 1")
         return cls(master, tuple(parse_conf(conf or []).items()), found)
 
-    def split(self) -> dict[str, int]:
-        """`split_bytes` for a job's options, where it was given."""
-        return {} if self.split_bytes is None else {"split_bytes": self.split_bytes}
+    def split_or(self, default: int) -> int:
+        """`split_bytes` where it was given."""
+        return default if self.split_bytes is None else self.split_bytes
 
 
 def column_names(text: str | None) -> tuple[str, ...]:
@@ -133,29 +133,46 @@ def the_stores(settings: Settings, places: Sequence[str] | None) -> tuple[StoreR
 
 
 @contextlib.contextmanager
-def on_spark(settings: Settings, options: SparkOptions, label: str) -> Iterator[SparkSession]:
-    """A session, with its progress on the screen; what it raises comes out as the engine's own error."""
-    from engine.pipeline.failures import is_of_spark, translate
-    from engine.pipeline.progress import watched
-    from engine.pipeline.spark import CONFIG, SPLIT_BYTES, session
+def on_spark(settings: Settings, options: SparkOptions, label: str, *, bar: bool = True) -> Iterator[SparkSession]:
+    """A session; what it raises comes out as the engine's own error.
 
-    ours = {CONFIG: settings.config and str(settings.config.absolute()), SPLIT_BYTES: options.split_bytes}
-    with (
-        settings.output().progress(label, is_bytes=False) as tick,
-        session(master=options.master, conf=dict(options.conf), name=f"rstore {label}") as spark,
-    ):
-        for name, value in ours.items():
-            if value is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, str(value))
+    Args:
+        settings: of this run.
+        options: Spark's.
+        label: what runs.
+        bar: whether progress is shown all the time; see `watching`.
+    """
+    from engine.pipeline.failures import is_of_spark, translate
+    from engine.pipeline.spark import session
+
+    if not logging.getLogger().handlers:  # py4j tells the root logger what it raises, too
+        logging.getLogger().addHandler(logging.NullHandler())
+    with session(master=options.master, conf=dict(options.conf), name=f"rstore {label}") as spark:
         try:
-            with watched(spark, lambda done, total, _: tick(done, total)):
+            with watching(settings, spark, label) if bar else contextlib.nullcontext():
                 yield spark
         except Exception as error:
             if is_of_spark(error):
                 raise translate(error) from error
             raise
+
+
+@contextlib.contextmanager
+def watching(settings: Settings, spark: SparkSession, label: str) -> Iterator[None]:
+    """Progress on the screen: Spark's tasks."""
+    from engine.pipeline.progress import watched
+
+    with (
+        settings.output().progress(label, is_bytes=False) as tick,
+        watched(spark, lambda done, total, _: tick(done, total)),
+    ):
+        yield
+
+
+def check_plot(plot: Path | None) -> None:
+    """Raises InvalidArgument: no kind of picture."""
+    if plot is not None and plot.suffix.lower() not in _PICTURES:
+        raise InvalidArgument(f"--plot {plot}: no kind of picture", hint="FILE.png, FILE.svg or FILE.html")
 
 
 def run_job(
@@ -177,11 +194,20 @@ def run_job(
         parquet: where its tables go.
         plot: where its picture goes.
     """
-    if plot is not None and plot.suffix.lower() not in _PICTURES:
-        raise InvalidArgument(f"--plot {plot}: no kind of picture", hint="FILE.png, FILE.svg or FILE.html")
+    check_plot(plot)
     with on_spark(settings, options, f"pipeline {name}") as spark:
         result = job(spark)
+    write_beside(result, parquet, plot)
     output = settings.output()
+    if output.json:
+        output.document(result.to_json())
+    else:
+        show(output, result)
+    return OK if result.ok else FOUND
+
+
+def write_beside(result: JobResult, parquet: Path | None, plot: Path | None) -> None:
+    """The tables as Parquet, and the picture, where they are wanted. Raises StorageError."""
     if parquet is not None:
         from engine.pipeline.parquet import write_tables
 
@@ -190,11 +216,6 @@ def run_job(
         from engine.pipeline.plots import draw
 
         draw(result, plot)
-    if output.json:
-        output.document(result.to_json())
-    else:
-        show(output, result)
-    return OK if result.ok else FOUND
 
 
 # --- how an answer looks ---------------------------------------------------------------------------------------------
@@ -244,4 +265,4 @@ def _value(name: str, value: Any) -> str:
         return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
     if isinstance(value, list | tuple):
         return ", ".join(printable(str(one)) for one in value) or "-"
-    return printable(str(value), 80)
+    return short(str(value), _WIDE)

@@ -33,6 +33,17 @@ MULTI_DISPATCH_SPLITTER = ","
 
 def parse(text: str) -> dict[str, str]:
     """The properties in `text`, in order; a name that comes twice keeps its first place and its last value."""
+    pieces = [piece.split(NAME_VALUE, 1) for piece in text.split(SEPARATOR)]
+    try:
+        found: dict[str, str] = dict(pieces)
+    except ValueError:  # a piece without a separator
+        return _parse_odd(text)
+    odd = "" in found or len(found) < len(pieces) or "" in found.values()
+    return _parse_odd(text) if odd else found
+
+
+def _parse_odd(text: str) -> dict[str, str]:
+    """Piece by piece: what `parse` means."""
     found: dict[str, str] = {}
     for piece in text.split(SEPARATOR):
         if len(piece) >= 3:

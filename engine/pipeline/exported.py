@@ -2,7 +2,7 @@
 
 `export.json` has, for each store, the stretches of its log that the table has rows of, and with which choice; and what
 tells the store again. That is how a row is never exported twice. It changes together with the files: they are written
-beside the table first; `pending.json` then names where each belongs, and what `export.json` will be; then they are moved.
+to `staging` first; `pending.json` then names where each belongs, and what `export.json` will be; then they are moved.
 Whoever finds a `pending.json` moves what is left to be moved: killed anywhere, the table has a whole run or none of it,
 once the next run has begun. `lock` keeps two runs apart.
 """

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import datetime
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from engine.format.numbers import LONG_MAX, LONG_MIN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -49,10 +50,12 @@ class Wanted:
 
     Attributes:
         topics: one of these, None for any.
+        consumable: with a place in a consume queue: neither prepared nor rolled back.
         queue_id, queue_offset, physical_offset, store_timestamp: in that range. Times in ms.
     """
 
     topics: frozenset[str] | None = None
+    consumable: bool = False
     queue_id: Range = ALL
     queue_offset: Range = ALL
     physical_offset: Range = ALL
@@ -84,6 +87,8 @@ class Wanted:
                 values = values + batch.base
             some = (values >= wanted.low) & (values <= wanted.high)
             found = some if found is None else found & some
+        if self.consumable:
+            found = batch.consumable() if found is None else found & batch.consumable()
         if self.topics is not None and (found is None or found.any()):
             some = self._of_topic(batch)
             found = some if found is None else found & some
@@ -94,7 +99,7 @@ class Wanted:
 
         assert self.topics is not None
         raw = {topic.encode("utf-8", "replace") for topic in self.topics}
-        if batch.table is None or "\N{REPLACEMENT CHARACTER}" in "".join(self.topics):
+        if batch.table is None or find_spec("numba") is None or "\N{REPLACEMENT CHARACTER}" in "".join(self.topics):
             topics = (str(batch.topic(i), "utf-8", "replace") for i in range(len(batch)))
             return np.fromiter((topic in self.topics for topic in topics), np.bool_, len(batch))
         from engine.pipeline.rows_kernel import is_topic
@@ -121,15 +126,12 @@ def pushed(wanted: Wanted, filters: Iterable[Filter]) -> Wanted:
 def _with(wanted: Wanted, one: Filter) -> Wanted:
     from pyspark.sql import datasource as spark
 
-    path = getattr(one, "attribute", ())
+    path: Sequence[str] = getattr(one, "attribute", ())
     if len(path) != 1:
         return wanted
-    name: str = path[0].lower()
+    name = path[0].lower()
     value: Any = getattr(one, "value", None)
-    if isinstance(one, spark.In):
-        values = [v for v in value if v is not None]
-    else:
-        values = [value]
+    values = [v for v in value if v is not None] if isinstance(one, spark.In) else [value]
     if name == "topic" and isinstance(one, spark.EqualTo | spark.EqualNullSafe | spark.In):
         return wanted.of_topics(values) if all(isinstance(v, str) for v in values) else wanted
     if name == "store_time":

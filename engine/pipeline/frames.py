@@ -1,6 +1,6 @@
 """Stores as DataFrames: what every analysing job begins with. Times in ms, offsets physical.
 
-What a job asks of the data source is asked of Spark, too: an option narrows what is read, the filter decides what counts.
+What a job asks of the data source is asked of Spark, too: an option narrows what is read, a filter decides what counts.
 Damaged stretches come as rows unless they fail the job. `Watch` counts them while the job's own action runs, so
 that nothing is read twice, and nothing is passed over in silence.
 """
@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.errors import InvalidArgument
-from engine.pipeline.read import FAIL, MARK, SKIP
+from engine.pipeline.options import FAIL, MARK, SKIP
 from engine.pipeline.schema import COLUMNS
 from engine.pipeline.source import NAME
-from engine.pipeline.spark import CONFIG, SPLIT_BYTES
+from engine.pipeline.spark import SPLIT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,6 +60,7 @@ def read(
     start_offset: int | None = None,
     on_damage: str = SKIP,
     decompress: bool = False,
+    split_bytes: int | None = None,
 ) -> DataFrame:
     """The logs of some stores, a row a record; with SKIP and MARK a row a damaged stretch, too (see `watched`).
 
@@ -73,6 +74,7 @@ def read(
         start_offset: only records from this physical offset on.
         on_damage: FAIL, MARK or SKIP.
         decompress: bodies as their producers had them.
+        split_bytes: about so many bytes of log a task (default: the session's, else the data source's own).
 
     Raises:
         InvalidArgument: no such column, or no such way to treat damage.
@@ -82,38 +84,30 @@ def read(
     if on_damage not in (FAIL, MARK, SKIP):
         raise InvalidArgument(f"damage: {on_damage}?", hint=f"{FAIL}, {MARK} or {SKIP}")
     wanted = _columns(columns, topic=topic, timed=start_time is not None or end_time is not None)
-    options: dict[str, str] = {
+    options = {
         "columns": ",".join(wanted),
         "onDamage": FAIL if on_damage == FAIL else MARK,
+        "decompress": str(decompress).lower(),
+        "topic": topic,
+        "startTime": start_time,
+        "endTime": end_time,
+        "startOffset": start_offset,
+        "splitBytes": split_bytes or spark.conf.get(SPLIT_BYTES, None),
+        "config": next((store.config_file for store in stores), None),  # one for all of them: find_stores
     }
-    if "body" not in wanted:
-        options["includeBody"] = "false"
-    if decompress:
-        options["decompress"] = "true"
-    asked: list[Column] = []
-    if topic is not None:
-        options["topic"] = topic
-        asked.append(F.col("topic") == topic)
-    if start_time is not None:
-        options["startTime"] = str(start_time)
-        asked.append(F.col("store_timestamp") >= start_time)
-    if end_time is not None:
-        options["endTime"] = str(end_time)
-        asked.append(F.col("store_timestamp") < end_time)
     reader = spark.read.format(NAME)
-    if start_offset is not None:
-        options["startOffset"] = str(start_offset)
-    for store in stores:
-        if store.config_file is not None:
-            options["config"] = store.config_file  # one for all: find_stores
     for key, value in options.items():
-        reader = reader.option(key, value)
+        if value is not None:
+            reader = reader.option(key, str(value))
     found = reader.load(",".join(f"{store.name}={store.root}" for store in stores))
-    for condition in asked:
-        found = found.where(condition | F.col("damage").isNotNull())
-    if start_offset is not None:
-        found = found.where(F.col("physical_offset") >= start_offset)
-    return found
+    for asked, condition in (
+        (topic, F.col("topic") == topic),
+        (start_time, F.col("store_timestamp") >= F.lit(start_time)),
+        (end_time, F.col("store_timestamp") < F.lit(end_time)),
+    ):
+        if asked is not None:
+            found = found.where(condition | F.col("damage").isNotNull())
+    return found if start_offset is None else found.where(F.col("physical_offset") >= start_offset)
 
 
 def watched(frame: DataFrame) -> tuple[DataFrame, Watch]:

@@ -2,10 +2,10 @@
 
 | option | says |
 |---|---|
-| `path` | stores: a directory, a glob, several with commas between them, each also as `NAME=PATH`; or several to `load()` |
+| `path` | stores: directories or globs, with commas between them, each also as `NAME=PATH`; or several to `load()` |
 | `columns` | names with commas between them, in that order (default: all; see engine.pipeline.schema) |
 | `includeBody` | `false`: all columns but `body` (default: true) |
-| `topic` | messages of one topic, or of several with commas between them |
+| `topic` | messages of one topic, or of several with commas between them: those that have a place in its queues |
 | `startOffset`, `endOffset` | physical offsets: records from the first on, and before the second |
 | `startTime`, `endTime` | store time: from the first on, and before the second; ISO 8601, ms since 1970, or `2h ago` |
 | `splitBytes` | about how many bytes of log a task reads (default: 128M) |
@@ -13,6 +13,7 @@
 | `decompress` | `true`: bodies that a producer compressed (zlib) as it sent them (default: false) |
 | `config` | a broker's properties file, which holds for all stores |
 | `clockSlack` | how far the clock of a broker may have been set back, for `startTime` and `endTime` (default: 1h) |
+| `pushFilters` | `true`: Spark's filters are looked at before rows are made; one query a `load()` (see source.py) |
 | `startingOffsets` | streaming: `earliest` (default), `latest`, or JSON by store: `{"NAME": 1234}` |
 | `maxBytesPerTrigger`, `maxRecordsPerTrigger` | streaming: how much a micro-batch takes of all stores, about |
 | `failOnDataLoss` | streaming: `false` goes on where the log begins when what comes next is gone (default: true) |
@@ -38,8 +39,8 @@ FAIL, MARK, SKIP = "fail", "mark", "skip"
 EARLIEST, LATEST = "earliest", "latest"
 NAMES = (
     "path", "columns", "includeBody", "topic", "startOffset", "endOffset", "startTime", "endTime", "splitBytes",
-    "onDamage", "decompress", "config", "clockSlack", "startingOffsets", "maxBytesPerTrigger", "maxRecordsPerTrigger",
-    "failOnDataLoss",
+    "onDamage", "decompress", "config", "clockSlack", "pushFilters", "startingOffsets", "maxBytesPerTrigger",
+    "maxRecordsPerTrigger", "failOnDataLoss",
 )  # fmt: skip
 _SPARKS_OWN = frozenset({"paths"})
 HOUR_MS = 3_600_000
@@ -62,6 +63,7 @@ class SourceOptions:
     decompress: bool = False
     config: Path | None = None
     clock_slack: int = HOUR_MS
+    push_filters: bool = False
     starting_offsets: str | Mapping[str, int] = EARLIEST
     max_bytes: int | None = None
     max_records: int | None = None
@@ -101,8 +103,10 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         value = text(name)
         return None if value is None else parse_time(value, name)
 
+    topics = _words(text("topic"))
     wanted = Wanted(
-        topics=None if text("topic") is None else frozenset(_words(text("topic"))),
+        topics=frozenset(topics) if topics else None,
+        consumable=bool(topics),
         physical_offset=_range(size("startOffset"), size("endOffset")),
         store_timestamp=_range(time("startTime"), time("endTime")),
     )
@@ -117,6 +121,7 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         decompress=flag("decompress", False),
         config=None if config is None else Path(config),
         clock_slack=HOUR_MS if slack is None else parse_duration(slack, "clockSlack"),
+        push_filters=flag("pushFilters", False),
         starting_offsets=_starting(text("startingOffsets") or EARLIEST),
         max_bytes=size("maxBytesPerTrigger", 1),
         max_records=size("maxRecordsPerTrigger", 1),

@@ -1,7 +1,7 @@
 """The package as one zip, for executors that have none: `--py-files`, `spark.submit.pyFiles`.
 
-All of `engine`, whatever imports what: an executor's Python needs numpy (and numba, where it is to be fast) beside it,
-and no rstore. Equal sources give equal bytes.
+All of `engine` and `rstore_cli`, whatever imports what: an executor's Python needs numpy and pyarrow beside it (and
+numba, where it is to be fast), and no rstore. Equal sources give equal bytes.
 
 `python -m engine.pipeline.package FILE` writes it, as `make dist` does.
 """
@@ -15,6 +15,7 @@ from pathlib import Path
 
 from engine.errors import InvalidArgument, from_os_error
 
+_TOPS = ("engine", "rstore_cli")
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 """The first time that a zip can say: files have no other."""
 _MODE = 0o100644 << 16
@@ -33,7 +34,7 @@ def build_zip(path: str | os.PathLike[str]) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
             with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as found:
-                for file in sorted((root / "engine").rglob("*.py")):
+                for file in sorted(file for top in _TOPS for file in (root / top).rglob("*.py")):
                     info = zipfile.ZipInfo(file.relative_to(root).as_posix(), _EPOCH)
                     info.compress_type = zipfile.ZIP_DEFLATED
                     info.external_attr = _MODE

@@ -12,7 +12,6 @@ from engine.pipeline.schema import LATEST_MS
 
 if TYPE_CHECKING:
     from engine.log.batch import RecordBatch
-    from engine.log.scan import Damage
     from engine.pipeline.splits import Split
 
 _INT_MAX = 0x7FFFFFFF
@@ -51,12 +50,12 @@ def row(split: Split, batch: RecordBatch, i: int, *, decompress: bool) -> dict[s
     }
 
 
-def damage_row(split: Split, event: Damage) -> dict[str, Any]:
-    """Where there is no record: the place, and what is wrong there."""
+def damage_row(store: str, file: str, offset: int, size: int, why: str) -> dict[str, Any]:
+    """Where there is no record: the place (physical offset), bytes, and what is wrong there."""
     return {
-        "store": split.store.name,
-        "file": os.path.basename(split.segment.path),
-        "physical_offset": event.offset,
-        "size": min(event.length, _INT_MAX),
-        "damage": event.reason.value,
+        "store": store,
+        "file": file,
+        "physical_offset": offset,
+        "size": min(size, _INT_MAX),
+        "damage": why,
     }

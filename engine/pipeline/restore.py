@@ -189,7 +189,7 @@ class Restorer:
         raw = properties.join(message.properties).encode("utf-8", "replace")
         topic = len(message.topic.encode("utf-8", "replace"))
         known = record_size(message.stored_sys_flag, len(message.body), topic, len(raw))
-        missing = row["size"] - known
+        missing = int(row["size"]) - known
         if message.sys_flag != row["sys_flag"] or not 0 < missing <= PROPERTIES_MAX_LENGTH - len(raw):
             return raw
         return raw + properties.SEPARATOR.encode() * missing

@@ -3,15 +3,16 @@
 Theory: a batch that was read by kernels has its fields as a table, and the bytes of all its records in one buffer. A
 column of numbers is a column of the table, or gathered from the heads in one pass (engine.pipeline.rows_kernel); a
 column of strings is copied together, part by part, which is how Arrow keeps it. Few hosts write a log: each is made a
-string once. What is rare (bytes that are no UTF-8, IPv6 hosts, a property twice) is made the plain way, for that column.
-A batch without a table (a short log, no numba) is made the plain way altogether: engine.pipeline.plain_rows.
+string once. What is rare (bytes that are no UTF-8, IPv6 hosts, a property twice) is made the plain way, its column
+alone. A batch without a table (a short log, no numba) is made the plain way altogether: engine.pipeline.plain_rows.
 """
 
 from __future__ import annotations
 
 import os
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from engine.format.compression import inflate
 from engine.format.hosts import V4_SIZE, host_size
@@ -21,6 +22,7 @@ from engine.format.properties import KEYS, TAGS
 from engine.format.sysflag import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6
 from engine.pipeline.plain_rows import damage_row, row
 from engine.pipeline.schema import LATEST_MS, arrow_schema
+from engine.repair.log_end import MISSING_SEGMENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
     from engine.log.batch import RecordBatch
     from engine.log.scan import Damage
+    from engine.log.source import Segment
     from engine.pipeline.splits import Split
 
     Numbers = NDArray[np.int64]
@@ -66,7 +69,7 @@ class Rows:
         import numpy as np
         import pyarrow as pa
 
-        if batch.table is None:
+        if batch.table is None or find_spec("numba") is None:
             places = range(len(batch)) if chosen is None else np.flatnonzero(chosen).tolist()
             rows = [row(self._split, batch, i, decompress=self._decompress) for i in places]
             return pa.RecordBatch.from_pylist(rows, schema=self._schema)
@@ -76,9 +79,17 @@ class Rows:
 
     def of_damage(self, event: Damage) -> pa.RecordBatch:
         """The row of a damaged stretch."""
+        return self._odd(os.path.basename(self._split.segment.path), event.offset, event.length, event.reason.value)
+
+    def of_gap(self, missing: Segment) -> pa.RecordBatch:
+        """The row of files that are missing, as one segment."""
+        return self._odd(missing.path, missing.offset, missing.size, MISSING_SEGMENT)
+
+    def _odd(self, file: str, offset: int, size: int, why: str) -> pa.RecordBatch:
         import pyarrow as pa
 
-        return pa.RecordBatch.from_pylist([damage_row(self._split, event)], schema=self._schema)
+        found = damage_row(self._split.store.name, file, offset, size, why)
+        return pa.RecordBatch.from_pylist([found], schema=self._schema)
 
 
 class _Columns:

@@ -22,8 +22,8 @@ _SEPARATOR = np.uint8(2)
 _BLANK = np.uint8(32)
 _POSITION, _FLAGS, _BODY, _BODY_LENGTH = 0, 5, 7, 8
 HEADS = 7
-"""Rows that `heads` fills: bodyCRC, flag, bornTimestamp, bornHost, storeHost, reconsumeTimes, preparedTransactionOffset;
-a host is its 8 bytes as an int64."""
+"""Rows that `heads` fills: bodyCRC, flag, bornTimestamp, bornHost, storeHost, reconsumeTimes,
+preparedTransactionOffset; a host is its 8 bytes as an int64."""
 
 
 @compiled
@@ -60,7 +60,7 @@ def bodies_ok(data: Any, table: Any, out: Any) -> None:
 
 @compiled
 def copy(data: Any, starts: Any, lengths: Any, out: Any) -> bool:
-    """The parts at `starts` (int64[n]) with these lengths, one behind another, to out (uint8[sum]); False: not ASCII."""
+    """The parts at `starts` (int64[n]), of some lengths, one behind another to out (uint8[sum]); False: not ASCII."""
     to = 0
     for i in range(len(starts)):
         length = lengths[i]
@@ -69,7 +69,7 @@ def copy(data: Any, starts: Any, lengths: Any, out: Any) -> bool:
     bits = np.uint8(0)
     for i in range(to):
         bits |= out[i]
-    return bits < 128
+    return bool(bits < 128)
 
 
 @compiled
@@ -85,7 +85,7 @@ def copy_bytes(data: Any, starts: Any, lengths: Any, out: Any) -> None:
 @compiled
 def same(data: Any, a: int, b: int, length: int) -> bool:
     """Whether two parts of `data` are equal."""
-    for k in range(length):
+    for k in range(length):  # noqa: SIM110 - all() has no kernel
         if data[a + k] != data[b + k]:
             return False
     return True

@@ -11,6 +11,7 @@ does not start. It ends with the session, and what it wrote meanwhile with it.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import logging
 import os
 import re
@@ -33,11 +34,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = ["CONFIG", "LOCAL", "SPLIT_BYTES", "SparkMissing", "find_java", "parse_conf", "session"]
+__all__ = ["LOCAL", "SPLIT_BYTES", "SparkMissing", "demand_packages", "find_java", "parse_conf", "session"]
 
 LOCAL = "local[*]"
-SPLIT_BYTES, CONFIG = "spark.rstore.splitBytes", "spark.rstore.config"
-"""Settings of a session that jobs read stores by: about how many bytes a task reads, a broker's properties file."""
+SPLIT_BYTES = "spark.rstore.splitBytes"
+"""A session's setting: about how many bytes of a log a task reads, for jobs whose options don't say it."""
 _MIB = 1 << 20
 _LEAST_DRIVER_MIB, _MOST_DRIVER_MIB = 1024, 4096
 _ANSWERS_S = 5.0
@@ -73,12 +74,9 @@ def session(
         SparkMissing: no Java, no pyspark. SparkFailed: Spark does not start. InvalidArgument: a master or a setting
         that Spark refuses.
     """
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError as error:
-        raise SparkMissing(
-            f"pyspark is not installed ({error.name or error})", hint="pip install 'rstore[spark]'"
-        ) from None
+    demand_packages()
+    from pyspark.sql import SparkSession
+
     active = SparkSession.getActiveSession()
     if active is not None:
         _register(active)
@@ -96,6 +94,17 @@ def session(
             wanted[_PY_FILES] = os.fspath(build_zip(Path(scratch) / "rstore-spark.zip"))
         with _Jvm(Path(scratch) / "spark.log", _environment(java, master, given), wanted) as jvm:
             yield jvm.spark
+
+
+def demand_packages() -> None:
+    """Raises SparkMissing: a Python package that the pipeline needs is not there."""
+    for name in ("pyspark", "pyarrow"):
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            raise SparkMissing(
+                f"{name} is not installed ({' '.join(str(error).split())})", hint="pip install 'rstore[spark]'"
+            ) from None
 
 
 def parse_conf(words: list[str]) -> dict[str, str]:
@@ -157,7 +166,8 @@ class _Jvm:
         with self._log.open("wb") as log:
             sink = None if os.environ.get(_DEBUG, "") not in ("", "0") else log
             # in a group of its own: Ctrl-C is ours to handle, not that of its Python workers
-            gateway: Any = launch_gateway(conf, {"stdout": sink, "stderr": sink, "process_group": 0})
+            launch: Any = launch_gateway
+            gateway = launch(conf, {"stdout": sink, "stderr": sink, "process_group": 0})
         self._process = gateway.proc
         SparkContext._ensure_initialized(gateway=gateway, conf=conf)
         self.spark = SparkSession.builder.config(conf=conf).getOrCreate()

@@ -123,7 +123,7 @@ def _end_in(store: StoreRef, log: ClosedLog, segment: Segment, start: int | None
     boundaries = Boundaries(log, max_message_size=limit)
     scanner = Scanner(log, max_message_size=limit)
     first = segment.offset if start is None else max(start, segment.offset)
-    step = _TAIL
+    step = _TAIL if start is None or start < segment.offset else segment.size  # what is new is read anyway
     while True:
         wish = segment.end - step
         at = first if wish <= first else boundaries.at(segment, wish)

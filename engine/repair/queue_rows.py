@@ -50,6 +50,16 @@ def as_rows(number: int, start: int, units: NDArray[np.void]) -> NDArray[np.void
     return rows
 
 
+def as_units(rows: NDArray[np.void]) -> memoryview:
+    """The bytes of rows (row_dtype()) as units, one behind another."""
+    import numpy as np
+
+    units = np.empty(len(rows), dtype=unit_dtype())
+    for name in units.dtype.names or ():
+        units[name] = rows[name]
+    return memoryview(units.view(np.uint8).data)
+
+
 class QueueRows:
     """Read access to one queue's rows."""
 
@@ -84,6 +94,18 @@ class QueueRows:
         if at < end:
             parts.append(np.zeros(end - at, dtype=unit_dtype()))
         return parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else np.zeros(0, dtype=unit_dtype())
+
+    def holds(self, start: int, units: memoryview) -> bool:
+        """Whether one file holds just these bytes, 20 a unit, from the queue offset `start` on."""
+        low, high = start * UNIT_SIZE, start * UNIT_SIZE + len(units)
+        for file in self.files:
+            if file.offset <= low and high <= file.offset + file.size:
+                reader = self._disk.open_reader(file.path)
+                try:
+                    return reader.read(low - file.offset, len(units)) == units
+                finally:
+                    reader.close()
+        return False
 
     def chunks(self, start: int, end: int) -> Iterator[tuple[int, NDArray[np.void]]]:
         """Rows [start, end) in pieces: (queue offset of the first, rows)."""

@@ -60,8 +60,9 @@ def verify(
     found = the_stores(settings, stores)
 
     from engine.pipeline.jobs.verify import VerifyOptions, run
+    from engine.pipeline.splits import SPLIT_BYTES
 
-    options = VerifyOptions(start=first, end=last, **given.split())
+    options = VerifyOptions(start=first, end=last, split_bytes=given.split_or(SPLIT_BYTES))
     code = run_job(settings, "verify", lambda spark: run(spark, found, options), given, parquet=parquet, plot=plot)
     raise typer.Exit(code)
 
@@ -101,7 +102,7 @@ def stats(
 
     from engine.pipeline.jobs.stats import StatsOptions, run
 
-    options = StatsOptions(topic, low, high, top, word)
+    options = StatsOptions(topic, low, high, top, word, given.split_bytes)
     code = run_job(settings, "stats", lambda spark: run(spark, found, options), given, parquet=parquet, plot=plot)
     raise typer.Exit(code)
 
@@ -113,9 +114,7 @@ app.command("diff")(pipeline_tables.diff)
 def lag(
     context: typer.Context,
     stores: Stores = None,
-    group: Annotated[
-        str | None, typer.Option("--group", metavar="GROUP", help="Only this consumer group.")
-    ] = None,
+    group: Annotated[str | None, typer.Option("--group", metavar="GROUP", help="Only this consumer group.")] = None,
     topic: Topic = None,
     at: Annotated[
         str | None, typer.Option("--at", metavar="TIME", help="The time that ages are counted from (default: now).")

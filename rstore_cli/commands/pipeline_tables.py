@@ -63,7 +63,8 @@ def export(
     from engine.pipeline.jobs.export import ExportOptions, run
 
     place = str(output.absolute())
-    options = ExportOptions(place, topic, low, high, column_names(columns), not no_body, decompress, word)
+    names = column_names(columns)
+    options = ExportOptions(place, topic, low, high, names, not no_body, decompress, word, given.split_bytes)
     settings.on_interrupt = f"no store was changed; run it again to complete {output}"
     code = run_job(settings, "export", lambda spark: run(spark, found, options), given, parquet=parquet, plot=plot)
     raise typer.Exit(code)
@@ -99,9 +100,7 @@ def import_(
 
 def diff(
     context: typer.Context,
-    stores: Annotated[
-        list[str], typer.Argument(metavar="STORE STORE", help="Two stores, each also as NAME=PATH.")
-    ],
+    stores: Annotated[list[str], typer.Argument(metavar="STORE STORE", help="Two stores, each also as NAME=PATH.")],
     topic: Topic = None,
     limit: Annotated[
         int, typer.Option("--limit", min=0, metavar="N", help="Places that are listed: those that come first.")
@@ -126,7 +125,7 @@ def diff(
 
     from engine.pipeline.jobs.diff import DiffOptions, run
 
-    options = DiffOptions(topic, limit, word)
+    options = DiffOptions(topic, limit, word, given.split_bytes)
     code = run_job(settings, "diff", lambda spark: run(spark, found, options), given, parquet=parquet, plot=plot)
     raise typer.Exit(code)
 
@@ -146,7 +145,8 @@ def grep(
     ] = None,
     body: Annotated[str | None, typer.Option("--body", metavar="TEXT", help="With this text in the body.")] = None,
     body_regex: Annotated[
-        str | None, typer.Option("--body-regex", metavar="REGEX", help="With a body in which this matches (Python's re).")
+        str | None,
+        typer.Option("--body-regex", metavar="REGEX", help="With a body that this matches in (as Python's re)."),
     ] = None,
     begin: Begin = None,
     end: End = None,
@@ -204,6 +204,7 @@ def grep(
         excerpt=excerpt,
         decompress=decompress,
         on_damage=word,
+        split_bytes=given.split_bytes,
     )
     code = run_job(settings, "grep", lambda spark: run(spark, found, options), given, parquet=parquet, plot=plot)
     raise typer.Exit(code)

@@ -64,12 +64,12 @@ def verify_crc(
 def _on_spark(settings: Settings, given: SparkOptions, start: int | None, end: int | None) -> VerifyResult:
     """The same, by executors."""
     from engine.pipeline.jobs.verify import VerifyOptions, run
-
+    from engine.pipeline.splits import SPLIT_BYTES
     from engine.repair.verify import Bad, VerifyResult
 
     stores = the_stores(settings, None)
     with on_spark(settings, given, "verify-crc") as spark:
-        found = run(spark, stores, VerifyOptions(start=start, end=end, **given.split()))
+        found = run(spark, stores, VerifyOptions(start=start, end=end, split_bytes=given.split_or(SPLIT_BYTES)))
     (told,) = found.table("stores").to_json()
     bad = [
         Bad(row["physical_offset"], row["length"], row["file"], row["reason"])

@@ -47,11 +47,13 @@ class DiffOptions:
         topic: only its records.
         limit: places that are listed, those that come first in the logs.
         on_damage: FAIL, or SKIP: a record that is damaged on one side is missing there.
+        split_bytes: about so many bytes of log a task (default: as the data source likes).
     """
 
     topic: str | None = None
     limit: int = 20
     on_damage: str = SKIP
+    split_bytes: int | None = None
 
 
 def run(spark: SparkSession, stores: Sequence[StoreRef], options: DiffOptions) -> JobResult:
@@ -73,7 +75,7 @@ class _Diff:
         disk = Disk()
         self._starts = [store.segments[0].offset if store.segments else 0 for store in (a, b)]
         self._ends = [log_end(store, disk) for store in (a, b)]
-        self._from, self._to = max(self._starts), max(max(self._starts), min(self._ends))
+        self._from, self._to = max(self._starts), max(*self._starts, min(self._ends))
 
     def result(self) -> JobResult:
         from pyspark import StorageLevel
@@ -114,6 +116,7 @@ class _Diff:
             topic=self._options.topic,
             start_offset=self._from,
             on_damage=self._options.on_damage,
+            split_bytes=self._options.split_bytes,
         )
         records, watch = frames.watched(read)
         side = records.select(

@@ -67,6 +67,7 @@ class ExportOptions:
         include_body: whether there are bodies.
         decompress: bodies as their producers had them.
         on_damage: FAIL, MARK (rows in a partition of their own) or SKIP (named in the answer).
+        split_bytes: about so many bytes of log a task (default: as the data source likes).
     """
 
     output: str = ""
@@ -77,6 +78,7 @@ class ExportOptions:
     include_body: bool = True
     decompress: bool = False
     on_damage: str = FAIL
+    split_bytes: int | None = None
 
     @property
     def choice(self) -> Choice:
@@ -150,7 +152,7 @@ class _Export:
     def _plan(self) -> tuple[Manifest, list[DataFrame]]:
         """What the table will say of itself, and the rows that it lacks, a frame a store."""
         known = self._table.manifest
-        manifest = Manifest(self._columns, self._options.decompress, {n: k for n, k in known.stores.items()})
+        manifest = Manifest(self._columns, self._options.decompress, dict(known.stores))
         parts = []
         for store in self._stores:
             before = known.stores.get(store.name, Known())
@@ -182,6 +184,7 @@ class _Export:
             end_time=options.end_time,
             start_offset=start,
             on_damage=options.on_damage,
+            split_bytes=options.split_bytes,
             decompress=options.decompress,
         ).where(f"physical_offset < {end}")
         if again:

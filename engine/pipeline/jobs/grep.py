@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from dataclasses import dataclass
@@ -19,7 +20,6 @@ from engine.pipeline.schema import COLUMNS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    import pyarrow as pa
     from pyspark.sql import Column, DataFrame, Row, SparkSession
 
     from engine.pipeline.stores import StoreRef
@@ -47,6 +47,7 @@ class GrepOptions:
         excerpt: characters of the body that are shown; 0: none.
         decompress: look into bodies, and show them, as their producers had them.
         on_damage: FAIL, or SKIP: what is damaged is counted.
+        split_bytes: about so many bytes of log a task (default: as the data source likes).
     """
 
     topic: str | None = None
@@ -66,6 +67,7 @@ class GrepOptions:
     excerpt: int = 80
     decompress: bool = False
     on_damage: str = SKIP
+    split_bytes: int | None = None
 
 
 def run(spark: SparkSession, stores: Sequence[StoreRef], options: GrepOptions) -> JobResult:
@@ -86,6 +88,7 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: GrepOptions) -
         start_time=options.start_time,
         end_time=options.end_time,
         on_damage=options.on_damage,
+        split_bytes=options.split_bytes,
         decompress=options.decompress,
     )
     records, watch = frames.watched(read)
@@ -94,11 +97,12 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: GrepOptions) -
     counted = matches.observe(
         count, F.count(F.lit(1)).alias("matches"), F.sum(F.col("size").cast("long")).alias("bytes")
     )
-    rows: list[Row] = []
-    if options.limit:
-        rows = counted.select(*_selected(options)).orderBy("store", "physical_offset").limit(options.limit).collect()
-    else:  # an empty limit would have Spark read nothing
-        counted.agg(F.count(F.lit(1))).collect()
+    with _blaming(options.where):
+        if options.limit:
+            shown = counted.select(*_selected(options)).orderBy("store", "physical_offset").limit(options.limit)
+            rows = shown.collect()
+        else:  # an empty limit would have Spark read nothing
+            rows = counted.agg(F.count(F.lit(1))).collect()[:0]
     found = count.get
     return JobResult(
         "grep",
@@ -133,21 +137,38 @@ def _wanted(options: GrepOptions) -> list[str]:
 
 
 def _matching(records: DataFrame, options: GrepOptions) -> DataFrame:
-    from pyspark.errors import AnalysisException, ParseException
     from pyspark.sql import functions as F  # noqa: N812
 
     for condition in _conditions(options):
         records = records.where(condition)
     if options.where is not None:
-        try:
+        with _blaming(options.where):
             records = records.where(options.where)
-        except (AnalysisException, ParseException) as error:
-            raise InvalidArgument(f"where {options.where}: {frames.first_line(error)}") from None
     if options.body is not None:
         records = records.where(F.contains(F.col("body"), F.lit(options.body.encode())))
     if options.body_regex is not None:
         records = records.where(_searcher(options.body_regex.encode())(F.col("body")))
     return records
+
+
+@contextlib.contextmanager
+def _blaming(where: str | None) -> Iterator[None]:
+    """What Spark finds wrong with an expression, before it runs or on some row, is the expression's fault."""
+    from pyspark import errors
+
+    try:
+        yield
+    except (
+        errors.AnalysisException,
+        errors.ArithmeticException,
+        errors.ArrayIndexOutOfBoundsException,
+        errors.DateTimeException,
+        errors.NumberFormatException,
+        errors.ParseException,
+    ) as error:
+        if where is None:
+            raise
+        raise InvalidArgument(f"where {where}: {frames.first_line(error)}") from None
 
 
 def _conditions(options: GrepOptions) -> Iterator[Column]:
@@ -168,16 +189,12 @@ def _conditions(options: GrepOptions) -> Iterator[Column]:
 
 
 def _searcher(pattern: bytes) -> Callable[[Column], Column]:
-    from pyspark.sql.functions import ArrowUDFType, arrow_udf
+    from pyspark.sql import functions as F  # noqa: N812
 
-    def search(bodies: pa.Array) -> pa.Array:
-        import pyarrow as pa
+    def search(body: bytes | None) -> bool:
+        return body is not None and re.search(pattern, body) is not None  # re keeps what it has compiled
 
-        expression = re.compile(pattern)  # Python keeps it from batch to batch
-        found = [body.is_valid and expression.search(memoryview(body.as_buffer())) is not None for body in bodies]
-        return pa.array(found, pa.bool_())
-
-    made: Callable[[Column], Column] = arrow_udf(search, "boolean", ArrowUDFType.SCALAR)
+    made: Callable[[Column], Column] = F.udf(search, "boolean", useArrow=False)
     return made
 
 
@@ -199,18 +216,9 @@ def _in_order(name: str) -> Column:
 
 def _table(rows: list[Row], options: GrepOptions) -> Table:
     columns = (
-        "store",
-        "physical_offset",
-        "topic",
-        "queue_id",
-        "queue_offset",
-        "msg_id",
-        "store_timestamp",
-        "tags",
-        "keys",
+        *("store", "physical_offset", "topic", "queue_id", "queue_offset", "msg_id", "store_timestamp", "tags", "keys"),
+        *(("body",) if options.excerpt else ()),
     )
-    if options.excerpt:
-        columns += ("body",)
     more = tuple(name for name in options.columns if name not in columns)
     return Table(
         "messages",

@@ -6,6 +6,7 @@ holds is one of them, whatever the table's size. (A log of more than 128 GiB com
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,10 +136,8 @@ def _restore(disk: Disk, settings: StoreConfig, rows: DataFrame, *, decompressed
     except BaseException as error:
         if isinstance(error, RStoreError):
             error.hint = f"the new store has {restorer.done.messages} messages: remove it, and import again"
-        try:
+        with contextlib.suppress(RStoreError):  # what went wrong first is what is told
             store.close()
-        except RStoreError:  # what went wrong first is what is told
-            pass
         raise
     store.close()
     return done

@@ -59,7 +59,7 @@ from engine.repair.survey import survey
 from engine.repair.trees import remove_tree, same_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -116,14 +116,64 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: ReindexOptions
         with `output`) the store was not closed. InvalidArgument: `output` is not empty, or is needed. DiskFull,
         StorageError. Nothing was changed then, but stores of the same job that were swapped before.
     """
+    with rebuilding(spark, stores, options) as rebuilt:
+        if options.apply:
+            rebuilt.apply()
+        return rebuilt.result()
+
+
+@contextlib.contextmanager
+def rebuilding(spark: SparkSession, stores: Sequence[StoreRef], options: ReindexOptions) -> Iterator[Rebuilt]:
+    """As `run`, with all built and nothing swapped in yet: for who looks at it first.
+
+    With `options.apply` the stores are locked, and what was built lies below them, as long as the context is open.
+
+    Raises:
+        As `run`.
+    """
     began = time.monotonic()
     demand_idle(stores)
     with contextlib.ExitStack() as stack:
         builds = [_begin(stack, spark, store, options, many=len(stores) > 1) for store in stores]
         splits = _build_all(spark, builds, options)
-        for one in builds:
-            _finish(one, options)
-    return _result(builds, options, splits, time.monotonic() - began)
+        yield Rebuilt(builds, options, splits, began)
+
+
+@dataclass(slots=True)
+class Rebuilt:
+    """Stores whose queues and index stand aside. `began`: on the monotonic clock (s)."""
+
+    _builds: Sequence[_Build]
+    _options: ReindexOptions
+    _splits: int
+    _began: float
+    _applied: bool = False
+
+    @property
+    def plans(self) -> list[ReindexPlan]:
+        """What would be swapped in, store by store."""
+        return [one.plan for one in self._builds]
+
+    @property
+    def salvage(self) -> list[str | None]:
+        """Where the old files are, store by store; None where nothing was swapped."""
+        return [one.salvage for one in self._builds]
+
+    @property
+    def changed(self) -> bool:
+        """Whether swapping in changes a byte."""
+        return any(plan.changed for plan in self.plans)
+
+    def apply(self) -> None:
+        """Swap in what differs. Raises DiskFull, StorageError: run it again."""
+        for one in self._builds:
+            _finish(one, self._options)
+        self._applied = self._options.apply and self._options.output is None
+
+    def result(self) -> JobResult:
+        """What `run` answers."""
+        seconds = time.monotonic() - self._began
+        return _result(self._builds, self._options, self._splits, seconds, applied=self._applied)
 
 
 @dataclass(slots=True)
@@ -364,9 +414,10 @@ def _finish(one: _Build, options: ReindexOptions) -> None:
         finish(one.disk, one.files.config)
 
 
-def _result(builds: Sequence[_Build], options: ReindexOptions, splits: int, seconds: float) -> JobResult:
+def _result(
+    builds: Sequence[_Build], options: ReindexOptions, splits: int, seconds: float, *, applied: bool
+) -> JobResult:
     plans = [one.plan for one in builds]
-    apply = options.apply and options.output is None
     changed = sum(plan.changed for plan in plans)
     facts = {
         "stores": len(builds),
@@ -378,7 +429,7 @@ def _result(builds: Sequence[_Build], options: ReindexOptions, splits: int, seco
         "keys": sum(plan.keys for plan in plans),
         "index_files": sum(plan.index_files for plan in plans),
         "changed": changed,
-        "applied": apply,
+        "applied": applied,
         "seconds": round(seconds, 3),
     }
     queues = [
@@ -394,7 +445,7 @@ def _result(builds: Sequence[_Build], options: ReindexOptions, splits: int, seco
             Table("stores", "Stores", _STORES, tuple(_row(one, options) for one in builds)),
             Table("queues", "Queues", _QUEUES, tuple(queues)),
         ),
-        ok=not changed or apply or options.output is not None,
+        ok=not changed or applied or options.output is not None,
         notes=tuple(f"{one.store.name}: {problem}" for one in builds for problem in one.plan.problems),
     )
 

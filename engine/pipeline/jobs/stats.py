@@ -45,6 +45,7 @@ class StatsOptions:
         start_time, end_time: stored at the one (ms) or later, and before the other.
         top: rows of the tables of tags, keys and duplicates.
         on_damage: FAIL, or SKIP: what is damaged is counted.
+        split_bytes: about so many bytes of log a task (default: as the data source likes).
     """
 
     topic: str | None = None
@@ -52,6 +53,7 @@ class StatsOptions:
     end_time: int | None = None
     top: int = 20
     on_damage: str = SKIP
+    split_bytes: int | None = None
 
 
 def run(spark: SparkSession, stores: Sequence[StoreRef], options: StatsOptions) -> JobResult:
@@ -73,6 +75,7 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: StatsOptions) 
         start_time=options.start_time,
         end_time=options.end_time,
         on_damage=options.on_damage,
+        split_bytes=options.split_bytes,
     )
     records, watch = frames.watched(read)
     stamp = F.col("store_timestamp")
