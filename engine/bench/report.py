@@ -25,6 +25,13 @@ settings, Apache's defaults.
 """
 
 
+_ON_SPARK = """\
+Seconds a GiB of log, and the ratio to the engine alone on as many cores; medians, page cache warm. For `read` the engine
+makes the same Arrow batches and drops them; Spark hands them to the JVM (a noop sink). reindex writes elsewhere, on both
+sides. Memory is the peak of all Python workers together.
+"""
+
+
 def write(results: Results, directory: Path) -> None:
     """Write it all into `directory`, which is made when it is missing.
 
@@ -305,11 +312,8 @@ def _spark(results: Results) -> Iterator[str]:
     yield ""
     yield "## The pipeline on Spark"
     yield ""
-    yield (
-        "Seconds a GiB of log, and the ratio to the engine alone on as many cores; medians, page cache warm. The engine alone makes for `read` the same Arrow batches and "
-        "drops them; on Spark they go to the JVM (a noop sink). reindex writes elsewhere, on both sides. Memory is the "
-        f"peak of all Python workers together. Spark's own start is not in it (by cores: {starts})."
-    )
+    yield from _ON_SPARK.splitlines()
+    yield f"Spark's own start is in none of them; by cores: {starts}."
     heads = [
         "job",
         "on",
