@@ -142,7 +142,7 @@ def need_a_package(_: int) -> None:
 
 
 def failure(spark: SparkSession, work: Callable[[int], None]) -> RStoreError:
-    with pytest.raises(Exception) as caught:  # noqa: PT011 - whatever Spark makes of it
+    with pytest.raises(Exception) as caught:
         spark.sparkContext.parallelize([1], 1).map(work).collect()
     return translate(caught.value)
 
@@ -183,6 +183,6 @@ def test_errors_of_the_data_source_come_back(spark: SparkSession, tmp_path: Path
         (NotAStore, lambda: read.load(str(tmp_path / "none")).count()),
         (InvalidArgument, lambda: read.option("columns", "nope").load(str(fixture_store("lmq"))).count()),
     ):
-        with pytest.raises(Exception) as caught:  # noqa: PT011 - whatever Spark makes of it
+        with pytest.raises(Exception) as caught:
             prepare()
         assert type(translate(caught.value)) is kind
