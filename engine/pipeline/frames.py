@@ -7,7 +7,8 @@ that nothing is read twice, and nothing is passed over in silence.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from typing import TYPE_CHECKING, Any
 
 from engine.errors import InvalidArgument
 from engine.pipeline.options import FAIL, MARK, SKIP
@@ -27,14 +28,22 @@ PLACE = ("store", "physical_offset", "size", "damage")
 
 
 class Watch:
-    """What a job passed over: damaged places, their bytes and the first; known when its action has run."""
+    """What a job passed over: damaged places, their bytes and the first; known when its action has run.
 
-    def __init__(self, observation: Observation) -> None:
+    Args:
+        observation: counts while the action runs.
+        frame: what it counts in, with `counts`.
+    """
+
+    def __init__(self, observation: Observation, frame: DataFrame, counts: Sequence[Column]) -> None:
         self._observation = observation
+        self._frame = frame
+        self._counts = counts
+        self._found: dict[str, Any] | None = None
 
     def facts(self) -> dict[str, int]:
         """`damaged_places` and `damaged_bytes`."""
-        found = self._observation.get
+        found = self._seen()
         return {"damaged_places": found["places"] or 0, "damaged_bytes": found["bytes"] or 0}
 
     def notes(self) -> tuple[str, ...]:
@@ -42,11 +51,30 @@ class Watch:
         facts = self.facts()
         if not facts["damaged_places"]:
             return ()
-        store, _, offset = str(self._observation.get["first"]).rpartition("@")
+        store, _, offset = str(self._seen()["first"]).rpartition("@")
         return (
             f"{facts['damaged_places']} damaged places of the log ({facts['damaged_bytes']} bytes) were passed over, "
             f"the first in {store} at {int(offset)}: rstore pipeline verify names them all",
         )
+
+    def _seen(self) -> dict[str, Any]:
+        if self._found is None:
+            self._found = observed(self._observation, self._frame, self._counts)
+        return self._found
+
+
+def observed(observation: Observation, frame: DataFrame, counts: Sequence[Column]) -> dict[str, Any]:
+    """What was counted while an action ran; counted now where Spark had left the frame out of its plan, as empty."""
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        found = observation.get
+    except Py4JJavaError:
+        found = {}
+    if found:
+        return dict(found)
+    (row,) = frame.agg(*counts).collect()
+    return dict(row.asDict())
 
 
 def read(
@@ -83,12 +111,16 @@ def read(
 
     if on_damage not in (FAIL, MARK, SKIP):
         raise InvalidArgument(f"damage: {on_damage}?", hint=f"{FAIL}, {MARK} or {SKIP}")
+    for store in stores:
+        if "," in f"{store.name}{store.root}":
+            raise InvalidArgument("the data source takes no store with a comma in its name or path", path=store.root)
+    plain = topic is not None and "," not in topic and topic == topic.strip()  # else the filter alone
     wanted = _columns(columns, topic=topic, timed=start_time is not None or end_time is not None)
     options = {
         "columns": ",".join(wanted),
         "onDamage": FAIL if on_damage == FAIL else MARK,
         "decompress": str(decompress).lower(),
-        "topic": topic,
+        "topic": topic if plain else None,
         "startTime": start_time,
         "endTime": end_time,
         "startOffset": start_offset,
@@ -99,7 +131,7 @@ def read(
     for key, value in options.items():
         if value is not None:
             reader = reader.option(key, str(value))
-    found = reader.load(",".join(f"{store.name}={store.root}" for store in stores))
+    found = reader.load(",".join(map(_place, stores)))
     for asked, condition in (
         (topic, F.col("topic") == topic),
         (start_time, F.col("store_timestamp") >= F.lit(start_time)),
@@ -110,6 +142,12 @@ def read(
     return found if start_offset is None else found.where(F.col("physical_offset") >= start_offset)
 
 
+def _place(store: StoreRef) -> str:
+    """As `find_stores` gives the store this very name."""
+    path = os.path.abspath(store.root)
+    return path if store.name == os.path.basename(os.path.realpath(path)) else f"{store.name}={path}"
+
+
 def watched(frame: DataFrame) -> tuple[DataFrame, Watch]:
     """The records of a frame, and who counts what is none while the next action runs."""
     from pyspark.sql import Observation
@@ -118,13 +156,12 @@ def watched(frame: DataFrame) -> tuple[DataFrame, Watch]:
     observation = Observation()
     damaged = F.col("damage").isNotNull()
     place = F.concat(F.col("store"), F.lit("@"), F.lpad(F.col("physical_offset").cast("string"), 20, "0"))
-    seen = frame.observe(
-        observation,
+    counts = (
         F.count("damage").alias("places"),
         F.sum(F.when(damaged, F.col("size").cast("long"))).alias("bytes"),
         F.min(F.when(damaged, place)).alias("first"),
     )
-    return seen.where(~damaged), Watch(observation)
+    return frame.observe(observation, *counts).where(~damaged), Watch(observation, frame, counts)
 
 
 def property_of(name: str) -> Column:

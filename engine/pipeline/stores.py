@@ -62,7 +62,7 @@ def find_stores(places: Iterable[str], *, config: Path | None = None, disk: Disk
     disk = disk or Disk()
     found: dict[str, StoreRef] = {}
     for place in places:
-        named, _, path = place.rpartition("=")
+        named, path = _named(place)
         for root in _roots(path):
             ref = _look(disk, named or Path(root).resolve().name, Path(root), config)
             other = found.setdefault(ref.name, ref)
@@ -81,6 +81,12 @@ def demand_idle(stores: Iterable[StoreRef]) -> None:
     for store in stores:
         if store.live:
             raise StoreLocked("a live process holds the store", path=store.root, hint="stop it, or take a copy")
+
+
+def _named(place: str) -> tuple[str, str]:
+    """Name ("" for none) and path. What has a slash is no name: a directory may have an = in it."""
+    name, equals, path = place.partition("=")
+    return (name, path) if equals and "/" not in name else ("", place)
 
 
 def _roots(path: str) -> list[str]:

@@ -116,6 +116,21 @@ def test_what_is_shown_of_a_message(spark: SparkSession, tmp_path: Path) -> None
     assert "body" not in without.table("messages").columns
 
 
+def test_names_that_need_care(spark: SparkSession, tmp_path: Path) -> None:
+    for name, topic in (("zone=1", "a,b"), ("with blank", " c ")):
+        with MessageStore.open(small(tmp_path / name)) as opened:
+            assert opened.put(message(topic=topic)).ok
+            assert opened.put(message(topic="other")).ok
+    stores = find_stores([f"{tmp_path}/*"])
+    for topic, name in (("a,b", "zone=1"), (" c ", "with blank")):
+        result = run(spark, stores, GrepOptions(topic=topic))
+        assert [row["store"] for row in result.table("messages").to_json()] == [name]
+    with MessageStore.open(small(tmp_path / "x,y")) as opened:
+        assert opened.put(message()).ok
+    with pytest.raises(InvalidArgument, match="no store with a comma"):
+        run(spark, find_stores([f"z={tmp_path}/x,y"]), GrepOptions())
+
+
 def test_several_stores_and_damage(spark: SparkSession, fixture_copy: Store, store: Path) -> None:
     broken = fixture_copy("clean-small")
     log = sorted((broken / "commitlog").iterdir())[0]
@@ -130,6 +145,12 @@ def test_several_stores_and_damage(spark: SparkSession, fixture_copy: Store, sto
     assert result.facts["damaged_places"] == 1
     assert result.facts["damaged_bytes"] == bad.message.total_size
     assert f"the first in broken at {bad.offset}" in result.notes[0]
+
+
+@pytest.mark.parametrize("options", [GrepOptions(where="false"), GrepOptions(where="1 = 0", limit=0)])
+def test_what_spark_need_not_read_to_know(spark: SparkSession, store: Path, options: GrepOptions) -> None:
+    result = run(spark, find_stores([str(store)]), options)
+    assert (result.facts["matches"], result.facts["bytes"], result.facts["damaged_places"]) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(

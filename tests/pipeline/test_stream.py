@@ -28,6 +28,7 @@ from engine.pipeline.stores import find_stores
 from engine.pipeline.stream import StoreStreamReader
 from engine.store import MessageStore
 from tests.engine.opening import assert_sound, message, small
+from tests.pipeline import streaming
 from tests.support import stores
 
 if TYPE_CHECKING:
@@ -264,12 +265,9 @@ def test_every_message_once(spark: SparkSession, tmp_path: Path) -> None:
         batches = len(list((checkpoint / "commits").glob("[0-9]*")))
         assert batches > 0
     assert writer.wait(120) == 0
-    last = start(*words, "32M", "now")
-    try:
-        assert last.wait(120) == 0
-    finally:
-        if last.poll() is None:
-            kill(last)
+    last = streaming.begin(spark, str(root), str(out), str(checkpoint), "32M", now=True)
+    assert last.awaitTermination(120)
+    assert last.exception() is None
     made = spark.read.parquet(str(out))
     bodies = [f"message {i:06d} " * 4 for i in (0, COUNT // 2, COUNT - 1)]
     assert made.count() == COUNT

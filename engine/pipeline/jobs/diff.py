@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from engine.errors import InvalidArgument
 from engine.files.disk import Disk
 from engine.pipeline import frames
-from engine.pipeline.read import SKIP
+from engine.pipeline.options import SKIP
 from engine.pipeline.result import JobResult, Table
 from engine.pipeline.splits import log_end
 

@@ -30,7 +30,7 @@ from engine.pipeline.exported import (
     demand_same,
     witness_of,
 )
-from engine.pipeline.read import FAIL, MARK, SKIP
+from engine.pipeline.options import FAIL, MARK, SKIP
 from engine.pipeline.result import JobResult, Table
 from engine.pipeline.schema import COLUMNS
 from engine.pipeline.splits import log_end

@@ -13,7 +13,7 @@ from engine.errors import InvalidArgument
 from engine.format import hosts, properties
 from engine.format.message import make_msg_id
 from engine.pipeline import frames
-from engine.pipeline.read import SKIP
+from engine.pipeline.options import SKIP
 from engine.pipeline.result import JobResult, Table
 from engine.pipeline.schema import COLUMNS
 
@@ -94,16 +94,15 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: GrepOptions) -
     records, watch = frames.watched(read)
     matches = _matching(records, options)
     count = Observation()
-    counted = matches.observe(
-        count, F.count(F.lit(1)).alias("matches"), F.sum(F.col("size").cast("long")).alias("bytes")
-    )
+    sums = (F.count(F.lit(1)).alias("matches"), F.sum(F.col("size").cast("long")).alias("bytes"))
+    counted = matches.observe(count, *sums)
     with _blaming(options.where):
         if options.limit:
             shown = counted.select(*_selected(options)).orderBy("store", "physical_offset").limit(options.limit)
             rows = shown.collect()
         else:  # an empty limit would have Spark read nothing
             rows = counted.agg(F.count(F.lit(1))).collect()[:0]
-    found = count.get
+    found = frames.observed(count, matches, sums)
     return JobResult(
         "grep",
         {"matches": found["matches"], "bytes": found["bytes"] or 0, "shown": len(rows), **watch.facts()},

@@ -7,10 +7,11 @@ those of the consume queues (engine.repair.unread, as in `rstore status`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.errors import InvalidArgument
 from engine.files.disk import Disk
+from engine.pipeline.jobs.tasks import run_groups
 from engine.pipeline.result import JobResult, Table
 
 if TYPE_CHECKING:
@@ -68,10 +69,7 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: LagOptions) ->
 
     now = Disk().now_ms() if options.now is None else options.now
 
-    def look(store: StoreRef) -> StoreLag:
-        return store_lag(store, options, now)
-
-    found = spark.sparkContext.parallelize(list(stores), len(stores)).map(look).collect()
+    found = run_groups(spark, [[_Work(store, options, now)] for store in stores], _look)
     queues = [(store.name, *row) for store, lag in zip(stores, found, strict=True) for row in lag.queues]
     findings = [(store.name, *row) for store, lag in zip(stores, found, strict=True) for row in lag.findings]
     queues.sort(key=lambda row: (-row[7], *row[:4]))
@@ -100,6 +98,19 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: LagOptions) ->
     )
     notes = tuple(f"{store.name}: {note}" for store, lag in zip(stores, found, strict=True) for note in lag.notes)
     return JobResult("lag", facts, tables, ok=not above and not below, notes=notes)
+
+
+class _Work(NamedTuple):
+    """What a task is told."""
+
+    store: StoreRef
+    options: LagOptions
+    now: int
+
+
+def _look(work: _Work) -> StoreLag:
+    """On an executor."""
+    return store_lag(*work)
 
 
 def store_lag(store: StoreRef, options: LagOptions, now: int) -> StoreLag:
