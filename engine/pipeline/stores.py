@@ -64,7 +64,7 @@ def find_stores(places: Iterable[str], *, config: Path | None = None, disk: Disk
     for place in places:
         named, path = _named(place)
         for root in _roots(path):
-            ref = _look(disk, named or Path(root).resolve().name, Path(root), config)
+            ref = _look(disk, named or Path(root).resolve().name, Path(os.path.abspath(root)), config)
             other = found.setdefault(ref.name, ref)
             if other is not ref:
                 raise Refused(
