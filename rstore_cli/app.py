@@ -43,6 +43,7 @@ COMMANDS = {
     "doctor": "Why a broker does not start on this store.",
     "status": "What state the store is in, and why.",
     "drill": "Rehearse failures on scratch stores.",
+    "pipeline": "Spark jobs over one or many stores.",
     "bench": "Measure this machine against Apache's own store.",
 }
 """Every command and what it does."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from engine.errors import FormatError
 from engine.files.disk import Disk
 from engine.log.boundary import Boundaries
-from engine.log.scan import Blank, Damage, Gap, RecordBatch, Scanner
+from engine.log.scan import Blank, Damage, Gap, RecordBatch, Scanner, kernels_if_loaded
 from engine.log.source import ClosedLog
 from engine.log.tally import Counter, Tally, tallied
 
@@ -184,7 +184,8 @@ def events(split: Split, log: ClosedLog, *, check_crc: bool = True) -> Iterator[
     if start >= min(end, split.log_end):
         return
     at = start
-    scanner = Scanner(log, check_crc=check_crc, max_message_size=split.store.config.max_message_size)
+    limit = split.store.config.max_message_size
+    scanner = Scanner(log, check_crc=check_crc, max_message_size=limit, kernels=kernels_if_loaded())
     for event in scanner.scan(start, min(end, split.log_end), resume=True):
         match event:
             case RecordBatch():
