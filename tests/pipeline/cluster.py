@@ -77,6 +77,18 @@ def run_driver(cluster: Cluster, script: Path, *words: str, timeout: float = 240
     )  # fmt: skip
 
 
+def executors_of(cluster: Cluster) -> list[int]:
+    """Ids of the executors' processes: the workers' children."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdecimal():
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                if parent in cluster.processes and b"ExecutorBackend" in (entry / "cmdline").read_bytes():
+                    found.append(int(entry.name))
+    return sorted(found)
+
+
 def _wait(process: subprocess.Popen[bytes], log: Path, find: object, many: int) -> list[str]:
     """Until the log has what is looked for as often as wanted."""
     deadline = time.monotonic() + _STARTS_S

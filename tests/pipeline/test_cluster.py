@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,7 @@ from engine.bench.workload import Workload, write_log
 from engine.config import StoreConfig
 from engine.files.disk import Disk
 from engine.format import names
+from engine.pipeline.jobs.reindex_write import APART
 from engine.pipeline.spark import SparkMissing, find_java
 from engine.repair.reindex import Scope, build
 from engine.repair.reindex_swap import BUILD
@@ -21,7 +26,7 @@ from engine.repair.verify import verify
 from tests.conftest import Store
 from tests.engine.opening import assert_sound
 from tests.engine.repair.test_reindex import derived_files
-from tests.pipeline.cluster import Cluster, run_driver, standalone
+from tests.pipeline.cluster import Cluster, executors_of, run_driver, standalone
 from tests.support import fixtures, stores
 
 pytestmark = pytest.mark.spark
@@ -106,3 +111,29 @@ def test_a_dry_run_says_what_it_needs(cluster: Cluster, fixture_store: Store) ->
     (answer,) = drive(cluster, ("reindex", fixture_store("clean-small"), {}))["answers"]
     assert answer["error"] == "InvalidArgument"
     assert "--output" in answer["text"]
+
+
+def test_an_executor_is_killed_in_the_middle(cluster: Cluster, tmp_path: Path) -> None:
+    """While queues are being written: what it wrote, and what Spark kept on its disk, is made again by others."""
+    root, out = tmp_path / "store", tmp_path / "out"
+    write_log(Workload("w", 200, queues=300, size=32 << 20, segment=32 << 20), root / names.COMMITLOG)
+    work = ("reindex", root, {"split_bytes": 3 << 20, "output": str(out)})
+    killed: list[int] = []
+
+    def kill_one() -> None:
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and not killed:
+            if any((out / APART).glob("*/consumequeue/*/*")):
+                killed.extend(executors_of(cluster)[:1])
+                os.kill(killed[0], signal.SIGKILL)
+            time.sleep(0.01)
+
+    with ThreadPoolExecutor(1) as pool:
+        killing = pool.submit(kill_one)
+        (answer,) = drive(cluster, work)["answers"]
+        killing.result()
+    assert killed, "it was done before it could be killed"
+    assert answer.get("error") is None, answer
+    build(Disk(), StoreConfig(store_path_root_dir=root), str(tmp_path / "engine"), Scope())
+    assert derived_files(out) == derived_files(tmp_path / "engine")
+    assert sorted(os.listdir(out)) == sorted(os.listdir(tmp_path / "engine")), "nothing of the one that was killed"

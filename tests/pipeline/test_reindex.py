@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,10 @@ from engine.errors import CannotMend, DamageInTheMiddle, DiskFull, InvalidArgume
 from engine.files.disk import Disk
 from engine.files.lock import StoreLock
 from engine.format import names
+from engine.format.message import POSITION_QUEUE_OFFSET, Message
 from engine.pipeline.jobs.reindex import ReindexOptions, run
 from engine.pipeline.stores import StoreRef, find_stores
+from engine.repair.apply import apply
 from engine.repair.recover import plan_recover
 from engine.repair.reindex import ReindexPlan, Scope, build
 from engine.repair.reindex_swap import BUILD
@@ -25,7 +28,7 @@ from tests.engine.log import rebuild
 from tests.engine.opening import assert_sound
 from tests.engine.repair.test_reindex import derived_files
 from tests.engine.repair.test_rules import damage, put, settings
-from tests.support import stores
+from tests.support import logs, stores
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -186,6 +189,42 @@ def test_what_the_log_has_no_more_is_taken_over(spark: SparkSession, tmp_path: P
     assert_equal(spark, tmp_path, root, settings(root), split_bytes=5_000)
     assert run(spark, refs(tmp_path, root, settings(root)), ReindexOptions(5_000, apply=True)).ok
     assert_sound(settings(root))
+
+
+def test_what_was_accepted_is_stepped_over(spark: SparkSession, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    root.mkdir()
+    offsets = put(root, 300)
+    gone = sorted((root / names.COMMITLOG).iterdir())[2]
+    gone.unlink()
+    lost = next(at for at in offsets if at > int(gone.name) + 40_000)
+    damage(root, lost + 90, b"\xff")
+    apply(Disk(), plan_recover(Disk(), settings(root), cut=True))
+    result = assert_equal(spark, tmp_path, root, settings(root), split_bytes=6_000)
+    assert any("stepped over" in note for note in result.notes)
+
+
+def test_queue_offsets_that_can_not_be_true(spark: SparkSession, tmp_path: Path) -> None:
+    """Jumps, offsets that are taken, negative and huge ones: each rule of the queue needs all that came before."""
+    rng = random.Random(3)
+    made = logs.build(
+        (Message(f"T{i % 3}", rng.randbytes(60), queue_id=i % 2, properties={"KEYS": f"k{i}"}) for i in range(900)),
+        segment_size=65536,
+    )
+    for at in rng.sample(made.offsets, 120):
+        number = rng.choice((rng.randrange(200), 10**12, -5, 1 << 62, rng.randrange(400)))
+        made.log.write(at + POSITION_QUEUE_OFFSET, number.to_bytes(8, "big", signed=True))
+    root = tmp_path / "store"
+    (root / names.COMMITLOG).mkdir(parents=True)
+    for first, data in made.log.files.items():
+        (root / names.COMMITLOG / f"{first:020d}").write_bytes(data)
+    config = StoreConfig(store_path_root_dir=root).with_changes(
+        mapped_file_size_commit_log=65536, mapped_file_size_consume_queue=400, max_hash_slot_num=10, max_index_num=90
+    )
+    for split_bytes in (3_000, 17_000):
+        result = assert_equal(spark, tmp_path, root, config, split_bytes=split_bytes)
+    assert {"repeat", "taken"} <= {word.rstrip(".") for note in result.notes for word in note.split()}
+    assert result.facts["index_files"] == 11
 
 
 def test_damage_is_for_recover(spark: SparkSession, tmp_path: Path) -> None:
