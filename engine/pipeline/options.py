@@ -152,7 +152,10 @@ def _columns(names: Iterable[str], include_body: bool) -> tuple[str, ...]:
             raise InvalidArgument(f"no such column: {name}", hint="there are " + ", ".join(COLUMNS))
         if name in wanted[:i]:
             raise InvalidArgument(f"columns: {name} comes twice")
-    return tuple(name for name in wanted if include_body or name != "body")
+    found = tuple(name for name in wanted if include_body or name != "body")
+    if not found:
+        raise InvalidArgument("no column is left without the body", hint="name others, or includeBody = true")
+    return found
 
 
 def _range(start: int | None, end: int | None) -> Range:

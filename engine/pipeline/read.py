@@ -75,7 +75,7 @@ def read_split(split: Split, options: ReadOptions, units: Units | None = None) -
                 if chosen is None or chosen.any():
                     made = rows.of(event, chosen)
                     yield from (made.slice(at, ROWS) for at in range(0, len(made), ROWS))
-            elif isinstance(event, Damage):
+            elif isinstance(event, Damage) and event.end > options.wanted.physical_offset.low:
                 if options.on_damage == FAIL:
                     raise FormatError(
                         event.reason.value,

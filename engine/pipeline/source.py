@@ -5,7 +5,8 @@
     spark.readStream.format("rocketmq-store").option("maxBytesPerTrigger", "256M").load("/data/broker-a/store")
 
 Options: engine.pipeline.options. Columns: engine.pipeline.schema. Where each log ends is settled when a query is
-planned: a live store is read as far as it was written then; a DataFrame that is used again keeps its plan.
+planned: a live store is read as far as it was written then; a DataFrame that is used again keeps its plan. A log ends
+behind its last sound record, as for recovery: a torn tail is no damage here (`verify` tells of it).
 
 Filters. With the option `pushFilters` (and the setting spark.sql.python.filterPushdown.enabled) filters on topic,
 queue_id, queue_offset, physical_offset, store_timestamp and store_time are looked at before rows are made, and files

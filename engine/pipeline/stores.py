@@ -48,7 +48,9 @@ class StoreRef:
 
 
 def find_stores(places: Iterable[str], *, config: Path | None = None, disk: Disk | None = None) -> tuple[StoreRef, ...]:
-    """The stores at `places`: directories, globs, or either as `NAME=PATH`. In the order given, globs by name.
+    """The stores at `places`: directories, globs, or either as `NAME=PATH`. In the order given, globs by path.
+
+    Without a name a store has that of its directory; of a glob's, the part of the path that tells them apart.
 
     Args:
         places: at least one.
@@ -63,8 +65,9 @@ def find_stores(places: Iterable[str], *, config: Path | None = None, disk: Disk
     found: dict[str, StoreRef] = {}
     for place in places:
         named, path = _named(place)
-        for root in _roots(path):
-            ref = _look(disk, named or Path(root).resolve().name, Path(os.path.abspath(root)), config)
+        roots = _roots(path)
+        for name, root in zip(_names(roots), roots, strict=True):
+            ref = _look(disk, named or name, Path(os.path.abspath(root)), config)
             other = found.setdefault(ref.name, ref)
             if other is not ref:
                 raise Refused(
@@ -90,12 +93,23 @@ def _named(place: str) -> tuple[str, str]:
 
 
 def _roots(path: str) -> list[str]:
+    """Absolute: executors have another working directory."""
     if not _MAGIC & set(path) or os.path.isdir(path):
-        return [path]
-    roots = sorted(one for one in glob.glob(path) if os.path.isdir(one))
+        return [os.path.abspath(path)]
+    roots = sorted(os.path.abspath(one) for one in glob.glob(path) if os.path.isdir(one))
     if not roots:
         raise NotAStore("no directory matches", path=path)
     return roots
+
+
+def _names(roots: list[str]) -> list[str]:
+    """The last part of each path that tells them apart: of /data/a/store and /data/b/store, a and b."""
+    parts = [Path(root).resolve().parts for root in roots]
+    for at in range(1, min(map(len, parts)) + 1):
+        names = [part[-at] for part in parts]
+        if len(set(names)) == len(names):
+            return names
+    return [part[-1] for part in parts]
 
 
 def _look(disk: Disk, name: str, root: Path, config: Path | None) -> StoreRef:

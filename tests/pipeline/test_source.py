@@ -273,3 +273,15 @@ def test_an_empty_store_has_no_rows(spark: SparkSession, tmp_path: Path) -> None
     with MessageStore.open(small(tmp_path / "store")):
         pass
     assert load(spark, tmp_path / "store").count() == 0
+
+
+def test_damage_outside_of_what_is_asked_for(spark: SparkSession, fixture_copy: Store) -> None:
+    path = fixture_copy("clean-small")
+    file = sorted((path / "commitlog").iterdir())[0]
+    with file.open("r+b") as opened:
+        opened.seek(20_000)
+        opened.write(b"\xff" * 400)
+    with pytest.raises(Exception, match=r"engine\.errors\.FormatError"):
+        load(spark, path, endOffset=30_000).count()
+    assert load(spark, path, startOffset=30_000, columns="topic").count() > 0
+    assert load(spark, path, endOffset=19_000, columns="topic").count() > 0

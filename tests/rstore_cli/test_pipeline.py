@@ -13,6 +13,7 @@ import pytest
 
 from engine.files.disk import Disk
 from engine.files.lock import StoreLock
+from engine.pipeline.stores import find_stores
 from tests.rstore_cli.conftest import Cli
 from tests.support import stores
 
@@ -113,6 +114,7 @@ def test_two_stores_of_the_same_name_are_4(cli: Cli, fixture_copy: Store, tmp_pa
     assert ran.code == 4
     for word in ("two stores have the name store", str(one), f"OTHER={other}"):
         assert word in ran.error_line
+    assert [store.name for store in find_stores([f"{tmp_path}/*/store"])] == ["a", "b"]
     assert cli("pipeline", "diff", one).code == 2
     assert cli("pipeline", "verify", one, one).code == 4
 

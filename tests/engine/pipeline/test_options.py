@@ -101,6 +101,8 @@ def test_every_option_is_told_of() -> None:
 
 
 def test_columns_without_the_body() -> None:
+    with pytest.raises(InvalidArgument, match="no column is left"):
+        parse({"columns": "body", "includeBody": "false"})
     assert parse({"includeBody": "false"}).columns == tuple(name for name in COLUMNS if name != "body")
 
 
