@@ -16,9 +16,8 @@ from rstore_cli._common import FOUND, OK, Settings, parse_size
 from rstore_cli.render import moment, printable, short, size
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from engine.pipeline.result import JobResult, Table
+    from engine.pipeline.spark import SparkSession
     from engine.pipeline.stores import StoreRef
     from rstore_cli.render import Output
 

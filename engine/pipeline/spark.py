@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = ["LOCAL", "SPLIT_BYTES", "SparkMissing", "demand_packages", "find_java", "parse_conf", "session"]
+__all__ = [
+    *("LOCAL", "SPLIT_BYTES", "SparkMissing", "SparkSession"),
+    *("demand_packages", "find_java", "parse_conf", "session"),
+]
 
 LOCAL = "local[*]"
 SPLIT_BYTES = "spark.rstore.splitBytes"
@@ -74,6 +77,9 @@ def session(
         SparkMissing: no Java, no pyspark. SparkFailed: Spark does not start. InvalidArgument: a master or a setting
         that Spark refuses.
     """
+    given = dict(conf or {})
+    master = master or given.get("spark.master", "")
+    _demand_master(master)
     demand_packages()
     from pyspark.sql import SparkSession
 
@@ -83,9 +89,7 @@ def session(
         yield active
         return
     java = find_java()
-    given = dict(conf or {})
-    master = master or given.get("spark.master", LOCAL)
-    _demand_master(master)
+    master = master or LOCAL
     with tempfile.TemporaryDirectory(prefix="rstore-spark-", ignore_cleanup_errors=True) as scratch:
         wanted = {**_DEFAULTS, **_places(scratch), **given, "spark.master": master, "spark.app.name": name}
         if not _is_local(master) and _PY_FILES not in given:
