@@ -35,8 +35,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = [
-    *("LOCAL", "SPLIT_BYTES", "SparkMissing", "SparkSession"),
-    *("demand_packages", "find_java", "parse_conf", "session"),
+    "LOCAL",
+    "SPLIT_BYTES",
+    "SparkMissing",
+    "SparkSession",
+    "demand_packages",
+    "find_java",
+    "parse_conf",
+    "session",
 ]
 
 LOCAL = "local[*]"
