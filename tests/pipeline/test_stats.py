@@ -13,6 +13,7 @@ import pytest
 
 from engine.errors import InvalidArgument
 from engine.pipeline.jobs.stats import StatsOptions, run
+from engine.pipeline.plots import charts, draw
 from engine.pipeline.result import JobResult
 from engine.pipeline.stores import find_stores
 from engine.store import MessageStore
@@ -127,6 +128,16 @@ def test_keys(result: JobResult, messages: list[plain.Record]) -> None:
     rows = result.table("keys").rows
     assert [row[2] for row in rows] == sorted(counts.values(), reverse=True)[:5]
     assert all(counts[row[:2]] == row[2] for row in rows)
+
+
+def test_its_pictures(result: JobResult, messages: list[plain.Record], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    hours, topics, sizes = charts(result)
+    for chart in (hours, sizes):
+        assert sum(chart.series[0].values) == len(messages)
+    assert sum(topics.series[0].values) == pytest.approx(result.facts["bytes"] / (1 << 20))
+    draw(result, tmp_path / "stats.html")
+    assert (tmp_path / "stats.html").read_text().count("<svg") == 3
 
 
 def test_duplicates_of_a_topic(spark: SparkSession, tmp_path: Path) -> None:
