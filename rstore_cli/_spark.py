@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,11 +143,11 @@ def on_spark(settings: Settings, options: SparkOptions, label: str, *, bar: bool
         bar: whether progress is shown all the time; see `watching`.
     """
     from engine.pipeline.failures import is_of_spark, translate
-    from engine.pipeline.spark import SPLIT_BYTES, session
+    from engine.pipeline.spark import session
 
+    if not logging.getLogger().handlers:  # py4j tells the root logger what it raises, too
+        logging.getLogger().addHandler(logging.NullHandler())
     with session(master=options.master, conf=dict(options.conf), name=f"rstore {label}") as spark:
-        if options.split_bytes is not None:
-            spark.conf.set(SPLIT_BYTES, str(options.split_bytes))
         try:
             with watching(settings, spark, label) if bar else contextlib.nullcontext():
                 yield spark
@@ -154,9 +155,6 @@ def on_spark(settings: Settings, options: SparkOptions, label: str, *, bar: bool
             if is_of_spark(error):
                 raise translate(error) from error
             raise
-        finally:
-            with contextlib.suppress(Exception):  # its JVM may be gone
-                spark.conf.unset(SPLIT_BYTES)
 
 
 @contextlib.contextmanager

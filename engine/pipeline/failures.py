@@ -144,10 +144,13 @@ class _Known:
 
 _KNOWN = (
     _Known(
-        r"Could not parse Master URL: '?([^'\n]*)'?|Error: (Master must .*)",
+        r"Could not parse Master URL: '?([^'\n]*)'?",
         InvalidArgument,
         "--master: no master that Spark knows: {0}",
         "like local[4], spark://HOST:7077, yarn or k8s://…",
+    ),
+    _Known(
+        r"\bMaster must (either [^\n]*)", InvalidArgument, "--master: must {0}", "like local[4] or spark://HOST:7077"
     ),
     _Known(
         r"All masters are unresponsive|Unable to connect to the Spark master",

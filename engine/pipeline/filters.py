@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from engine.format.numbers import LONG_MAX, LONG_MIN
@@ -49,10 +50,12 @@ class Wanted:
 
     Attributes:
         topics: one of these, None for any.
+        consumable: with a place in a consume queue: neither prepared nor rolled back.
         queue_id, queue_offset, physical_offset, store_timestamp: in that range. Times in ms.
     """
 
     topics: frozenset[str] | None = None
+    consumable: bool = False
     queue_id: Range = ALL
     queue_offset: Range = ALL
     physical_offset: Range = ALL
@@ -84,6 +87,8 @@ class Wanted:
                 values = values + batch.base
             some = (values >= wanted.low) & (values <= wanted.high)
             found = some if found is None else found & some
+        if self.consumable:
+            found = batch.consumable() if found is None else found & batch.consumable()
         if self.topics is not None and (found is None or found.any()):
             some = self._of_topic(batch)
             found = some if found is None else found & some
@@ -94,7 +99,7 @@ class Wanted:
 
         assert self.topics is not None
         raw = {topic.encode("utf-8", "replace") for topic in self.topics}
-        if batch.table is None or "\N{REPLACEMENT CHARACTER}" in "".join(self.topics):
+        if batch.table is None or find_spec("numba") is None or "\N{REPLACEMENT CHARACTER}" in "".join(self.topics):
             topics = (str(batch.topic(i), "utf-8", "replace") for i in range(len(batch)))
             return np.fromiter((topic in self.topics for topic in topics), np.bool_, len(batch))
         from engine.pipeline.rows_kernel import is_topic

@@ -5,7 +5,7 @@
 | `path` | stores: directories or globs, with commas between them, each also as `NAME=PATH`; or several to `load()` |
 | `columns` | names with commas between them, in that order (default: all; see engine.pipeline.schema) |
 | `includeBody` | `false`: all columns but `body` (default: true) |
-| `topic` | messages of one topic, or of several with commas between them |
+| `topic` | messages of one topic, or of several with commas between them: those that have a place in its queues |
 | `startOffset`, `endOffset` | physical offsets: records from the first on, and before the second |
 | `startTime`, `endTime` | store time: from the first on, and before the second; ISO 8601, ms since 1970, or `2h ago` |
 | `splitBytes` | about how many bytes of log a task reads (default: 128M) |
@@ -103,8 +103,10 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         value = text(name)
         return None if value is None else parse_time(value, name)
 
+    topics = _words(text("topic"))
     wanted = Wanted(
-        topics=None if text("topic") is None else frozenset(_words(text("topic"))),
+        topics=frozenset(topics) if topics else None,
+        consumable=bool(topics),
         physical_offset=_range(size("startOffset"), size("endOffset")),
         store_timestamp=_range(time("startTime"), time("endTime")),
     )

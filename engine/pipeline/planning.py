@@ -15,7 +15,9 @@ from engine.errors import FormatError
 from engine.log.boundary import Boundaries
 from engine.log.scan import Gap, RecordBatch, Scanner
 from engine.log.source import ClosedLog
-from engine.pipeline.options import FAIL
+from engine.pipeline.filters import ALL, Range
+from engine.pipeline.narrow import Units, find_units
+from engine.pipeline.options import FAIL, MARK
 from engine.pipeline.splits import log_end, plan_splits
 from engine.repair.log_end import MISSING_SEGMENT
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
     from engine.files.disk import Disk
     from engine.log.source import Segment
-    from engine.pipeline.filters import Range, Wanted
+    from engine.pipeline.filters import Wanted
     from engine.pipeline.options import SourceOptions
     from engine.pipeline.splits import Split
     from engine.pipeline.stores import StoreRef
@@ -34,10 +36,19 @@ _HEAD = 4096
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one task reads: a split, and the missing files in front of it that it tells about."""
+    """What one task reads.
+
+    Attributes:
+        split: from where to where.
+        gaps: missing files in front of it, to be told of; behind the last task's, too.
+        units: where all records are that are asked for; None when the split is scanned.
+        rows: records outside of these physical offsets are another task's.
+    """
 
     split: Split
-    gap: Gap | None = None
+    gaps: tuple[Gap, ...] = ()
+    units: Units | None = None
+    rows: Range = ALL
 
 
 def plan(store: StoreRef, options: SourceOptions, wanted: Wanted, disk: Disk) -> list[Share]:
@@ -59,17 +70,44 @@ def plan(store: StoreRef, options: SourceOptions, wanted: Wanted, disk: Disk) ->
     if start >= end:
         return []
     with ClosedLog(disk, store.segments) as log:
-        segment = log.segment_at(start)
-        if segment is not None:
-            boundaries = Boundaries(log, max_message_size=store.config.max_message_size, check_crc=False)
-            start = boundaries.before(segment, start)
         kept = _in_time(store, log, wanted.store_timestamp, options.clock_slack)
-    splits = plan_splits([store], split_bytes=options.split_bytes, start=start, end=end, known=True)
-    return shares([split for split in splits if split.segment in kept], gaps(store, start, end), options.on_damage)
+        tasks: list[Share] = []
+        found = None
+        if wanted.consumable and wanted.topics is not None and options.on_damage != MARK:
+            found = find_units(store, wanted.topics, start, end, disk)
+        missing = gaps(store, start, end)
+        if found is not None:
+            units, until = found
+            tasks = _narrow(plan_splits([store], split_bytes=options.split_bytes, start=start, end=until), units)
+            start = max(start, until)
+        if start < end:
+            known = _before(store, log, start)
+            splits = plan_splits([store], split_bytes=options.split_bytes, start=known, end=end, known=True)
+            tasks += [Share(split, rows=Range(low=start)) for split in splits]
+    return shares([task for task in tasks if task.split.segment in kept], missing, options.on_damage)
 
 
-def shares(splits: Sequence[Split], missing: Sequence[Gap], on_damage: str) -> list[Share]:
-    """Splits as tasks read them: each with its own file only, and with the missing files in front of it.
+def _before(store: StoreRef, log: ClosedLog, offset: int) -> int:
+    """A place at or before `offset` where the scan stops."""
+    segment = log.segment_at(offset)
+    if segment is None:
+        return offset
+    boundaries = Boundaries(log, max_message_size=store.config.max_message_size, check_crc=False)
+    return boundaries.before(segment, offset)
+
+
+def _narrow(splits: Sequence[Split], units: Units) -> list[Share]:
+    found = []
+    for split in splits:
+        end = min(split.end, split.log_end)
+        some = units.between(split.start, end)
+        if len(some):
+            found.append(Share(split, units=some, rows=Range(split.start, end - 1)))
+    return found
+
+
+def shares(tasks: Sequence[Share], missing: Sequence[Gap], on_damage: str) -> list[Share]:
+    """What tasks read, as it is sent to them: each with its own file only, and with the missing files in front of it.
 
     Raises:
         FormatError: files are missing, with FAIL.
@@ -79,12 +117,12 @@ def shares(splits: Sequence[Split], missing: Sequence[Gap], on_damage: str) -> l
         raise FormatError(MISSING_SEGMENT, offset=gap.offset, hint="onDamage = mark tells it in a row, skip reads on")
     left = list(missing)
     found = []
-    for split in splits:
-        gap_before = None
-        if left and left[0].offset + left[0].length <= split.segment.offset:
-            gap_before = left.pop(0)
+    for i, task in enumerate(tasks):
+        split = task.split
+        told = [gap for gap in left if gap.offset < split.segment.offset or i == len(tasks) - 1]
+        left = left[len(told) :]
         store = dataclasses.replace(split.store, segments=(split.segment,))
-        found.append(Share(dataclasses.replace(split, store=store), gap_before))
+        found.append(dataclasses.replace(task, split=dataclasses.replace(split, store=store), gaps=tuple(told)))
     return found
 
 
@@ -97,8 +135,6 @@ def gaps(store: StoreRef, start: int, end: int) -> list[Gap]:
 
 def _in_time(store: StoreRef, log: ClosedLog, times: Range, slack: int) -> set[Segment]:
     """The files in which records of that time can be."""
-    from engine.pipeline.filters import ALL
-
     everything = set(store.segments)
     if times == ALL or len(store.segments) < 2:
         return everything

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from engine.errors import FormatError
@@ -16,6 +16,7 @@ from engine.format.names import segment_name
 from engine.log.scan import Damage, RecordBatch
 from engine.log.source import Segment
 from engine.pipeline.filters import Wanted
+from engine.pipeline.narrow import narrow_events
 from engine.pipeline.options import FAIL, MARK, SKIP
 from engine.pipeline.rows import Rows
 from engine.pipeline.schema import COLUMNS
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from engine.pipeline.narrow import Units
     from engine.pipeline.planning import Share
     from engine.pipeline.splits import Split
 
@@ -52,8 +54,13 @@ class ReadOptions:
     decompress: bool = False
 
 
-def read_split(split: Split, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+def read_split(split: Split, options: ReadOptions, units: Units | None = None) -> Iterator[pa.RecordBatch]:
     """The rows of a split.
+
+    Args:
+        split: which.
+        options: how.
+        units: where all wanted records of it are; else the split is scanned.
 
     Raises:
         FormatError: damage, with FAIL. StorageError.
@@ -61,7 +68,8 @@ def read_split(split: Split, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     rows = Rows(split, options.columns, decompress=options.decompress)
     skipped: list[Damage] = []
     with open_log(split, Disk()) as log:
-        for event in events(split, log, check_crc=False):
+        found = events(split, log, check_crc=False) if units is None else narrow_events(split, units, log)
+        for event in found:
             if isinstance(event, RecordBatch):
                 chosen = options.wanted.chosen(event)
                 if chosen is None or chosen.any():
@@ -85,25 +93,26 @@ def read_split(split: Split, options: ReadOptions) -> Iterator[pa.RecordBatch]:
 
 def read_share(share: Share, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     """The rows of a share: as `read_split`, behind what is missing in front of it. Raises as `read_split`."""
-    gap = share.gap
-    if gap is not None and options.on_damage == MARK:
-        missing = Segment(gap.offset, gap.length, segment_name(gap.offset))
-        yield Rows(share.split, options.columns).of_gap(missing)
-    elif gap is not None:
-        print(
-            f"rocketmq-store: {share.split.store.name}: {gap.length} bytes of log are missing from {gap.offset} on",
-            file=sys.stderr,
-            flush=True,
-        )
-    yield from read_split(share.split, options)
+    for gap in share.gaps:
+        if options.on_damage == MARK:
+            missing = Segment(gap.offset, gap.length, segment_name(gap.offset))
+            yield Rows(share.split, options.columns).of_gap(missing)
+        else:
+            name = share.split.store.name
+            _say(f"{name}: {gap.length} bytes of log from {gap.offset} on are skipped: their files are missing")
+    wanted = options.wanted.narrowed(physical_offset=share.rows)
+    yield from read_split(share.split, replace(options, wanted=wanted), share.units)
 
 
 def _tell(split: Split, skipped: list[Damage]) -> None:
     size = sum(event.length for event in skipped)
     first = skipped[0]
-    print(
-        f"rocketmq-store: {split.store.name}: {os.path.basename(split.segment.path)}: skipped {size} bytes without a"
-        f" record in {len(skipped)} places, the first at {first.offset}: {first.reason.value}",
-        file=sys.stderr,
-        flush=True,
+    _say(
+        f"{split.store.name}: {os.path.basename(split.segment.path)}: skipped {size} bytes without a record in"
+        f" {len(skipped)} places, the first at {first.offset}: {first.reason.value}"
     )
+
+
+def _say(text: str) -> None:
+    """Into the task's log."""
+    print(f"rocketmq-store: {text}", file=sys.stderr, flush=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from functools import lru_cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from engine.format.compression import inflate
@@ -68,7 +69,7 @@ class Rows:
         import numpy as np
         import pyarrow as pa
 
-        if batch.table is None:
+        if batch.table is None or find_spec("numba") is None:
             places = range(len(batch)) if chosen is None else np.flatnonzero(chosen).tolist()
             rows = [row(self._split, batch, i, decompress=self._decompress) for i in places]
             return pa.RecordBatch.from_pylist(rows, schema=self._schema)

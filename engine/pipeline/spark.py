@@ -38,7 +38,7 @@ __all__ = ["LOCAL", "SPLIT_BYTES", "SparkMissing", "demand_packages", "find_java
 
 LOCAL = "local[*]"
 SPLIT_BYTES = "spark.rstore.splitBytes"
-"""A session's setting: about how many bytes of a log a task of the data source reads, where a job reads by it."""
+"""A session's setting: about how many bytes of a log a task reads, for jobs whose options don't say it."""
 _MIB = 1 << 20
 _LEAST_DRIVER_MIB, _MOST_DRIVER_MIB = 1024, 4096
 _ANSWERS_S = 5.0

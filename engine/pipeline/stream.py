@@ -31,7 +31,7 @@ from engine.log.boundary import Boundaries
 from engine.log.scan import RecordBatch, Scanner
 from engine.log.source import ClosedLog, Segment
 from engine.pipeline.options import LATEST
-from engine.pipeline.planning import gaps, shares
+from engine.pipeline.planning import Share, gaps, shares
 from engine.pipeline.read import ReadOptions, read_share
 from engine.pipeline.source import SplitPartition
 from engine.pipeline.splits import log_end, plan_splits
@@ -120,7 +120,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if low >= high:
                 continue
             splits = plan_splits([store], split_bytes=self._options.split_bytes, start=low, end=high, known=True)
-            for share in shares(splits, gaps(store, low, high), self._options.on_damage):
+            for share in shares(list(map(Share, splits)), gaps(store, low, high), self._options.on_damage):
                 found.append(SplitPartition(share))
         return found
 

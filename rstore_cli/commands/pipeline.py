@@ -102,7 +102,7 @@ def stats(
 
     from engine.pipeline.jobs.stats import StatsOptions, run
 
-    options = StatsOptions(topic, low, high, top, word)
+    options = StatsOptions(topic, low, high, top, word, given.split_bytes)
     code = run_job(settings, "stats", lambda spark: run(spark, found, options), given, parquet=parquet, plot=plot)
     raise typer.Exit(code)
 

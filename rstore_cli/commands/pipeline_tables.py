@@ -63,7 +63,8 @@ def export(
     from engine.pipeline.jobs.export import ExportOptions, run
 
     place = str(output.absolute())
-    options = ExportOptions(place, topic, low, high, column_names(columns), not no_body, decompress, word)
+    names = column_names(columns)
+    options = ExportOptions(place, topic, low, high, names, not no_body, decompress, word, given.split_bytes)
     settings.on_interrupt = f"no store was changed; run it again to complete {output}"
     code = run_job(settings, "export", lambda spark: run(spark, found, options), given, parquet=parquet, plot=plot)
     raise typer.Exit(code)
@@ -124,7 +125,7 @@ def diff(
 
     from engine.pipeline.jobs.diff import DiffOptions, run
 
-    options = DiffOptions(topic, limit, word)
+    options = DiffOptions(topic, limit, word, given.split_bytes)
     code = run_job(settings, "diff", lambda spark: run(spark, found, options), given, parquet=parquet, plot=plot)
     raise typer.Exit(code)
 
@@ -203,6 +204,7 @@ def grep(
         excerpt=excerpt,
         decompress=decompress,
         on_damage=word,
+        split_bytes=given.split_bytes,
     )
     code = run_job(settings, "grep", lambda spark: run(spark, found, options), given, parquet=parquet, plot=plot)
     raise typer.Exit(code)

@@ -65,7 +65,6 @@ def _on_spark(settings: Settings, given: SparkOptions, start: int | None, end: i
     """The same, by executors."""
     from engine.pipeline.jobs.verify import VerifyOptions, run
     from engine.pipeline.splits import SPLIT_BYTES
-
     from engine.repair.verify import Bad, VerifyResult
 
     stores = the_stores(settings, None)

@@ -1,4 +1,4 @@
-"""What goes wrong on Spark is one clear line with the right exit code; nothing is left behind. Real processes, real Spark."""
+"""What goes wrong on Spark is one clear line with the right exit code, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ def test_a_run_leaves_nothing_and_says_nothing_of_spark(fixture_store: Store, tm
     store, here = fixture_store("lmq"), tmp_path / "here"
     here.mkdir()
     words = ("pipeline", "verify", store, "--master", "local[1]", "--json")
-    running = process(*words, env={"TMPDIR": str(tmp_path)}, cwd=here)
+    package = Path(__file__).resolve().parents[2]
+    running = process(*words, env={"TMPDIR": str(tmp_path), "PYTHONPATH": str(package)}, cwd=here)
     out, err = running.communicate(timeout=120)
     assert (running.returncode, err) == (0, "")
     assert out.startswith("{")
@@ -81,7 +82,9 @@ def test_ctrl_c(fixture_copy: Store, tmp_path: Path) -> None:
     store = fixture_copy("clean-small")
     before = stores.contents(store)
     words = ("pipeline", "verify", store, "--master", "local[1]", "--split-bytes", "1")  # half a million tasks' work
-    running = process(*words, env={"TMPDIR": str(tmp_path)}, start_new_session=True)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    running = process(*words, env={"TMPDIR": str(scratch)}, start_new_session=True)
     until = time.monotonic() + 90
     while not _children(running.pid, "pyspark.daemon"):
         assert running.poll() is None, running.communicate()
@@ -95,7 +98,7 @@ def test_ctrl_c(fixture_copy: Store, tmp_path: Path) -> None:
     assert err == "rstore: interrupted: nothing was changed\n"
     assert jvm
     assert not any(Path(f"/proc/{pid}").exists() for pid in jvm)
-    assert alone(tmp_path) == []
+    assert alone(scratch) == []
     assert stores.contents(store) == before
 
 

@@ -12,6 +12,7 @@ pytest.importorskip("pyspark")
 
 from engine.errors import RStoreError
 from engine.format.message import Message
+from engine.format.sysflag import is_consumable
 from engine.pipeline.options import parse
 from engine.pipeline.schema import COLUMNS
 from engine.pipeline.source import NAME, FilteringReader, SplitPartition, StoreReader, damage
@@ -161,8 +162,18 @@ def test_offsets_and_times_as_options(spark: SparkSession, fixture_store: Store)
         assert load(spark, path, columns="topic", **options).count() == len(expected)
 
 
+def test_a_topic(spark: SparkSession, fixture_store: Store) -> None:
+    """As consumers see it; through its queues, or not."""
+    path = fixture_store("clean-small")
+    for topic in ("Hot", "Hot,TopicA"):
+        lines = [x for x in references.dump("fixtures/clean-small", "log") if x["topic"] in topic.split(",")]
+        expected = sorted(x["physicalOffset"] for x in lines if is_consumable(x["sysFlag"]))
+        found = load(spark, path, topic=topic, columns="physical_offset,topic").collect()
+        assert sorted(row.physical_offset for row in found) == expected
+
+
 @pytest.mark.parametrize("name", ["zeros", "missing"])
-def test_damage(spark: SparkSession, fixture_copy: Store, name: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_damage(spark: SparkSession, fixture_copy: Store, name: str) -> None:
     path = fixture_copy("clean-small")
     files = sorted((path / "commitlog").iterdir())
     whole = load(spark, path, columns="topic").count()

@@ -1,4 +1,4 @@
-"""Streaming: every message once, whatever happens to the query; limits, new and expired files, stores that are written."""
+"""Streaming: every message once, whatever happens to the query; limits, new and expired files, live stores."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from engine.pipeline.stores import find_stores
 from engine.pipeline.stream import StoreStreamReader
 from engine.store import MessageStore
 from tests.engine.opening import assert_sound, message, small
+from tests.pipeline import streaming
 from tests.support import stores
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ def test_what_expired_is_named(tmp_path: Path) -> None:
     at = found.initialOffset()
     for file in files[:2]:
         file.unlink()
-    with pytest.raises(LogIsGone, match="131072 bytes of the log of store expired.*offsets 0 to 131072"):
+    with pytest.raises(LogIsGone, match=r"131072 bytes of the log of store expired.*offsets 0 to 131072"):
         found.latestOffset(at, ALL)
     with pytest.raises(LogIsGone):
         found.partitions(at, {"store": 200_000})
@@ -247,29 +248,26 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def test_every_message_once(spark: SparkSession, tmp_path: Path) -> None:
-    """The engine writes 200 000 messages while a query reads them into Parquet; it is killed twice, and started anew."""
+    """The engine writes 200 000 messages while a query reads them into Parquet, which is killed and started twice."""
     root, out, checkpoint = tmp_path / "store", tmp_path / "out", tmp_path / "checkpoint"
-    query_words = ("-m", "tests.pipeline.streaming", str(root), str(out), str(checkpoint), "4M")
-    writer = start("-c", _WRITE, str(root), str(COUNT), "30")
+    words = ("-m", "tests.pipeline.streaming", str(root), str(out), str(checkpoint))
+    writer = start("-c", _WRITE, str(root), str(COUNT), "25")
     while not list(root.glob("commitlog/0*")):
         time.sleep(0.05)
     kills = 0
     while kills < 2:
-        query = start(*query_words)
+        query = start(*words, "4M")
         try:
-            _wait_for_batches(query, checkpoint, 2)
+            _wait_for_batches(query, checkpoint, 1)
         finally:
             kill(query)
         kills += 1
         batches = len(list((checkpoint / "commits").glob("[0-9]*")))
         assert batches > 0
     assert writer.wait(120) == 0
-    last = start(*query_words, "now")
-    try:
-        assert last.wait(120) == 0
-    finally:
-        if last.poll() is None:
-            kill(last)
+    last = streaming.begin(spark, str(root), str(out), str(checkpoint), "32M", now=True)
+    assert last.awaitTermination(120)
+    assert last.exception() is None
     made = spark.read.parquet(str(out))
     bodies = [f"message {i:06d} " * 4 for i in (0, COUNT // 2, COUNT - 1)]
     assert made.count() == COUNT

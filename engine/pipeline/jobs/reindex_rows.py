@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from engine.log.derive import Keys, Units
     from engine.log.scan import Damage
 
-MOST = 1 << 15
-"""Units or keys in a row: 1.2 MB at most."""
+MOST = 1 << 13
+"""Units or keys in a row: 300 KB at most."""
 QUEUE, INDEX = 0, 1
 
 _UNIT_FIELDS = [

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from engine.errors import RStoreError
 from engine.files.disk import Disk
+from engine.files.libc import Libc
 from engine.log.derive import Deriver, DeriveRules, Keys, QueueNumbers, Units, joined
 from engine.log.scan import Damage, RecordBatch
 from engine.pipeline.jobs.reindex_rows import KEY_SIZE, KeyRow, Scanned, UnitRow, key_blobs, unit_blobs
@@ -46,6 +47,7 @@ def scan_group(group: Sequence[ScanWork]) -> Iterator[UnitRow | KeyRow | Scanned
         except RStoreError as error:
             yield Failed(error)
             return
+        Libc().give_back_freed()  # a worker lives on, and what it keeps adds up
 
 
 def _scan(work: ScanWork) -> Iterator[UnitRow | KeyRow | Scanned]:

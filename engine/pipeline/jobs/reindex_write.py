@@ -16,6 +16,7 @@ from zlib import crc32
 
 from engine.errors import RStoreError, StorageError
 from engine.files.disk import Disk
+from engine.files.libc import Libc
 from engine.format import names
 from engine.log.derive import TopicQueue
 from engine.pipeline.jobs.reindex_rows import (
@@ -125,6 +126,7 @@ def build(stores: Broadcast[tuple[StoreWork, ...]], rows: Iterator[Addressed]) -
                 yield from _index(disk, work, store, place, some)
     except RStoreError as error:
         yield Failed(error)
+    Libc().give_back_freed()
 
 
 def _queues(disk: Disk, work: StoreWork, store: int, place: str, rows: Iterator[Addressed]) -> QueuesDone:

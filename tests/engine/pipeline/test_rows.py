@@ -171,7 +171,7 @@ def test_filters_choose_what_they_say(
     data = built.log.files[0]
     at = data.find(b"\x02T2")
     data[at + 2] = 0xFF  # T and no UTF-8
-    wanted = Wanted(topics, ids, numbers, places, times)
+    wanted = Wanted(topics, queue_id=ids, queue_offset=numbers, physical_offset=places, store_timestamp=times)
     scanner = Scanner(built.log, check_crc=False, kernels=kernels)
     (batch,) = (e for e in scanner.scan(0, built.end) if isinstance(e, RecordBatch))
     chosen = wanted.chosen(batch)
