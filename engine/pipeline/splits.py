@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.errors import FormatError
+from engine.errors import FormatError, InvalidArgument
 from engine.files.disk import Disk
 from engine.log.boundary import Boundaries
 from engine.log.scan import Blank, Damage, Gap, RecordBatch, Scanner, kernels_if_loaded
@@ -71,7 +71,12 @@ def plan_splits(
         start: records before this physical offset are not asked for.
         end: nor those from here on (default: the end of the last file, with what is unwritten in it).
         known: `start` is a place where the scan stops (`log_end` of an earlier plan, a boundary).
+
+    Raises:
+        InvalidArgument: no such size of splits.
     """
+    if split_bytes < 1:
+        raise InvalidArgument(f"splits of {split_bytes} bytes", hint="at least 1, like 128M")
     found: list[Split] = []
     for store in stores:
         count = 0

@@ -67,7 +67,7 @@ def find_stores(places: Iterable[str], *, config: Path | None = None, disk: Disk
         named, path = _named(place)
         roots = _roots(path)
         for name, root in zip(_names(roots), roots, strict=True):
-            ref = _look(disk, named or name, Path(root), config)
+            ref = _look(disk, named or name, Path(os.path.abspath(root)), config)
             other = found.setdefault(ref.name, ref)
             if other is not ref:
                 raise Refused(

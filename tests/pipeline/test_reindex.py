@@ -17,7 +17,7 @@ from engine.files.disk import Disk
 from engine.files.lock import StoreLock
 from engine.format import names
 from engine.format.message import POSITION_QUEUE_OFFSET, Message
-from engine.pipeline.jobs.reindex import ReindexOptions, run
+from engine.pipeline.jobs.reindex import ReindexOptions, rebuilding, run
 from engine.pipeline.stores import StoreRef, find_stores
 from engine.repair.apply import apply
 from engine.repair.recover import plan_recover
@@ -259,7 +259,14 @@ def test_refused(spark: SparkSession, fixture_copy: Store, tmp_path: Path) -> No
         for options in (ReindexOptions(apply=True), ReindexOptions(output=str(tmp_path / "out"))):
             with pytest.raises(StoreLocked):
                 run(spark, find_stores([str(clean)]), options)
+    with rebuilding(spark, find_stores([str(clean)]), ReindexOptions(apply=True)) as aside:
+        assert not aside.changed
+        with pytest.raises(StoreLocked):
+            StoreLock(Disk(), str(clean)).acquire()
     unlocked = find_stores([str(clean)])
+    with StoreLock(Disk(), str(clean)), pytest.raises(StoreLocked, match="while it was read"):
+        run(spark, unlocked, ReindexOptions(output=str(tmp_path / "out")))
+    assert not (tmp_path / "out").exists()
     with StoreLock(Disk(), str(clean)), pytest.raises(StoreLocked):  # taken between planning and building
         run(spark, unlocked, ReindexOptions(apply=True))
     shutil.rmtree(clean / names.INDEX)

@@ -26,9 +26,9 @@ from functools import partial
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
-from engine.errors import CannotMend, InvalidArgument, StorageError
+from engine.errors import CannotMend, InvalidArgument, StorageError, StoreLocked
 from engine.files.disk import Disk
-from engine.files.lock import StoreLock
+from engine.files.lock import StoreLock, holder_of
 from engine.files.sync_later import SyncLater
 from engine.format import names
 from engine.log.scan import Damage, Gap, Scanner
@@ -136,6 +136,8 @@ def rebuilding(spark: SparkSession, stores: Sequence[StoreRef], options: Reindex
     with contextlib.ExitStack() as stack:
         builds = [_begin(stack, spark, store, options, many=len(stores) > 1) for store in stores]
         splits = _build_all(spark, builds, options)
+        for one in builds:
+            _demand_still_idle(one, options)
         yield Rebuilt(builds, options, splits, began)
 
 
@@ -201,7 +203,8 @@ def _begin(
     """The store's lock taken (to apply), a directory made to build in, which is removed at the end."""
     disk = Disk()
     if options.output is not None:
-        into = _output(stack, disk, os.path.join(options.output, store.name) if many else options.output)
+        output = os.path.abspath(options.output)
+        into = _output(stack, disk, os.path.join(output, store.name) if many else output)
     elif options.apply:
         stack.enter_context(StoreLock(disk, store.root))
         reindex_swap.clear(disk, store.root)
@@ -220,6 +223,13 @@ def _begin(
     begin, first = beginning(files, options.scope)
     plan = ReindexPlan(files, into, first.path, first.offset, 0)
     return _Build(disk, store, files, plan, begin, first.offset)
+
+
+def _demand_still_idle(one: _Build, options: ReindexOptions) -> None:
+    """A store that is only read isn't locked. Raises StoreLocked: somebody has opened it meanwhile."""
+    locked = options.apply and options.output is None
+    if not locked and holder_of(one.disk, one.files.root) is not None:
+        raise StoreLocked("a process has opened the store while it was read", path=one.files.root, hint="stop it first")
 
 
 def _output(stack: contextlib.ExitStack, disk: Disk, directory: str) -> str:

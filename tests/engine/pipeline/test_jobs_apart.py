@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.config import StoreConfig
-from engine.errors import DamageInTheMiddle, RStoreError, StorageError
+from engine.errors import DamageInTheMiddle, InvalidArgument, RStoreError, StorageError
 from engine.log.derive import Keys, Units
 from engine.log.source import Segment
 from engine.pipeline.jobs.reindex_rows import (
@@ -29,7 +29,7 @@ from engine.pipeline.jobs.reindex_rows import (
 )
 from engine.pipeline.jobs.reindex_write import StoreWork, address, build
 from engine.pipeline.jobs.tasks import Failed, grouped, unfailed
-from engine.pipeline.splits import SPLIT_BYTES, Split
+from engine.pipeline.splits import SPLIT_BYTES, Split, plan_splits
 from engine.pipeline.stores import StoreRef
 from engine.repair.reindex_index import Share
 
@@ -132,6 +132,11 @@ def test_small_splits_share_a_task(lengths: list[int], cores: int) -> None:
 
 def test_a_fleet_of_small_stores_is_few_tasks() -> None:
     assert len(grouped(splits([1000] * 1000), 2)) == 8
+
+
+def test_splits_of_nothing() -> None:
+    with pytest.raises(InvalidArgument, match="at least 1"):
+        plan_splits([], split_bytes=0)
 
 
 def test_an_error_is_an_answer() -> None:

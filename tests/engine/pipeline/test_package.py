@@ -1,4 +1,4 @@
-"""The zip for executors: all of the engine, importable from there, the same bytes each time."""
+"""The zip for executors: all of the package, importable from there, the same bytes each time."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from engine.pipeline.package import build_zip, main
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def test_it_is_the_engine(tmp_path: Path) -> None:
+def test_it_is_the_package(tmp_path: Path) -> None:
     found = build_zip(tmp_path / "new" / "rstore.zip")
     with zipfile.ZipFile(found) as package:
         assert sorted(package.namelist()) == sorted(
-            path.relative_to(ROOT).as_posix() for path in (ROOT / "engine").rglob("*.py")
+            path.relative_to(ROOT).as_posix() for top in ("engine", "rstore_cli") for path in (ROOT / top).rglob("*.py")
         )
     assert build_zip(tmp_path / "again.zip").read_bytes() == found.read_bytes()
     assert [path.name for path in found.parent.iterdir()] == ["rstore.zip"]
