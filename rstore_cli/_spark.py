@@ -91,13 +91,14 @@ class SparkOptions:
         Raises:
             InvalidArgument.
         """
-        from engine.pipeline.spark import parse_conf
-
         if not used:
             for value, name in ((master, "--master"), (conf, "--conf"), (split_bytes, "--split-bytes")):
                 if value:
                     raise InvalidArgument(f"{name} goes with --spark")
-        elif jobs is not None:
+            return cls()
+        from engine.pipeline.spark import parse_conf
+
+        if jobs is not None:
             raise InvalidArgument("--jobs is for threads; on Spark it is: --master 'local[N]'")
         found = None if split_bytes is None else parse_size(split_bytes, "--split-bytes")
         if found is not None and found < 1:

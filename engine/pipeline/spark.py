@@ -157,8 +157,9 @@ class _Jvm:
         except BaseException:
             self._end()
             raise
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, before)  # Spark's own waits for the job
+        finally:
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGINT, before)  # Spark's own waits for the job
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -260,7 +261,9 @@ def _environment(java: Path, master: str, given: Mapping[str, str]) -> dict[str,
     python = given.get("spark.pyspark.python")
     if python is not None or "PYSPARK_PYTHON" not in os.environ:
         found["PYSPARK_PYTHON"] = python or sys.executable
-    if "SPARK_LOCAL_IP" not in os.environ and all(host.startswith(_LOOPBACK) for host, _ in _hosts(master)):
+    hosts = _hosts(master)
+    here = _is_local(master) or (hosts and all(host.startswith(_LOOPBACK) for host, _ in hosts))
+    if here and "SPARK_LOCAL_IP" not in os.environ:
         found["SPARK_LOCAL_IP"] = "127.0.0.1"
     package = Path(__file__).resolve().parents[2]
     if os.fspath(package) not in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
