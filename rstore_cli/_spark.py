@@ -16,9 +16,8 @@ from rstore_cli._common import FOUND, OK, Settings, parse_size
 from rstore_cli.render import moment, printable, short, size
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from engine.pipeline.result import JobResult, Table
+    from engine.pipeline.spark import SparkSession
     from engine.pipeline.stores import StoreRef
     from rstore_cli.render import Output
 
@@ -92,13 +91,14 @@ class SparkOptions:
         Raises:
             InvalidArgument.
         """
-        from engine.pipeline.spark import parse_conf
-
         if not used:
             for value, name in ((master, "--master"), (conf, "--conf"), (split_bytes, "--split-bytes")):
                 if value:
                     raise InvalidArgument(f"{name} goes with --spark")
-        elif jobs is not None:
+            return cls()
+        from engine.pipeline.spark import parse_conf
+
+        if jobs is not None:
             raise InvalidArgument("--jobs is for threads; on Spark it is: --master 'local[N]'")
         found = None if split_bytes is None else parse_size(split_bytes, "--split-bytes")
         if found is not None and found < 1:

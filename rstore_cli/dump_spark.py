@@ -24,8 +24,7 @@ from rstore_cli.log_rows import row_line, row_text
 from rstore_cli.render import encoder
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
+    from engine.pipeline.spark import SparkSession
     from engine.pipeline.stores import StoreRef
 
 SPLIT_BYTES = 8 << 20

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import zlib
 from dataclasses import dataclass, field
@@ -35,7 +36,10 @@ _WITNESS = 4096
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which records of a log were exported: of a topic (None: all), stored within [start, end) (ms; None: open)."""
+    """Which records of a log were exported: messages of a topic (None: all records), stored in [start, end) (ms).
+
+    A time of None: open on that side.
+    """
 
     topic: str | None = None
     start_time: int | None = None
@@ -138,7 +142,9 @@ class ExportedTable:
         self._disk = disk
         self.directory = os.path.abspath(directory)
         self._hidden = os.path.join(self.directory, HIDDEN)
-        self.staging = os.path.join(self._hidden, _STAGING)
+        self._stagings = os.path.join(self._hidden, _STAGING)
+        self._run = secrets.token_hex(8)  # tasks of a killed run may write on for a while
+        self.staging = os.path.join(self._stagings, self._run)
         self._lock = StoreLock(disk, self._hidden)
         self.manifest = Manifest()
 
@@ -165,7 +171,10 @@ class ExportedTable:
 
     def commit(self, moves: Iterable[tuple[str, str]], manifest: Manifest) -> None:
         """Put files of `staging` in their places: (path below staging, path below the table). All of it or nothing."""
-        plan = {"moves": [list(move) for move in moves], "manifest": manifest.to_json()}
+        plan = {
+            "moves": [[os.path.join(self._run, source), target] for source, target in moves],
+            "manifest": manifest.to_json(),
+        }
         self._write(_PENDING, plan)
         self._disk.step("export.pending")
         self._settle()
@@ -187,16 +196,16 @@ class ExportedTable:
         if self._disk.exists(pending):
             plan = _load(self._disk, pending)
             for source, target in plan["moves"]:
-                self._move(os.path.join(self.staging, source), os.path.join(self.directory, target))
+                self._move(os.path.join(self._stagings, source), os.path.join(self.directory, target))
             self._write(_MANIFEST, plan["manifest"])
             self._disk.step("export.committed")
             self._disk.unlink(pending)
             self._disk.sync_dir(self._hidden)
-        if self._disk.exists(self.staging):
+        if self._disk.exists(self._stagings):
             try:
-                shutil.rmtree(self.staging)
+                shutil.rmtree(self._stagings)
             except OSError as error:
-                raise from_os_error(error, "clearing", self.staging) from None
+                raise from_os_error(error, "clearing", self._stagings) from None
 
     def _move(self, source: str, target: str) -> None:
         if not self._disk.exists(source):

@@ -10,8 +10,8 @@ queue's end, or units are out of order: there, units may be lost.
 The log is cut into the same splits, and a split's task has the units that lie in it. It looks whether each names a
 sound record of that topic, queue and queue offset, before it gives a row. If one doesn't, the task scans its split.
 
-A message that is prepared or rolled back has no unit. The option `topic` means messages that consumers see, so that
-both ways give the same rows.
+A message that is prepared or rolled back has no unit: who asks for a topic gets it from the log. With the option
+`consumable` it is not asked for, and both ways give the same rows.
 """
 
 from __future__ import annotations

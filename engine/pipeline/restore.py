@@ -13,6 +13,7 @@ left out. Sources: TransactionalMessageUtil, MultiDispatch (4.9.8).
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,7 @@ from engine.repair.replay_choice import settled_offsets
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from engine.format.hosts import Host
     from engine.store import MessageStore
 
 NEEDED = (
@@ -133,8 +135,8 @@ class Restorer:
             if changed is None:
                 return "it settles a half that is not in the table"
             message = changed
-        raw = self._raw(message, row)
-        size = len(encode(message, raw))
+        record = encode(message, self._raw(message, row))
+        size = len(record)
         if size > self._file_size - BLANK_SIZE:
             return f"a record of {size} bytes fits no file: see mappedFileSizeCommitLog"
         at = self._place(place, size)
@@ -147,11 +149,9 @@ class Restorer:
             self._half(message, found)
         if found != message.properties:
             message = message._replace(properties=found)
-            raw = self._raw(message, row)
-        record = encode(message, raw)
-        if len(record) != size:  # numbers of another length: rare enough to look for its place again
+            record = encode(message, self._raw(message, row))
             size = len(record)
-            self._roll(size)
+            self._roll(size)  # a number of more digits
             at = self._end
         patch(record, 0, queue_offset=number, physical_offset=at, store_timestamp=row["store_timestamp"])
         self._buffer += record
@@ -173,8 +173,8 @@ class Restorer:
             flag=row["flag"],
             sys_flag=flags,
             born_timestamp=row["born_timestamp"],
-            born_host=hosts.parse(row["born_host"]),
-            store_host=hosts.parse(row["store_host"]),
+            born_host=_host(row["born_host"]),
+            store_host=_host(row["store_host"]),
             reconsume_times=row["reconsume_times"],
             prepared_transaction_offset=row["prepared_transaction_offset"],
         )
@@ -271,6 +271,11 @@ class Restorer:
         after = [self._numbers.next(queue, offset, at) for queue, offset in zip(queues, before, strict=True)]
         if after != before:
             found[properties.INNER_MULTI_QUEUE_OFFSET] = comma.join(map(str, after))
+
+
+@functools.lru_cache(maxsize=4096)
+def _host(text: str) -> Host:
+    return hosts.parse(text)
 
 
 class Numbering:

@@ -34,7 +34,16 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = ["LOCAL", "SPLIT_BYTES", "SparkMissing", "demand_packages", "find_java", "parse_conf", "session"]
+__all__ = [
+    "LOCAL",
+    "SPLIT_BYTES",
+    "SparkMissing",
+    "SparkSession",
+    "demand_packages",
+    "find_java",
+    "parse_conf",
+    "session",
+]
 
 LOCAL = "local[*]"
 SPLIT_BYTES = "spark.rstore.splitBytes"
@@ -74,6 +83,9 @@ def session(
         SparkMissing: no Java, no pyspark. SparkFailed: Spark does not start. InvalidArgument: a master or a setting
         that Spark refuses.
     """
+    given = dict(conf or {})
+    master = master or given.get("spark.master", "")
+    _demand_master(master)
     demand_packages()
     from pyspark.sql import SparkSession
 
@@ -83,9 +95,7 @@ def session(
         yield active
         return
     java = find_java()
-    given = dict(conf or {})
-    master = master or given.get("spark.master", LOCAL)
-    _demand_master(master)
+    master = master or LOCAL
     with tempfile.TemporaryDirectory(prefix="rstore-spark-", ignore_cleanup_errors=True) as scratch:
         wanted = {**_DEFAULTS, **_places(scratch), **given, "spark.master": master, "spark.app.name": name}
         if not _is_local(master) and _PY_FILES not in given:
@@ -147,8 +157,9 @@ class _Jvm:
         except BaseException:
             self._end()
             raise
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, before)  # Spark's own waits for the job
+        finally:
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGINT, before)  # Spark's own waits for the job
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -250,7 +261,9 @@ def _environment(java: Path, master: str, given: Mapping[str, str]) -> dict[str,
     python = given.get("spark.pyspark.python")
     if python is not None or "PYSPARK_PYTHON" not in os.environ:
         found["PYSPARK_PYTHON"] = python or sys.executable
-    if "SPARK_LOCAL_IP" not in os.environ and all(host.startswith(_LOOPBACK) for host, _ in _hosts(master)):
+    hosts = _hosts(master)
+    here = _is_local(master) or (hosts and all(host.startswith(_LOOPBACK) for host, _ in hosts))
+    if here and "SPARK_LOCAL_IP" not in os.environ:
         found["SPARK_LOCAL_IP"] = "127.0.0.1"
     package = Path(__file__).resolve().parents[2]
     if os.fspath(package) not in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,6 +25,7 @@ from rstore_cli._spark import (
 
 if TYPE_CHECKING:
     from engine.pipeline.jobs.reindex import Rebuilt
+    from engine.pipeline.result import JobResult
 
 
 def reindex(
@@ -82,19 +83,24 @@ def reindex(
         split_bytes=given.split_or(SPLIT_BYTES),
     )
     output = settings.output()
+    told: list[JobResult] = []
 
     def text(rebuilt: Rebuilt, done: bool) -> None:
-        result = rebuilt.result()
-        show(output, result)
+        told.append(rebuilt.result())
+        if not done or place is not None:
+            show(output, told[-1])
         output.text()
-        if not rebuilt.changed and place is None:
-            output.text("Nothing to do: what the logs give is there already, to the byte.")
+        if done and place is not None:
+            output.text(f"Done. They are in {place}; no store was changed.")
         elif done:
-            output.text("Done." if place is None else f"Done. They are in {place}; no store was changed.")
-        if done:
-            write_beside(result, parquet, plot)
+            output.text("Done. What was replaced is in " + ", ".join(filter(None, rebuilt.salvage)))
+        elif not rebuilt.changed:
+            output.text("Nothing to do: what the logs give is there already, to the byte.")
 
-    code = rebuild(
-        settings, given, found, options, dry_run=dry_run, yes=yes, text=text, json=lambda one: one.result().to_json()
-    )
+    def json(rebuilt: Rebuilt) -> dict[str, Any]:
+        told.append(rebuilt.result())
+        return told[-1].to_json()
+
+    code = rebuild(settings, given, found, options, dry_run=dry_run, yes=yes, text=text, json=json)
+    write_beside(told[-1], parquet, plot)
     raise typer.Exit(code)

@@ -156,6 +156,16 @@ def test_reindex_shows_asks_and_does_what_it_showed(
     check_clean(store, StoreConfig(store_path_root_dir=store))
 
 
+def test_reindex_in_words(without_a_queue: Path, cli: Cli, tmp_path: Path) -> None:
+    ran = cli("pipeline", "reindex", without_a_queue, "--yes", "--parquet", tmp_path / "tables")
+    assert ran.code == 0
+    (salvage,) = (without_a_queue / "salvage").iterdir()
+    assert ran.out.splitlines()[-1] == f"Done. What was replaced is in {salvage}"
+    assert {path.name for path in (tmp_path / "tables").iterdir()} == {"stores.parquet", "queues.parquet"}
+    again = cli("pipeline", "reindex", without_a_queue, "--yes")
+    assert (again.code, again.out.splitlines()[-1][:13]) == (0, "Nothing to do")
+
+
 def test_reindex_with_spark_says_the_same(without_a_queue: Path, cli: Cli, tmp_path: Path) -> None:
     words = ("--store", without_a_queue, "reindex")
     assert cli(*words, "--dry-run", "--spark", "--json").json == cli(*words, "--dry-run", "--json").json

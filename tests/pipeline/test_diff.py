@@ -13,6 +13,7 @@ import pytest
 from engine.errors import InvalidArgument
 from engine.format.message import encode, patch
 from engine.pipeline.jobs.diff import DiffOptions, run
+from engine.pipeline.plots import charts
 from engine.pipeline.result import JobResult
 from engine.pipeline.stores import find_stores
 from engine.store import MessageStore
@@ -94,6 +95,10 @@ def test_what_differs_is_named(spark: SparkSession, master: Path, slave: Path) -
     ]
     queues = Counter((records[i].message.topic, records[i].message.queue_id) for i in changed)
     assert {row[:2]: row[6] for row in result.table("queues").rows} == queues
+    (chart,) = charts(result)
+    assert dict(zip(chart.labels, chart.series[2].values, strict=True)) == {
+        f"{t}/{q}": n for (t, q), n in queues.items()
+    }
 
 
 def test_a_record_that_one_side_lost(spark: SparkSession, master: Path, slave: Path) -> None:

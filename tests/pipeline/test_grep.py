@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from engine.errors import InvalidArgument
+from engine.format import sysflag
 from engine.format.message import make_msg_id
 from engine.pipeline.jobs.grep import GrepOptions, run
 from engine.pipeline.stores import StoreRef, find_stores
@@ -38,7 +39,7 @@ _PREDICATES: list[tuple[GrepOptions, Callable[[Record], bool]]] = [
     (GrepOptions(), lambda r: True),
     (
         GrepOptions(topic="Hot", queue_id=0),
-        lambda r: (r.message.topic, r.message.queue_id) == ("Hot", 0),
+        lambda r: (r.message.topic, r.message.queue_id) == ("Hot", 0) and sysflag.is_consumable(r.message.sys_flag),
     ),
     (GrepOptions(tag="a||b"), lambda r: r.message.properties.get("TAGS") == "a||b"),
     (
@@ -77,6 +78,19 @@ def test_what_is_found(
     assert result.facts["matches"] == len(expected)
     assert result.facts["bytes"] == sum(record.message.total_size for record in expected)
     assert offsets(result) == [record.offset for record in expected[: options.limit]]
+
+
+def test_a_topic_is_what_consumers_see(spark: SparkSession, tmp_path: Path) -> None:
+    kinds = [0, sysflag.TRANSACTION_PREPARED, sysflag.TRANSACTION_COMMIT, sysflag.TRANSACTION_ROLLBACK]
+    with MessageStore.open(small(tmp_path / "s")) as opened:
+        for topic in ("plain", "a,b"):
+            for kind in kinds:
+                assert opened.put(message(str(kind), topic=topic)._replace(sys_flag=kind)).ok
+    stores = find_stores([str(tmp_path / "s")])
+    for topic in ("plain", "a,b"):
+        rows = run(spark, stores, GrepOptions(topic=topic)).table("messages").to_json()
+        assert [row["body"] for row in rows] == ["0", "8"]
+    assert run(spark, stores, GrepOptions()).facts["matches"] == 8
 
 
 def test_a_time_range_is_half_open(spark: SparkSession, store: Path) -> None:

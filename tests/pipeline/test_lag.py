@@ -13,6 +13,7 @@ from engine.errors import InvalidArgument
 from engine.format import properties
 from engine.log.derive import TopicQueue
 from engine.pipeline.jobs.lag import LagOptions, run
+from engine.pipeline.plots import charts
 from engine.pipeline.stores import find_stores
 from engine.read_store import ReadStore
 from engine.repair.consumers import DELIVERY
@@ -79,6 +80,8 @@ def test_groups_and_queues(spark: SparkSession, tmp_path: Path, unchanged: Calla
     assert line(result, group="h", queue_id=1)["offset"] is None
     assert (result.facts["messages"], result.facts["bytes"]) == tuple(total)
     groups = {row[:2]: row[2:] for row in result.table("groups").rows}
+    (chart,) = charts(result)
+    assert sum(chart.series[0].values) == total[0]
     first, second = (unread(root, "T0", q, o) for q, o in ((0, 3), (1, 0)))
     oldest = min(first[2] or 0, second[2] or 0)
     assert groups["g", "T0"] == (first[0] + second[0], first[1] + second[1], oldest, NOW - oldest)

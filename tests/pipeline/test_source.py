@@ -163,13 +163,14 @@ def test_offsets_and_times_as_options(spark: SparkSession, fixture_store: Store)
 
 
 def test_a_topic(spark: SparkSession, fixture_store: Store) -> None:
-    """As consumers see it; through its queues, or not."""
+    """All of its records, or those that consumers see."""
     path = fixture_store("clean-small")
     for topic in ("Hot", "Hot,TopicA"):
         lines = [x for x in references.dump("fixtures/clean-small", "log") if x["topic"] in topic.split(",")]
-        expected = sorted(x["physicalOffset"] for x in lines if is_consumable(x["sysFlag"]))
-        found = load(spark, path, topic=topic, columns="physical_offset,topic").collect()
-        assert sorted(row.physical_offset for row in found) == expected
+        for only in (False, True):
+            expected = [x["physicalOffset"] for x in lines if not only or is_consumable(x["sysFlag"])]
+            found = load(spark, path, topic=topic, consumable=only, columns="physical_offset,topic").collect()
+            assert sorted(row.physical_offset for row in found) == sorted(expected)
 
 
 @pytest.mark.parametrize("name", ["zeros", "missing"])

@@ -61,7 +61,7 @@ class ExportOptions:
 
     Attributes:
         output: the table's directory, at the same path for driver and executors; new, or that of an earlier export.
-        topic: only its records.
+        topic: only its messages; those prepared or rolled back are in a table of all topics.
         start_time, end_time: stored at the one (ms) or later, and before the other.
         columns: only these, and those without which a row has no place (default: all).
         include_body: whether there are bodies.
@@ -186,7 +186,8 @@ class _Export:
             on_damage=options.on_damage,
             split_bytes=options.split_bytes,
             decompress=options.decompress,
-        ).where(f"physical_offset < {end}")
+        )
+        rows = rows.select(*self._columns).where(f"physical_offset < {end}")
         if again:
             there = read_table(self._spark, self._table.directory).select("store", "physical_offset")
             rows = rows.join(there, ["store", "physical_offset"], "left_anti")

@@ -25,6 +25,7 @@ def test_every_option_in_any_case() -> None:
         "Columns": " topic,body , keys",
         "INCLUDEBODY": "False",
         "topic": "A, B",
+        "consumable": "true",
         "startOFFSET": "1k",
         "endOffset": "1M",
         "startTime": "1700000000000",
