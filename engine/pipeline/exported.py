@@ -9,6 +9,7 @@ once the next run has begun. `lock` keeps two runs apart.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -166,11 +167,19 @@ class ExportedTable:
             raise
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is not None and issubclass(kind, Exception | KeyboardInterrupt) and not self._is_pending:
+                with contextlib.suppress(StorageError):  # the next run clears it, too
+                    self._clear()
+        finally:
+            self._lock.release()
 
     def commit(self, moves: Iterable[tuple[str, str]], manifest: Manifest) -> None:
         """Put files of `staging` in their places: (path below staging, path below the table). All of it or nothing."""
+        moves = list(moves)
+        for source, _ in moves:
+            self._make_durable(os.path.join(self.staging, source))
         plan = {
             "moves": [[os.path.join(self._run, source), target] for source, target in moves],
             "manifest": manifest.to_json(),
@@ -201,6 +210,21 @@ class ExportedTable:
             self._disk.step("export.committed")
             self._disk.unlink(pending)
             self._disk.sync_dir(self._hidden)
+        self._clear()
+
+    @property
+    def _is_pending(self) -> bool:
+        return self._disk.exists(os.path.join(self._hidden, _PENDING))
+
+    def _make_durable(self, path: str) -> None:
+        """Spark doesn't sync what it writes; once it counts as exported, nobody writes it again."""
+        file = self._disk.open_raw(path, writable=True)
+        try:
+            file.sync(0, file.size())
+        finally:
+            file.close()
+
+    def _clear(self) -> None:
         if self._disk.exists(self._stagings):
             try:
                 shutil.rmtree(self._stagings)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import importlib
 import io
+import warnings
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -222,7 +223,8 @@ def _picture(found: Sequence[Chart], kind: str) -> bytes:
     heights = [1.2 + 0.26 * len(chart.labels) if chart.across else 3.2 for chart in found]
     out = io.BytesIO()
     settings = {"svg.fonttype": "none", "svg.hashsalt": "rstore", "font.size": 9, "text.parse_math": False}
-    with matplotlib.rc_context(settings):
+    with matplotlib.rc_context(settings), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph")  # a font without somebody's letters: boxes stand for them
         figure = figures.Figure(figsize=(_WIDTH, sum(heights)), layout="constrained")
         places = figure.subplots(len(found), 1, squeeze=False, height_ratios=heights)[:, 0]
         for axes, chart in zip(places, found, strict=True):
@@ -237,13 +239,13 @@ def _draw(axes: Any, chart: Chart) -> None:
     before = [0.0] * len(places)
     for series, colour in zip(chart.series, _cycle(len(chart.series)), strict=True):
         if chart.across:
-            axes.barh(places, series.values, left=before, color=colour, height=0.7, label=series.name)
+            axes.barh(places, series.values, left=before, color=colour, height=0.7, label=_printable(series.name))
         else:
-            axes.bar(places, series.values, bottom=before, color=colour, width=0.9, label=series.name)
+            axes.bar(places, series.values, bottom=before, color=colour, width=0.9, label=_printable(series.name))
         before = [a + b for a, b in zip(before, series.values, strict=True)]
     axes.set_title(chart.title, loc="left")
     if chart.across:
-        axes.set_yticks(places, [label[:60] for label in chart.labels])
+        axes.set_yticks(places, [_printable(label)[:60] for label in chart.labels])
         axes.invert_yaxis()
         axes.set_xlabel(chart.axis)
     else:
@@ -294,4 +296,9 @@ def _cell(value: Any) -> str:
         return "<td></td>"
     if isinstance(value, int | float) and not isinstance(value, bool):
         return f'<td class="n">{value:,}</td>' if isinstance(value, int) else f'<td class="n">{value:,.1f}</td>'
-    return f"<td>{html.escape(str(value))}</td>"
+    return f"<td>{html.escape(_printable(str(value)))}</td>"
+
+
+def _printable(text: str) -> str:
+    """Names come from logs: no XML takes all that they may hold."""
+    return "".join(c if c.isprintable() else "·" for c in text)

@@ -52,7 +52,7 @@ _LATEST_MS = 253_402_300_799_999
 _LONGEST = 200
 """Bytes of an escaped topic in a directory's name (of 255, "topic=" and its kin included)."""
 _NONE = "__HIVE_DEFAULT_PARTITION__"
-_MOST_PARTITIONS = 10_000
+_MOST_ROWS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +122,10 @@ class _Export:
         partitions: list[tuple[Any, ...]] = []
         damage: list[tuple[Any, ...]] = []
         files: list[tuple[str, int]] = []
+        places = 0
         if parts:
             self._write(reduce(lambda a, b: a.unionByName(b), parts))
-            partitions, damage = self._look()
+            partitions, places, damage = self._look()
             skips = self._options.on_damage == SKIP
             files = [one for one in self._table.files() if not (skips and _is_of_damage(one[0]))]
             run = secrets.token_hex(4)
@@ -139,9 +140,9 @@ class _Export:
             "files": len(files),
             "file_bytes": sum(size for _, size in files),
             "partitions": len(partitions),
-            "damaged_places": len(damage),
+            "damaged_places": places,
         }
-        shown = partitions[:_MOST_PARTITIONS]
+        shown = partitions[:_MOST_ROWS]
         tables = [Table("partitions", "What was added", ("topic", "day", "messages", "bytes"), tuple(shown))]
         if damage:
             named = "left out" if self._options.on_damage == SKIP else "rows with `damage`"
@@ -218,22 +219,25 @@ class _Export:
             .parquet("file://" + self._table.staging)
         )
 
-    def _look(self) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
-        """What was written: by topic and day, and its damage."""
+    def _look(self) -> tuple[list[tuple[Any, ...]], int, list[tuple[Any, ...]]]:
+        """What was written: by topic and day, how many damaged stretches, the first of them."""
         from pyspark.sql import functions as F  # noqa: N812
 
         if not self._table.files():
-            return [], []
+            return [], 0, []
         written = read_table(self._spark, self._table.staging)
         records = written.where("damage is null")
         by_day = records.groupBy("topic", "day").agg(
             F.count(F.lit(1)).alias("messages"), F.sum(F.col("size").cast("long")).alias("bytes")
         )
         rows = by_day.orderBy("topic", "day").collect()
-        damage = written.where("damage is not null").orderBy("store", "physical_offset").limit(_MOST_PARTITIONS)
+        damage = written.where("damage is not null")
+        places = damage.count()
+        first = damage.orderBy("store", "physical_offset").limit(_MOST_ROWS).collect() if places else []
         return (
             [(r["topic"], None if r["day"] is None else r["day"].isoformat(), r["messages"], r["bytes"]) for r in rows],
-            [(r["store"], r["physical_offset"], r["size"], r["damage"]) for r in damage.collect()],
+            places,
+            [(r["store"], r["physical_offset"], r["size"], r["damage"]) for r in first],
         )
 
 

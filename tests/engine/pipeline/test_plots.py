@@ -133,6 +133,18 @@ class Page(HTMLParser):
         return self.tags.count(tag)
 
 
+@pytest.mark.filterwarnings("error")
+def test_names_that_no_font_and_no_xml_has(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    rows = (("\x01\x00标签", "$x_{", 5), ("_hidden", "T", 2))
+    result = JobResult("lag", {}, (Table("groups", "Groups", ("group", "topic", "messages"), rows),))
+    draw(result, tmp_path / "x.png")
+    draw(result, tmp_path / "x.svg")
+    assert "··标签: $x_{" in "".join(ET.parse(tmp_path / "x.svg").getroot().itertext())
+    draw(result, tmp_path / "x.html")
+    assert "<td>··标签</td>" in (tmp_path / "x.html").read_text()
+
+
 def test_a_page_of_an_answer_without_pictures(tmp_path: Path) -> None:
     result = JobResult("grep", {"matches": 1}, (Table("messages", "M", ("body",), (("<script>x</script>",),)),))
     draw(result, tmp_path / "x.html")
