@@ -100,6 +100,11 @@ class ReindexOptions:
     apply: bool = False
 
     @property
+    def in_place(self) -> bool:
+        """Whether the stores are changed, and so locked."""
+        return self.apply and self.output is None
+
+    @property
     def scope(self) -> Scope:
         """The same for the engine."""
         return Scope(self.queues, self.index and self.topic is None, self.topic, self.start)
@@ -170,7 +175,7 @@ class Rebuilt:
         """Swap in what differs. Raises DiskFull, StorageError: run it again."""
         for one in self._builds:
             _finish(one, self._options)
-        self._applied = self._options.apply and self._options.output is None
+        self._applied = self._options.in_place
 
     def result(self) -> JobResult:
         """What `run` answers."""
@@ -227,8 +232,7 @@ def _begin(
 
 def _demand_still_idle(one: _Build, options: ReindexOptions) -> None:
     """A store that is only read isn't locked. Raises StoreLocked: somebody has opened it meanwhile."""
-    locked = options.apply and options.output is None
-    if not locked and holder_of(one.disk, one.files.root) is not None:
+    if not options.in_place and holder_of(one.disk, one.files.root) is not None:
         raise StoreLocked("a process has opened the store while it was read", path=one.files.root, hint="stop it first")
 
 
@@ -251,7 +255,7 @@ def _output(stack: contextlib.ExitStack, disk: Disk, directory: str) -> str:
 
 
 def _until_quiet(remove: Callable[[], None]) -> None:
-    """Remove what was built; tasks of a job that was cancelled may write for a moment longer."""
+    """Remove what was built; tasks that were cancelled, or taken for lost, may write for a moment longer."""
     for wait in (0.1, 0.5, 2.0):
         with contextlib.suppress(OSError, StorageError):
             remove()
@@ -371,7 +375,7 @@ def _take_over(builds: Sequence[_Build], shared: Sequence[StoreWork], done: Sequ
             _demand_seen(one.disk, file.place)
             _move(one, later, file.place, os.path.join(names.INDEX, file.share.name))
         later.flush()
-        remove_tree(one.disk, os.path.join(one.plan.built, APART))
+        _until_quiet(partial(remove_tree, one.disk, os.path.join(one.plan.built, APART)))
         _compare(one, shared[number], queues, index, scope)
 
 
@@ -415,7 +419,7 @@ def _compare(
 
 def _finish(one: _Build, options: ReindexOptions) -> None:
     """Swap in what differs, where that was asked for."""
-    if not options.apply or options.output is not None:
+    if not options.in_place:
         return
     if one.plan.changed:
         one.salvage = reindex_swap.swap(one.disk, one.plan)
