@@ -323,9 +323,9 @@ def _spark(results: Results) -> Iterator[str]:
         "GiB",
         "s",
         "s a GiB",
-        "against the engine",
+        "ratio",
         "RSS MiB",
-        "own MiB",
+        "no file's MiB",
     ]
     alone = {(m.job, m.cores): m.per_gib for m in results.spark if m.on == "engine"}
     yield ""
