@@ -28,7 +28,7 @@ settings, Apache's defaults.
 _ON_SPARK = """\
 Seconds a GiB of log, and the ratio to the engine alone on as many cores; medians, page cache warm. For `read` the
 engine makes the same Arrow batches and drops them; Spark hands them to the JVM (a noop sink). reindex writes
-elsewhere, on both sides. Memory is the peak of all Python workers together.
+elsewhere, on both sides. Memory is the peak of all Python workers together, which keep what an earlier job needed.
 """
 
 
@@ -323,9 +323,9 @@ def _spark(results: Results) -> Iterator[str]:
         "GiB",
         "s",
         "s a GiB",
-        "against the engine",
+        "ratio",
         "RSS MiB",
-        "own MiB",
+        "no file's MiB",
     ]
     alone = {(m.job, m.cores): m.per_gib for m in results.spark if m.on == "engine"}
     yield ""

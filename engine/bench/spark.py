@@ -99,17 +99,14 @@ def measure_all(
     wanted = [(measure, [large.root]) for measure in alone]
     found += _run(wanted, 0, scratch, rounds, child)[0]
     for cores in CORES:
-        on_spark = [
-            (SparkMeasure(job, NAME, cores, splits, 1, size), [large.root])
-            for job in JOBS
-            for splits in (SPLITS if cores == max(CORES) else (_MIDDLE,))
-        ]
-        if cores == max(CORES):
-            on_spark += [
-                (SparkMeasure(job, NAME, cores, 0, count, part.record_bytes * count), copies(count))
-                for job in JOBS
-                for count in STORES
-            ]
+        on_spark: list[tuple[SparkMeasure, list[Path]]] = []
+        for job in JOBS:
+            many = cores == max(CORES)
+            for splits in SPLITS if many else (_MIDDLE,):
+                on_spark.append((SparkMeasure(job, NAME, cores, splits, 1, size), [large.root]))
+            for count in STORES if many else ():
+                bytes_of_all = part.record_bytes * count
+                on_spark.append((SparkMeasure(job, NAME, cores, 0, count, bytes_of_all), copies(count)))
         done, starts[cores] = _run(on_spark, cores, scratch, rounds, child)
         found += done
     return found, starts
