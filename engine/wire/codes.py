@@ -1,4 +1,7 @@
-"""The numbers of the protocol by their Apache names (RequestCode, ResponseCode, LanguageCode, RemotingSysResponseCode)."""
+"""The numbers of the protocol by their Apache names.
+
+Sources: RequestCode, ResponseCode, RemotingSysResponseCode, LanguageCode, MQVersion.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """One command: the header of a frame in either serialisation, with its body (remoting.md 1.1, 1.2; RemotingCommand).
 
 Reading is as tolerant as Apache's readers, since real clients need it: numbers and booleans as values of extFields,
-unknown keys, unknown languages. Writing is as strict as the strictest client wants it: every value of extFields a string,
-no whitespace.
+unknown keys, unknown languages. Writing is as strict as the strictest client wants it: every value of extFields a
+string, no whitespace.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def _language(value: object) -> int | None:
 
 def _encode_binary(command: RemotingCommand) -> bytes:
     remark = b"" if command.remark is None else command.remark.encode("utf-8", "replace")
-    parts = []
+    parts: list[bytes] = []
     for name, value in command.fields.items():
         key, text = name.encode("utf-8", "replace"), value.encode("utf-8", "replace")
         parts += (_SHORT.pack(len(key)), key, _INT.pack(len(text)), text)
