@@ -1,4 +1,7 @@
-"""The broker's tables as files in config/: written and found again as Apache does (ConfigManager, MixAll#string2File)."""
+"""The broker's tables as files in config/, written and found again as Apache does.
+
+Sources: ConfigManager, MixAll#string2File.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The daemon's listeners and its switchboard: which handler answers which code, on which port.
 
-Everything runs in the loop's thread; what waits for a disk or a slave answers later. A handler's error is that request's
-answer (SYSTEM_ERROR with what went wrong), never the connection's end.
+Everything runs in the loop's thread; what waits for a disk or a slave answers later. A handler's error is that
+request's answer (SYSTEM_ERROR with what went wrong), never the connection's end.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Switchboard:
             answer = request.answer(early.code, early.remark, early.ext)
         except RStoreError as error:
             answer = request.answer(ResponseCode.SYSTEM_ERROR, str(error))
-        except Exception as error:  # the request's fault or ours: never the connection's end
+        except Exception as error:  # noqa: BLE001 - the request's fault or ours: never the connection's end
             self._log.exception("request failed", extra={"peer": connection.address, "code": request.code})
             answer = request.answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
         if answer is not None and not request.is_oneway:

@@ -1,4 +1,7 @@
-"""Topics of the broker: what there is, what is made by itself, and topics.json (TopicConfigManager; remoting.md 3.1, 3.2)."""
+"""Topics of the broker: what there is, what is made by itself, and topics.json.
+
+Sources: TopicConfigManager; remoting.md 3.1, 3.2.
+"""
 
 from __future__ import annotations
 

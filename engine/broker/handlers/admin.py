@@ -183,7 +183,7 @@ class AdminHandler:
 
 
 def _with_object_keys(said: dict[str, Any], table: list[tuple[dict[str, Any], Any]]) -> bytes:
-    """An offsetTable as fastjson writes it: queues, as objects, are its keys. No standard JSON, and what clients read."""
+    """An offsetTable as fastjson writes it: queues, as objects, are its keys. No standard JSON; clients read it."""
     rows = b",".join(orjson.dumps(key) + b":" + orjson.dumps(value) for key, value in table)
     head = b"".join(orjson.dumps(name) + b":" + orjson.dumps(value) + b"," for name, value in said.items())
     return b"{" + head + b'"offsetTable":{' + rows + b"}}"

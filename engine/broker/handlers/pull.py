@@ -31,6 +31,7 @@ COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4
 """Bits of a pull's sysFlag. Source: PullSysFlag."""
 TICK_MS = 5000
 _Key = TypeVar("_Key")
+_NO_SQL = "The broker does not support consumer to filter message by SQL92"
 _TAG = (None, "", "TAG")
 _CODES = {
     GetMessageStatus.FOUND: ResponseCode.SUCCESS,
@@ -82,10 +83,10 @@ class PullHandler:
             offset = fields.long(request.fields, "commitOffset", 0)
             self._broker.offsets.commit(pull.group, pull.topic, pull.queue_id, offset)
         found = self._get(pull)
-        if self._code(pull, found) == ResponseCode.PULL_NOT_FOUND and flags & SUSPEND:
-            if self._count < self._broker.settings.held_pulls:
-                self._hold(pull)
-                return None
+        nothing = self._code(pull, found) == ResponseCode.PULL_NOT_FOUND
+        if nothing and flags & SUSPEND and self._count < self._broker.settings.held_pulls:
+            self._hold(pull)
+            return None
         return self._answer(pull, found)
 
     # --- held pulls -------------------------------------------------------------------------------------------------
@@ -187,9 +188,7 @@ class PullHandler:
         ext = request.fields
         if flags & SUBSCRIPTION:
             if ext.get("expressionType") not in _TAG:
-                raise Answer(
-                    ResponseCode.SYSTEM_ERROR, "The broker does not support consumer to filter message by SQL92"
-                )
+                raise Answer(ResponseCode.SYSTEM_ERROR, _NO_SQL)
             return TagFilter.parse(ext.get("subscription") or "*", exact=False)
         group = self._broker.members.consumers.get(group_name)
         if group is None:
@@ -205,7 +204,7 @@ class PullHandler:
         if wanted.version < fields.long(ext, "subVersion", 0):
             raise Answer(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
         if wanted.kind not in _TAG:
-            raise Answer(ResponseCode.SYSTEM_ERROR, "The broker does not support consumer to filter message by SQL92")
+            raise Answer(ResponseCode.SYSTEM_ERROR, _NO_SQL)
         return TagFilter.parse(wanted.expression, exact=False)
 
     def _get(self, pull: _Pull) -> GetResult | RStoreError:
