@@ -12,6 +12,7 @@ from engine.broker.config_file import ConfigFile
 from engine.broker.groups import GroupTable
 from engine.broker.members import ConsumerGroup, Members
 from engine.broker.offsets import ConsumerOffsets
+from engine.broker.schedule import ScheduleService
 from engine.broker.topics import TopicTable
 from engine.files.disk import Disk
 from engine.wire.codes import V4_9_8, RequestCode
@@ -45,6 +46,7 @@ class Broker:
             ConfigFile(disk, root, "subscriptionGroup.json"), self.now_ms, auto_create=settings.auto_create_group
         )
         self.offsets = ConsumerOffsets(ConfigFile(disk, root, "consumerOffset.json"))
+        self.schedule = ScheduleService(self, ConfigFile(disk, root, "delayOffset.json"))
         self.members = Members(self.now_ms, self._members_changed)
         self.kv: dict[str, dict[str, str]] = {}
         self._turn = itertools.count()
@@ -54,6 +56,7 @@ class Broker:
         self.topics.load()
         self.groups.load()
         self.offsets.load()
+        self.schedule.load()
 
     @staticmethod
     def now_ms() -> int:

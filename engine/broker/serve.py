@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.broker import schedule
 from engine.broker.broker import Broker
 from engine.broker.handlers.pull import TICK_MS, PullHandler
 from engine.broker.server import BROKER, NAMES, VIP, Switchboard, broker_handlers, listen, name_handlers
@@ -133,6 +134,8 @@ class Daemon:
             loop.create_task(self._every(TICK_MS / 1000, pulls.tick)),
             loop.create_task(self._every(settings.flush_offsets_ms / 1000, broker.offsets.flush)),
             loop.create_task(self._every(_SCAN_S, self._scan)),
+            loop.create_task(self._every(schedule.TICK_MS / 1000, broker.schedule.tick)),
+            loop.create_task(self._every(_SCAN_S, broker.schedule.flush)),
         ]
         return self
 
@@ -146,6 +149,7 @@ class Daemon:
                 connection.close()
         await asyncio.sleep(0)
         self._broker.offsets.flush()
+        self._broker.schedule.flush()
 
     async def _add(self, board: Switchboard, kind: str, port: int) -> int:
         server = await listen(board, self._settings, self._loop, kind, port)

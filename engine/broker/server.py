@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from engine.broker.answers import Answer
 from engine.broker.connection import Connection
 from engine.broker.handlers.admin import AdminHandler
+from engine.broker.handlers.back import BackHandler
 from engine.broker.handlers.consume import ConsumeHandler
 from engine.broker.handlers.pull import PullHandler
 from engine.broker.handlers.query import QueryHandler
@@ -105,12 +106,8 @@ class Switchboard:
 def broker_handlers(broker: Broker, pulls: PullHandler) -> dict[int, Handler]:
     """What the broker's port answers."""
     code = RequestCode
-    send, consume, query, admin = (
-        SendHandler(broker),
-        ConsumeHandler(broker),
-        QueryHandler(broker),
-        AdminHandler(broker),
-    )
+    send, back, consume = SendHandler(broker), BackHandler(broker), ConsumeHandler(broker)
+    query, admin = QueryHandler(broker), AdminHandler(broker)
     return {
         code.SEND_MESSAGE: send.handle,
         code.SEND_MESSAGE_V2: send.handle,
@@ -125,6 +122,7 @@ def broker_handlers(broker: Broker, pulls: PullHandler) -> dict[int, Handler]:
         code.UPDATE_CONSUMER_OFFSET: consume.update_offset,
         code.LOCK_BATCH_MQ: consume.lock,
         code.UNLOCK_BATCH_MQ: consume.unlock,
+        code.CONSUMER_SEND_MSG_BACK: back.handle,
         code.GET_MAX_OFFSET: query.max_offset,
         code.GET_MIN_OFFSET: query.min_offset,
         code.SEARCH_OFFSET_BY_TIMESTAMP: query.by_time,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from engine.broker import fields
 from engine.broker.answers import Answer
+from engine.broker.putting import STORED
 from engine.broker.topics import DLQ, FAQ, FORBIDDEN, PERM_WRITE, RETRY, invalid_topic
 from engine.errors import FormatError
 from engine.format import properties, sysflag
@@ -58,14 +59,6 @@ _STATUS: Mapping[PutMessageStatus, tuple[ResponseCode, str | None]] = {
     ),
     PutMessageStatus.UNKNOWN_ERROR: (ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR"),
 }
-_STORED = frozenset(
-    {
-        PutMessageStatus.PUT_OK,
-        PutMessageStatus.FLUSH_DISK_TIMEOUT,
-        PutMessageStatus.FLUSH_SLAVE_TIMEOUT,
-        PutMessageStatus.SLAVE_NOT_AVAILABLE,
-    }
-)
 _LETTERS = {
     "a": "producerGroup",
     "b": "topic",
@@ -241,7 +234,7 @@ class SendHandler:
         self, request: RemotingCommand, message: Message, result: PutResult, every: tuple[PutResult, ...] = ()
     ) -> RemotingCommand:
         append = result.append
-        if result.status not in _STORED or append is None:
+        if result.status not in STORED or append is None:
             return request.answer(*self._refusal(result), ALWAYS)
         code, remark = _STATUS[result.status]
         ids = [one.append.msg_id for one in every or (result,) if one.append is not None]
