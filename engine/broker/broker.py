@@ -14,6 +14,7 @@ from engine.broker.members import ConsumerGroup, Members
 from engine.broker.offsets import ConsumerOffsets
 from engine.broker.schedule import ScheduleService
 from engine.broker.topics import TopicTable
+from engine.broker.transactions import Transactions
 from engine.files.disk import Disk
 from engine.wire.codes import V4_9_8, RequestCode
 
@@ -47,6 +48,7 @@ class Broker:
         )
         self.offsets = ConsumerOffsets(ConfigFile(disk, root, "consumerOffset.json"))
         self.schedule = ScheduleService(self, ConfigFile(disk, root, "delayOffset.json"))
+        self.transactions = Transactions(self)
         self.members = Members(self.now_ms, self._members_changed)
         self.kv: dict[str, dict[str, str]] = {}
         self._turn = itertools.count()

@@ -136,6 +136,7 @@ class Daemon:
             loop.create_task(self._every(_SCAN_S, self._scan)),
             loop.create_task(self._every(schedule.TICK_MS / 1000, broker.schedule.tick)),
             loop.create_task(self._every(_SCAN_S, broker.schedule.flush)),
+            loop.create_task(self._every(settings.transaction_check_interval_ms / 1000, broker.transactions.check)),
         ]
         return self
 

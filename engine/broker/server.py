@@ -123,6 +123,7 @@ def broker_handlers(broker: Broker, pulls: PullHandler) -> dict[int, Handler]:
         code.LOCK_BATCH_MQ: consume.lock,
         code.UNLOCK_BATCH_MQ: consume.unlock,
         code.CONSUMER_SEND_MSG_BACK: back.handle,
+        code.END_TRANSACTION: broker.transactions.end,
         code.GET_MAX_OFFSET: query.max_offset,
         code.GET_MIN_OFFSET: query.min_offset,
         code.SEARCH_OFFSET_BY_TIMESTAMP: query.by_time,

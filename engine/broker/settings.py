@@ -26,6 +26,9 @@ _KEYS = {
     "slaveReadEnable": "slave_read",
     "flushConsumerOffsetInterval": "flush_offsets_ms",
     "brokerPermission": "permission",
+    "transactionTimeOut": "transaction_timeout_ms",
+    "transactionCheckMax": "transaction_check_max",
+    "transactionCheckInterval": "transaction_check_interval_ms",
 }
 
 
@@ -61,6 +64,9 @@ class BrokerSettings:
     slave_read: bool = False
     flush_offsets_ms: int = 5000
     permission: int = 6
+    transaction_timeout_ms: int = 6000
+    transaction_check_max: int = 15
+    transaction_check_interval_ms: int = 60_000
     frame_limit: int = 16 << 20
     idle_ms: int = 120_000
     output_limit: int = 64 << 20

@@ -12,6 +12,7 @@ from engine.broker import fields
 from engine.broker.answers import Answer
 from engine.broker.putting import STORED
 from engine.broker.topics import DLQ, FAQ, FORBIDDEN, PERM_WRITE, RETRY, invalid_topic
+from engine.broker.transactions import half_of, is_half
 from engine.errors import FormatError
 from engine.format import properties, sysflag
 from engine.format.hosts import Host
@@ -105,7 +106,8 @@ class SendHandler:
         if fields.flag(ext, "batch"):
             return self._batch(connection, request, wish)
         message = self._message(connection, wish, bytes(request.body))
-        return self._put(connection, request, wish, message)
+        stored = half_of(message) if is_half(wish.properties) else message
+        return self._put(connection, request, wish, message, stored)
 
     # --- checks -----------------------------------------------------------------------------------------------------
 
@@ -185,13 +187,14 @@ class SendHandler:
         )
 
     def _put(
-        self, connection: Connection, request: RemotingCommand, wish: _Wish, message: Message
+        self, connection: Connection, request: RemotingCommand, wish: _Wish, message: Message, stored: Message
     ) -> RemotingCommand | None:
+        """Put `stored`; the answer names the queue of `message`."""
         wait = properties.waits_for_flush(wish.properties)
         store = self._broker.store
         if not self._waits:
-            return self._answer(request, message, store.put(message, wait=wait))
-        future = store.put_async(message, wait=wait)
+            return self._answer(request, message, store.put(stored, wait=wait))
+        future = store.put_async(stored, wait=wait)
         future.add_done_callback(
             lambda done: self._later(connection, lambda: self._answer(request, message, done.result()))
         )
