@@ -7,7 +7,7 @@ read from, either, and is disconnected when more than `output_limit` bytes wait 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from engine.errors import FormatError
 from engine.wire.command import ONEWAY, RemotingCommand
@@ -64,7 +64,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """As of asyncio."""
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
         self._transport = transport
         name = transport.get_extra_info("peername")
         if isinstance(name, tuple):
