@@ -11,14 +11,20 @@ PYTEST_ARGS ?=
 BENCH_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types bench interop fuzz clean java
+.PHONY: help setup demo test lint types bench interop fuzz dist clean java
+
+# what `java` looks for, and the packages that have it; the tests against Apache's own store need a compiler and Maven, too
+JAVA_WANTED := javac mvn
+JAVA_PACKAGES := openjdk-17-jdk-headless maven
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s  %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-setup: $(READY) ## .venv with rstore and all that the tests need (Python 3.11 or newer)
-	@command -v java >/dev/null 2>&1 && command -v mvn >/dev/null 2>&1 || \
-	  echo "Note: make interop needs Java 17 and Maven (Debian: apt-get install openjdk-17-jdk-headless maven)."
+setup: $(READY) ## .venv with rstore and all that the tests need (Python 3.11 or newer), and Java for Spark where it may
+	@test -e $(VENV)/.no-java || $(MAKE) --no-print-directory java JAVA_WANTED=java JAVA_PACKAGES=openjdk-17-jre-headless
+	@command -v java >/dev/null 2>&1 && command -v mvn >/dev/null 2>&1 || { touch $(VENV)/.no-java; \
+	  echo "Note: Spark needs Java 17 or newer, make interop Java 17 and Maven" \
+	    "(Debian: apt-get install openjdk-17-jdk-headless maven)."; }
 
 $(READY): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "rstore needs Python 3.11 or newer: none found on PATH." >&2; exit 1; }
@@ -30,8 +36,8 @@ $(READY): pyproject.toml
 demo: setup ## recover a crashed store with the real command line, step by step
 	@sh fixtures/demo.sh
 
-test: setup ## all tests but interop and fuzz, in parallel
-	$(PY) -m pytest -n auto -m "not interop and not fuzz" $(PYTEST_ARGS)
+test: setup ## all tests but interop, Spark's and fuzz, in parallel
+	$(PY) -m pytest -n auto -m "not interop and not spark and not fuzz" $(PYTEST_ARGS)
 
 lint: setup ## ruff: rules and format
 	$(PY) -m ruff check .
@@ -41,20 +47,26 @@ types: setup ## mypy, strict
 	$(PY) -m mypy
 
 bench: setup java ## ours against Apache 4.9.8 on this machine: build/bench/report.md (BENCH_ARGS="--quick")
-	$(PY) -m rstore_cli.app bench --output build/bench $(BENCH_ARGS)
+	$(PY) -m rstore_cli.app bench --spark --output build/bench $(BENCH_ARGS)
 
-interop: setup java ## against Apache RocketMQ 4.9.8 itself (needs Java and Maven; skipped without)
-	@$(PY) -m pytest -m interop tests/compat $(PYTEST_ARGS) || { code=$$?; \
+interop: setup java ## against Apache RocketMQ 4.9.8 itself (Java, Maven), and the pipeline on Spark (Java); skipped without
+	@$(PY) -m pytest -n 0 -m "interop or spark" tests/compat tests/pipeline $(PYTEST_ARGS) || { code=$$?; \
 	  if [ $$code -eq 5 ]; then echo "No interop tests were found: nothing was compared."; else exit $$code; fi; }
+
+dist: setup ## dist/: the wheel, and what Spark's executors need of it as one zip (--py-files)
+	$(PY) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	$(PY) -m engine.pipeline.package dist/rstore-spark.zip
 
 fuzz: setup ## a million mutated inputs for each decoder (INPUTS=n SEED=n)
 	$(PY) -m tests.fuzz --inputs $(INPUTS) --seed $(SEED)
 
-java: # installs Java and Maven (make interop, make bench) where that needs no question: root on a system with apt-get
-	@if ! { command -v java && command -v mvn; } >/dev/null 2>&1 && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; \
-	then echo "Installing Java and Maven for the interop tests (apt-get)"; export DEBIAN_FRONTEND=noninteractive; \
-	  { apt-get -qq update && apt-get -qq install -y --no-install-recommends openjdk-17-jdk-headless maven; } \
-	    </dev/null >/dev/null 2>&1 || echo "apt-get could not install them: the interop tests will be skipped."; fi
+java: # installs Java (make setup), a compiler and Maven (make interop, bench) where that needs no question: root, apt-get
+	@(for word in $(JAVA_WANTED); do command -v $$word || exit 1; done) >/dev/null 2>&1 || \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; \
+	then echo "Installing $(JAVA_PACKAGES) (apt-get)"; export DEBIAN_FRONTEND=noninteractive; \
+	  { apt-get -qq update && for packages in "$(JAVA_PACKAGES)" "$(subst 17,21,$(JAVA_PACKAGES))" no-such-package; do \
+	      apt-get -qq install -y --no-install-recommends $$packages && break; done; } \
+	    </dev/null >/dev/null 2>&1 || echo "apt-get could not install them: tests that need them will be skipped."; fi
 
 clean: ## remove what make has made
 	rm -rf $(VENV) .demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -44,6 +44,7 @@ COMMANDS = {
     "status": "What state the store is in, and why.",
     "serve": "Serve the store to RocketMQ clients.",
     "drill": "Rehearse failures on scratch stores.",
+    "pipeline": "Spark jobs over one or many stores.",
     "bench": "Measure this machine against Apache's own store.",
 }
 """Every command and what it does."""

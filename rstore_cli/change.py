@@ -106,7 +106,7 @@ class Change(ABC, Generic[Plan]):
                     return self._show(plan)
                 if not self.output.json:
                     self.text(plan, done=False, salvage=None)
-                if not (yes or self._agreed()):
+                if not (yes or agreed(self.output, self.name)):
                     self.output.warn("Nothing was changed.")
                     return FOUND
                 salvage = self.apply(plan)
@@ -131,12 +131,18 @@ class Change(ABC, Generic[Plan]):
             raise refusal
         return FOUND if self.changes(plan) else OK
 
-    def _agreed(self) -> bool:
-        if self.output.json or not is_terminal(sys.stdin):
-            raise InvalidArgument(
-                f"{self.name} asks before it changes a store, and nobody is here to answer",
-                hint="--yes does it without asking, --dry-run only shows the plan",
-            )
-        sys.stdout.flush()
-        print("Do it? [y/N] ", end="", file=sys.stderr, flush=True)
-        return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+def agreed(output: Output, name: str) -> bool:
+    """Whether who sits here wants the change that was just shown.
+
+    Raises:
+        InvalidArgument: nobody does.
+    """
+    if output.json or not is_terminal(sys.stdin):
+        raise InvalidArgument(
+            f"{name} asks before it changes a store, and nobody is here to answer",
+            hint="--yes does it without asking, --dry-run only shows the plan",
+        )
+    sys.stdout.flush()
+    print("Do it? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")

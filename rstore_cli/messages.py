@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import base64
 import binascii
-import zlib
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import InvalidArgument
-from engine.format import hosts, names, properties, sysflag
+from engine.format import compression, hosts, names, properties, sysflag
 from engine.format.message import Message, StoredMessage, make_msg_id
 from rstore_cli.render import moment, printable, size
 
 if TYPE_CHECKING:
     from engine.format.hosts import Host
-
-DECOMPRESSED_MAX = 64 << 20
-_ZLIB = (0, sysflag.COMPRESSION_ZLIB)
 
 
 def to_json(
@@ -65,14 +61,7 @@ def is_compressed(message: StoredMessage) -> bool:
 
 def inflate(message: StoredMessage) -> bytes | None:
     """The body as the producer gave it, when it is compressed with zlib and not too large; else None."""
-    if not is_compressed(message) or message.sys_flag & sysflag.COMPRESSION_TYPE_MASK not in _ZLIB:
-        return None
-    unpacker = zlib.decompressobj()
-    try:
-        plain = unpacker.decompress(message.body, DECOMPRESSED_MAX)
-    except zlib.error:
-        return None
-    return plain if unpacker.eof else None
+    return compression.inflate(message.body, message.sys_flag)
 
 
 def _text(body: bytes) -> str | None:

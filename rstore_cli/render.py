@@ -30,7 +30,7 @@ class Output:
         self.json = json
         self.quiet = quiet
         self.ascii = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "") != "utf8"
-        self.encoded = codec.JSONEncoder(ensure_ascii=self.ascii, separators=(",", ":")).encode
+        self.encoded = encoder(ascii=self.ascii)
 
     # --- JSON -------------------------------------------------------------------------------------------------------
 
@@ -131,6 +131,11 @@ class _Bar:
     def stop(self) -> None:
         if self._progress is not None:
             self._progress.stop()
+
+
+def encoder(*, ascii: bool) -> Callable[[Any], str]:  # noqa: A002 - json's own word
+    """What makes a JSON line of a value. `ascii`: of ASCII characters only."""
+    return codec.JSONEncoder(ensure_ascii=ascii, separators=(",", ":")).encode
 
 
 def is_terminal(stream: Any) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from engine.bench.jobs import BY_NAME, LIMITS, Against, Floor, Job
 from engine.bench.results import MIB, Cache, Place, Results, Side, Verdict
+from engine.bench.workload import GIB
 from engine.errors import StorageError
 
 REPORT, DATA, PLOT, PROFILES = "report.md", "report.json", "ratios.svg", "profiles"
@@ -21,6 +22,13 @@ JVM is up and the store object made: its classes are loaded and compiled inside,
 seconds are those of the whole process, for ours of the command as users type it, imports and loading of kernels
 included. Memory is VmHWM and the highest RssAnon, seen every 20 ms. Both sides have the same file sizes and flush
 settings, Apache's defaults.
+"""
+
+
+_ON_SPARK = """\
+Seconds a GiB of log, and the ratio to the engine alone on as many cores; medians, page cache warm. For `read` the
+engine makes the same Arrow batches and drops them; Spark hands them to the JVM (a noop sink). reindex writes
+elsewhere, on both sides. Memory is the peak of all Python workers together.
 """
 
 
@@ -104,6 +112,7 @@ def _lines(results: Results, *, drawn: bool) -> Iterator[str]:
     for name in dict.fromkeys(place.job for place in results.places()):
         yield from _limits(results) if name == LIMITS else _job(results, BY_NAME[name])
     yield from _growth(results)
+    yield from _spark(results)
     yield from _how()
 
 
@@ -293,6 +302,51 @@ def _growth(results: Results) -> Iterator[str]:
             for job, files, n, one, gib in rows
         ],
         numbers=range(1, 6),
+    )
+
+
+def _spark(results: Results) -> Iterator[str]:
+    if not results.spark:
+        return
+    starts = ", ".join(f"{cores}: {seconds:.1f} s" for cores, seconds in results.spark_starts.items())
+    yield ""
+    yield "## The pipeline on Spark"
+    yield ""
+    yield from _ON_SPARK.splitlines()
+    yield f"Spark's own start is in none of them; by cores: {starts}."
+    heads = [
+        "job",
+        "on",
+        "cores",
+        "stores",
+        "splits",
+        "GiB",
+        "s",
+        "s a GiB",
+        "against the engine",
+        "RSS MiB",
+        "own MiB",
+    ]
+    alone = {(m.job, m.cores): m.per_gib for m in results.spark if m.on == "engine"}
+    yield ""
+    yield from _table(
+        heads,
+        [
+            [
+                m.job,
+                m.on,
+                str(m.cores),
+                str(m.stores),
+                str(m.splits or "-"),
+                f"{m.size / GIB:.3f}",
+                _seconds(m.seconds),
+                _seconds(m.per_gib),
+                _ratio(m.per_gib / alone[m.job, m.cores]),
+                *((f"{m.rss / MIB:.0f}", f"{m.anon / MIB:.0f}") if m.on != "engine" else ("-", "-")),
+            ]
+            for m in sorted(results.spark, key=lambda m: m.job)
+        ],
+        numbers=range(2, 11),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from engine.bench.jobs import BY_NAME, FLOORS, GROWN, LIMITS, Against, Floor
 from engine.bench.measure import Sample
+from engine.bench.spark import SparkMeasure
 from engine.bench.workload import GIB, GROWTH, growth_name
 
 MIB = 1 << 20
@@ -66,6 +67,8 @@ class Results:
         failures: measures that could not be made, and why.
         ended: measures of Apache's store that came to the time limit.
         profiles: text of a profile, by job and workload, of each floor that was missed.
+        spark: the pipeline's jobs on Spark and by the engine alone; `spark_starts`: seconds until Spark was there, by
+            cores.
     """
 
     samples: dict[tuple[Place, Side], list[Sample]] = field(default_factory=dict)
@@ -75,6 +78,8 @@ class Results:
     failures: list[str] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
     profiles: dict[tuple[str, str], str] = field(default_factory=dict)
+    spark: list[SparkMeasure] = field(default_factory=list)
+    spark_starts: dict[int, float] = field(default_factory=dict)
 
     def add(self, place: Place, side: Side, sample: Sample) -> None:
         """One more."""
@@ -195,6 +200,8 @@ class Results:
                 {"job": job, "files": files, "messages": n, "secondsPerMessage": one, "secondsPerGiB": gib}
                 for job, files, n, one, gib in self.growth()
             ],
+            "spark": [measure.to_json() for measure in self.spark],
+            "sparkStartSeconds": {str(cores): seconds for cores, seconds in self.spark_starts.items()},
             "failures": self.failures,
             "ended": self.ended,
         }

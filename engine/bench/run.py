@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from engine.bench import apache, stores
+from engine.bench import apache, spark, stores
 from engine.bench.child import MAKE
 from engine.bench.jobs import GROWN, JOBS, LIMITS, Against, Job, Size
 from engine.bench.machine import machine
@@ -29,6 +29,9 @@ QUICK_ROUNDS = 1
 SMALLEST = MIB
 LIMIT_S = 300
 _MAKE_S = 1800
+_SPARK_S = 3600
+_ON_SPARK = "b1k"
+"""The workload that the pipeline is measured on."""
 _PRELOAD = 24 * MIB
 _KEPT = 1.6
 """Bytes of disk for a byte of log: the log, its queues and index."""
@@ -54,6 +57,7 @@ class Wanted:
         growth: whether the growing logs are measured, too: ours alone.
         work: where logs and copies go and stay; None: a temporary directory that goes.
         limit: seconds after which a measure is ended.
+        spark: whether the pipeline on Spark is measured, too; alone, where it is the only job.
     """
 
     program: tuple[str, ...]
@@ -67,22 +71,30 @@ class Wanted:
     growth: bool = False
     work: Path | None = None
     limit: int = LIMIT_S
+    spark: bool = False
+
+    @property
+    def wants_spark(self) -> bool:
+        """By the flag, or as a job."""
+        return self.spark or spark.NAME in self.jobs
 
     def checked(self) -> Wanted:
         """Self. Raises InvalidArgument: a name that there isn't, a size that is too small."""
-        known = {"workload": tuple(self._workloads()), "job": tuple(job.name for job in JOBS)}
+        known = {"workload": tuple(self._workloads()), "job": (*(job.name for job in JOBS), spark.NAME)}
         for what, names in (("workload", self.workloads), ("job", self.jobs)):
             for name in names:
                 if name not in known[what]:
                     raise InvalidArgument(f"no such {what}: {name}", hint="there are " + ", ".join(known[what]))
         if not SMALLEST <= self.size <= GIB:
             raise InvalidArgument(f"a log of {self.size} bytes: 1M to 1G are possible")
-        if not any(self.plan()):
+        if not any(self.plan()) and not self.wants_spark:
             raise InvalidArgument("none of these jobs is measured on these workloads")
         return self
 
     def plan(self) -> Iterator[tuple[Workload, list[Job]]]:
         """The jobs of each workload, in order."""
+        if set(self.jobs) == {spark.NAME}:
+            return
         for workload in self._workloads().values():
             if self.workloads and workload.name not in self.workloads:
                 continue
@@ -147,8 +159,8 @@ class _Run:
         """Everything."""
         results, wanted = self.results, self.wanted
         plan = list(wanted.plan())
-        self.total = sum(len(jobs) for _, jobs in plan)
-        kept_bytes = [workload.size * workload.fill * _KEPT for workload, _ in plan]
+        self.total = sum(len(jobs) for _, jobs in plan) + wanted.wants_spark
+        kept_bytes = [workload.size * workload.fill * _KEPT for workload, _ in plan] or [wanted.size * _KEPT]
         stored = max(kept_bytes) if wanted.work is None else sum(kept_bytes)
         stores.demand_room(self.work, int(stored + wanted.size * _COPIES))
         self._find_peer()
@@ -171,7 +183,47 @@ class _Run:
             if wanted.work is None:
                 stores.remove(kept.root)
                 stores.remove(small.root)
+        if wanted.wants_spark:
+            self._spark()
         return results
+
+    def _spark(self) -> None:
+        """The pipeline's jobs, against the engine alone."""
+        self.progress(self.done, self.total, "making stores for Spark")
+        workload = workloads(self.wanted.size)[_ON_SPARK]
+        part = workload.sized(max(SMALLEST // 4, workload.size // max(spark.STORES)))
+        large = stores.keep(workload, self.work, self._make)
+        small = stores.keep(part, self.work, self._make, f"{workload.name}-part")
+        many = self.work / "many"
+        scratch = self.work / "spark"
+
+        def copies(count: int) -> list[Path]:
+            roots = [many / str(i) for i in range(count)]
+            return [root if root.is_dir() else small.copy(State.CLOSED, root) for root in roots]
+
+        def child(words: list[str]) -> Sample:
+            self.progress(self.done, self.total, "the pipeline on Spark")
+            return self._module(words, limit=_SPARK_S)
+
+        stamps = large.stamps()
+        stores.warm(large.root)
+        stores.remove(many)
+        try:
+            found, starts = spark.measure_all(large, small, copies, scratch, self.wanted.rounds, child)
+            self.results.spark, self.results.spark_starts = found, starts
+        except StorageError as error:
+            if "is not installed" in error.message or "Spark needs Java" in error.message:
+                self.results.settings["Spark"] = f"left out: {error.message}"
+            else:
+                self.results.failures.append(f"the pipeline on Spark: {error}")
+        finally:
+            for place in (many, scratch):
+                stores.remove(place)
+        large.demand_same(stamps)
+        self.done += 1
+        if self.wanted.work is None:
+            stores.remove(large.root)
+            stores.remove(small.root)
 
     def _find_peer(self) -> None:
         if not self.wanted.apache:
@@ -275,7 +327,11 @@ class _Run:
             "preload": None if first is None else first.to_json(),
             "profile": None if profile is None else str(profile),
         }
-        command = [sys.executable, "-m", "engine.bench.child", json.dumps(said)]
+        return self._module(["engine.bench.child", json.dumps(said)], limit=limit)
+
+    def _module(self, words: list[str], limit: int | None = None) -> Sample:
+        """A module of ours as a process, measured."""
+        command = [sys.executable, "-m", *words]
         place = str(Path(__file__).resolve().parents[2])
         path = os.pathsep.join([place, *filter(None, [os.environ.get("PYTHONPATH")])])
         env = {**os.environ, "PYTHONPATH": path}

@@ -111,6 +111,11 @@ class Libc:
             self._library.mallopt(M_MMAP_THRESHOLD, size)
             self._library.mallopt(M_TRIM_THRESHOLD, 2 * size)
 
+    def give_back_freed(self) -> None:
+        """Give what is free back to the system, wherever it lies. Nothing where the library is not glibc."""
+        with contextlib.suppress(AttributeError):
+            self._library.malloc_trim(0)
+
     @staticmethod
     def _checked(result: int) -> None:
         if result != 0:

@@ -4,12 +4,16 @@ Theory. A scan visits places: records, blanks, damage. A place is a boundary whe
 segment's start stops there. The first sound record at or behind the wish is one if nothing that a scan could take for
 a record, or for a blank, begins before it and reaches beyond it: a step over a record can't jump it then, and the
 search behind damage finds it, as it is sound. Such a thing is looked for in the bytes before it, as far back as the
-largest record reaches, by its magic and its lengths alone: whatever it says of its own offset or its CRC.
+largest record reaches, by its magic and its lengths alone: whatever it says of its own offset or its CRC. A genuine
+blank reaches hardly farther: it closes a file because a record, and BLANK_SIZE bytes, did not fit (CommitLog#doAppend).
 
 Where there is one (a body that holds a record, a wish that lies in a message made of messages), bytes can't decide, and
-the chain is walked from the segment's start, which is a boundary by itself: records never cross segments.
+the chain is walked from the segment's start, which is a boundary by itself: records never cross segments. It is walked
+as the parts will be read: with CRCs or without, as a body that its CRC doesn't fit is stepped over, or searched.
 
-So a boundary depends on the bytes alone, and two readers of neighbouring parts find the same one, each for itself.
+So a boundary depends on the bytes alone, and two readers of neighbouring parts find the same one, each for itself. What
+reaches farther (a record larger than maxMessageSize says, a blank that no broker wrote) could hide a record that was
+made for its place: then a part does not end where the next one begins, which its reader must check.
 """
 
 from __future__ import annotations
@@ -17,8 +21,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.errors import StorageError
-from engine.format.message import BLANK_MAGIC, ENCODE_OVERHEAD, POSITION_MAGIC, V4_HEAD_SIZE
-from engine.log.scan import RecordBatch, Scanner, magics
+from engine.format.message import (
+    BLANK_MAGIC,
+    BLANK_SIZE,
+    ENCODE_OVERHEAD,
+    POSITION_MAGIC,
+    POSITION_PHYSICAL_OFFSET,
+    V4_HEAD_SIZE,
+)
+from engine.log.scan import WINDOW, RecordBatch, Scanner, magics
 from engine.log.walk import Row, walk
 
 if TYPE_CHECKING:
@@ -27,6 +38,7 @@ if TYPE_CHECKING:
     from engine.log.source import LogSource, Segment
 
 _BLANK = BLANK_MAGIC.to_bytes(4, "big")
+_STEP = 1 << 20
 
 
 class Boundaries:
@@ -35,12 +47,13 @@ class Boundaries:
     Args:
         source: the log.
         max_message_size: setting maxMessageSize, bytes: how large a body can be.
+        check_crc: whether the parts are scanned with it.
     """
 
-    def __init__(self, source: LogSource, *, max_message_size: int = 4 << 20) -> None:
+    def __init__(self, source: LogSource, *, max_message_size: int = 4 << 20, check_crc: bool = True) -> None:
         self._source = source
-        self._scanner = Scanner(source, max_message_size=max_message_size)
-        self._reach = max_message_size + ENCODE_OVERHEAD
+        self._scanner = Scanner(source, check_crc=check_crc, max_message_size=max_message_size)
+        self._reach = max(max_message_size + ENCODE_OVERHEAD, WINDOW) + BLANK_SIZE
 
     def at(self, segment: Segment, offset: int) -> int:
         """The first boundary of `segment` at or behind the physical `offset`; its end when there is none before.
@@ -54,6 +67,20 @@ class Boundaries:
         if found is None:
             return segment.end
         return found if self._stands_alone(segment, found) else self._walked(segment, offset)
+
+    def before(self, segment: Segment, offset: int) -> int:
+        """A boundary of `segment` at or before the physical `offset` (one of its own), not far from it if possible.
+
+        Raises:
+            StorageError: as `at`.
+        """
+        step = _STEP
+        while offset - step > segment.offset:
+            found = self.at(segment, offset - step)
+            if found <= offset:
+                return found
+            step *= 4
+        return segment.offset
 
     def _stands_alone(self, segment: Segment, offset: int) -> bool:
         """Whether nothing that looks like a record or a blank begins before `offset` and reaches beyond it."""
@@ -73,6 +100,8 @@ class Boundaries:
             return False
         if before[at + POSITION_MAGIC : at + POSITION_MAGIC + 4] == _BLANK:
             return place + total == segment.end
+        if total > self._reach:  # read whole by no scan that it has not told its own offset
+            return before[at + POSITION_PHYSICAL_OFFSET : at + POSITION_PHYSICAL_OFFSET + 8] == place.to_bytes(8, "big")
         rows: list[Row] = []
         try:
             walk(self._source.read(place, total), 0, segment.end - place, rows, check_crc=False, max_rows=1)

@@ -40,7 +40,8 @@ DESTROY_INTERVAL_MS = 3000
 """How long a held file is waited for (Apache IndexService#deleteExpiredFile)."""
 
 _FEW = 12
-_NAME_DIGITS = 17
+NAME_DIGITS = 17
+"""Of a file's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,9 +335,9 @@ class IndexService:
         number = int(names.index_name(self._clock()))
         if last is not None:
             number = max(number, int(Path(last.path).name) + 1)
-        while self._disk.exists(self._path(f"{number:0{_NAME_DIGITS}d}")):
+        while self._disk.exists(self._path(f"{number:0{NAME_DIGITS}d}")):
             number += 1
-        return f"{number:0{_NAME_DIGITS}d}"
+        return f"{number:0{NAME_DIGITS}d}"
 
     def _flush_in_background(self, full: IndexFile) -> None:
         thread = threading.Thread(target=self._flush_full, args=(full,), name="FlushIndexFile", daemon=True)

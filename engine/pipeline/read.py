@@ -1,17 +1,25 @@
-"""One split as Arrow batches: the engine's scan, its records as rows."""
+"""One split as Arrow batches: the engine's scan, its records as rows.
+
+A body that its CRC doesn't fit is no damage here: it is a row whose `crc_ok` says so. Damage is where no record is.
+"""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import sys
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from engine.errors import FormatError
 from engine.files.disk import Disk
-from engine.format.message import decode
-from engine.format.properties import KEYS, TAGS, key_words
+from engine.format.names import segment_name
 from engine.log.scan import Damage, RecordBatch
-from engine.pipeline.schema import COLUMNS, arrow_schema
+from engine.log.source import Segment
+from engine.pipeline.filters import Wanted
+from engine.pipeline.narrow import narrow_events
+from engine.pipeline.options import FAIL, MARK, SKIP
+from engine.pipeline.rows import Rows
+from engine.pipeline.schema import COLUMNS
 from engine.pipeline.splits import events, open_log
 
 if TYPE_CHECKING:
@@ -19,12 +27,14 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from engine.pipeline.narrow import Units
+    from engine.pipeline.planning import Share
     from engine.pipeline.splits import Split
 
-FAIL, MARK, SKIP = "fail", "mark", "skip"
-ROWS = 4096
-_LATEST_MS = 253_402_300_799_999
-"""The end of the year 9999: Spark has no later time."""
+__all__ = ["FAIL", "MARK", "SKIP", "ReadOptions", "read_share", "read_split"]
+
+ROWS = 16384
+"""Rows of an Arrow batch, at most: what a window of the log holds of small records is given in pieces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,75 +43,76 @@ class ReadOptions:
 
     Attributes:
         columns: names, in the order of the rows.
-        on_damage: FAIL, MARK (a row whose `damage` says what) or SKIP.
+        on_damage: FAIL, MARK (a row whose `damage` says what) or SKIP (told on stderr, a line a split).
+        wanted: which records; damage is told wherever it is met.
+        decompress: whether compressed bodies are given as they were sent, where that can be done.
     """
 
     columns: tuple[str, ...] = tuple(COLUMNS)
     on_damage: str = FAIL
+    wanted: Wanted = field(default_factory=Wanted)
+    decompress: bool = False
 
 
-def read_split(split: Split, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+def read_split(split: Split, options: ReadOptions, units: Units | None = None) -> Iterator[pa.RecordBatch]:
     """The rows of a split.
+
+    Args:
+        split: which.
+        options: how.
+        units: where all wanted records of it are; else the split is scanned.
 
     Raises:
         FormatError: damage, with FAIL. StorageError.
     """
-    import pyarrow as pa
-
-    schema = arrow_schema(options.columns)
-    rows: list[dict[str, Any]] = []
+    rows = Rows(split, options.columns, decompress=options.decompress)
+    skipped: list[Damage] = []
     with open_log(split, Disk()) as log:
-        for event in events(split, log, check_crc=False):
+        found = events(split, log, check_crc=False) if units is None else narrow_events(split, units, log)
+        for event in found:
             if isinstance(event, RecordBatch):
-                rows += [_row(split, event, i) for i in range(len(event))]
+                chosen = options.wanted.chosen(event)
+                if chosen is None or chosen.any():
+                    made = rows.of(event, chosen)
+                    yield from (made.slice(at, ROWS) for at in range(0, len(made), ROWS))
             elif isinstance(event, Damage):
                 if options.on_damage == FAIL:
-                    raise FormatError(event.reason.value, path=event.segment.path, offset=event.offset)
+                    raise FormatError(
+                        event.reason.value,
+                        path=event.segment.path,
+                        offset=event.offset,
+                        hint="onDamage = mark gives it as a row, onDamage = skip reads on",
+                    )
                 if options.on_damage == MARK:
-                    rows.append(_damage(split, event))
-            while len(rows) >= ROWS:
-                yield pa.RecordBatch.from_pylist(rows[:ROWS], schema=schema)
-                rows = rows[ROWS:]
-    if rows:
-        yield pa.RecordBatch.from_pylist(rows, schema=schema)
+                    yield rows.of_damage(event)
+                else:
+                    skipped.append(event)
+    if skipped:
+        _tell(split, skipped)
 
 
-def _row(split: Split, batch: RecordBatch, i: int) -> dict[str, Any]:
-    message = decode(batch.record(i))
-    found = message.properties
-    return {
-        "store": split.store.name,
-        "file": os.path.basename(split.segment.path),
-        "physical_offset": batch.offset(i),
-        "size": message.total_size,
-        "topic": message.topic,
-        "queue_id": message.queue_id,
-        "queue_offset": message.queue_offset,
-        "tags": found.get(TAGS),
-        "keys": key_words(found.get(KEYS)),
-        "properties": list(found.items()),
-        "body": message.body,
-        "body_length": len(message.body),
-        "body_crc": message.body_crc,
-        "crc_ok": message.crc_ok,
-        "flag": message.flag,
-        "sys_flag": message.sys_flag,
-        "born_timestamp": message.born_timestamp,
-        "born_host": str(message.born_host),
-        "store_timestamp": message.store_timestamp,
-        "store_time": message.store_timestamp * 1000 if 0 <= message.store_timestamp <= _LATEST_MS else None,
-        "store_host": str(message.store_host),
-        "reconsume_times": message.reconsume_times,
-        "prepared_transaction_offset": message.prepared_transaction_offset,
-        "stored_physical_offset": message.physical_offset,
-    }
+def read_share(share: Share, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    """The rows of a share: as `read_split`, behind what is missing in front of it. Raises as `read_split`."""
+    for gap in share.gaps:
+        if options.on_damage == MARK:
+            missing = Segment(gap.offset, gap.length, segment_name(gap.offset))
+            yield Rows(share.split, options.columns).of_gap(missing)
+        else:
+            name = share.split.store.name
+            _say(f"{name}: {gap.length} bytes of log from {gap.offset} on are skipped: their files are missing")
+    wanted = options.wanted.narrowed(physical_offset=share.rows)
+    yield from read_split(share.split, replace(options, wanted=wanted), share.units)
 
 
-def _damage(split: Split, event: Damage) -> dict[str, Any]:
-    return {
-        "store": split.store.name,
-        "file": os.path.basename(split.segment.path),
-        "physical_offset": event.offset,
-        "size": min(event.length, 0x7FFFFFFF),
-        "damage": event.reason.value,
-    }
+def _tell(split: Split, skipped: list[Damage]) -> None:
+    size = sum(event.length for event in skipped)
+    first = skipped[0]
+    _say(
+        f"{split.store.name}: {os.path.basename(split.segment.path)}: skipped {size} bytes without a record in"
+        f" {len(skipped)} places, the first at {first.offset}: {first.reason.value}"
+    )
+
+
+def _say(text: str) -> None:
+    """Into the task's log."""
+    print(f"rocketmq-store: {text}", file=sys.stderr, flush=True)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
+LATEST_MS = 253_402_300_799_999
+"""The end of the year 9999: Spark has no later time."""
 COLUMNS: dict[str, str] = {
     "store": "string",
     "file": "string",

@@ -1,38 +1,59 @@
-"""The data source `rocketmq-store`: the logs of stores as a table, by Spark's Python Data Source API."""
+"""The data source `rocketmq-store`: the logs of stores as a table, by Spark's Python Data Source API.
+
+    spark.dataSource.register(RocketMQStoreSource)
+    spark.read.format("rocketmq-store").option("topic", "Orders").load("/data/broker-*/store")
+    spark.readStream.format("rocketmq-store").option("maxBytesPerTrigger", "256M").load("/data/broker-a/store")
+
+Options: engine.pipeline.options. Columns: engine.pipeline.schema. Where each log ends is settled when a query is
+planned: a live store is read as far as it was written then; a DataFrame that is used again keeps its plan.
+
+Filters. With the option `pushFilters` (and the setting spark.sql.python.filterPushdown.enabled) filters on topic,
+queue_id, queue_offset, physical_offset, store_timestamp and store_time are looked at before rows are made, and files
+and splits left out. It is off by default, as Spark 4.3 is wrong there: it keeps what was planned with the filters of
+one query for every other query of the same `load()`, also where one query reads it twice. Options (`topic`,
+`startOffset`, `startTime` …) narrow a read as well, and always rightly.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from engine.errors import InvalidArgument
 from engine.files.disk import Disk
-from engine.pipeline.read import FAIL, MARK, SKIP, ReadOptions, read_split
-from engine.pipeline.schema import COLUMNS, spark_schema
-from engine.pipeline.splits import SPLIT_BYTES, Split, log_end, plan_splits
+from engine.pipeline import options as source_options
+from engine.pipeline.filters import pushed
+from engine.pipeline.options import MARK
+from engine.pipeline.planning import Share, plan
+from engine.pipeline.read import ReadOptions, read_share
+from engine.pipeline.schema import spark_schema
 from engine.pipeline.stores import find_stores
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
+    from engine.pipeline.options import SourceOptions
+    from engine.pipeline.stream import StoreStreamReader
+
 NAME = "rocketmq-store"
+_OF_DAMAGE = "store,file,physical_offset,size,damage"
 
 
 @dataclass
 class SplitPartition(InputPartition):
-    """A split as Spark's partition."""
+    """A share as Spark's partition."""
 
-    split: Split
+    share: Share
 
 
 class RocketMQStoreSource(DataSource):
-    """`spark.read.format("rocketmq-store").load(PATH)`; options as in the module of its reader."""
+    """`spark.read.format("rocketmq-store").load(PATH)`: see the module."""
 
     @classmethod
     def name(cls) -> str:
@@ -40,49 +61,76 @@ class RocketMQStoreSource(DataSource):
         return NAME
 
     def schema(self) -> str:
-        """The columns that were asked for."""
-        return spark_schema(_columns(self.options))
+        """The columns that were asked for. Raises InvalidArgument."""
+        return spark_schema(source_options.parse(self.options).columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """The batch reader."""
+        """The batch reader. Raises InvalidArgument."""
         del schema
-        return StoreReader(dict(self.options))
+        options = source_options.parse(self.options)
+        return FilteringReader(options) if options.push_filters else StoreReader(options)
+
+    def streamReader(self, schema: StructType) -> StoreStreamReader:  # noqa: N802 - Spark's name
+        """The stream reader. Raises InvalidArgument."""
+        from engine.pipeline.stream import StoreStreamReader
+
+        del schema
+        return StoreStreamReader(source_options.parse(self.options))
 
 
 class StoreReader(DataSourceReader):
     """Plans splits on the driver, reads them on executors."""
 
-    def __init__(self, options: dict[str, str]) -> None:
+    def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        on_damage = options.get("ondamage", FAIL)
-        if on_damage not in (FAIL, MARK, SKIP):
-            raise InvalidArgument(f"onDamage = {on_damage}: {FAIL}, {MARK} or {SKIP}")
-        self._read = ReadOptions(_columns(options), on_damage)
+        self._wanted = self._options.wanted
+
+    def take(self, filters: Iterable[Filter]) -> None:
+        """Read only what these filters let through, as far as they can be told before rows are made."""
+        self._wanted = pushed(self._wanted, filters)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The splits of all stores."""
-        places = self._options.get("path", "").split(",")
-        config = self._options.get("config")
-        stores = find_stores([p for p in places if p], config=None if config is None else Path(config))
-        size = int(self._options.get("splitbytes", SPLIT_BYTES))
+        """The shares of all stores.
+
+        Raises:
+            NotAStore, Refused, CannotMend: as `find_stores`. FormatError: missing files, with onDamage = fail.
+            StorageError.
+        """
         disk = Disk()
-        return [
-            SplitPartition(split)
-            for store in stores
-            for split in plan_splits([store], split_bytes=size, end=log_end(store, disk))
-        ]
+        stores = find_stores(self._options.places, config=self._options.config, disk=disk)
+        return [SplitPartition(share) for store in stores for share in plan(store, self._options, self._wanted, disk)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """A split's rows, as Arrow batches."""
-        assert isinstance(partition, SplitPartition)
-        return read_split(partition.split, self._read)
+        """A share's rows, as Arrow batches. Raises FormatError: damage, with onDamage = fail. StorageError."""
+        if not isinstance(partition, SplitPartition):  # Spark's own, when there are none
+            return iter(())
+        options = self._options
+        read = ReadOptions(options.columns, options.on_damage, self._wanted, options.decompress)
+        return read_share(partition.share, read)
 
 
-def _columns(options: Mapping[str, str]) -> tuple[str, ...]:
-    wanted = [word.strip() for word in options.get("columns", "").split(",") if word.strip()] or list(COLUMNS)
-    for name in wanted:
-        if name not in COLUMNS:
-            raise InvalidArgument(f"no such column: {name}", hint="there are " + ", ".join(COLUMNS))
-    if options.get("includebody", "true").lower() == "false":
-        wanted = [name for name in wanted if name != "body"]
-    return tuple(wanted)
+class FilteringReader(StoreReader):
+    """Takes Spark's filters. Each is given back: Spark looks at every row again, so none needs to be taken whole."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Spark's filters, all of which must hold."""
+        self.take(filters)
+        return filters
+
+
+def damage(spark: SparkSession, places: Sequence[str], **options: Any) -> DataFrame:
+    """What a read with `onDamage = skip` leaves out: a row for each damaged stretch and each row of missing files.
+
+    Columns: store, file, physical_offset, size (bytes), damage (why). Counts are an aggregate away.
+
+    Args:
+        spark: a session in which the data source is registered.
+        places: stores, as `path` has them.
+        options: further options of the read; those of damage and columns are set here.
+
+    Raises:
+        what Spark raises when the query runs, and as the data source.
+    """
+    given = {name: value for name, value in options.items() if name.lower() not in ("columns", "ondamage")}
+    read = spark.read.format(NAME).options(**given).option("columns", _OF_DAMAGE).option("onDamage", MARK)
+    return read.load(",".join(places)).where("damage is not null")

@@ -1,31 +1,51 @@
 """The Spark session of a job: Java found, settings that the pipeline needs, nothing on the screen that is not ours.
 
-What a job needs of Spark is little: Arrow between Python and the JVM, and filters pushed down to Python data sources
-(off by default in Spark 4). `--conf` has the last word on everything.
+What a job needs of Spark is little: Arrow between Python and the JVM, filters pushed down to Python data sources (off
+by default in Spark 4), and this package in every Python worker: on this machine through PYTHONPATH, on a cluster as a
+zip that is sent along (engine.pipeline.package). `--conf` has the last word on everything.
+
+The JVM is started here and not by pyspark, so that what it says goes into a file: of that one line is shown when it
+does not start. It ends with the session, and what it wrote meanwhile with it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
+import logging
 import os
 import re
-import shutil
+import signal
+import socket
 import subprocess
 import sys
+import sysconfig
+import tempfile
+import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from engine.errors import InvalidArgument, StorageError
+from engine.errors import InvalidArgument, RStoreError
+from engine.pipeline.failures import UNKNOWN, SparkFailed, text_of, translate
+from engine.pipeline.java import SparkMissing, find_java
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
+__all__ = ["LOCAL", "SPLIT_BYTES", "SparkMissing", "demand_packages", "find_java", "parse_conf", "session"]
+
 LOCAL = "local[*]"
-LEAST_JAVA = 17
-_HOW_TO_GET_JAVA = "install Java 17 or newer (Debian: apt-get install openjdk-17-jre-headless), or set JAVA_HOME"
-_PLACES = ("/usr/lib/jvm/*", "/opt/java/*", "/opt/jdk*", "~/.sdkman/candidates/java/current")
+SPLIT_BYTES = "spark.rstore.splitBytes"
+"""A session's setting: about how many bytes of a log a task reads, for jobs whose options don't say it."""
+_MIB = 1 << 20
+_LEAST_DRIVER_MIB, _MOST_DRIVER_MIB = 1024, 4096
+_ANSWERS_S = 5.0
+"""How long a master may take to answer."""
+_ENDS_S = 20.0
+"""How long the JVM may take to end."""
+_PY_FILES = "spark.submit.pyFiles"
 _DEFAULTS = {
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -33,29 +53,10 @@ _DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "16",
+    "spark.log.level": "ERROR",
 }
-
-
-class SparkMissing(StorageError):
-    """Java or pyspark is not there, or Spark does not start."""
-
-
-def find_java(environment: Mapping[str, str] | None = None) -> Path:
-    """The Java to run Spark with: its home directory. JAVA_HOME, then PATH, then where distributions put it.
-
-    Raises:
-        SparkMissing: none of version 17 or newer.
-    """
-    environment = os.environ if environment is None else environment
-    old: list[str] = []
-    for home in _homes(environment):
-        version = _version(home / "bin" / "java")
-        if version is not None and version >= LEAST_JAVA:
-            return home
-        if version is not None:
-            old.append(f"{home} has Java {version}")
-    found = "; ".join(old) if old else "none was found"
-    raise SparkMissing(f"Spark needs Java {LEAST_JAVA} or newer: {found}", hint=_HOW_TO_GET_JAVA)
+_LOOPBACK = ("127.", "localhost", "[::1]")
+_DEBUG = "RSTORE_DEBUG"
 
 
 @contextlib.contextmanager
@@ -70,36 +71,40 @@ def session(
         name: the application's, in Spark's own pages.
 
     Raises:
-        SparkMissing.
+        SparkMissing: no Java, no pyspark. SparkFailed: Spark does not start. InvalidArgument: a master or a setting
+        that Spark refuses.
     """
-    wanted = {**_DEFAULTS, **(conf or {})}
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError as error:
-        raise SparkMissing(
-            f"pyspark is not installed ({error.name or error})", hint="pip install 'rstore[spark]'"
-        ) from None
+    demand_packages()
+    from pyspark.sql import SparkSession
+
     active = SparkSession.getActiveSession()
     if active is not None:
         _register(active)
         yield active
         return
-    os.environ["JAVA_HOME"] = str(find_java())
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    builder = SparkSession.builder.appName(name).master(master or wanted.get("spark.master", LOCAL))
-    for key, value in wanted.items():
-        builder = builder.config(key, value)
-    try:
-        found = builder.getOrCreate()
-    except Exception as error:
-        raise SparkMissing(f"Spark does not start: {_first_line(error)}", hint="see --master and --conf") from error
-    try:
-        found.sparkContext.setLogLevel("ERROR")
-        _register(found)
-        yield found
-    finally:
-        found.stop()
+    java = find_java()
+    given = dict(conf or {})
+    master = master or given.get("spark.master", LOCAL)
+    _demand_master(master)
+    with tempfile.TemporaryDirectory(prefix="rstore-spark-", ignore_cleanup_errors=True) as scratch:
+        wanted = {**_DEFAULTS, **_places(scratch), **given, "spark.master": master, "spark.app.name": name}
+        if not _is_local(master) and _PY_FILES not in given:
+            from engine.pipeline.package import build_zip
+
+            wanted[_PY_FILES] = os.fspath(build_zip(Path(scratch) / "rstore-spark.zip"))
+        with _Jvm(Path(scratch) / "spark.log", _environment(java, master, given), wanted) as jvm:
+            yield jvm.spark
+
+
+def demand_packages() -> None:
+    """Raises SparkMissing: a Python package that the pipeline needs is not there."""
+    for name in ("pyspark", "pyarrow"):
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            raise SparkMissing(
+                f"{name} is not installed ({' '.join(str(error).split())})", hint="pip install 'rstore[spark]'"
+            ) from None
 
 
 def parse_conf(words: list[str]) -> dict[str, str]:
@@ -113,34 +118,188 @@ def parse_conf(words: list[str]) -> dict[str, str]:
     return found
 
 
+class _Jvm:
+    """The JVM that a session lives in. A context manager: starts it and the session, and ends both.
+
+    Args:
+        log: the file that gets what it says.
+        environment: variables over this process's own, for it and the Python workers that it starts.
+        conf: all settings of the session.
+    """
+
+    spark: SparkSession
+
+    def __init__(self, log: Path, environment: Mapping[str, str], conf: Mapping[str, str]) -> None:
+        self._log = log
+        self._environment = environment
+        self._conf = conf
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> _Jvm:
+        before = signal.getsignal(signal.SIGINT)
+        try:
+            with _variables(self._environment):
+                self._start()
+        except Exception as error:
+            why = self._why(error)  # asks the JVM
+            self._end()
+            raise why from error
+        except BaseException:
+            self._end()
+            raise
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)  # Spark's own waits for the job
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None or issubclass(kind, Exception):
+            with contextlib.suppress(Exception):  # the JVM may be gone
+                self.spark.stop()
+        self._end()
+
+    def _start(self) -> None:
+        from pyspark import SparkConf, SparkContext
+        from pyspark.java_gateway import launch_gateway
+        from pyspark.sql import SparkSession
+
+        conf = SparkConf().setAll(list(self._conf.items()))
+        with self._log.open("wb") as log:
+            sink = None if os.environ.get(_DEBUG, "") not in ("", "0") else log
+            # in a group of its own: Ctrl-C is ours to handle, not that of its Python workers
+            launch: Any = launch_gateway
+            gateway = launch(conf, {"stdout": sink, "stderr": sink, "process_group": 0})
+        self._process = gateway.proc
+        SparkContext._ensure_initialized(gateway=gateway, conf=conf)
+        self.spark = SparkSession.builder.config(conf=conf).getOrCreate()
+        _silence(self.spark)
+        _register(self.spark)
+
+    def _end(self) -> None:
+        """The JVM ends, and Python forgets it: the next session starts a new one."""
+        process = self._process
+        if process is None:
+            return
+        from pyspark import SparkContext
+        from pyspark.sql import SparkSession
+
+        if process.stdin is not None:
+            with contextlib.suppress(OSError):
+                process.stdin.close()
+        process.terminate()
+        try:
+            process.wait(_ENDS_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        self._process = None
+        # what pyspark keeps of a session; it has no public way to give up a JVM
+        for holder, names in (
+            (SparkContext, ("_gateway", "_jvm", "_active_spark_context", "_next_accum_id")),
+            (SparkSession, ("_instantiatedSession", "_activeSession")),
+        ):
+            for one in names:
+                if hasattr(holder, one):
+                    setattr(holder, one, 0 if one == "_next_accum_id" else None)
+
+    def _why(self, error: Exception) -> RStoreError:
+        """Why it does not start, in Spark's own words."""
+        if isinstance(error, RStoreError):
+            return error
+        said = ""
+        with contextlib.suppress(OSError):
+            said = self._log.read_text(encoding="utf-8", errors="replace")
+        found = translate(RuntimeError(f"{text_of(error)}\n{said}"))
+        if found.message.startswith(UNKNOWN):
+            found.message = "Spark does not start: " + found.message.removeprefix(UNKNOWN)
+        return found
+
+
+def _silence(spark: SparkSession) -> None:
+    """What pyspark itself prints when something fails: each is an error that is raised, too."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
+    server: Any = getattr(spark.sparkContext, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda request, address: None  # the JVM is gone
+
+
 def _register(spark: SparkSession) -> None:
     from engine.pipeline.source import RocketMQStoreSource
 
     spark.dataSource.register(RocketMQStoreSource)
 
 
-def _homes(environment: Mapping[str, str]) -> Iterator[Path]:
-    if environment.get("JAVA_HOME"):
-        yield Path(environment["JAVA_HOME"])
-    on_path = shutil.which("java", path=environment.get("PATH"))
-    if on_path is not None:
-        yield Path(on_path).resolve().parent.parent
-    for place in _PLACES:
-        path = Path(place).expanduser()
-        yield from sorted(path.parent.glob(path.name), reverse=True)
+# --- what it is started with -----------------------------------------------------------------------------------------
 
 
-def _version(java: Path) -> int | None:
-    if not java.is_file():
-        return None
+def _places(scratch: str) -> dict[str, str]:
+    """Where Spark may write, and how much memory the driver takes."""
+    quarter = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // _MIB // 4
+    return {
+        "spark.local.dir": os.path.join(scratch, "local"),
+        "spark.sql.warehouse.dir": os.path.join(scratch, "warehouse"),
+        "spark.driver.memory": f"{max(_LEAST_DRIVER_MIB, min(_MOST_DRIVER_MIB, quarter))}m",
+    }
+
+
+def _environment(java: Path, master: str, given: Mapping[str, str]) -> dict[str, str]:
+    """Variables for the JVM and its Python workers."""
+    found = {"JAVA_HOME": os.fspath(java)}
+    python = given.get("spark.pyspark.python")
+    if python is not None or "PYSPARK_PYTHON" not in os.environ:
+        found["PYSPARK_PYTHON"] = python or sys.executable
+    if "SPARK_LOCAL_IP" not in os.environ and all(host.startswith(_LOOPBACK) for host, _ in _hosts(master)):
+        found["SPARK_LOCAL_IP"] = "127.0.0.1"
+    package = Path(__file__).resolve().parents[2]
+    if os.fspath(package) not in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
+        found["PYTHONPATH"] = os.pathsep.join(filter(None, [os.fspath(package), os.environ.get("PYTHONPATH")]))
+    return found
+
+
+@contextlib.contextmanager
+def _variables(changes: Mapping[str, str]) -> Iterator[None]:
+    """The environment with `changes`, and as it was behind it."""
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
     try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    match = re.search(r'version "(\d+)', said.stderr + said.stdout)
-    return int(match.group(1)) if match else None
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
+def _is_local(master: str) -> bool:
+    return re.fullmatch(r"local(\[[^\]]*\])?", master) is not None
+
+
+def _hosts(master: str) -> list[tuple[str, int]]:
+    """Host and port of each master of a standalone cluster; none otherwise."""
+    if not master.startswith("spark://"):
+        return []
+    found = []
+    for place in master.removeprefix("spark://").split(","):
+        host, colon, port = place.rpartition(":")
+        if not (colon and host and port.isdecimal() and 0 < int(port) < 65536):
+            raise InvalidArgument(f"--master {master}: no host and port: {place!r}", hint="like spark://HOST:7077")
+        found.append((host, int(port)))
+    return found
+
+
+def _demand_master(master: str) -> None:
+    """Spark itself tries for a minute. Raises SparkFailed: nobody answers there. InvalidArgument."""
+    hosts = _hosts(master)
+    reasons = []
+    for host, port in hosts:
+        try:
+            socket.create_connection((host.strip("[]"), port), _ANSWERS_S).close()
+        except OSError as error:
+            reasons.append(f"{host}:{port}: {(error.strerror or str(error)).lower()}")
+        else:
+            return
+    if hosts:
+        raise SparkFailed(f"no Spark master answers at {master} ({'; '.join(reasons)})", hint="is the cluster up?")

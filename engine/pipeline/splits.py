@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 from engine.errors import FormatError
 from engine.files.disk import Disk
 from engine.log.boundary import Boundaries
-from engine.log.scan import Blank, Damage, Gap, RecordBatch, Scanner
+from engine.log.scan import Blank, Damage, Gap, RecordBatch, Scanner, kernels_if_loaded
 from engine.log.source import ClosedLog
+from engine.log.tally import Counter, Tally, tallied
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from engine.pipeline.stores import StoreRef
 
 SPLIT_BYTES = 128 << 20
+_TAIL = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,7 @@ class Split:
         segment: the file.
         start, end: wishes; the boundaries at or behind them are where it is read.
         log_end: records that start here or later are not read, in no split.
+        known: `start` is no wish, but a place where the scan stops.
     """
 
     store: StoreRef
@@ -49,10 +52,16 @@ class Split:
     start: int
     end: int
     log_end: int
+    known: bool = False
 
 
 def plan_splits(
-    stores: Iterable[StoreRef], *, split_bytes: int = SPLIT_BYTES, start: int = 0, end: int | None = None
+    stores: Iterable[StoreRef],
+    *,
+    split_bytes: int = SPLIT_BYTES,
+    start: int = 0,
+    end: int | None = None,
+    known: bool = False,
 ) -> list[Split]:
     """The splits of all stores, each store's in log order.
 
@@ -61,6 +70,7 @@ def plan_splits(
         split_bytes: bytes of a split, about; at least 1.
         start: records before this physical offset are not asked for.
         end: nor those from here on (default: the end of the last file, with what is unwritten in it).
+        known: `start` is a place where the scan stops (`log_end` of an earlier plan, a boundary).
     """
     found: list[Split] = []
     for store in stores:
@@ -73,30 +83,71 @@ def plan_splits(
                 if until - stop < split_bytes // 4:
                     stop = until
                 last = segment.end if stop == until else stop
-                found.append(Split(store, count, segment, at, last, until))
+                found.append(Split(store, count, segment, at, last, until, known and at == start))
                 count += 1
                 at = stop
     return found
 
 
-def log_end(store: StoreRef, disk: Disk) -> int:
+def log_end(store: StoreRef, disk: Disk, *, start: int | None = None) -> int:
     """Physical offset behind the last sound record of a store, or behind the blank that closes its file.
 
-    The first file's offset when there is no record, 0 without a file. Reads the last file with a record. Raises
-    StorageError.
+    The first file's offset when there is no record, 0 without a file. Reads the end of the last file with a record:
+    from a boundary on, as a scan from the file's start stops there, too. A record that is being written has no CRC
+    yet: it is for the next plan.
+
+    Args:
+        store: whose log.
+        disk: how files are reached.
+        start: a place where the scan stops, in front of the end: nothing before it is read, and it is the end when
+            nothing sound follows.
+
+    Raises:
+        StorageError.
     """
     with ClosedLog(disk, store.segments) as log:
-        scanner = Scanner(log, check_crc=False, max_message_size=store.config.max_message_size)
         for segment in reversed(store.segments):
-            end: int | None = None
-            for event in scanner.scan(segment.offset, segment.end, resume=True):
-                if isinstance(event, RecordBatch):
-                    end = event.end
-                elif isinstance(event, Blank):
-                    end = event.offset + event.length
-            if end is not None:
-                return end
+            if start is not None and segment.end <= start:
+                break
+            found = _end_in(store, log, segment, start)
+            if found is not None:
+                return found
+    if start is not None:
+        return start
     return store.segments[0].offset if store.segments else 0
+
+
+def _end_in(store: StoreRef, log: ClosedLog, segment: Segment, start: int | None) -> int | None:
+    """The end of what is sound in a segment, None when nothing is."""
+    limit = store.config.max_message_size
+    boundaries = Boundaries(log, max_message_size=limit)
+    scanner = Scanner(log, max_message_size=limit)
+    first = segment.offset if start is None else max(start, segment.offset)
+    step = _TAIL if start is None or start < segment.offset else segment.size  # what is new is read anyway
+    while True:
+        wish = segment.end - step
+        at = first if wish <= first else boundaries.at(segment, wish)
+        if at < segment.end:
+            found = _last_sound(log, scanner, at, segment.end)
+            if found is not None or at == first:
+                return found
+        elif at == first:
+            return None
+        step *= 4
+
+
+def _last_sound(log: ClosedLog, scanner: Scanner, start: int, end: int) -> int | None:
+    fast = scanner.by_kernels(start, end)
+    found: int | None = None
+    events = tallied(scanner.scan(start, end, resume=True))
+    if fast is not None:
+        events = Counter(fast, log.read_into).count(start, end)
+    for event in events:
+        if isinstance(event, Tally):
+            found = event.end
+        elif isinstance(event, Blank):
+            found = event.offset + event.length
+    return found
 
 
 def open_log(split: Split, disk: Disk) -> ClosedLog:
@@ -104,10 +155,16 @@ def open_log(split: Split, disk: Disk) -> ClosedLog:
     return ClosedLog(disk, [split.segment])
 
 
-def bounds(split: Split, log: ClosedLog) -> tuple[int, int]:
-    """The boundaries between which the split is read; equal when no record begins in it. Raises StorageError."""
-    boundaries = Boundaries(log, max_message_size=split.store.config.max_message_size)
-    start = boundaries.at(split.segment, split.start)
+def bounds(split: Split, log: ClosedLog, *, check_crc: bool = True) -> tuple[int, int]:
+    """The boundaries between which the split is read; equal when no record begins in it. Raises StorageError.
+
+    Args:
+        split: which.
+        log: `open_log` of it.
+        check_crc: as `events` is told: the same for all splits of a log.
+    """
+    boundaries = Boundaries(log, max_message_size=split.store.config.max_message_size, check_crc=check_crc)
+    start = split.start if split.known else boundaries.at(split.segment, split.start)
     end = boundaries.at(split.segment, split.end)
     return start, max(start, end)
 
@@ -123,11 +180,12 @@ def events(split: Split, log: ClosedLog, *, check_crc: bool = True) -> Iterator[
     Raises:
         FormatError: the scan doesn't end where the next split begins. StorageError.
     """
-    start, end = bounds(split, log)
-    if start == end:
+    start, end = bounds(split, log, check_crc=check_crc)
+    if start >= min(end, split.log_end):
         return
     at = start
-    scanner = Scanner(log, check_crc=check_crc, max_message_size=split.store.config.max_message_size)
+    limit = split.store.config.max_message_size
+    scanner = Scanner(log, check_crc=check_crc, max_message_size=limit, kernels=kernels_if_loaded())
     for event in scanner.scan(start, min(end, split.log_end), resume=True):
         match event:
             case RecordBatch():

@@ -32,12 +32,14 @@ class StoreRef:
         config: its settings, sizes settled.
         segments: the files of its log, by offset, as they were found at planning.
         live: whether a process held its lock then.
+        config_file: the broker's properties file that `config` was made of, if any.
     """
 
     name: str
     config: StoreConfig
     segments: tuple[Segment, ...]
     live: bool
+    config_file: str | None = None
 
     @property
     def root(self) -> str:
@@ -60,7 +62,7 @@ def find_stores(places: Iterable[str], *, config: Path | None = None, disk: Disk
     disk = disk or Disk()
     found: dict[str, StoreRef] = {}
     for place in places:
-        named, _, path = place.rpartition("=")
+        named, path = _named(place)
         for root in _roots(path):
             ref = _look(disk, named or Path(root).resolve().name, Path(root), config)
             other = found.setdefault(ref.name, ref)
@@ -81,6 +83,12 @@ def demand_idle(stores: Iterable[StoreRef]) -> None:
             raise StoreLocked("a live process holds the store", path=store.root, hint="stop it, or take a copy")
 
 
+def _named(place: str) -> tuple[str, str]:
+    """Name ("" for none) and path. What has a slash is no name: a directory may have an = in it."""
+    name, equals, path = place.partition("=")
+    return (name, path) if equals and "/" not in name else ("", place)
+
+
 def _roots(path: str) -> list[str]:
     if not _MAGIC & set(path) or os.path.isdir(path):
         return [path]
@@ -92,4 +100,5 @@ def _roots(path: str) -> list[str]:
 
 def _look(disk: Disk, name: str, root: Path, config: Path | None) -> StoreRef:
     files = survey(disk, of_store(root, config))
-    return StoreRef(name, files.config, files.log, holder_of(disk, files.root) is not None)
+    live = holder_of(disk, files.root) is not None
+    return StoreRef(name, files.config, files.log, live, None if config is None else os.path.abspath(config))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -26,13 +26,15 @@ from engine.log.source import ClosedLog
 from engine.repair.beside import Beside
 from engine.repair.intervals import Intervals
 from engine.repair.known import known_places
-from engine.repair.reindex_build import BuiltQueue, IndexBuilder, QueueBuilder
+from engine.repair.reindex_build import BuiltQueue, QueueBuilder
+from engine.repair.reindex_index import IndexBuilder
 from engine.repair.survey import StoreFiles, survey
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.files.disk import Disk
     from engine.log.derive_kernel import Part
+    from engine.log.source import Segment
 
 AT_ONCE = 1 << 17
 """Records that are derived before queues and index get what they give."""
@@ -131,11 +133,8 @@ def build(
         CannotMend: no log. DamageInTheMiddle: run recover first. NotAStore, DiskFull, StorageError.
     """
     files = survey(disk, config)
-    if not files.log:
-        raise CannotMend("there is no commit log to rebuild from", path=files.root)
     config = files.config
-    begin = max(files.log[0].offset, scope.start or 0)
-    first = next((s for s in reversed(files.log) if s.offset <= begin), files.log[0])
+    begin, first = beginning(files, scope)
     numbers = QueueNumbers()
     queues = QueueBuilder(disk, files, into, begin) if scope.queues else None
     index = IndexBuilder(disk, files, into, begin) if scope.index and config.message_index_enable else None
@@ -155,8 +154,8 @@ def build(
                     units, keys = joined(held)
                     held.clear()
                     if index is not None:
-                        beside.run(partial(index.put, _keys_from(keys, begin)))
-                    for number, some in _by_queue(units, begin):
+                        beside.run(partial(index.put, keys_from(keys, begin)))
+                    for number, some in by_queue(units, begin):
                         if queues is not None and scope.topic in (None, numbers[number].topic):
                             queues.append(numbers[number], some)
 
@@ -186,15 +185,32 @@ def build(
     return plan
 
 
+def beginning(files: StoreFiles, scope: Scope) -> tuple[int, Segment]:
+    """The physical offset from which on all is rebuilt, and the segment whose start the log is read from.
+
+    Raises:
+        CannotMend: no log.
+    """
+    if not files.log:
+        raise CannotMend("there is no commit log to rebuild from", path=files.root)
+    begin = max(files.log[0].offset, scope.start or 0)
+    return begin, next((s for s in reversed(files.log) if s.offset <= begin), files.log[0])
+
+
+def kept_queues(files: StoreFiles, scope: Scope, built: Iterable[BuiltQueue]) -> tuple[TopicQueue, ...]:
+    """The queues that stay as they are: the log has no message of theirs."""
+    done = {queue.queue for queue in built}
+    wanted = (q for q in files.queues if scope.topic is None or q.queue.topic == scope.topic)
+    return tuple(q.queue for q in wanted if q.files and q.queue not in done)
+
+
 def _compare(plan: ReindexPlan, scope: Scope, queues: QueueBuilder | None, index: IndexBuilder | None) -> None:
     """What was built, and what of it differs from the store's."""
     if queues is not None:
         plan.queues = queues.built()
         plan.queues_changed = queues.changed()
-        plan.problems += queues.problems
-        done = {queue.queue for queue in plan.queues}
-        wanted = (q for q in plan.files.queues if scope.topic is None or q.queue.topic == scope.topic)
-        plan.kept = tuple(q.queue for q in wanted if q.files and q.queue not in done)
+        plan.problems += [problem for queue in plan.queues for problem in queue.problems()]
+        plan.kept = kept_queues(plan.files, scope, plan.queues)
     if index is not None:
         plan.index_built, plan.keys, plan.index_files = True, index.keys, len(index.names())
         plan.index_changed = index.changed()
@@ -205,28 +221,33 @@ def _sound(
     events: Iterator[tuple[Event, list[Part] | None]], files: StoreFiles, accepted: Intervals, plan: ReindexPlan
 ) -> Iterator[tuple[RecordBatch, list[Part]]]:
     """The log's records up to its end; damage and gaps before it must have been accepted in an earlier repair."""
-    held: list[Event] = []
+    held: list[Damage | Gap] = []
     for event, parts in events:
         if isinstance(event, RecordBatch):
-            for one in held:
-                if isinstance(one, Damage | Gap) and accepted.overlap(one.offset, one.offset + one.length) < one.length:
-                    path = one.segment.path if isinstance(one, Damage) else files.root
-                    raise DamageInTheMiddle(
-                        f"{one.reason.value if isinstance(one, Damage) else 'segments are missing'}; "
-                        "sound records lie behind it",
-                        path=path,
-                        offset=one.offset,
-                        hint="run rstore recover first; nothing was changed",
-                    )
-                if isinstance(one, Damage | Gap):
-                    plan.problems.append(f"stepped over {one.length} lost bytes at {one.offset}")
+            plan.problems += [step_over(one, accepted, files.root) for one in held]
             held = []
             yield event, parts or []
         elif not isinstance(event, Blank):
             held.append(event)
 
 
-def _by_queue(units: Units, begin: int) -> Iterator[tuple[int, Units]]:
+def step_over(lost: Damage | Gap, accepted: Intervals, root: str) -> str:
+    """What is said of a stretch that sound records lie behind, and that an earlier repair was told to go on behind.
+
+    Raises:
+        DamageInTheMiddle: none was.
+    """
+    if accepted.overlap(lost.offset, lost.offset + lost.length) < lost.length:
+        raise DamageInTheMiddle(
+            f"{lost.reason.value if isinstance(lost, Damage) else 'segments are missing'}; sound records lie behind it",
+            path=lost.segment.path if isinstance(lost, Damage) else root,
+            offset=lost.offset,
+            hint="run rstore recover first; nothing was changed",
+        )
+    return f"stepped over {lost.length} lost bytes at {lost.offset}"
+
+
+def by_queue(units: Units, begin: int) -> Iterator[tuple[int, Units]]:
     """A batch's units from `begin` (physical) on, queue by queue, in log order."""
     import numpy as np
 
@@ -241,7 +262,8 @@ def _by_queue(units: Units, begin: int) -> Iterator[tuple[int, Units]]:
         yield int(units.queue[group[0]]), units.taken(group)
 
 
-def _keys_from(keys: Keys, begin: int) -> Keys:
+def keys_from(keys: Keys, begin: int) -> Keys:
+    """A batch's keys from `begin` (physical) on."""
     if not len(keys) or int(keys.physical_offset[0]) >= begin:
         return keys
     return keys.taken(keys.physical_offset >= begin)

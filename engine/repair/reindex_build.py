@@ -1,12 +1,12 @@
-"""Consume queues and index files, built aside from what the log gives: the writers are those of an open store."""
+"""Consume queues, built aside from what the log gives: the writers are those of an open store."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from engine.errors import DiskFull
 from engine.files.listing import list_segments
 from engine.files.sync_later import SyncLater
 from engine.format import names, queue_ext
@@ -14,19 +14,15 @@ from engine.format.queue_unit import EXT_ADDRESS_MAX, UNIT_SIZE, is_ext_address
 from engine.log.closed_queue import ClosedExt
 from engine.log.consume_queue import ConsumeQueue
 from engine.log.consume_queue_ext import ConsumeQueueExt
-from engine.log.index_file import IndexFile
-from engine.log.index_reader import ClosedIndexFile
-from engine.log.index_service import IndexService
-from engine.log.scan import RecordBatch
 from engine.log.state import QueueState
-from engine.repair.index_plan import entries_before
 from engine.repair.queue_rows import QueueRows, is_real
 from engine.repair.trees import same_file
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from engine.files.disk import Disk
-    from engine.log.derive import Keys, TopicQueue, Units
-    from engine.log.scan import Scanner
+    from engine.log.derive import TopicQueue, Units
     from engine.repair.survey import StoreFiles
 
 MAX_OPEN = 512
@@ -35,7 +31,10 @@ MAX_OPEN = 512
 
 @dataclass(slots=True)
 class BuiltQueue:
-    """One queue that was built. Offsets are queue offsets; `old_extent`: behind the last row of the old files."""
+    """One queue that was built. Offsets are queue offsets; `old_extent`: behind the last row of the old files.
+
+    `filled`: offsets without a message, which repeat their neighbour; `lost`: messages that the queue didn't take.
+    """
 
     queue: TopicQueue
     min_offset: int
@@ -43,6 +42,17 @@ class BuiltQueue:
     max_physical_offset: int
     units: int
     old_extent: int
+    filled: int = 0
+    lost: int = 0
+
+    def problems(self) -> list[str]:
+        """What an operator should hear of it."""
+        found = []
+        if self.filled:
+            found.append(f"{self.queue}: {self.filled} queue offsets have no message and repeat their neighbour")
+        if self.lost:
+            found.append(f"{self.queue}: {self.lost} messages name queue offsets that can't be true, or are taken")
+        return found
 
 
 class QueueBuilder:
@@ -61,7 +71,6 @@ class QueueBuilder:
         self._open: dict[TopicQueue, ConsumeQueue] = {}
         self._later = SyncLater(disk)
         self._built: dict[TopicQueue, BuiltQueue] = {}
-        self.problems: list[str] = []
 
     def append(self, queue: TopicQueue, units: Units) -> None:
         """Append the units of one queue, in log order."""
@@ -75,13 +84,10 @@ class QueueBuilder:
             store_timestamp=units.store_timestamp if self._ext_size is not None else None,
             bit_maps=maps,
         )
-        if result.filled:
-            self.problems.append(f"{queue}: {result.filled} queue offsets have no message and repeat their neighbour")
-        if result.refused or result.ignored:
-            lost = result.refused + result.ignored
-            self.problems.append(f"{queue}: {lost} messages name queue offsets that can't be true, or are taken")
         built = self._built[queue]
         built.units += result.appended
+        built.filled += result.filled
+        built.lost += result.refused + result.ignored
         built.max_offset, built.max_physical_offset = target.max_offset, target.max_physical_offset
 
     def close(self) -> None:
@@ -205,104 +211,29 @@ class QueueBuilder:
         maps = [b""] * len(units)
         if rows is None or self._ext_size is None:
             return maps
-        low, high = int(units.queue_offset[0]), int(units.queue_offset[-1]) + 1
-        if not 0 < high - low <= 2 * len(units) + 64:
-            return maps
-        found = rows.read(low, high)
         ext = ClosedExt(self._disk, os.path.join(self._files.root, names.CONSUMEQUEUE_EXT), queue, self._ext_size)
-        for i in range(len(units)):
-            at = int(units.queue_offset[i]) - low
-            if not 0 <= at < len(found) or int(found["physical_offset"][at]) != int(units.physical_offset[i]):
-                continue
-            code = int(found["tags_code"][at])
-            unit = ext.get(code) if is_ext_address(code) else None
-            if unit is not None and (unit.tags_code, unit.store_timestamp) == (
-                int(units.tags_code[i]),
-                int(units.store_timestamp[i]),
-            ):
-                maps[i] = unit.bit_map
+        for run in _runs(units):
+            low = int(units.queue_offset[run.start])
+            found = rows.read(low, low + len(run))
+            for i, row in zip(run, found, strict=True):
+                if int(row["physical_offset"]) != int(units.physical_offset[i]):
+                    continue
+                code = int(row["tags_code"])
+                unit = ext.get(code) if is_ext_address(code) else None
+                if unit is not None and (unit.tags_code, unit.store_timestamp) == (
+                    int(units.tags_code[i]),
+                    int(units.store_timestamp[i]),
+                ):
+                    maps[i] = unit.bit_map
         return maps
 
 
-class IndexBuilder:
-    """Builds the index below `into`; entries of messages before `begin` are taken over while their files are sound."""
+def _runs(units: Units) -> Iterable[range]:
+    """Places of units whose queue offsets follow each other: however a log is cut, the same rows are looked at."""
+    import numpy as np
 
-    def __init__(self, disk: Disk, files: StoreFiles, into: str, begin: int) -> None:
-        self._disk = disk
-        self._files = files
-        self._begin = begin
-        self._directory = os.path.join(into, names.INDEX)
-        self._service = IndexService(disk, self._directory, files.index_layout)
-        self.keys = 0
-        self.problems: list[str] = []
-
-    def take_over(self, scanner: Scanner) -> None:
-        """Copy the files that begin before the place where rebuilding does; the last one as far as it lies before."""
-        self._disk.mkdirs(self._directory)
-        layout, kept = self._files.index_layout, []
-        previous = (0, 0)
-        for found in self._files.index:
-            if not found.whole:
-                break
-            with ClosedIndexFile(self._disk, found.path, layout) as old:
-                if old.entry_count == 0 or old.header.begin_phy_offset >= self._begin:
-                    break
-                check = old.verify()
-                keep = entries_before(old, check.sound, self._begin)
-                last = int(old.entries(keep, 1)[0]["physical_offset"]) if keep else -1
-                whole = keep == old.entry_count and check.fault is None
-                end_timestamp = old.header.end_timestamp
-            if check.fault is not None and keep == check.sound:
-                self.problems.append(f"index/{found.name}: {check.fault.value}; older keys than the log's go with it")
-                break
-            if not keep:
-                break
-            target = os.path.join(self._directory, found.name)
-            self._disk.copy_file(found.path, target)
-            kept.append(found.name)
-            if not whole:
-                file = IndexFile.open(self._disk, target, layout)
-                try:
-                    file.rewind(keep, previous=previous, end_timestamp=_store_timestamp(scanner, last))
-                finally:
-                    file.shutdown()
-                break
-            previous = (last, end_timestamp)
-        self._service.open(kept)
-
-    def put(self, keys: Keys) -> None:
-        """Put the keys of a batch, in log order.
-
-        Raises:
-            DiskFull: they take more files than there is room for; nothing of it was written. StorageError.
-        """
-        layout = self._files.index_layout
-        needed = len(keys) // layout.entries * layout.file_size  # the file that is open takes the rest
-        usable = self._disk.usage(self._directory).usable
-        if needed > usable:
-            raise DiskFull(
-                f"the next {len(keys)} keys take {needed} bytes of index files, {usable} are usable",
-                path=self._directory,
-                hint=f"is maxIndexNum = {layout.entries} the broker's?",
-            )
-        self.keys += self._service.put(keys)
-
-    def close(self) -> None:
-        """Make everything durable."""
-        self._service.shutdown()
-        self._disk.sync_dir(self._directory)
-
-    def names(self) -> list[str]:
-        """The files that were built, by name."""
-        return sorted(self._disk.listdir(self._directory))
-
-    def changed(self) -> bool:
-        """Whether the files differ from the store's, names aside."""
-        old = [found.path for found in self._files.index]
-        new = [os.path.join(self._directory, name) for name in self.names()]
-        if len(old) != len(new):
-            return True
-        return not all(same_file(self._disk, a, b) for a, b in zip(old, new, strict=True))
+    cuts = (np.flatnonzero(np.diff(units.queue_offset) != 1) + 1).tolist()
+    return (range(start, stop) for start, stop in pairwise((0, *cuts, len(units))))
 
 
 def same_directory(disk: Disk, one: str, two: str) -> bool:
@@ -310,13 +241,3 @@ def same_directory(disk: Disk, one: str, two: str) -> bool:
     left = {e.name: e for e in disk.scandir(one)} if disk.exists(one) else {}
     right = {e.name: e for e in disk.scandir(two)} if disk.exists(two) else {}
     return left.keys() == right.keys() and all(same_file(disk, left[n].path, right[n].path) for n in left)
-
-
-def _store_timestamp(scanner: Scanner, offset: int) -> int | None:
-    """Store time (ms) of the record at a physical offset, None when the log has none there."""
-    if offset < 0:
-        return None
-    for event in scanner.scan(offset, offset + 1):
-        if isinstance(event, RecordBatch):
-            return event.first_store_timestamp
-    return None

@@ -11,7 +11,7 @@ Sources: ConsumerOffsetManager, LmqConsumerOffsetManager, ScheduleMessageService
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from engine.format import names
@@ -39,12 +39,17 @@ _SYSTEM_GROUP = "CID_RMQ_SYS_"
 
 @dataclass(frozen=True, slots=True)
 class QueueUnread:
-    """A group in one queue: its offset (None without one) and the queue's range (queue offsets)."""
+    """A group in one queue: its offset (None without one) and the queue's range (queue offsets).
+
+    `size`: bytes of what it has not read; `oldest`: physical offset of the oldest of it, −1 for none.
+    """
 
     queue_id: int
     offset: int | None
     min_offset: int
     max_offset: int
+    size: int = 0
+    oldest: int = -1
 
     @property
     def messages(self) -> int:
@@ -127,18 +132,20 @@ class Unread:
             found = self._group(group, queue.topic)
             offset = offsets.get(group)
             line = QueueUnread(queue.queue_id, offset, low, high)
-            found.queues.append(line)
             if offset is None:
+                found.queues.append(line)
                 found.unknown += high - low
                 continue
             self._judge(group, queue, offset, low, high)
             if line.messages:
-                found.messages += line.messages
-                found.size += space.behind[offset]
-                found.estimated |= space.estimated
                 at = max(offset, low)
                 first = int(rows.read(at, at + 1)["physical_offset"][0])
+                line = replace(line, size=space.behind[offset], oldest=first)
+                found.messages += line.messages
+                found.size += line.size
+                found.estimated |= space.estimated
                 found.oldest = first if found.oldest < 0 else min(found.oldest, first)
+            found.queues.append(line)
 
     def finish(self) -> None:
         """Name the offsets of queues that are not there."""

@@ -28,7 +28,7 @@ from engine.repair.parallel import processes, run_apart
 from engine.repair.survey import survey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from engine.config import StoreConfig
     from engine.log.source import LogSource
@@ -79,8 +79,12 @@ class VerifyResult:
 
 
 @dataclass(slots=True)
-class _Part:
-    """What one segment held. `held`: damage behind its last sound record, to be judged when what follows is known."""
+class Part:
+    """What a stretch of one segment held. Parts of a log are merged in their order.
+
+    `size`: bytes of its sound records. `end`: physical offset behind its last sound record or blank, None without one.
+    `held`: damage behind that, to be judged when what follows is known.
+    """
 
     records: int = 0
     size: int = 0
@@ -122,9 +126,8 @@ def verify(
             first = segments[0].offset if start is None else boundary(log, scanner, start)
             tasks = [_Task(s, max(s.offset, first), min(s.end, s.end if end is None else end)) for s in segments]
             parts = _check_all(disk, files.config, log, scanner, tasks, live, jobs, progress)
-            _merge(found, log, tasks, parts)
             found.start = first
-            found.end = max((part.end for part in parts if part.end is not None), default=first)
+            merge_parts(found, [t.segment for t in tasks], parts, lambda i: judge_tail(log, parts[i].held, live))
     found.seconds = time.monotonic() - began
     return found
 
@@ -138,20 +141,29 @@ class _Task:
     end: int
 
 
-def _merge(found: VerifyResult, log: ClosedLog, tasks: Sequence[_Task], parts: Sequence[_Part]) -> None:
+def merge_parts(
+    found: VerifyResult, segments: Sequence[Segment], parts: Sequence[Part], judge: Callable[[int], Iterable[Bad]]
+) -> None:
+    """Add to `found` what the parts of a log say, however it was cut.
+
+    Args:
+        found: its `start` is where the first part begins.
+        segments: whose the parts are, one for each, by offset; those of the same segment follow each other.
+        parts: what they held.
+        judge: what is bad about the damage that the part of a number holds (`judge_tail`), asked for those behind the
+            log's last sound record.
+    """
     last = max((i for i, part in enumerate(parts) if part.end is not None), default=-1)
-    for i, (task, part) in enumerate(zip(tasks, parts, strict=True)):
+    for i, (segment, part) in enumerate(zip(segments, parts, strict=True)):
         found.records += part.records
         found.size += part.size
         found.bad += part.bad
-        if i < last:
-            found.bad += map(_bad, part.held)
-        else:
-            found.bad += judge_tail(log, part.held, found.live)
-        if i and tasks[i - 1].segment.end < task.segment.offset:
-            gap = tasks[i - 1].segment
-            found.bad.append(Bad(gap.end, task.segment.offset - gap.end, gap.path, MISSING_SEGMENT))
+        found.bad += map(_bad, part.held) if i < last else judge(i)
+        if i and segments[i - 1].end < segment.offset:
+            gap = segments[i - 1]
+            found.bad.append(Bad(gap.end, segment.offset - gap.end, gap.path, MISSING_SEGMENT))
     found.bad.sort(key=lambda bad: bad.offset)
+    found.end = max((part.end for part in parts if part.end is not None), default=found.start)
 
 
 def _bad(damage: Damage) -> Bad:
@@ -219,10 +231,10 @@ def _check_all(
     live: bool,
     jobs: int | None,
     progress: Callable[[int, int], None] | None,
-) -> list[_Part]:
+) -> list[Part]:
     total = sum(max(0, task.end - task.start) for task in tasks)
     read = 0
-    parts: list[_Part] = []
+    parts: list[Part] = []
 
     def advance(size: int) -> None:
         nonlocal read
@@ -241,7 +253,7 @@ def _check_all(
                 events = tallied(settled_events(disk, scanner, task.start, task.end, live=live))
             else:
                 events = count_ahead(counter, fast, task.start, task.end, threads=jobs)
-            parts.append(_check(task, events, advance))
+            parts.append(check_events(task.segment, events, advance))
             advance(max(0, task.end - task.start) - (read - before))
         return parts
     apart = run_apart(_check_apart, [(t, limit, live) for t in tasks], count)
@@ -251,16 +263,17 @@ def _check_all(
     return parts
 
 
-def _check_apart(work: tuple[_Task, int, bool]) -> _Part:
+def _check_apart(work: tuple[_Task, int, bool]) -> Part:
     task, limit, live = work
     disk = Disk()
     with ClosedLog(disk, [task.segment]) as log:
         scanner = Scanner(log, max_message_size=limit)
-        return _check(task, tallied(settled_events(disk, scanner, task.start, task.end, live=live)), None)
+        return check_events(task.segment, tallied(settled_events(disk, scanner, task.start, task.end, live=live)))
 
 
-def _check(task: _Task, events: Iterator[Counted], advance: Callable[[int], None] | None) -> _Part:
-    part = _Part()
+def check_events(segment: Segment, events: Iterable[Counted], advance: Callable[[int], None] | None = None) -> Part:
+    """What the events of a stretch of `segment` say; `advance` is told the bytes of sound records as they come."""
+    part = Part()
     for event in events:
         if isinstance(event, Damage):
             part.held.append(event)
@@ -268,7 +281,7 @@ def _check(task: _Task, events: Iterator[Counted], advance: Callable[[int], None
         part.bad += map(_bad, part.held)
         part.held.clear()
         if isinstance(event, Tally):
-            _count(part, event, task.segment)
+            _count(part, event, segment)
             if advance is not None:
                 advance(event.end - event.start)
         elif isinstance(event, Blank):
@@ -276,7 +289,7 @@ def _check(task: _Task, events: Iterator[Counted], advance: Callable[[int], None
     return part
 
 
-def _count(part: _Part, tally: Tally, segment: Segment) -> None:
+def _count(part: Part, tally: Tally, segment: Segment) -> None:
     part.records += tally.records
     part.size += tally.end - tally.start
     part.end = tally.end

@@ -47,6 +47,10 @@ def bench(
     growth: Annotated[
         bool, typer.Option("--growth", help="Recovery and verification of logs of 1, 4 and 16 files, too; takes long.")
     ] = False,
+    spark: Annotated[
+        bool,
+        typer.Option("--spark", help="The pipeline on Spark, too (it alone: --job spark)."),
+    ] = False,
     work: Annotated[
         Path | None,
         typer.Option(
@@ -86,6 +90,7 @@ def bench(
         growth,
         work,
         limit,
+        spark,
     ).checked()
     settings.on_interrupt = "what was measured so far is lost; no store was touched"
     with _progress(settings) as progress:

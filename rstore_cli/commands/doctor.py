@@ -21,11 +21,13 @@ def doctor(context: typer.Context) -> None:
     config = settings.load()
 
     from engine.files.disk import Disk
+    from engine.pipeline.ready import ready
     from engine.repair.doctor import doctor as look
 
     found = look(Disk(), config)
+    spark = ready()
     if output.json:
-        output.document(found.to_json())
+        output.document({**found.to_json(), "sparkJobs": spark.to_json()})
     else:
         said = "Nothing here keeps a broker from starting." if found.starts else "A broker does not start like this:"
         output.text(said)
@@ -38,5 +40,10 @@ def doctor(context: typer.Context) -> None:
             else "Code 14 (SERVICE_NOT_AVAILABLE): nothing here is a reason; it would come from the running broker "
             "(shutting down, or an earlier error of log, queue or index)."
         )
+        if spark.why is None:
+            packages = ", ".join(f"{name} {version}" for name, version in spark.packages.items())
+            output.text(f"Spark jobs (rstore pipeline) can run: Java {spark.java_version} in {spark.java}, {packages}.")
+        else:
+            output.text(f"Spark jobs (rstore pipeline) can't run: {spark.why}.")
     if not found.starts:
         raise typer.Exit(FOUND)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
@@ -9,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rstore_cli._common import FOUND, parse_size, settings_of
-from rstore_cli.render import moment, size
+from rstore_cli._common import FOUND, OK, Settings, parse_size, settings_of
+from rstore_cli._spark import Conf, Master, SparkOptions, SplitBytes, UseSpark, on_spark, the_stores
+from rstore_cli.render import moment
 
 if TYPE_CHECKING:
     from engine.log.scan import RecordBatch
@@ -41,15 +43,23 @@ def commitlog(
     jobs: Annotated[
         int | None, typer.Option("--jobs", min=1, metavar="N", help="Threads that read the log (default: all cores).")
     ] = None,
+    spark: UseSpark = False,
+    master: Master = None,
+    conf: Conf = None,
+    split_bytes: SplitBytes = None,
 ) -> None:
     """Messages, blanks and damage, in log order. Exit code 1 when there is damage."""
     settings = settings_of(context)
     output = settings.output()
-    config = settings.load()
     low, high = _offset(start, "--from"), _offset(end, "--to")
+    given = SparkOptions.of(master, conf, split_bytes, used=spark, jobs=jobs)
+    if spark:
+        raise typer.Exit(_on_spark(settings, given, low, high, limit, topic=topic, redact=redact))
+    config = settings.load()
 
     from engine.files.disk import Disk
     from engine.repair.dump import DAMAGE, dump_log, dump_log_batches
+    from rstore_cli.log_rows import row_text
 
     damaged = False
     if output.json:
@@ -61,7 +71,7 @@ def commitlog(
     else:
         for row in islice(dump_log(Disk(), config, start=low, end=high, topic=topic), limit):
             damaged |= row.kind == DAMAGE
-            _show_log_row(output, row, redact)
+            sys.stdout.write(row_text(row, redact=redact))
     if damaged:
         raise typer.Exit(FOUND)
 
@@ -73,6 +83,7 @@ def _log_lines(
     from engine.log.scan import RecordBatch
     from engine.repair.dump import BLANK, DAMAGE, MESSAGE, stored_topic
     from rstore_cli.log_lines import LogLines
+    from rstore_cli.log_rows import row_line
 
     maker = LogLines(MESSAGE, redact=redact, ascii=output.ascii)
     wanted = None if topic is None else stored_topic(topic)
@@ -81,25 +92,34 @@ def _log_lines(
             for line in maker.lines(one, wanted):
                 yield line, False
         elif topic is None or one.kind != BLANK:
-            row: dict[str, Any] = {"kind": one.kind, "physicalOffset": one.offset, "length": one.length}
-            if one.reason is not None:
-                row |= {"reason": one.reason, "file": _name(one.path)}
-            yield output.encoded(row) + "\n", one.kind == DAMAGE
+            yield row_line(one, output.encoded), one.kind == DAMAGE
 
 
-def _show_log_row(output: Output, row: LogRow, redact: bool) -> None:
-    from rstore_cli.messages import to_text
+def _on_spark(
+    settings: Settings,
+    given: SparkOptions,
+    start: int | None,
+    end: int | None,
+    limit: int | None,
+    *,
+    topic: str | None,
+    redact: bool,
+) -> int:
+    """The same lines, made by executors."""
+    from rstore_cli.dump_spark import Form, lines
 
-    if row.message is not None:
-        for line in to_text(row.message, redact=redact):
-            output.text(line)
-        if row.message.physical_offset != row.offset:
-            output.text(f"  ! it lies at {row.offset}, but its own field says {row.message.physical_offset}")
-        return
-    if row.reason is not None:
-        output.text(f"! damage at {row.offset}, {size(row.length)}, in {_name(row.path)}: {row.reason}")
-    else:
-        output.text(f"blank at {row.offset}, {size(row.length)}: the file ends here")
+    output = settings.output()
+    form = Form(output.json, output.ascii, topic, redact)
+    (store,) = the_stores(settings, None)
+    damaged = False
+    with (
+        on_spark(settings, given, "dump") as spark,
+        contextlib.closing(lines(spark, store, form, start=start, end=end, split_bytes=given.split_bytes)) as found,
+    ):
+        for line, is_damage in islice(found, limit):
+            damaged |= is_damage
+            sys.stdout.write(line)
+    return FOUND if damaged else OK
 
 
 @app.command()
@@ -249,7 +269,3 @@ def _lines(output: Output, rows: Iterable[dict[str, Any]], heads: list[str]) -> 
     output.text("  ".join(f"{head:>{width}}" for head, width in zip(heads, widths, strict=True)))
     for row in chain(first, rows):
         output.text("  ".join(f"{row[head]!s:>{width}}" for head, width in zip(heads, widths, strict=True)))
-
-
-def _name(path: str | None) -> str:
-    return "" if path is None else path.rpartition("/")[2]

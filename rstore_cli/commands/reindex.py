@@ -11,6 +11,7 @@ import typer
 
 from engine.errors import CannotMend, InvalidArgument
 from rstore_cli._common import OK, Settings, settings_of
+from rstore_cli._spark import Conf, Master, SparkOptions, SplitBytes, UseSpark, the_stores
 from rstore_cli.change import Change
 from rstore_cli.render import Output, count, printable, short
 
@@ -46,6 +47,10 @@ def reindex(
     jobs: Annotated[
         int | None, typer.Option("--jobs", min=1, metavar="N", help="Threads that read the log (default: all cores).")
     ] = None,
+    spark: UseSpark = False,
+    master: Master = None,
+    conf: Conf = None,
+    split_bytes: SplitBytes = None,
 ) -> None:
     """Rebuild consume queues and index from the log, to the byte as dispatch writes them.
 
@@ -56,15 +61,60 @@ def reindex(
     settings = settings_of(context)
     if topic is not None and index:
         raise InvalidArgument("the index is shared by all topics: --topic goes with consume queues only")
+    given = SparkOptions.of(master, conf, split_bytes, used=spark, jobs=jobs)
+    both = not consumequeue and not index
+    if spark:
+        what = (consumequeue or both, index or (both and topic is None), topic, start)
+        raise typer.Exit(_on_spark(settings, given, what, output, dry_run=dry_run, yes=yes))
     from engine.repair.reindex import Scope
 
-    both = not consumequeue and not index
     scope = Scope(consumequeue or both, index or (both and topic is None), topic, start)
     config = settings.load()
     if output is not None and not dry_run:
         raise typer.Exit(_write(settings, config, scope, output, jobs))
     run = _Reindex(settings, scope, dry_run=dry_run, jobs=jobs)
     raise typer.Exit(run.run(config, dry_run=dry_run, yes=yes))
+
+
+def _on_spark(
+    settings: Settings,
+    given: SparkOptions,
+    what: tuple[bool, bool, str | None, int | None],
+    directory: Path | None,
+    *,
+    dry_run: bool,
+    yes: bool,
+) -> int:
+    """The same, by executors."""
+    from engine.pipeline.jobs.reindex import Rebuilt, ReindexOptions
+    from engine.pipeline.splits import SPLIT_BYTES
+    from rstore_cli.rebuild_spark import rebuild
+
+    queues, index, topic, start = what
+    place = None if directory is None else os.fspath(directory.absolute())
+    options = ReindexOptions(
+        queues=queues, index=index, topic=topic, start=start, output=place, split_bytes=given.split_or(SPLIT_BYTES)
+    )
+    output = settings.output()
+
+    def text(rebuilt: Rebuilt, done: bool) -> None:
+        (plan,), (salvage,) = rebuilt.plans, rebuilt.salvage
+        if not done or place is not None:
+            _show(output, plan)
+            output.text()
+        if place is not None and done:
+            output.text(f"Done. They are in {place}; the store was not changed.")
+        elif done:
+            output.text(f"\nDone. What was replaced is in {salvage}")
+        else:
+            output.text(_outlook(plan))
+
+    def json(rebuilt: Rebuilt) -> dict[str, Any]:
+        (plan,), (salvage,) = rebuilt.plans, rebuilt.salvage
+        return {**plan.to_json(salvage=salvage), **({} if place is None or dry_run else {"output": place})}
+
+    stores = the_stores(settings, None)
+    return rebuild(settings, given, stores, options, dry_run=dry_run, yes=yes, text=text, json=json)
 
 
 def _write(settings: Settings, config: StoreConfig, scope: Scope, directory: Path, jobs: int | None) -> int:
@@ -138,10 +188,7 @@ class _Reindex(Change["ReindexPlan"]):
             return
         _show(self.output, plan)
         self.output.text()
-        if not plan.changed:
-            self.output.text("Nothing to do: what the log gives is there already, to the byte.")
-        else:
-            self.output.text(f"What is replaced is moved to {os.path.join(plan.files.root, 'salvage')}.")
+        self.output.text(_outlook(plan))
 
     def apply(self, plan: ReindexPlan) -> str | None:
         from engine.repair import reindex_swap
@@ -161,6 +208,12 @@ class _Reindex(Change["ReindexPlan"]):
             self._temporary.cleanup()
         else:
             reindex_swap.clear(self.disk, os.path.dirname(built))
+
+
+def _outlook(plan: ReindexPlan) -> str:
+    if not plan.changed:
+        return "Nothing to do: what the log gives is there already, to the byte."
+    return f"What is replaced is moved to {os.path.join(plan.files.root, 'salvage')}."
 
 
 def _show(output: Output, plan: ReindexPlan) -> None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rstore_cli._common import FOUND, parse_size, settings_of
+from rstore_cli._common import FOUND, Settings, parse_size, settings_of
+from rstore_cli._spark import Conf, Master, SparkOptions, SplitBytes, UseSpark, on_spark, the_stores
 from rstore_cli.render import Output, count, size
 
 if TYPE_CHECKING:
@@ -28,6 +29,10 @@ def verify_crc(
         int | None,
         typer.Option("--jobs", min=1, metavar="N", help="Threads that read the log (default: all cores)."),
     ] = None,
+    spark: UseSpark = False,
+    master: Master = None,
+    conf: Conf = None,
+    split_bytes: SplitBytes = None,
 ) -> None:
     """Check every record of the log: CRC, lengths, position.
 
@@ -35,21 +40,43 @@ def verify_crc(
     """
     settings = settings_of(context)
     output = settings.output()
-    config = settings.load()
     first = None if start is None else parse_size(start, "--from")
     last = None if end is None else parse_size(end, "--to")
+    given = SparkOptions.of(master, conf, split_bytes, used=spark, jobs=jobs)
+    if spark:
+        found = _on_spark(settings, given, first, last)
+    else:
+        config = settings.load()
 
-    from engine.files.disk import Disk
-    from engine.repair.verify import verify
+        from engine.files.disk import Disk
+        from engine.repair.verify import verify
 
-    with output.progress("verify") as tick:
-        found = verify(Disk(), config, start=first, end=last, jobs=jobs, progress=tick)
+        with output.progress("verify") as tick:
+            found = verify(Disk(), config, start=first, end=last, jobs=jobs, progress=tick)
     if output.json:
         output.document(found.to_json())
     else:
         _show(output, found)
     if found.bad:
         raise typer.Exit(FOUND)
+
+
+def _on_spark(settings: Settings, given: SparkOptions, start: int | None, end: int | None) -> VerifyResult:
+    """The same, by executors."""
+    from engine.pipeline.jobs.verify import VerifyOptions, run
+    from engine.pipeline.splits import SPLIT_BYTES
+    from engine.repair.verify import Bad, VerifyResult
+
+    stores = the_stores(settings, None)
+    with on_spark(settings, given, "verify-crc") as spark:
+        found = run(spark, stores, VerifyOptions(start=start, end=end, split_bytes=given.split_or(SPLIT_BYTES)))
+    (told,) = found.table("stores").to_json()
+    bad = [
+        Bad(row["physical_offset"], row["length"], row["file"], row["reason"])
+        for row in found.table("damage").to_json()
+    ]
+    counts = (told["records"], told["bytes"], bad, found.facts["seconds"], told["start"], told["end"], told["live"])
+    return VerifyResult(*counts)
 
 
 def _show(output: Output, found: VerifyResult) -> None:

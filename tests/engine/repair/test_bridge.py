@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections import defaultdict
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -274,7 +273,7 @@ def test_a_stretch_too_short_for_a_record_is_taken_in_by_the_one_before(tmp_path
     record = bytearray(log(tmp_path, offsets[250], size))
     shorter = decode(record)
     body = shorter.body[:-60]
-    new = encode(replace(shorter.to_message(), body=body))
+    new = encode(shorter.to_message()._replace(body=body))
     patch(new, 0, queue_offset=125, physical_offset=offsets[250], store_timestamp=shorter.store_timestamp)
     assert len(new) == size - 60
     damage(tmp_path, offsets[250], bytes(new) + b"\x5a" * 60)
@@ -325,7 +324,7 @@ def test_what_cannot_be_bridged_is_refused(tmp_path: Path) -> None:
     size = SIZES["mapped_file_size_commit_log"]
     first = next(i for i, offset in enumerate(offsets) if offset >= 2 * size)
     message = decode(log(tmp_path, offsets[first], 400))
-    moved = encode(replace(message.to_message(), body=message.body[:-60]))
+    moved = encode(message.to_message()._replace(body=message.body[:-60]))
     patch(moved, 0, queue_offset=0, physical_offset=2 * size + 60, store_timestamp=message.store_timestamp)
     damage(tmp_path, 2 * size, b"\xff" * 60 + bytes(moved))
     before = stores.snapshot(tmp_path)

@@ -1,0 +1,138 @@
+"""What the pipeline's jobs cost on Spark, against the engine alone; how that grows with splits and with stores.
+
+All measures of one kind (Spark on one core, on two, the engine alone) are made by one process
+(`python -m engine.pipeline.measured`), as Spark takes seconds to start: that time is told apart.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from engine.bench.workload import GIB
+
+if TYPE_CHECKING:
+    from engine.bench.measure import Sample
+    from engine.bench.stores import Kept
+
+NAME = "spark"
+"""As a job's name on the command line."""
+JOBS = ("verify", "reindex", "read")
+SPLITS = (1, 4, 16, 64)
+STORES = (1, 4, 16)
+CORES = (1, 2)
+_MIDDLE = 16
+
+Child = Callable[[list[str]], "Sample"]
+"""Runs a module with its words as a process, and gives what it said."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkMeasure:
+    """One measure: medians over the rounds.
+
+    Attributes:
+        job: its name.
+        on: "spark" or "engine".
+        cores: of Spark, or threads of the engine (processes, where it makes rows).
+        splits: of each log; 0: as the job likes.
+        stores: how many.
+        size: bytes of all logs.
+        seconds: of the job, Spark's start apart.
+        rss, anon: peak of all Python workers together, bytes, with and without mapped files; 0 for the engine alone.
+    """
+
+    job: str
+    on: str
+    cores: int
+    splits: int
+    stores: int
+    size: int
+    seconds: float = 0.0
+    rss: int = 0
+    anon: int = 0
+
+    @property
+    def per_gib(self) -> float:
+        """Seconds a GiB."""
+        return self.seconds / self.size * GIB
+
+    def to_json(self) -> dict[str, Any]:
+        """For report.json."""
+        return {
+            "job": self.job,
+            "on": self.on,
+            "cores": self.cores,
+            "splits": self.splits,
+            "stores": self.stores,
+            "bytes": self.size,
+            "seconds": self.seconds,
+            "secondsPerGiB": self.per_gib,
+            "workersRss": self.rss,
+            "workersAnon": self.anon,
+        }
+
+
+def measure_all(
+    large: Kept, part: Kept, copies: Callable[[int], list[Path]], scratch: Path, rounds: int, child: Child
+) -> tuple[list[SparkMeasure], dict[int, float]]:
+    """All measures, and how long Spark took to start by cores (s).
+
+    Args:
+        large: a store to cut into splits.
+        part: a small one.
+        copies: so many copies of the small one.
+        scratch: a directory to write in.
+        rounds: of each.
+        child: runs the process.
+
+    Raises:
+        StorageError: one could not be made.
+    """
+    size = large.record_bytes
+    found: list[SparkMeasure] = []
+    starts: dict[int, float] = {}
+    alone = [SparkMeasure(job, "engine", cores, 0, 1, size) for job in JOBS for cores in CORES]
+    wanted = [(measure, [large.root]) for measure in alone]
+    found += _run(wanted, 0, scratch, rounds, child)[0]
+    for cores in CORES:
+        on_spark = [
+            (SparkMeasure(job, NAME, cores, splits, 1, size), [large.root])
+            for job in JOBS
+            for splits in (SPLITS if cores == max(CORES) else (_MIDDLE,))
+        ]
+        if cores == max(CORES):
+            on_spark += [
+                (SparkMeasure(job, NAME, cores, 0, count, part.record_bytes * count), copies(count))
+                for job in JOBS
+                for count in STORES
+            ]
+        done, starts[cores] = _run(on_spark, cores, scratch, rounds, child)
+        found += done
+    return found, starts
+
+
+def _run(
+    wanted: list[tuple[SparkMeasure, list[Path]]], cores: int, scratch: Path, rounds: int, child: Child
+) -> tuple[list[SparkMeasure], float]:
+    measures = [
+        {
+            "job": measure.job,
+            "stores": [str(root) for root in roots],
+            "threads": measure.cores,
+            "splitBytes": -(-measure.size // measure.splits) if measure.splits else None,
+        }
+        for measure, roots in wanted
+    ]
+    said = {"cores": cores, "rounds": rounds, "scratch": str(scratch), "measures": measures}
+    more = child(["engine.pipeline.measured", json.dumps(said)]).more
+    return list(_filled(wanted, more)), more.get("start", 0.0)
+
+
+def _filled(wanted: list[tuple[SparkMeasure, list[Path]]], more: Any) -> Iterator[SparkMeasure]:
+    for number, (m, _) in enumerate(wanted):
+        rss, anon = (int(more[f"{number} {kind}"]) if m.on == NAME else 0 for kind in ("rss", "anon"))
+        yield SparkMeasure(m.job, m.on, m.cores, m.splits, m.stores, m.size, more[str(number)], rss, anon)

@@ -1,0 +1,265 @@
+"""What an exported table says of itself: `_rstore/` in its directory, which readers of Parquet pass over.
+
+`export.json` has, for each store, the stretches of its log that the table has rows of, and with which choice; and what
+tells the store again. That is how a row is never exported twice. It changes together with the files: they are written
+to `staging` first; `pending.json` then names where each belongs, and what `export.json` will be; then they are moved.
+Whoever finds a `pending.json` moves what is left to be moved: killed anywhere, the table has a whole run or none of it,
+once the next run has begun. `lock` keeps two runs apart.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import zlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import FormatError, InvalidArgument, Refused, StorageError, from_os_error
+from engine.files.lock import StoreLock
+from engine.log.source import ClosedLog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from engine.files.disk import Disk
+    from engine.pipeline.stores import StoreRef
+
+HIDDEN = "_rstore"
+_MANIFEST, _PENDING, _STAGING = "export.json", "pending.json", "staging"
+_VERSION = 1
+_WITNESS = 4096
+"""Bytes of a log before a stretch's end, by which its store is told again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which records of a log were exported: of a topic (None: all), stored within [start, end) (ms; None: open)."""
+
+    topic: str | None = None
+    start_time: int | None = None
+    end_time: int | None = None
+
+    def covers(self, other: Choice) -> bool:
+        """Whether it has every record that `other` has."""
+        return (
+            self.topic in (None, other.topic)
+            and (self.start_time is None or (other.start_time is not None and self.start_time <= other.start_time))
+            and (self.end_time is None or (other.end_time is not None and other.end_time <= self.end_time))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Physical offsets [start, end) of a log, and the choice with which they were exported."""
+
+    start: int
+    end: int
+    choice: Choice
+
+
+@dataclass(slots=True)
+class Known:
+    """What the table has of one store. `witness`: place, length and CRC of bytes of its log, [] for none.
+
+    `settings`: those of its StoreConfig that a store made of the table gets.
+    """
+
+    stretches: list[Stretch] = field(default_factory=list)
+    witness: list[int] = field(default_factory=list)
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def next_of(self, choice: Choice) -> int | None:
+        """Physical offset up to which everything of a choice is in the table; None: nothing is."""
+        ends = [stretch.end for stretch in self.stretches if stretch.choice.covers(choice)]
+        return max(ends, default=None)
+
+    def overlaps(self, start: int, choice: Choice) -> bool:
+        """Whether some rows of the log from `start` on may be in the table, by another choice."""
+        return any(one.end > start for one in self.stretches if not one.choice.covers(choice))
+
+
+@dataclass(slots=True)
+class Manifest:
+    """The whole file. `columns`: names of the table's columns; `decompressed`: whether bodies are."""
+
+    columns: tuple[str, ...] = ()
+    decompressed: bool = False
+    stores: dict[str, Known] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """What is written."""
+        return {
+            "version": _VERSION,
+            "columns": list(self.columns),
+            "decompressed": self.decompressed,
+            "stores": {
+                name: {
+                    "stretches": [
+                        [s.start, s.end, s.choice.topic, s.choice.start_time, s.choice.end_time]
+                        for s in known.stretches
+                    ],
+                    "witness": known.witness,
+                    "settings": known.settings,
+                }
+                for name, known in self.stores.items()
+            },
+        }
+
+    @classmethod
+    def of_json(cls, value: Any, path: str) -> Manifest:
+        """Raises FormatError: it is none."""
+        try:
+            if value["version"] != _VERSION:
+                raise FormatError(f"a table of another rstore (version {value['version']})", path=path)
+            stores = {
+                name: Known(
+                    [Stretch(start, end, Choice(*choice)) for start, end, *choice in known["stretches"]],
+                    list(known["witness"]),
+                    dict(known["settings"]),
+                )
+                for name, known in value["stores"].items()
+            }
+            return cls(tuple(value["columns"]), bool(value["decompressed"]), stores)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise FormatError("this is no export.json", path=path) from None
+
+
+class ExportedTable:
+    """The directory of a table, held by one process. A context manager.
+
+    Args:
+        disk: how its files are reached.
+        directory: made when absent; anything else in it that is no table is refused.
+    """
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self.directory = os.path.abspath(directory)
+        self._hidden = os.path.join(self.directory, HIDDEN)
+        self.staging = os.path.join(self._hidden, _STAGING)
+        self._lock = StoreLock(disk, self._hidden)
+        self.manifest = Manifest()
+
+    def __enter__(self) -> ExportedTable:
+        if not self._disk.is_dir(self._hidden):
+            if self._disk.exists(self.directory) and self._disk.listdir(self.directory):
+                raise Refused(
+                    "something is here already that rstore did not export",
+                    path=self.directory,
+                    hint="name a table of an earlier export, or a new directory",
+                )
+            self._disk.mkdirs(self._hidden)
+        self._lock.acquire()
+        try:
+            self._settle()
+            self.manifest = read_manifest(self._disk, self.directory) or Manifest()
+        except BaseException:
+            self._lock.release()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def commit(self, moves: Iterable[tuple[str, str]], manifest: Manifest) -> None:
+        """Put files of `staging` in their places: (path below staging, path below the table). All of it or nothing."""
+        plan = {"moves": [list(move) for move in moves], "manifest": manifest.to_json()}
+        self._write(_PENDING, plan)
+        self._disk.step("export.pending")
+        self._settle()
+        self.manifest = manifest
+
+    def files(self) -> list[tuple[str, int]]:
+        """Parquet files below `staging`: path from there, bytes."""
+        found = []
+        for directory, _, names in os.walk(self.staging):
+            for name in sorted(names):
+                if name.endswith(".parquet"):
+                    path = os.path.join(directory, name)
+                    found.append((os.path.relpath(path, self.staging), os.path.getsize(path)))
+        return sorted(found)
+
+    def _settle(self) -> None:
+        """Finish what was pending, and clear the staging place."""
+        pending = os.path.join(self._hidden, _PENDING)
+        if self._disk.exists(pending):
+            plan = _load(self._disk, pending)
+            for source, target in plan["moves"]:
+                self._move(os.path.join(self.staging, source), os.path.join(self.directory, target))
+            self._write(_MANIFEST, plan["manifest"])
+            self._disk.step("export.committed")
+            self._disk.unlink(pending)
+            self._disk.sync_dir(self._hidden)
+        if self._disk.exists(self.staging):
+            try:
+                shutil.rmtree(self.staging)
+            except OSError as error:
+                raise from_os_error(error, "clearing", self.staging) from None
+
+    def _move(self, source: str, target: str) -> None:
+        if not self._disk.exists(source):
+            if not self._disk.exists(target):
+                raise StorageError("a file of an interrupted export is gone", path=source)
+            return
+        directory = os.path.dirname(target)
+        self._disk.mkdirs(directory)
+        self._disk.replace(source, target)
+        self._disk.sync_dir(directory)
+        self._disk.step("export.moved")
+
+    def _write(self, name: str, value: Any) -> None:
+        self._disk.write_file_atomically(os.path.join(self._hidden, name), json.dumps(value, indent=1).encode())
+
+
+def read_manifest(disk: Disk, directory: str) -> Manifest | None:
+    """What a table says of itself; None where it says nothing. Raises FormatError, StorageError."""
+    path = os.path.join(directory, HIDDEN, _MANIFEST)
+    return Manifest.of_json(_load(disk, path), path) if disk.exists(path) else None
+
+
+def is_pending(disk: Disk, directory: str) -> bool:
+    """Whether an export into the table was interrupted while it moved files. Raises StorageError."""
+    return disk.exists(os.path.join(directory, HIDDEN, _PENDING))
+
+
+def witness_of(disk: Disk, store: StoreRef, end: int) -> list[int]:
+    """Place, length and CRC of the last bytes of a log before the physical offset `end`. Raises StorageError."""
+    for segment in store.segments:
+        if segment.offset < end <= segment.end:
+            start = max(segment.offset, end - _WITNESS)
+            with ClosedLog(disk, [segment]) as log:
+                return [start, end - start, zlib.crc32(log.read(start, end - start))]
+    return []
+
+
+def demand_same(disk: Disk, store: StoreRef, known: Known) -> None:
+    """Raises Refused: the log of that name has other bytes than the one that was exported. StorageError."""
+    if not known.witness:
+        return
+    start, length, _ = known.witness
+    if store.segments and start < store.segments[0].offset:
+        return  # gone with its file since
+    if witness_of(disk, store, start + length) != known.witness:
+        raise Refused(
+            f"the table has rows of another store with the name {store.name}, or of what was cut from this one",
+            path=store.root,
+            offset=start,
+            hint=f"give it another name (NAME={store.root}), or export into another directory",
+        )
+
+
+def demand_local(directory: str) -> None:
+    """Raises InvalidArgument: no directory that this machine can rename files in."""
+    if not directory:
+        raise InvalidArgument("no directory was named for the table", hint="--output DIR")
+    if "://" in directory:
+        raise InvalidArgument(f"no directory: {directory}", hint="one that driver and executors see at the same path")
+
+
+def _load(disk: Disk, path: str) -> Any:
+    try:
+        return json.loads(disk.read_file(path))
+    except ValueError as error:
+        raise FormatError(f"no JSON: {error}", path=path) from None

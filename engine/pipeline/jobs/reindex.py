@@ -1,0 +1,470 @@
+"""`reindex` on Spark: consume queues and index made anew from the logs, to the byte as `rstore reindex` makes them.
+
+Three steps, each bounded by splits, queues and index files, never by records:
+
+1. Executors scan their splits, derive units and keys (reindex_scan.py), and say how many keys and what damage they
+   met. Spark keeps the rows on the executors' disks. The driver refuses damage that sound records lie behind.
+2. Rows go to their targets in log order: units to their queue, keys to the index file that their number says
+   (engine.repair.reindex_index.shares). Each queue and each file is built by one task with the engine's own builders
+   (reindex_write.py), so that every rule stands in one place: what is filled or refused, taken over, linked.
+3. The driver takes over what was built, and the engine's own code swaps in what differs (engine.repair.reindex_swap).
+
+What can't be split is done by one task or the driver: a queue's units are appended by one task, its old rows taken over
+by the same; index files of older keys are copied by the driver, before.
+
+All is built below the store (`reindex.tmp`), or below `output`: a directory that the executors see under the same path.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING
+
+from engine.errors import CannotMend, InvalidArgument, StorageError
+from engine.files.disk import Disk
+from engine.files.lock import StoreLock
+from engine.files.sync_later import SyncLater
+from engine.format import names
+from engine.log.scan import Damage, Gap, Scanner
+from engine.log.source import ClosedLog
+from engine.pipeline.jobs.reindex_rows import Scanned
+from engine.pipeline.jobs.reindex_scan import ScanWork, scan_group
+from engine.pipeline.jobs.reindex_write import (
+    APART,
+    NOT_SHARED,
+    IndexDone,
+    QueuesDone,
+    StoreWork,
+    address,
+    build,
+    partition,
+)
+from engine.pipeline.jobs.tasks import Failed, cores_of, grouped, unfailed
+from engine.pipeline.result import JobResult, Table
+from engine.pipeline.splits import SPLIT_BYTES, plan_splits
+from engine.pipeline.stores import demand_idle
+from engine.repair import reindex_swap
+from engine.repair.known import known_places
+from engine.repair.memory import forget
+from engine.repair.reindex import ReindexPlan, Scope, beginning, kept_queues, step_over
+from engine.repair.reindex_index import IndexBuilder, shares
+from engine.repair.repairs import finish
+from engine.repair.survey import survey
+from engine.repair.trees import remove_tree, same_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from engine.pipeline.jobs.reindex_write import Done
+    from engine.pipeline.stores import StoreRef
+    from engine.repair.survey import StoreFiles
+
+BLOBS_A_TASK = 64 << 20
+"""Bytes of units and keys that a task builds from, about."""
+_STORES = (
+    "store", "path", "records", "log_end", "queues", "queues_changed", "queues_kept", "units", "index_files", "keys",
+    "index_changed", "changed", "salvage", "output",
+)  # fmt: skip
+_QUEUES = ("store", "topic", "queue_id", "min_offset", "max_offset", "units", "changed")
+
+
+@dataclass(frozen=True, slots=True)
+class ReindexOptions:
+    """How stores are rebuilt.
+
+    Attributes:
+        split_bytes: bytes of log that one task reads, about.
+        queues, index: what is rebuilt.
+        topic: only the queues of this topic, and no index.
+        start: from this physical offset on; what is before stays.
+        output: build below this directory, which must be empty or missing, and leave the store alone. Several stores
+            get a directory each, of their names.
+        apply: swap in what differs. Without it, and without `output`, only what differs is said; that needs a
+            directory which executors share, so on a cluster one of both must be given.
+    """
+
+    split_bytes: int = SPLIT_BYTES
+    queues: bool = True
+    index: bool = True
+    topic: str | None = None
+    start: int | None = None
+    output: str | None = None
+    apply: bool = False
+
+    @property
+    def scope(self) -> Scope:
+        """The same for the engine."""
+        return Scope(self.queues, self.index and self.topic is None, self.topic, self.start)
+
+
+def run(spark: SparkSession, stores: Sequence[StoreRef], options: ReindexOptions) -> JobResult:
+    """Rebuild queues and index of stores that nobody has open; `ok`: nothing differs, or it was swapped in or output.
+
+    Facts: stores, splits, records, queues, queues_changed, units, keys, index_files, changed (stores), applied,
+    seconds. Tables: `stores`, `queues`. Notes: what an operator should hear of, by store.
+
+    Raises:
+        StoreLocked: a live process holds one. DamageInTheMiddle: run recover first. CannotMend: no log, or (unless
+        with `output`) the store was not closed. InvalidArgument: `output` is not empty, or is needed. DiskFull,
+        StorageError. Nothing was changed then, but stores of the same job that were swapped before.
+    """
+    with rebuilding(spark, stores, options) as rebuilt:
+        if options.apply:
+            rebuilt.apply()
+        return rebuilt.result()
+
+
+@contextlib.contextmanager
+def rebuilding(spark: SparkSession, stores: Sequence[StoreRef], options: ReindexOptions) -> Iterator[Rebuilt]:
+    """As `run`, with all built and nothing swapped in yet: for who looks at it first.
+
+    With `options.apply` the stores are locked, and what was built lies below them, as long as the context is open.
+
+    Raises:
+        As `run`.
+    """
+    began = time.monotonic()
+    demand_idle(stores)
+    with contextlib.ExitStack() as stack:
+        builds = [_begin(stack, spark, store, options, many=len(stores) > 1) for store in stores]
+        splits = _build_all(spark, builds, options)
+        yield Rebuilt(builds, options, splits, began)
+
+
+@dataclass(slots=True)
+class Rebuilt:
+    """Stores whose queues and index stand aside. `began`: on the monotonic clock (s)."""
+
+    _builds: Sequence[_Build]
+    _options: ReindexOptions
+    _splits: int
+    _began: float
+    _applied: bool = False
+
+    @property
+    def plans(self) -> list[ReindexPlan]:
+        """What would be swapped in, store by store."""
+        return [one.plan for one in self._builds]
+
+    @property
+    def salvage(self) -> list[str | None]:
+        """Where the old files are, store by store; None where nothing was swapped."""
+        return [one.salvage for one in self._builds]
+
+    @property
+    def changed(self) -> bool:
+        """Whether swapping in changes a byte."""
+        return any(plan.changed for plan in self.plans)
+
+    def apply(self) -> None:
+        """Swap in what differs. Raises DiskFull, StorageError: run it again."""
+        for one in self._builds:
+            _finish(one, self._options)
+        self._applied = self._options.apply and self._options.output is None
+
+    def result(self) -> JobResult:
+        """What `run` answers."""
+        seconds = time.monotonic() - self._began
+        return _result(self._builds, self._options, self._splits, seconds, applied=self._applied)
+
+
+@dataclass(slots=True)
+class _Build:
+    """One store that is rebuilt: what becomes known of it on the way."""
+
+    disk: Disk
+    store: StoreRef
+    files: StoreFiles
+    plan: ReindexPlan
+    begin: int
+    first: int
+    salvage: str | None = None
+    scanned: list[Scanned] = field(default_factory=list)
+    kept_index: list[str] = field(default_factory=list)
+    index_problems: list[str] = field(default_factory=list)
+
+
+# --- where it is built -----------------------------------------------------------------------------------------------
+
+
+def _begin(
+    stack: contextlib.ExitStack, spark: SparkSession, store: StoreRef, options: ReindexOptions, *, many: bool
+) -> _Build:
+    """The store's lock taken (to apply), a directory made to build in, which is removed at the end."""
+    disk = Disk()
+    if options.output is not None:
+        into = _output(stack, disk, os.path.join(options.output, store.name) if many else options.output)
+    elif options.apply:
+        stack.enter_context(StoreLock(disk, store.root))
+        reindex_swap.clear(disk, store.root)
+        into = reindex_swap.build_directory(store.root)
+        disk.mkdirs(into)
+        stack.callback(_until_quiet, lambda: reindex_swap.clear(disk, store.root))
+    else:
+        if not str(spark.sparkContext.master).startswith("local"):
+            raise InvalidArgument(
+                "on a cluster it is built in a directory that all executors see", hint="give --output, or apply it"
+            )
+        into = stack.enter_context(tempfile.TemporaryDirectory(prefix="rstore-reindex-", ignore_cleanup_errors=True))
+    files = survey(disk, store.config)
+    if files.abort and options.output is None:
+        raise CannotMend("the store was not closed", path=files.root, hint="rstore recover makes what is missing, too")
+    begin, first = beginning(files, options.scope)
+    plan = ReindexPlan(files, into, first.path, first.offset, 0)
+    return _Build(disk, store, files, plan, begin, first.offset)
+
+
+def _output(stack: contextlib.ExitStack, disk: Disk, directory: str) -> str:
+    """The directory, made when it is missing; emptied again when the job fails."""
+    if disk.exists(directory) and (not disk.is_dir(directory) or disk.listdir(directory)):
+        raise InvalidArgument("--output wants an empty directory", path=directory)
+    there = disk.exists(directory)
+    disk.mkdirs(directory)
+
+    def leave(kind: type[BaseException] | None, *_: object) -> bool:
+        if kind is not None:
+            _until_quiet(lambda: remove_tree(disk, directory))
+            if there:
+                disk.mkdirs(directory)
+        return False
+
+    stack.push(leave)
+    return directory
+
+
+def _until_quiet(remove: Callable[[], None]) -> None:
+    """Remove what was built; tasks of a job that was cancelled may write for a moment longer."""
+    for wait in (0.1, 0.5, 2.0):
+        with contextlib.suppress(OSError, StorageError):
+            remove()
+            return
+        time.sleep(wait)
+    remove()
+
+
+# --- reading and building --------------------------------------------------------------------------------------------
+
+
+def _build_all(spark: SparkSession, builds: Sequence[_Build], options: ReindexOptions) -> int:
+    """All stores in two Spark jobs; the number of splits."""
+    from pyspark import StorageLevel
+
+    work: list[ScanWork] = []
+    for number, one in enumerate(builds):
+        for split in plan_splits([one.store], split_bytes=options.split_bytes, start=one.first):
+            work.append(ScanWork(number, len(work), split, one.begin, options.scope))
+    context = spark.sparkContext
+    groups = _groups(work, cores_of(spark))
+    rows = context.parallelize(groups, len(groups)).flatMap(scan_group).persist(StorageLevel.DISK_ONLY)
+    try:
+        said = sorted(unfailed(rows.flatMap(_said).collect()))
+        for scanned in said:
+            builds[scanned.store].scanned.append(scanned)
+        for one in builds:
+            _judge(one)
+        shared = context.broadcast(tuple(_share(one, options) for one in builds))
+        size = sum(40 * scanned.units + 20 * scanned.keys for scanned in said)
+        tasks = max(2 * cores_of(spark), size // BLOBS_A_TASK)
+        try:
+            built = (
+                rows.flatMap(partial(address, shared))
+                .repartitionAndSortWithinPartitions(tasks, partition)
+                .mapPartitions(partial(build, shared))
+                .collect()
+            )
+            _take_over(builds, shared.value, list(unfailed(built)), options.scope)
+        finally:
+            shared.destroy()
+    finally:
+        rows.unpersist()
+    return len(work)
+
+
+def _groups(work: Sequence[ScanWork], cores: int) -> list[list[ScanWork]]:
+    """As `grouped`."""
+    rest = iter(work)
+    return [[next(rest) for _ in group] for group in grouped([one.split for one in work], cores)]
+
+
+def _said(row: object) -> list[Scanned | Failed]:
+    return [row] if isinstance(row, Scanned | Failed) else []
+
+
+def _judge(one: _Build) -> None:
+    """Records counted, the log's end, and what lies in its middle. Raises DamageInTheMiddle."""
+    plan = one.plan
+    plan.records = sum(scanned.records for scanned in one.scanned)
+    end = max((scanned.end for scanned in one.scanned if scanned.end is not None), default=None)
+    if end is None:
+        return
+    plan.log_end = end
+    lost: list[Damage | Gap] = [damage for scanned in one.scanned for damage in scanned.damage]
+    segments = [segment for segment in one.files.log if segment.offset >= one.first]
+    for before, segment in pairwise(segments):
+        if before.end < segment.offset:
+            lost.append(Gap(before.end, segment.offset - before.end))
+    accepted = known_places(one.disk, one.files.root).accepted
+    for stretch in sorted(lost, key=lambda stretch: stretch.offset):
+        if stretch.offset < end:
+            plan.problems.append(step_over(stretch, accepted, one.files.root))
+
+
+def _share(one: _Build, options: ReindexOptions) -> StoreWork:
+    """What executors are told of a store. Index files of older keys are there then."""
+    files, plan, disk = one.files, one.plan, one.disk
+    disk.mkdirs(os.path.join(plan.built, APART))
+    counts = [scanned.keys for scanned in one.scanned]
+    starts = dict(zip((s.split for s in one.scanned), accumulate(counts, initial=0), strict=False))
+    found = []
+    if options.scope.index and files.config.message_index_enable:
+        plan.index_built = True
+        plan.keys = sum(counts)
+        index = IndexBuilder(disk, files, plan.built, one.begin)
+        try:
+            with ClosedLog(disk, files.log) as log:
+                limit = files.config.max_message_size
+                scanner = Scanner(log, check_crc=files.config.check_crc_on_recover, max_message_size=limit)
+                index.take_over(scanner)
+        finally:
+            index.close()
+        one.index_problems = index.problems
+        one.kept_index = index.names()
+        found = shares(disk, os.path.join(plan.built, names.INDEX), files.index_layout, plan.keys)
+    return StoreWork(files, plan.built, one.begin, tuple(found), starts)
+
+
+# --- what was built is taken over ------------------------------------------------------------------------------------
+
+
+def _take_over(builds: Sequence[_Build], shared: Sequence[StoreWork], done: Sequence[Done], scope: Scope) -> None:
+    """Move what tasks built to where one builder would have built it, and say what of it differs."""
+    for number, one in enumerate(builds):
+        later = SyncLater(one.disk)
+        queues = [d for d in done if isinstance(d, QueuesDone) and d.store == number]
+        index = [d for d in done if isinstance(d, IndexDone) and d.store == number]
+        for some in queues:
+            _demand_seen(one.disk, some.place)
+            for queue in some.built:
+                _move(one, later, some.place, names.queue_directory(names.CONSUMEQUEUE, *queue.queue))
+                ext = names.queue_directory(names.CONSUMEQUEUE_EXT, *queue.queue)
+                if one.disk.exists(os.path.join(some.place, ext)):
+                    _move(one, later, some.place, ext)
+        for file in index:
+            _demand_seen(one.disk, file.place)
+            _move(one, later, file.place, os.path.join(names.INDEX, file.share.name))
+        later.flush()
+        remove_tree(one.disk, os.path.join(one.plan.built, APART))
+        _compare(one, shared[number], queues, index, scope)
+
+
+def _demand_seen(disk: Disk, place: str) -> None:
+    if not disk.exists(place):
+        raise StorageError("an executor has written here, and it is not there", path=place, hint=NOT_SHARED)
+
+
+def _move(one: _Build, later: SyncLater, place: str, path: str) -> None:
+    """A path below what a task wrote, to the same below where all is built."""
+    target = os.path.join(one.plan.built, path)
+    one.disk.mkdirs(os.path.dirname(target), later=later)
+    one.disk.replace(os.path.join(place, path), target)
+    later.directory(os.path.dirname(target))
+
+
+def _compare(
+    one: _Build, work: StoreWork, queues: Sequence[QueuesDone], index: Sequence[IndexDone], scope: Scope
+) -> None:
+    plan, files = one.plan, one.files
+    plan.queues = tuple(sorted((queue for some in queues for queue in some.built), key=lambda built: built.queue))
+    plan.queues_changed = frozenset(queue for some in queues for queue in some.changed)
+    plan.problems += [problem for queue in plan.queues for problem in queue.problems()]
+    if scope.queues:
+        plan.kept = kept_queues(files, scope, plan.queues)
+    plan.problems += one.index_problems
+    if plan.index_built:
+        directory = os.path.join(plan.built, names.INDEX)
+        plan.index_files = len(one.disk.listdir(directory))
+        written = {share.name for share in work.shares}
+        kept = [(n, old.path) for n, old in zip(one.kept_index, files.index, strict=False) if n not in written]
+        plan.index_changed = (
+            plan.index_files != len(files.index)
+            or any(file.changed for file in index)
+            or any(not same_file(one.disk, path, os.path.join(directory, name)) for name, path in kept)
+        )
+
+
+# --- the end ---------------------------------------------------------------------------------------------------------
+
+
+def _finish(one: _Build, options: ReindexOptions) -> None:
+    """Swap in what differs, where that was asked for."""
+    if not options.apply or options.output is not None:
+        return
+    if one.plan.changed:
+        one.salvage = reindex_swap.swap(one.disk, one.plan)
+    else:
+        forget(one.disk, one.files.root)
+        finish(one.disk, one.files.config)
+
+
+def _result(
+    builds: Sequence[_Build], options: ReindexOptions, splits: int, seconds: float, *, applied: bool
+) -> JobResult:
+    plans = [one.plan for one in builds]
+    changed = sum(plan.changed for plan in plans)
+    facts = {
+        "stores": len(builds),
+        "splits": splits,
+        "records": sum(plan.records for plan in plans),
+        "queues": sum(len(plan.queues) for plan in plans),
+        "queues_changed": sum(len(plan.queues_changed) for plan in plans),
+        "units": sum(queue.units for plan in plans for queue in plan.queues),
+        "keys": sum(plan.keys for plan in plans),
+        "index_files": sum(plan.index_files for plan in plans),
+        "changed": changed,
+        "applied": applied,
+        "seconds": round(seconds, 3),
+    }
+    queues = [
+        (one.store.name, q.queue.topic, q.queue.queue_id, q.min_offset, q.max_offset, q.units, q.queue in changes)
+        for one in builds
+        for changes in [one.plan.queues_changed]
+        for q in one.plan.queues
+    ]
+    return JobResult(
+        "reindex",
+        facts,
+        (
+            Table("stores", "Stores", _STORES, tuple(_row(one, options) for one in builds)),
+            Table("queues", "Queues", _QUEUES, tuple(queues)),
+        ),
+        ok=not changed or applied or options.output is not None,
+        notes=tuple(f"{one.store.name}: {problem}" for one in builds for problem in one.plan.problems),
+    )
+
+
+def _row(one: _Build, options: ReindexOptions) -> tuple[object, ...]:
+    plan = one.plan
+    return (
+        one.store.name,
+        one.store.root,
+        plan.records,
+        plan.log_end,
+        len(plan.queues),
+        len(plan.queues_changed),
+        len(plan.kept),
+        sum(queue.units for queue in plan.queues),
+        plan.index_files,
+        plan.keys,
+        plan.index_changed,
+        plan.changed,
+        one.salvage,
+        plan.built if options.output is not None else None,
+    )

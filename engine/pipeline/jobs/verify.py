@@ -1,0 +1,177 @@
+"""`verify` on Spark: executors look at every record of their splits, the driver merges what they say store by store.
+
+The judge is that of `rstore verify-crc` (engine.repair.verify), and so is the answer, store by store. What only the
+whole log can tell stays open until its parts are merged: damage behind a split's last sound record is damage where a
+sound record follows in a later split, and else it is judged as the log's end.
+
+Beside a live process a log is read up to the last record that was sound at planning.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple
+
+from engine.errors import FormatError
+from engine.files.disk import Disk
+from engine.log.scan import Scanner, kernels_if_loaded
+from engine.log.tally import Counter, tallied
+from engine.pipeline.jobs.tasks import cores_of, grouped, run_groups
+from engine.pipeline.result import JobResult, Table
+from engine.pipeline.splits import SPLIT_BYTES, bounds, log_end, open_log, plan_splits
+from engine.repair.verify import (
+    Bad,
+    Part,
+    VerifyResult,
+    boundary,
+    check_events,
+    judge_tail,
+    merge_parts,
+    settled_events,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from engine.log.source import ClosedLog
+    from engine.log.tally import Counted
+    from engine.pipeline.splits import Split
+    from engine.pipeline.stores import StoreRef
+
+_STORES = ("store", "path", "records", "bytes", "bad", "start", "end", "live")
+_DAMAGE = ("store", "physical_offset", "length", "file", "reason")
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyOptions:
+    """How a log is verified.
+
+    Attributes:
+        split_bytes: bytes of log that one task reads, about.
+        start: physical offset; the first record at or behind it is the first that is looked at (default: all).
+        end: physical offset; records that start there or later are not looked at.
+    """
+
+    split_bytes: int = SPLIT_BYTES
+    start: int | None = None
+    end: int | None = None
+
+
+def run(spark: SparkSession, stores: Sequence[StoreRef], options: VerifyOptions) -> JobResult:
+    """Every record of the stores' logs looked at: CRC, lengths, position. Reads only; `ok`: nothing is bad.
+
+    Facts: stores, splits, records, bytes (of sound records), bad (places), seconds. Tables: `stores`, `damage`.
+
+    Raises:
+        StorageError. FormatError: a log that can't be split.
+    """
+    began = time.monotonic()
+    splits = _plan(stores, options)
+    work = [[_Work(split, _is_first(split, options)) for split in group] for group in grouped(splits, cores_of(spark))]
+    checked = run_groups(spark, work, _check)
+    found = {store.name: VerifyResult(start=options.start or 0, live=store.live) for store in stores}
+    for name, some in groupby(zip(splits, checked, strict=True), key=lambda one: one[0].store.name):
+        _merge(found[name], list(some), options)
+    rows = [
+        (s.name, s.root, f.records, f.size, len(f.bad), f.start, f.end, f.live)
+        for s, f in ((s, found[s.name]) for s in stores)
+    ]
+    damage = [
+        (store.name, bad.offset, bad.length, os.path.basename(bad.path), bad.reason)
+        for store in stores
+        for bad in found[store.name].bad
+    ]
+    return JobResult(
+        "verify",
+        {
+            "stores": len(stores),
+            "splits": len(splits),
+            "records": sum(f.records for f in found.values()),
+            "bytes": sum(f.size for f in found.values()),
+            "bad": len(damage),
+            "seconds": round(time.monotonic() - began, 3),
+        },
+        (Table("stores", "Stores", _STORES, tuple(rows)), Table("damage", "Bad places", _DAMAGE, tuple(damage))),
+        ok=not damage,
+    )
+
+
+def _plan(stores: Sequence[StoreRef], options: VerifyOptions) -> list[Split]:
+    """The splits of all stores. A live log is frozen at its end."""
+    disk = Disk()
+    found: list[Split] = []
+    for store in stores:
+        end = options.end
+        if store.live:
+            written = log_end(store, disk)
+            end = written if end is None else min(end, written)
+        found += plan_splits([store], split_bytes=options.split_bytes, start=options.start or 0, end=end)
+    return found
+
+
+class _Work(NamedTuple):
+    """A split; `first`: it begins where the caller said, and not where a record was found."""
+
+    split: Split
+    first: bool
+
+
+class _Checked(NamedTuple):
+    """What a split held, and where it was begun. `tail`: what is bad about what it holds, if the log ends there."""
+
+    part: Part
+    start: int
+    tail: tuple[Bad, ...]
+
+
+def _is_first(split: Split, options: VerifyOptions) -> bool:
+    return split.index == 0 and options.start is not None and split.segment.offset < options.start
+
+
+def _check(work: _Work) -> _Checked:
+    """On an executor."""
+    split, disk = work.split, Disk()
+    limit = split.store.config.max_message_size
+    with open_log(split, disk) as log:
+        scanner = Scanner(log, max_message_size=limit, kernels=kernels_if_loaded())
+        start, end = bounds(split, log)
+        if work.first:
+            start = boundary(log, scanner, split.start)
+            end = max(start, end)
+        part = check_events(split.segment, _events(split, disk, log, scanner, start, min(end, split.log_end)))
+        _demand_end(split, part, start, end)
+        return _Checked(part, start, tuple(judge_tail(log, part.held, split.store.live)))
+
+
+def _events(split: Split, disk: Disk, log: ClosedLog, scanner: Scanner, start: int, end: int) -> Iterator[Counted]:
+    fast = None if split.store.live else scanner.by_kernels(start, end)
+    if fast is not None:
+        return Counter(fast, log.read_into).count(start, end)
+    return tallied(settled_events(disk, scanner, start, end, live=split.store.live))
+
+
+def _demand_end(split: Split, part: Part, start: int, end: int) -> None:
+    """A split ends where the next one begins, or what the parts say is not what the whole would."""
+    at = part.held[-1].end if part.held else start if part.end is None else part.end
+    if at != end and end < split.log_end:
+        raise FormatError(
+            f"a split was read up to {at}, the next begins at {end}",
+            path=split.segment.path,
+            offset=at,
+            hint="is maxMessageSize the broker's? Else read the store in one split",
+        )
+
+
+def _merge(found: VerifyResult, checked: list[tuple[Split, _Checked]], options: VerifyOptions) -> None:
+    """One store's parts."""
+    splits, answers = [split for split, _ in checked], [answer for _, answer in checked]
+    if options.start is None or _is_first(splits[0], options):
+        found.start = answers[0].start
+    merge_parts(
+        found, [split.segment for split in splits], [answer.part for answer in answers], lambda i: answers[i].tail
+    )

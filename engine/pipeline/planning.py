@@ -1,0 +1,161 @@
+"""What is read of each store: the end frozen, what can't be wanted left out, missing files told, splits cut.
+
+Time. Store times don't decrease in a log as long as its broker's clock doesn't: a file is left out when the first time
+of the file behind it, or its own, tells that all of it is too old or too new, with `clock_slack` to spare. It is not
+left out when the files' first times decrease somewhere, or can't be read. What is left is looked at record by record.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.errors import FormatError
+from engine.log.boundary import Boundaries
+from engine.log.scan import Gap, RecordBatch, Scanner
+from engine.log.source import ClosedLog
+from engine.pipeline.filters import ALL, Range
+from engine.pipeline.narrow import Units, find_units
+from engine.pipeline.options import FAIL, MARK
+from engine.pipeline.splits import log_end, plan_splits
+from engine.repair.log_end import MISSING_SEGMENT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from engine.files.disk import Disk
+    from engine.log.source import Segment
+    from engine.pipeline.filters import Wanted
+    from engine.pipeline.options import SourceOptions
+    from engine.pipeline.splits import Split
+    from engine.pipeline.stores import StoreRef
+
+_HEAD = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one task reads.
+
+    Attributes:
+        split: from where to where.
+        gaps: missing files in front of it, to be told of; behind the last task's, too.
+        units: where all records are that are asked for; None when the split is scanned.
+        rows: records outside of these physical offsets are another task's.
+    """
+
+    split: Split
+    gaps: tuple[Gap, ...] = ()
+    units: Units | None = None
+    rows: Range = ALL
+
+
+def plan(store: StoreRef, options: SourceOptions, wanted: Wanted, disk: Disk) -> list[Share]:
+    """The shares of one store, in log order.
+
+    Args:
+        store: whose log.
+        options: how it is read.
+        wanted: records that are asked for: by options, and by filters.
+        disk: how files are reached.
+
+    Raises:
+        FormatError: files are missing in the middle, with FAIL. StorageError.
+    """
+    if wanted.nothing or not store.segments:
+        return []
+    end = min(log_end(store, disk), wanted.physical_offset.high + 1)
+    start = max(wanted.physical_offset.low, store.segments[0].offset)
+    if start >= end:
+        return []
+    with ClosedLog(disk, store.segments) as log:
+        kept = _in_time(store, log, wanted.store_timestamp, options.clock_slack)
+        tasks: list[Share] = []
+        found = None
+        if wanted.consumable and wanted.topics is not None and options.on_damage != MARK:
+            found = find_units(store, wanted.topics, start, end, disk)
+        missing = gaps(store, start, end)
+        if found is not None:
+            units, until = found
+            tasks = _narrow(plan_splits([store], split_bytes=options.split_bytes, start=start, end=until), units)
+            start = max(start, until)
+        if start < end:
+            known = _before(store, log, start)
+            splits = plan_splits([store], split_bytes=options.split_bytes, start=known, end=end, known=True)
+            tasks += [Share(split, rows=Range(low=start)) for split in splits]
+    return shares([task for task in tasks if task.split.segment in kept], missing, options.on_damage)
+
+
+def _before(store: StoreRef, log: ClosedLog, offset: int) -> int:
+    """A place at or before `offset` where the scan stops."""
+    segment = log.segment_at(offset)
+    if segment is None:
+        return offset
+    boundaries = Boundaries(log, max_message_size=store.config.max_message_size, check_crc=False)
+    return boundaries.before(segment, offset)
+
+
+def _narrow(splits: Sequence[Split], units: Units) -> list[Share]:
+    found = []
+    for split in splits:
+        end = min(split.end, split.log_end)
+        some = units.between(split.start, end)
+        if len(some):
+            found.append(Share(split, units=some, rows=Range(split.start, end - 1)))
+    return found
+
+
+def shares(tasks: Sequence[Share], missing: Sequence[Gap], on_damage: str) -> list[Share]:
+    """What tasks read, as it is sent to them: each with its own file only, and with the missing files in front of it.
+
+    Raises:
+        FormatError: files are missing, with FAIL.
+    """
+    if missing and on_damage == FAIL:
+        gap = missing[0]
+        raise FormatError(MISSING_SEGMENT, offset=gap.offset, hint="onDamage = mark tells it in a row, skip reads on")
+    left = list(missing)
+    found = []
+    for i, task in enumerate(tasks):
+        split = task.split
+        told = [gap for gap in left if gap.offset < split.segment.offset or i == len(tasks) - 1]
+        left = left[len(told) :]
+        store = dataclasses.replace(split.store, segments=(split.segment,))
+        found.append(dataclasses.replace(task, split=dataclasses.replace(split, store=store), gaps=tuple(told)))
+    return found
+
+
+def gaps(store: StoreRef, start: int, end: int) -> list[Gap]:
+    """The files that are missing between two physical offsets, where files are on both sides."""
+    pairs = zip(store.segments, store.segments[1:], strict=False)
+    found = [Gap(one.end, other.offset - one.end) for one, other in pairs if one.end < other.offset]
+    return [gap for gap in found if gap.offset < end and gap.offset + gap.length > start]
+
+
+def _in_time(store: StoreRef, log: ClosedLog, times: Range, slack: int) -> set[Segment]:
+    """The files in which records of that time can be."""
+    everything = set(store.segments)
+    if times == ALL or len(store.segments) < 2:
+        return everything
+    firsts = [_first_time(store, log, segment) for segment in store.segments]
+    known = [time for time in firsts if time is not None]
+    if known != sorted(known):
+        return everything
+    found = set()
+    for i, (segment, first) in enumerate(zip(store.segments, firsts, strict=True)):
+        next_first = firsts[i + 1] if i + 1 < len(firsts) else None
+        too_new = first is not None and first - slack > times.high
+        too_old = next_first is not None and next_first + slack < times.low
+        if not too_new and not too_old:
+            found.add(segment)
+    return found
+
+
+def _first_time(store: StoreRef, log: ClosedLog, segment: Segment) -> int | None:
+    """storeTimestamp (ms) of the record that a file begins with, None when it doesn't begin with a sound one."""
+    limit = store.config.max_message_size
+    scanner = Scanner(log, max_message_size=limit, window=_HEAD, kernels=False)
+    for event in scanner.scan(segment.offset, segment.offset + 1):
+        return event.first_store_timestamp if isinstance(event, RecordBatch) else None
+    return None

@@ -1,0 +1,143 @@
+"""`rstore pipeline`: jobs over one or many stores, on Spark. Those that look at stores; see pipeline_tables, too."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from rstore_cli._common import parse_size, parse_time, settings_of
+from rstore_cli._spark import (
+    Begin,
+    Conf,
+    End,
+    Master,
+    OnDamage,
+    Parquet,
+    Plot,
+    SparkOptions,
+    SplitBytes,
+    Stores,
+    Topic,
+    damage_word,
+    run_job,
+    the_stores,
+)
+from rstore_cli.commands import pipeline_reindex, pipeline_tables
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    no_args_is_help=False,
+    help="Jobs over one or many stores, on Spark. They need Java 17 and pip install 'rstore[spark]'.",
+)
+From = Annotated[
+    str | None, typer.Option("--from", metavar="OFFSET", help="First physical offset (default: each log's start).")
+]
+To = Annotated[str | None, typer.Option("--to", metavar="OFFSET", help="Stop before this physical offset.")]
+
+
+@app.command()
+def verify(
+    context: typer.Context,
+    stores: Stores = None,
+    start: From = None,
+    end: To = None,
+    split_bytes: SplitBytes = None,
+    parquet: Parquet = None,
+    plot: Plot = None,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Check every record: CRC, lengths, position. As rstore verify-crc does, over many stores.
+
+    Reads only. Exit code 1 when something is bad. Damage does not stop it.
+    """
+    settings = settings_of(context)
+    given = SparkOptions.of(master, conf, split_bytes)
+    first = None if start is None else parse_size(start, "--from")
+    last = None if end is None else parse_size(end, "--to")
+    found = the_stores(settings, stores)
+
+    from engine.pipeline.jobs.verify import VerifyOptions, run
+    from engine.pipeline.splits import SPLIT_BYTES
+
+    options = VerifyOptions(start=first, end=last, split_bytes=given.split_or(SPLIT_BYTES))
+    code = run_job(settings, "verify", lambda spark: run(spark, found, options), given, parquet=parquet, plot=plot)
+    raise typer.Exit(code)
+
+
+app.command("reindex")(pipeline_reindex.reindex)
+app.command("export")(pipeline_tables.export)
+app.command("import")(pipeline_tables.import_)
+
+
+@app.command()
+def stats(
+    context: typer.Context,
+    stores: Stores = None,
+    topic: Topic = None,
+    begin: Begin = None,
+    end: End = None,
+    top: Annotated[
+        int, typer.Option("--top", min=1, metavar="N", help="Rows of the tables of tags, keys and duplicates.")
+    ] = 20,
+    on_damage: OnDamage = "skip",
+    split_bytes: SplitBytes = None,
+    parquet: Parquet = None,
+    plot: Plot = None,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Count messages and bytes by topic, queue, tag and hour; sizes, delays, hot keys, duplicate UNIQ_KEYs.
+
+    Reads only. What is damaged is counted and named.
+    """
+    settings = settings_of(context)
+    given = SparkOptions.of(master, conf, split_bytes)
+    low = None if begin is None else parse_time(begin, "--begin")
+    high = None if end is None else parse_time(end, "--end")
+    word = damage_word(on_damage, "fail", "skip")
+    found = the_stores(settings, stores)
+
+    from engine.pipeline.jobs.stats import StatsOptions, run
+
+    options = StatsOptions(topic, low, high, top, word, given.split_bytes)
+    code = run_job(settings, "stats", lambda spark: run(spark, found, options), given, parquet=parquet, plot=plot)
+    raise typer.Exit(code)
+
+
+app.command("diff")(pipeline_tables.diff)
+
+
+@app.command()
+def lag(
+    context: typer.Context,
+    stores: Stores = None,
+    group: Annotated[str | None, typer.Option("--group", metavar="GROUP", help="Only this consumer group.")] = None,
+    topic: Topic = None,
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="TIME", help="The time that ages are counted from (default: now).")
+    ] = None,
+    parquet: Parquet = None,
+    plot: Plot = None,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Hold consumer offsets against the queues: unread messages, bytes and their age, by group and queue.
+
+    Reads only. Exit code 1 when an offset lies outside of its queue.
+    """
+    settings = settings_of(context)
+    given = SparkOptions.of(master, conf, None)
+    now = None if at is None else parse_time(at, "--at")
+    found = the_stores(settings, stores)
+
+    from engine.pipeline.jobs.lag import LagOptions, run
+
+    options = LagOptions(group, topic, now)
+    code = run_job(settings, "lag", lambda spark: run(spark, found, options), given, parquet=parquet, plot=plot)
+    raise typer.Exit(code)
+
+
+app.command("grep")(pipeline_tables.grep)

@@ -1,0 +1,217 @@
+"""`rstore pipeline`: the jobs between a store and a table, or another store; and grep."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from engine.errors import InvalidArgument
+from rstore_cli._common import parse_size, parse_time, settings_of
+from rstore_cli._spark import (
+    Begin,
+    Columns,
+    Conf,
+    Decompress,
+    End,
+    Master,
+    OnDamage,
+    Parquet,
+    Plot,
+    SparkOptions,
+    SplitBytes,
+    Stores,
+    Topic,
+    column_names,
+    damage_word,
+    run_job,
+    the_stores,
+)
+
+
+def export(
+    context: typer.Context,
+    output: Annotated[
+        Path, typer.Option("--output", metavar="DIR", help="The table's directory: new, or that of an earlier export.")
+    ],
+    stores: Stores = None,
+    topic: Topic = None,
+    begin: Begin = None,
+    end: End = None,
+    columns: Columns = None,
+    no_body: Annotated[bool, typer.Option("--no-body", help="Leave bodies out.")] = False,
+    decompress: Decompress = False,
+    on_damage: OnDamage = "fail",
+    split_bytes: SplitBytes = None,
+    parquet: Parquet = None,
+    plot: Plot = None,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Write messages as Parquet, partitioned by topic and day. Run again, it adds what is new.
+
+    Reads the store only. DIR must be the same path for executors.
+    """
+    settings = settings_of(context)
+    given = SparkOptions.of(master, conf, split_bytes)
+    low = None if begin is None else parse_time(begin, "--begin")
+    high = None if end is None else parse_time(end, "--end")
+    word = damage_word(on_damage, "fail", "mark", "skip")
+    found = the_stores(settings, stores)
+
+    from engine.pipeline.jobs.export import ExportOptions, run
+
+    place = str(output.absolute())
+    names = column_names(columns)
+    options = ExportOptions(place, topic, low, high, names, not no_body, decompress, word, given.split_bytes)
+    settings.on_interrupt = f"no store was changed; run it again to complete {output}"
+    code = run_job(settings, "export", lambda spark: run(spark, found, options), given, parquet=parquet, plot=plot)
+    raise typer.Exit(code)
+
+
+def import_(
+    context: typer.Context,
+    table: Annotated[Path, typer.Argument(metavar="TABLE", help="The directory of an exported table.")],
+    output: Annotated[
+        Path, typer.Option("--output", metavar="DIR", help="The new store's directory: missing, or empty.")
+    ],
+    name: Annotated[
+        str | None,
+        typer.Option("--name", metavar="NAME", help="Which of the table's stores (default: the only one)."),
+    ] = None,
+    parquet: Parquet = None,
+    plot: Plot = None,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Make a new store of an exported table. Its settings are the exported store's, or those of -c."""
+    settings = settings_of(context)
+    given = SparkOptions.of(master, conf, None)
+
+    from engine.pipeline.jobs.import_ import ImportOptions, run
+
+    config = None if settings.config is None else str(settings.config.absolute())
+    options = ImportOptions(str(table.absolute()), str(output.absolute()), name, config)
+    settings.on_interrupt = f"{output} is not complete: remove it, and run it again"
+    code = run_job(settings, "import", lambda spark: run(spark, (), options), given, parquet=parquet, plot=plot)
+    raise typer.Exit(code)
+
+
+def diff(
+    context: typer.Context,
+    stores: Annotated[list[str], typer.Argument(metavar="STORE STORE", help="Two stores, each also as NAME=PATH.")],
+    topic: Topic = None,
+    limit: Annotated[
+        int, typer.Option("--limit", min=0, metavar="N", help="Places that are listed: those that come first.")
+    ] = 20,
+    on_damage: OnDamage = "skip",
+    split_bytes: SplitBytes = None,
+    parquet: Parquet = None,
+    plot: Plot = None,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Hold two stores' logs against each other, as master and slave: where they part, what is missing where.
+
+    Reads only. Exit code 1 when something differs.
+    """
+    settings = settings_of(context)
+    given = SparkOptions.of(master, conf, split_bytes)
+    word = damage_word(on_damage, "fail", "skip")
+    found = the_stores(settings, stores)
+    if len(found) != 2:
+        raise InvalidArgument(f"diff takes two stores, not {len(found)}")
+
+    from engine.pipeline.jobs.diff import DiffOptions, run
+
+    options = DiffOptions(topic, limit, word, given.split_bytes)
+    code = run_job(settings, "diff", lambda spark: run(spark, found, options), given, parquet=parquet, plot=plot)
+    raise typer.Exit(code)
+
+
+def grep(
+    context: typer.Context,
+    stores: Stores = None,
+    topic: Topic = None,
+    queue: Annotated[int | None, typer.Option("--queue", metavar="N", help="Only this queue's.")] = None,
+    tag: Annotated[str | None, typer.Option("--tag", metavar="TAG", help="With this tag.")] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="KEY", help="With this UNIQ_KEY, or this word in KEYS.")
+    ] = None,
+    prop: Annotated[
+        list[str] | None,
+        typer.Option("--property", metavar="NAME=VALUE", help="With this property; may be given again."),
+    ] = None,
+    body: Annotated[str | None, typer.Option("--body", metavar="TEXT", help="With this text in the body.")] = None,
+    body_regex: Annotated[
+        str | None,
+        typer.Option("--body-regex", metavar="REGEX", help="With a body that this matches in (as Python's re)."),
+    ] = None,
+    begin: Begin = None,
+    end: End = None,
+    min_size: Annotated[str | None, typer.Option("--min-size", metavar="SIZE", help="Records of at least.")] = None,
+    max_size: Annotated[str | None, typer.Option("--max-size", metavar="SIZE", help="Records of at most.")] = None,
+    where: Annotated[
+        str | None, typer.Option("--where", metavar="SQL", help="For which this holds: SQL over the columns.")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", min=0, metavar="N", help="Show at most so many; all are counted.")
+    ] = 100,
+    columns: Columns = None,
+    excerpt: Annotated[
+        int, typer.Option("--excerpt", min=0, metavar="N", help="Characters of the body that are shown.")
+    ] = 80,
+    decompress: Decompress = False,
+    on_damage: OnDamage = "skip",
+    split_bytes: SplitBytes = None,
+    parquet: Parquet = None,
+    plot: Plot = None,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Find messages by what is in them: all that is given must hold.
+
+    Reads only. Exit code 0 whether or not something is found, as the count says it.
+    """
+    settings = settings_of(context)
+    given = SparkOptions.of(master, conf, split_bytes)
+    low = None if begin is None else parse_time(begin, "--begin")
+    high = None if end is None else parse_time(end, "--end")
+    smallest = None if min_size is None else parse_size(min_size, "--min-size")
+    largest = None if max_size is None else parse_size(max_size, "--max-size")
+    word = damage_word(on_damage, "fail", "skip")
+    pairs = tuple(_pair(text) for text in prop or ())
+    found = the_stores(settings, stores)
+
+    from engine.pipeline.jobs.grep import GrepOptions, run
+
+    options = GrepOptions(
+        topic=topic,
+        queue_id=queue,
+        tag=tag,
+        key=key,
+        properties=pairs,
+        body=body,
+        body_regex=body_regex,
+        start_time=low,
+        end_time=high,
+        min_size=smallest,
+        max_size=largest,
+        where=where,
+        limit=limit,
+        columns=column_names(columns),
+        excerpt=excerpt,
+        decompress=decompress,
+        on_damage=word,
+        split_bytes=given.split_bytes,
+    )
+    code = run_job(settings, "grep", lambda spark: run(spark, found, options), given, parquet=parquet, plot=plot)
+    raise typer.Exit(code)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise InvalidArgument(f"--property {text}: not NAME=VALUE")
+    return name, value

@@ -1,0 +1,233 @@
+"""The job `reindex`: byte by byte what the engine's own reindex builds, however the logs are cut."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from engine.bench.workload import Workload, write_log
+from engine.config import StoreConfig
+from engine.errors import CannotMend, DamageInTheMiddle, DiskFull, InvalidArgument, StoreLocked
+from engine.files.disk import Disk
+from engine.files.lock import StoreLock
+from engine.format import names
+from engine.pipeline.jobs.reindex import ReindexOptions, run
+from engine.pipeline.stores import StoreRef, find_stores
+from engine.repair.recover import plan_recover
+from engine.repair.reindex import ReindexPlan, Scope, build
+from engine.repair.reindex_swap import BUILD
+from tests.conftest import Store
+from tests.engine.log import rebuild
+from tests.engine.opening import assert_sound
+from tests.engine.repair.test_reindex import derived_files
+from tests.engine.repair.test_rules import damage, put, settings
+from tests.support import stores
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from engine.pipeline.result import JobResult
+
+pytestmark = pytest.mark.spark
+
+LARGE = "RSTORE_LARGE"
+"""Set to 1 in the environment: the log of 1 GiB, too."""
+
+
+def conf(path: Path, config: StoreConfig) -> Path:
+    """The settings that a store can't say itself, as a broker's properties file."""
+    path.write_text(
+        f"enableLmq={str(config.enable_lmq).lower()}\n"
+        f"enableMultiDispatch={str(config.enable_multi_dispatch).lower()}\n"
+        f"enableConsumeQueueExt={str(config.enable_consume_queue_ext).lower()}\n"
+        f"mappedFileSizeConsumeQueueExt={config.mapped_file_size_consume_queue_ext}\n"
+        f"mappedFileSizeCommitLog={config.mapped_file_size_commit_log}\n"
+        f"mappedFileSizeConsumeQueue={config.mapped_file_size_consume_queue}\n"
+        f"maxHashSlotNum={config.max_hash_slot_num}\n"
+        f"maxIndexNum={config.max_index_num}\n"
+    )
+    return path
+
+
+def refs(tmp_path: Path, root: Path, config: StoreConfig) -> tuple[StoreRef, ...]:
+    return find_stores([str(root)], config=conf(tmp_path / "broker.conf", config))
+
+
+def alone(config: StoreConfig, root: Path, into: Path, scope: Scope | None = None) -> ReindexPlan:
+    """The engine's own."""
+    return build(Disk(), config.with_changes(store_path_root_dir=root), str(into), scope or Scope())
+
+
+def assert_equal(spark: SparkSession, tmp_path: Path, root: Path, config: StoreConfig, **options: Any) -> JobResult:
+    """Built into a directory by Spark, and by the engine: the same bytes, the same said; the store as before."""
+    before = stores.snapshot(root)
+    one, other = tmp_path / "spark", tmp_path / "engine"
+    wanted = ReindexOptions(output=str(one), **options)
+    result = run(spark, refs(tmp_path, root, config), wanted)
+    plan = alone(config, root, other, wanted.scope)
+    assert derived_files(one) == derived_files(other)
+    assert sorted(os.listdir(one)) == sorted(os.listdir(other))
+    (row,) = result.table("stores").to_json()
+    assert (row["records"], row["log_end"], row["keys"]) == (plan.records, plan.log_end, plan.keys)
+    assert (row["queues_changed"], row["index_changed"]) == (len(plan.queues_changed), plan.index_changed)
+    assert (row["queues_kept"], row["index_files"]) == (len(plan.kept), plan.index_files)
+    assert [(r["topic"], r["queue_id"], r["min_offset"], r["max_offset"], r["units"], r["changed"])
+            for r in result.table("queues").to_json()] == [
+        (*q.queue, q.min_offset, q.max_offset, q.units, q.queue in plan.queues_changed) for q in plan.queues
+    ]  # fmt: skip
+    assert result.notes == tuple(f"{root.name}: {problem}" for problem in plan.problems)
+    assert stores.snapshot(root) == before
+    shutil.rmtree(one)
+    shutil.rmtree(other)
+    return result
+
+
+@pytest.mark.parametrize("split_bytes", [9_000, 150_000, 1 << 30])
+@pytest.mark.parametrize("name", rebuild.FIXTURES)
+def test_fixtures(spark: SparkSession, fixture_store: Store, tmp_path: Path, name: str, split_bytes: int) -> None:
+    store, config = fixture_store(name), rebuild.config_of(name, ours=True)
+    assert_equal(spark, tmp_path, store, config, split_bytes=split_bytes)
+    run(spark, refs(tmp_path, store, config), ReindexOptions(split_bytes, output=str(tmp_path / "out")))
+    assert derived_files(tmp_path / "out") == derived_files(store), "Apache's own files"
+
+
+@pytest.mark.parametrize("name", rebuild.GOLDEN)
+def test_golden(spark: SparkSession, golden_store: Store, tmp_path: Path, name: str) -> None:
+    store, config = golden_store(name), rebuild.config_of(name, ours=False)
+    assert_equal(spark, tmp_path, store, config, split_bytes=120_000)
+    run(spark, refs(tmp_path, store, config), ReindexOptions(1 << 20, output=str(tmp_path / "out")))
+    assert derived_files(tmp_path / "out") == derived_files(store), "Apache's own files"
+
+
+def test_several_stores_at_once(spark: SparkSession, fixture_store: Store, tmp_path: Path) -> None:
+    chosen = ("clean-small", "crashed-small")
+    found = find_stores([str(fixture_store(name)) for name in chosen])
+    result = run(spark, found, ReindexOptions(100_000, output=str(tmp_path / "out")))
+    assert result.facts["stores"] == 2
+    for name in chosen:
+        assert derived_files(tmp_path / "out" / name) == derived_files(fixture_store(name))
+
+
+@pytest.mark.parametrize("start", [70_000, 200_000])
+@pytest.mark.parametrize("name", ["clean-small", "transient-ext"])
+def test_from_an_offset(spark: SparkSession, fixture_store: Store, tmp_path: Path, name: str, start: int) -> None:
+    config = rebuild.config_of(name, ours=True)
+    result = assert_equal(spark, tmp_path, fixture_store(name), config, split_bytes=30_000, start=start)
+    assert not result.facts["changed"]
+
+
+def test_a_part(spark: SparkSession, fixture_store: Store, tmp_path: Path) -> None:
+    store, config = fixture_store("clean-small"), rebuild.config_of("clean-small", ours=True)
+    topic = sorted(path.name for path in (store / names.CONSUMEQUEUE).iterdir())[0]
+    for options in ({"index": False}, {"queues": False}, {"topic": topic}):
+        assert_equal(spark, tmp_path, store, config, split_bytes=40_000, **options)
+
+
+@pytest.mark.parametrize("size", [128, pytest.param(1024, marks=pytest.mark.skipif(
+    os.environ.get(LARGE) != "1", reason=f"a log of 1 GiB: {LARGE}=1"))])  # fmt: skip
+def test_a_long_log(spark: SparkSession, tmp_path: Path, size: int) -> None:
+    """One file, sixteen splits; several index files, whose headers follow each other."""
+    work = Workload("w", 1024, queues=12, size=size << 20, segment=size << 20)
+    root = tmp_path / "store"
+    write_log(work, root / names.COMMITLOG)
+    config = work.config(root).with_changes(max_hash_slot_num=20_000, max_index_num=90_001)
+    result = assert_equal(spark, tmp_path, root, config, split_bytes=(size << 20) // 16)
+    assert result.facts["splits"] >= 16
+    assert result.facts["index_files"] > 2
+
+
+def test_applied(spark: SparkSession, fixture_copy: Store, tmp_path: Path) -> None:
+    root = fixture_copy("clean-small")
+    expected = derived_files(root)
+    config = StoreConfig(store_path_root_dir=root)
+    queues = sorted((root / names.CONSUMEQUEUE).glob("*/*"))
+    shutil.rmtree(queues[0])
+    (garbled,) = queues[-1].iterdir()
+    garbled.write_bytes(bytes(60) + garbled.read_bytes()[60:])
+    index = sorted((root / names.INDEX).iterdir())[-1]
+    index.write_bytes(index.read_bytes()[:40] + bytes(400) + index.read_bytes()[440:])
+    before = stores.snapshot(root)
+    dry = run(spark, find_stores([str(root)]), ReindexOptions(50_000))
+    assert (dry.ok, dry.facts["queues_changed"], dry.facts["changed"]) == (False, 2, 1)
+    assert stores.snapshot(root) == before
+    done = run(spark, find_stores([str(root)]), ReindexOptions(50_000, apply=True))
+    assert done.ok
+    assert derived_files(root) == expected
+    (row,) = done.table("stores").to_json()
+    assert (Path(row["salvage"]) / garbled.relative_to(root)).read_bytes()[:60] == bytes(60)
+    assert not (root / BUILD).exists()
+    assert_sound(config)
+    settled = stores.contents(root)
+    again = run(spark, find_stores([str(root)]), ReindexOptions(50_000, apply=True))
+    assert (again.ok, again.facts["changed"]) == (True, 0)
+    assert stores.contents(root) == settled
+    assert_sound(config)
+
+
+def test_what_the_log_has_no_more_is_taken_over(spark: SparkSession, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    root.mkdir()
+    put(root, 300)
+    put(root, 3, topic="Old")
+    put(root, 300, first=300)
+    log = sorted((root / names.COMMITLOG).iterdir())
+    for path in log[: -(len(log) // 4)]:
+        path.unlink()
+    assert not plan_recover(Disk(), settings(root)).changed
+    result = assert_equal(spark, tmp_path, root, settings(root), split_bytes=5_000)
+    assert not result.facts["changed"]
+    shutil.rmtree(root / names.CONSUMEQUEUE / "T" / "1", ignore_errors=True)
+    queue = next(iter(sorted((root / names.CONSUMEQUEUE / "T" / "0").iterdir())))
+    queue.write_bytes(bytes(40) + queue.read_bytes()[40:])
+    assert_equal(spark, tmp_path, root, settings(root), split_bytes=5_000)
+    assert run(spark, refs(tmp_path, root, settings(root)), ReindexOptions(5_000, apply=True)).ok
+    assert_sound(settings(root))
+
+
+def test_damage_is_for_recover(spark: SparkSession, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    root.mkdir()
+    offsets = put(root, 300)
+    damage(root, offsets[260] + 90, b"\xff")
+    before = stores.contents(root)
+    for options in ({"apply": True}, {"output": str(tmp_path / "out")}, {}):
+        with pytest.raises(DamageInTheMiddle, match="recover first") as ours:
+            run(spark, refs(tmp_path, root, settings(root)), ReindexOptions(5_000, **options))
+        with pytest.raises(DamageInTheMiddle) as engines:
+            alone(settings(root), root, tmp_path / "engine")
+        assert str(ours.value) == str(engines.value)
+        now = stores.contents(root)
+        now.pop("lock", None)
+        before.pop("lock", None)
+        assert now == before
+    assert not (tmp_path / "out").exists()
+
+
+def test_refused(spark: SparkSession, fixture_copy: Store, tmp_path: Path) -> None:
+    crashed, clean = fixture_copy("crashed-small"), fixture_copy("clean-small")
+    before = stores.contents(clean)
+    with pytest.raises(CannotMend, match="was not closed"):
+        run(spark, find_stores([str(crashed)]), ReindexOptions(apply=True))
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").touch()
+    with pytest.raises(InvalidArgument, match="empty directory"):
+        run(spark, find_stores([str(clean)]), ReindexOptions(output=str(tmp_path / "full")))
+    with StoreLock(Disk(), str(clean)):
+        for options in (ReindexOptions(apply=True), ReindexOptions(output=str(tmp_path / "out"))):
+            with pytest.raises(StoreLocked):
+                run(spark, find_stores([str(clean)]), options)
+    unlocked = find_stores([str(clean)])
+    with StoreLock(Disk(), str(clean)), pytest.raises(StoreLocked):  # taken between planning and building
+        run(spark, unlocked, ReindexOptions(apply=True))
+    shutil.rmtree(clean / names.INDEX)
+    config = StoreConfig().with_changes(max_index_num=2, max_hash_slot_num=400_000_000)
+    with pytest.raises(DiskFull, match="maxIndexNum = 2"):
+        run(spark, refs(tmp_path, clean, rebuild.config_of("clean-small", ours=True).with_changes(
+            max_index_num=config.max_index_num, max_hash_slot_num=config.max_hash_slot_num)),
+            ReindexOptions(apply=True))  # fmt: skip
+    after = stores.contents(clean)
+    assert {path: digest for path, digest in before.items() if not path.startswith(names.INDEX)} == after
