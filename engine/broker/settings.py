@@ -26,6 +26,7 @@ _KEYS = {
     "slaveReadEnable": "slave_read",
     "flushConsumerOffsetInterval": "flush_offsets_ms",
     "brokerPermission": "permission",
+    "enablePropertyFilter": "property_filter",
     "transactionTimeOut": "transaction_timeout_ms",
     "transactionCheckMax": "transaction_check_max",
     "transactionCheckInterval": "transaction_check_interval_ms",
@@ -64,6 +65,7 @@ class BrokerSettings:
     slave_read: bool = False
     flush_offsets_ms: int = 5000
     permission: int = 6
+    property_filter: bool = False
     transaction_timeout_ms: int = 6000
     transaction_check_max: int = 15
     transaction_check_interval_ms: int = 60_000

@@ -87,11 +87,17 @@ def run_scenario(names: str, name: str, count: int) -> dict[str, Any]:
     return found
 
 
-def mqadmin(names: str, *words: str) -> str:
-    """What mqadmin prints."""
+_LOGBACK = '<configuration><appender name="N" class="ch.qos.logback.core.helpers.NOPAppender"/></configuration>'
+
+
+def mqadmin(home: Path, names: str, *words: str) -> str:
+    """What mqadmin prints. `home`: a directory for its settings."""
+    (home / "conf").mkdir(parents=True, exist_ok=True)
+    (home / "conf" / "logback_tools.xml").write_text(_LOGBACK)
     command = [
         str(toolchain.java()),
         f"-Drocketmq.namesrv.addr={names}",
+        f"-Drocketmq.home.dir={home}",
         "-cp",
         toolchain.clients(),
         "org.apache.rocketmq.tools.command.MQAdminStartup",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,6 +37,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Any:
     [
         ("cluster", MANY, {"shared": True}),
         ("tags", MANY, {"unwanted": 0}),
+        ("sql", MANY, {}),
         ("batch", MANY, {}),
         ("oneway", MANY, {"unanswered": 0}),
         ("orderly", MANY, {"sorted": True}),
@@ -58,15 +60,18 @@ def test_a_broadcast_reaches_each(broker: Served) -> None:
     assert (found["first"], found["second"], found["doubled"]) == (MANY, MANY, 0)
 
 
-def test_mqadmin_finds_its_way(broker: Served) -> None:
-    assert "broker-a" in mqadmin(broker.names, "clusterList")
-    mqadmin(broker.names, "updateTopic", "-b", broker.broker, "-t", "Administered", "-r", "3", "-w", "3")
-    assert "Administered" in mqadmin(broker.names, "topicList")
-    route = mqadmin(broker.names, "topicRoute", "-t", "Administered")
+def test_mqadmin_finds_its_way(broker: Served, tmp_path: Path) -> None:
+    def admin(*words: str) -> str:
+        return mqadmin(tmp_path, broker.names, *words)
+
+    assert "broker-a" in admin("clusterList")
+    admin("updateTopic", "-b", broker.broker, "-t", "Administered", "-r", "3", "-w", "3")
+    assert "Administered" in admin("topicList")
+    route = admin("topicRoute", "-t", "Administered")
     assert '"readQueueNums":3' in route.replace(" ", "")
-    status = mqadmin(broker.names, "topicStatus", "-t", "Administered")
+    status = admin("topicStatus", "-t", "Administered")
     assert status.count("broker-a") == 3
-    sent = mqadmin(broker.names, "sendMessage", "-t", "Administered", "-p", "hello", "-k", "key-1")
+    sent = admin("sendMessage", "-t", "Administered", "-p", "hello", "-k", "key-1")
     assert "SEND_OK" in sent
-    found = mqadmin(broker.names, "queryMsgByKey", "-t", "Administered", "-k", "key-1")
+    found = admin("queryMsgByKey", "-t", "Administered", "-k", "key-1")
     assert len([line for line in found.splitlines() if line.strip()[:8].isalnum() and "#" not in line]) >= 1

@@ -11,10 +11,12 @@ import orjson
 
 from engine.broker import fields
 from engine.broker.answers import Answer
+from engine.broker.handlers.pull import NO_SQL, TAG_KINDS
 from engine.broker.members import Client
 from engine.broker.topics import RETRY
 from engine.errors import FormatError
 from engine.format import fastjson
+from engine.log.sql import BadExpression, compile_expression
 from engine.wire.codes import LanguageCode, ResponseCode
 
 if TYPE_CHECKING:
@@ -60,11 +62,15 @@ class ConsumeHandler:
         """CHECK_CLIENT_CONFIG."""
         del connection
         wanted = body_of(request).get("subscriptionData") or {}
-        if wanted.get("expressionType") in (None, "", "TAG"):
+        if wanted.get("expressionType") in TAG_KINDS:
             return request.answer()
-        return request.answer(
-            ResponseCode.SYSTEM_ERROR, "The broker does not support consumer to filter message by SQL92"
-        )
+        if not self._broker.settings.property_filter:
+            return request.answer(ResponseCode.SYSTEM_ERROR, NO_SQL)
+        try:
+            compile_expression(str(wanted.get("subString") or ""))
+        except BadExpression as error:
+            return request.answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error))
+        return request.answer()
 
     def members(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_CONSUMER_LIST_BY_GROUP."""

@@ -17,6 +17,7 @@ from engine.broker.topics import FAQ, PERM_READ
 from engine.errors import RStoreError
 from engine.log.filters import TagFilter
 from engine.log.results import GetMessageStatus, GetResult
+from engine.log.sql import BadExpression, SqlFilter
 from engine.wire.codes import RequestCode, ResponseCode
 
 if TYPE_CHECKING:
@@ -31,8 +32,10 @@ COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4
 """Bits of a pull's sysFlag. Source: PullSysFlag."""
 TICK_MS = 5000
 _Key = TypeVar("_Key")
-_NO_SQL = "The broker does not support consumer to filter message by SQL92"
-_TAG = (None, "", "TAG")
+NO_SQL = "The broker does not support consumer to filter message by SQL92"
+TAG_KINDS = (None, "", "TAG")
+SQL = "SQL92"
+_FILTERS = 1000
 _CODES = {
     GetMessageStatus.FOUND: ResponseCode.SUCCESS,
     GetMessageStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -55,7 +58,7 @@ class _Pull:
     queue_id: int
     offset: int
     most: int
-    tags: TagFilter
+    tags: TagFilter | SqlFilter
     deadline: float
 
 
@@ -66,6 +69,7 @@ class PullHandler:
         self._broker = broker
         self._held: defaultdict[tuple[str, int], set[_Pull]] = defaultdict(set)
         self._count = 0
+        self._filters: dict[str, SqlFilter] = {}
         self._by_connection: defaultdict[Connection, set[_Pull]] = defaultdict(set)
 
     @property
@@ -184,12 +188,10 @@ class PullHandler:
         )
         return pull, flags
 
-    def _tags(self, request: RemotingCommand, group_name: str, topic: str, flags: int) -> TagFilter:
+    def _tags(self, request: RemotingCommand, group_name: str, topic: str, flags: int) -> TagFilter | SqlFilter:
         ext = request.fields
         if flags & SUBSCRIPTION:
-            if ext.get("expressionType") not in _TAG:
-                raise Answer(ResponseCode.SYSTEM_ERROR, _NO_SQL)
-            return TagFilter.parse(ext.get("subscription") or "*", exact=False)
+            return self._filter(ext.get("expressionType"), ext.get("subscription") or "*")
         group = self._broker.members.consumers.get(group_name)
         if group is None:
             raise Answer(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}")
@@ -203,9 +205,23 @@ class PullHandler:
             raise Answer(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}")
         if wanted.version < fields.long(ext, "subVersion", 0):
             raise Answer(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
-        if wanted.kind not in _TAG:
-            raise Answer(ResponseCode.SYSTEM_ERROR, _NO_SQL)
-        return TagFilter.parse(wanted.expression, exact=False)
+        return self._filter(wanted.kind, wanted.expression)
+
+    def _filter(self, kind: str | None, expression: str) -> TagFilter | SqlFilter:
+        if kind in TAG_KINDS:
+            return TagFilter.parse(expression, exact=False)
+        if kind != SQL or not self._broker.settings.property_filter:
+            raise Answer(ResponseCode.SYSTEM_ERROR, NO_SQL)
+        found = self._filters.get(expression)
+        if found is None:
+            try:
+                found = SqlFilter(expression)
+            except BadExpression as error:
+                raise Answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
+            if len(self._filters) >= _FILTERS:
+                self._filters.clear()
+            self._filters[expression] = found
+        return found
 
     def _get(self, pull: _Pull) -> GetResult | RStoreError:
         try:
