@@ -10,8 +10,8 @@ queue's end, or units are out of order: there, units may be lost.
 The log is cut into the same splits, and a split's task has the units that lie in it. It looks whether each names a
 sound record of that topic, queue and queue offset, before it gives a row. If one doesn't, the task scans its split.
 
-A message that is prepared or rolled back has no unit. The option `topic` means messages that consumers see, so that
-both ways give the same rows.
+A message that is prepared or rolled back has no unit: who asks for a topic gets it from the log. With the option
+`consumable` it is not asked for, and both ways give the same rows.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from engine.errors import StorageError
+from engine.files.disk import Disk
 from engine.format.message import ENCODE_OVERHEAD
 from engine.format.queue_unit import UNIT_SIZE, decode_many
 from engine.log.batch import RecordBatch
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from engine.files.disk import Disk
     from engine.log.closed_queue import ClosedQueue
     from engine.log.scan import Event
     from engine.log.source import ClosedLog
@@ -86,19 +86,19 @@ class Units:
         return len(self.packed) // 32
 
 
-def find_units(store: StoreRef, topics: frozenset[str], start: int, end: int, disk: Disk) -> tuple[Units, int] | None:
+def find_units(store: StoreRef, topics: frozenset[str], start: int, end: int) -> tuple[Units, int] | None:
     """The units of some topics, and up to which physical offset they are all there is.
 
     Args:
         store: whose.
         topics: names.
         start, end: physical offsets between which messages are asked for.
-        disk: how files are reached.
 
     Returns:
         None when the queues can't be trusted, or reading the log isn't more.
     """
     try:
+        disk = Disk(mapped=False)  # a broker may cut a file that it shares
         with ReadStore(store.config, disk) as reader:
             if reader.files.abort and not store.live:
                 return None

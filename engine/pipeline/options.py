@@ -5,7 +5,8 @@
 | `path` | stores: directories or globs, with commas between them, each also as `NAME=PATH`; or several to `load()` |
 | `columns` | names with commas between them, in that order (default: all; see engine.pipeline.schema) |
 | `includeBody` | `false`: all columns but `body` (default: true) |
-| `topic` | messages of one topic, or of several with commas between them: those that have a place in its queues |
+| `topic` | records of one topic, or of several with commas between them |
+| `consumable` | `true`: neither prepared nor rolled back messages; a narrow `topic` is then read through its queues |
 | `startOffset`, `endOffset` | physical offsets: records from the first on, and before the second |
 | `startTime`, `endTime` | store time: from the first on, and before the second; ISO 8601, ms since 1970, or `2h ago` |
 | `splitBytes` | about how many bytes of log a task reads (default: 128M) |
@@ -38,9 +39,9 @@ if TYPE_CHECKING:
 FAIL, MARK, SKIP = "fail", "mark", "skip"
 EARLIEST, LATEST = "earliest", "latest"
 NAMES = (
-    "path", "columns", "includeBody", "topic", "startOffset", "endOffset", "startTime", "endTime", "splitBytes",
-    "onDamage", "decompress", "config", "clockSlack", "pushFilters", "startingOffsets", "maxBytesPerTrigger",
-    "maxRecordsPerTrigger", "failOnDataLoss",
+    "path", "columns", "includeBody", "topic", "consumable", "startOffset", "endOffset", "startTime", "endTime",
+    "splitBytes", "onDamage", "decompress", "config", "clockSlack", "pushFilters", "startingOffsets",
+    "maxBytesPerTrigger", "maxRecordsPerTrigger", "failOnDataLoss",
 )  # fmt: skip
 _SPARKS_OWN = frozenset({"paths"})
 HOUR_MS = 3_600_000
@@ -106,7 +107,7 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
     topics = _words(text("topic"))
     wanted = Wanted(
         topics=frozenset(topics) if topics else None,
-        consumable=bool(topics),
+        consumable=flag("consumable", False),
         physical_offset=_range(size("startOffset"), size("endOffset")),
         store_timestamp=_range(time("startTime"), time("endTime")),
     )
@@ -152,7 +153,10 @@ def _columns(names: Iterable[str], include_body: bool) -> tuple[str, ...]:
             raise InvalidArgument(f"no such column: {name}", hint="there are " + ", ".join(COLUMNS))
         if name in wanted[:i]:
             raise InvalidArgument(f"columns: {name} comes twice")
-    return tuple(name for name in wanted if include_body or name != "body")
+    found = tuple(name for name in wanted if include_body or name != "body")
+    if not found:
+        raise InvalidArgument("no column is left without the body", hint="name others, or includeBody = true")
+    return found
 
 
 def _range(start: int | None, end: int | None) -> Range:

@@ -74,7 +74,7 @@ def plan(store: StoreRef, options: SourceOptions, wanted: Wanted, disk: Disk) ->
         tasks: list[Share] = []
         found = None
         if wanted.consumable and wanted.topics is not None and options.on_damage != MARK:
-            found = find_units(store, wanted.topics, start, end, disk)
+            found = find_units(store, wanted.topics, start, end)
         missing = gaps(store, start, end)
         if found is not None:
             units, until = found
@@ -113,8 +113,12 @@ def shares(tasks: Sequence[Share], missing: Sequence[Gap], on_damage: str) -> li
         FormatError: files are missing, with FAIL.
     """
     if missing and on_damage == FAIL:
-        gap = missing[0]
-        raise FormatError(MISSING_SEGMENT, offset=gap.offset, hint="onDamage = mark tells it in a row, skip reads on")
+        raise FormatError(
+            MISSING_SEGMENT,
+            path=tasks[0].split.store.root if tasks else None,
+            offset=missing[0].offset,
+            hint="onDamage = mark tells it in a row, skip reads on",
+        )
     left = list(missing)
     found = []
     for i, task in enumerate(tasks):

@@ -15,6 +15,7 @@ from engine.files.disk import Disk
 from engine.format.names import segment_name
 from engine.log.scan import Damage, RecordBatch
 from engine.log.source import Segment
+from engine.pipeline.failures import carried
 from engine.pipeline.filters import Wanted
 from engine.pipeline.narrow import narrow_events
 from engine.pipeline.options import FAIL, MARK, SKIP
@@ -75,7 +76,7 @@ def read_split(split: Split, options: ReadOptions, units: Units | None = None) -
                 if chosen is None or chosen.any():
                     made = rows.of(event, chosen)
                     yield from (made.slice(at, ROWS) for at in range(0, len(made), ROWS))
-            elif isinstance(event, Damage):
+            elif isinstance(event, Damage) and event.end > options.wanted.physical_offset.low:
                 if options.on_damage == FAIL:
                     raise FormatError(
                         event.reason.value,
@@ -93,6 +94,11 @@ def read_split(split: Split, options: ReadOptions, units: Units | None = None) -
 
 def read_share(share: Share, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     """The rows of a share: as `read_split`, behind what is missing in front of it. Raises as `read_split`."""
+    with carried():
+        yield from _rows_of(share, options)
+
+
+def _rows_of(share: Share, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     for gap in share.gaps:
         if options.on_damage == MARK:
             missing = Segment(gap.offset, gap.length, segment_name(gap.offset))

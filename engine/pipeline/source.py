@@ -5,7 +5,8 @@
     spark.readStream.format("rocketmq-store").option("maxBytesPerTrigger", "256M").load("/data/broker-a/store")
 
 Options: engine.pipeline.options. Columns: engine.pipeline.schema. Where each log ends is settled when a query is
-planned: a live store is read as far as it was written then; a DataFrame that is used again keeps its plan.
+planned: a live store is read as far as it was written then; a DataFrame that is used again keeps its plan. A log ends
+behind its last sound record, as for recovery: a torn tail is no damage here (`verify` tells of it).
 
 Filters. With the option `pushFilters` (and the setting spark.sql.python.filterPushdown.enabled) filters on topic,
 queue_id, queue_offset, physical_offset, store_timestamp and store_time are looked at before rows are made, and files
@@ -23,6 +24,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from engine.files.disk import Disk
 from engine.pipeline import options as source_options
+from engine.pipeline.failures import carried
 from engine.pipeline.filters import pushed
 from engine.pipeline.options import MARK
 from engine.pipeline.planning import Share, plan
@@ -60,16 +62,19 @@ class RocketMQStoreSource(DataSource):
         """What it is read by."""
         return NAME
 
+    @carried()
     def schema(self) -> str:
         """The columns that were asked for. Raises InvalidArgument."""
         return spark_schema(source_options.parse(self.options).columns)
 
+    @carried()
     def reader(self, schema: StructType) -> DataSourceReader:
         """The batch reader. Raises InvalidArgument."""
         del schema
         options = source_options.parse(self.options)
         return FilteringReader(options) if options.push_filters else StoreReader(options)
 
+    @carried()
     def streamReader(self, schema: StructType) -> StoreStreamReader:  # noqa: N802 - Spark's name
         """The stream reader. Raises InvalidArgument."""
         from engine.pipeline.stream import StoreStreamReader
@@ -89,6 +94,7 @@ class StoreReader(DataSourceReader):
         """Read only what these filters let through, as far as they can be told before rows are made."""
         self._wanted = pushed(self._wanted, filters)
 
+    @carried()
     def partitions(self) -> Sequence[InputPartition]:
         """The shares of all stores.
 

@@ -30,6 +30,7 @@ from engine.files.listing import list_segments
 from engine.log.boundary import Boundaries
 from engine.log.scan import RecordBatch, Scanner
 from engine.log.source import ClosedLog, Segment
+from engine.pipeline.failures import carried
 from engine.pipeline.options import LATEST
 from engine.pipeline.planning import Share, gaps, shares
 from engine.pipeline.read import ReadOptions, read_share
@@ -60,13 +61,14 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- what Spark asks on the driver ------------------------------------------------------------------------------
 
+    @carried()
     def initialOffset(self) -> Offsets:  # noqa: N802 - Spark's name
         """Where a new query begins, by the option `startingOffsets`.
 
         Raises:
             InvalidArgument: it names a store that isn't there. NotAStore, Refused, CannotMend, StorageError.
         """
-        disk, stores = Disk(), self._found()
+        disk, stores = Disk(), sorted(self._found(), key=lambda store: store.name)
         chosen = self._options.starting_offsets
         if chosen == LATEST:
             return {store.name: log_end(store, disk) for store in stores}
@@ -76,7 +78,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name in chosen:
             if name not in begin:
                 raise InvalidArgument(f"startingOffsets: no such store: {name}", hint="there are " + ", ".join(begin))
-        return begin | {store.name: _known(store, chosen[store.name], disk) for store in stores if store.name in chosen}
+        return {s.name: _known(s, chosen[s.name], disk) if s.name in chosen else begin[s.name] for s in stores}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """The limit that the options set. Where both are set, both hold."""
@@ -84,6 +86,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxRows(self._options.max_records)
         return ReadAllAvailable() if self._options.max_bytes is None else ReadMaxBytes(self._options.max_bytes)
 
+    @carried()
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802
         """How far the next micro-batch goes from `start` on: `start` itself when there is nothing new.
 
@@ -97,15 +100,18 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends = self._limited(stores, start, ends, disk)
         return dict(sorted(ends.items()))
 
+    @carried()
     def reportLatestOffset(self) -> Offsets:  # noqa: N802
         """Where the logs end now, for the query's progress. Raises StorageError."""
         disk = Disk()
         return {store.name: log_end(store, disk) for store in self._found()}
 
+    @carried()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """From now on nothing is new: what the logs hold at this moment is the query's whole work."""
         self._target = self.reportLatestOffset()
 
+    @carried()
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         """The shares of a micro-batch.
 

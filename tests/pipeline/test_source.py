@@ -163,13 +163,14 @@ def test_offsets_and_times_as_options(spark: SparkSession, fixture_store: Store)
 
 
 def test_a_topic(spark: SparkSession, fixture_store: Store) -> None:
-    """As consumers see it; through its queues, or not."""
+    """All of its records, or those that consumers see."""
     path = fixture_store("clean-small")
     for topic in ("Hot", "Hot,TopicA"):
         lines = [x for x in references.dump("fixtures/clean-small", "log") if x["topic"] in topic.split(",")]
-        expected = sorted(x["physicalOffset"] for x in lines if is_consumable(x["sysFlag"]))
-        found = load(spark, path, topic=topic, columns="physical_offset,topic").collect()
-        assert sorted(row.physical_offset for row in found) == expected
+        for only in (False, True):
+            expected = [x["physicalOffset"] for x in lines if not only or is_consumable(x["sysFlag"])]
+            found = load(spark, path, topic=topic, consumable=only, columns="physical_offset,topic").collect()
+            assert sorted(row.physical_offset for row in found) == sorted(expected)
 
 
 @pytest.mark.parametrize("name", ["zeros", "missing"])
@@ -273,3 +274,15 @@ def test_an_empty_store_has_no_rows(spark: SparkSession, tmp_path: Path) -> None
     with MessageStore.open(small(tmp_path / "store")):
         pass
     assert load(spark, tmp_path / "store").count() == 0
+
+
+def test_damage_outside_of_what_is_asked_for(spark: SparkSession, fixture_copy: Store) -> None:
+    path = fixture_copy("clean-small")
+    file = sorted((path / "commitlog").iterdir())[0]
+    with file.open("r+b") as opened:
+        opened.seek(20_000)
+        opened.write(b"\xff" * 400)
+    with pytest.raises(Exception, match=r"engine\.errors\.FormatError"):
+        load(spark, path, endOffset=30_000).count()
+    assert load(spark, path, startOffset=30_000, columns="topic").count() > 0
+    assert load(spark, path, endOffset=19_000, columns="topic").count() > 0

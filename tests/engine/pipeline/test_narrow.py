@@ -35,7 +35,14 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def read(path: Path, *, queues: bool = True, config: Path | None = None, **options: str) -> tuple[list[Any], int]:
     """Rows by physical offset, and how many tasks read units."""
-    given = parse({"columns": "physical_offset,topic,queue_id,queue_offset,body", "splitbytes": "9000", **options})
+    given = parse(
+        {
+            "columns": "physical_offset,topic,queue_id,queue_offset,body",
+            "splitbytes": "9000",
+            "consumable": "true",
+            **options,
+        }
+    )
     (store,) = find_stores([str(path)], config=config)
     with pytest.MonkeyPatch.context() as patch:
         if not queues:
@@ -86,6 +93,8 @@ def test_prepared_and_rolled_back_messages_are_no_ones(tmp_path: Path) -> None:
             store.put(Message("T", b"%d" % flags, sys_flag=flags))
     found = assert_same(tmp_path / "store", topic="T")
     assert [row["body"] for row in found] == [b"0", b"8"]
+    every = assert_same(tmp_path / "store", topic="T", consumable="false", narrow_tasks=False)
+    assert [row["body"] for row in every] == [b"0", b"4", b"8", b"12"]
 
 
 def test_it_is_used_where_it_reads_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

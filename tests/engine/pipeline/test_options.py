@@ -25,6 +25,7 @@ def test_every_option_in_any_case() -> None:
         "Columns": " topic,body , keys",
         "INCLUDEBODY": "False",
         "topic": "A, B",
+        "consumable": "true",
         "startOFFSET": "1k",
         "endOffset": "1M",
         "startTime": "1700000000000",
@@ -101,6 +102,8 @@ def test_every_option_is_told_of() -> None:
 
 
 def test_columns_without_the_body() -> None:
+    with pytest.raises(InvalidArgument, match="no column is left"):
+        parse({"columns": "body", "includeBody": "false"})
     assert parse({"includeBody": "false"}).columns == tuple(name for name in COLUMNS if name != "body")
 
 
