@@ -100,6 +100,10 @@ class BrokerSettings:
             raise InvalidArgument(f"brokerIP1 = {self.broker_ip1}: no IP address") from None
 
 
+KEYS = frozenset(_KEYS)
+"""The keys of a broker's properties file that `BrokerSettings.of` knows."""
+
+
 def _value(key: str, text: str, kind: type) -> Any:
     if kind is bool:
         return text.lower() == "true"

@@ -34,10 +34,12 @@ def serve(
     store is refused (exit 3).
     """
     settings = settings_of(context)
-    config = settings.load()
+
+    from engine.broker.settings import KEYS, BrokerSettings
+
+    config = settings.load(KEYS)
 
     from engine.broker.serve import serve as run
-    from engine.broker.settings import BrokerSettings
 
     broker = BrokerSettings.of(
         config.other,
