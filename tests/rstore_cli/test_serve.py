@@ -15,25 +15,25 @@ from pathlib import Path
 import pytest
 
 from engine.config import StoreConfig
-from tests.engine.broker.client import Client, send_fields
+from engine.format.message import decode
+from tests.engine.broker.client import Client, pull_fields, send_fields
 from tests.engine.opening import assert_sound
 
 CONF = "mappedFileSizeCommitLog=4194304\nmaxHashSlotNum=1000\nmaxIndexNum=5000\n"
 
 
-def command(root: Path, *words: str) -> list[str]:
+def command(root: Path, *words: str, more: str = "") -> list[str]:
     conf = root.parent / "broker.conf"
-    conf.write_text(CONF)
+    conf.write_text(CONF + more)
     return [sys.executable, "-m", "rstore_cli.app", "serve", "--store", str(root), "-c", str(conf), *words]
 
 
 class Process:
     """A daemon, and where it listens."""
 
-    def __init__(self, root: Path, *words: str) -> None:
-        self.process = subprocess.Popen(
-            command(root, "--json", "--port", "0", "--names-port", "0", *words), stdout=subprocess.PIPE, text=True
-        )
+    def __init__(self, root: Path, *, more: str = "") -> None:
+        words = command(root, "--json", "--port", "0", "--names-port", "0", more=more)
+        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         self.where = json.loads(self.process.stdout.readline())
 
@@ -112,6 +112,48 @@ def test_killed_and_started_again(root: Path) -> None:
     assert (root / "abort").exists()
     again = Process(root)
     assert stored(again.where["broker"]) == done == 500
+    assert again.stop() == 0
+
+
+def test_killed_while_many_send_with_sync_flush(root: Path) -> None:
+    """All that was acknowledged is there afterwards."""
+    daemon = Process(root, more="flushDiskType=SYNC_FLUSH\n")
+    acknowledged: list[bytes] = []
+
+    async def send(number: int) -> None:
+        client = await Client.to(daemon.where["broker"])
+        try:
+            for i in range(100_000):
+                body = b"%d-%d" % (number, i)
+                if (await client.ask(310, send_fields("T"), body)).code == 0:
+                    acknowledged.append(body)
+        except (EOFError, ConnectionError, TimeoutError):
+            return
+
+    async def run() -> None:
+        senders = [asyncio.create_task(send(number)) for number in range(8)]
+        while len(acknowledged) < 300:
+            await asyncio.sleep(0.01)
+        daemon.process.kill()
+        await asyncio.gather(*senders)
+
+    asyncio.run(run())
+    daemon.process.wait()
+    again = Process(root)
+
+    async def read() -> set[bytes]:
+        client, found, offset = await Client.to(again.where["broker"]), set(), 0
+        await client.until_there("T", len(acknowledged))
+        while (answer := await client.ask(11, pull_fields("T", offset))).code == 0:
+            offset = int(answer.fields["nextBeginOffset"])
+            at = 0
+            while at < len(answer.body):
+                message = decode(answer.body[at:])
+                found.add(message.body)
+                at += message.total_size
+        return found
+
+    assert asyncio.run(read()) >= set(acknowledged)
     assert again.stop() == 0
 
 

@@ -78,6 +78,46 @@ def test_a_batch_and_a_binary_header(tmp_path: Path) -> None:
     served(tmp_path / "s", work)
 
 
+def test_sends_that_wait_for_the_disk(tmp_path: Path) -> None:
+    """Many at once: their answers come in any order, each with its own place; delays and ends of transactions, too."""
+
+    async def work(one: Client, two: Client, names: str) -> None:
+        del names
+        sent = [one.send(RequestCode.SEND_MESSAGE_V2, send_fields("S"), b"%d" % i) for i in range(200)]
+        places = [(await one.answer(opaque)).fields["queueOffset"] for opaque in sent]
+        assert places == [str(i) for i in range(200)]
+        body = batch.encode([batch.BatchItem.of(b"%d" % i, {}) for i in range(5)])
+        assert (await two.ask(RequestCode.SEND_BATCH_MESSAGE, send_fields("S", m="true"), body)).code == 0
+        await two.put("S", b"late", 0, "DELAY\x011")
+        half = await two.put("S", b"half", 0, "TRAN_MSG\x01true\x02PGROUP\x01PG")
+        place = {
+            "tranStateTableOffset": half.fields["queueOffset"],
+            "commitLogOffset": str(int(half.fields["msgId"][16:], 16)),
+        }
+        two.send(37, {"producerGroup": "PG", "commitOrRollback": "8", "msgId": "x", **place}, flag=ONEWAY)
+        await two.until_there("S", 207)
+
+    served(tmp_path / "s", work, sync=True)
+
+
+def test_many_connections_and_many_held_pulls(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with daemon(tmp_path / "s") as found:
+            clients = [await Client.to(found.listening.broker) for _ in range(200)]
+            await clients[0].put("M", b"x")
+            await clients[0].until_there("M", 1)
+            held = [
+                (client, client.send(RequestCode.PULL_MESSAGE, pull_fields("M", 1, wait_ms=60_000)))
+                for client in clients[1:]
+                for _ in range(10)
+            ]
+            assert (await clients[0].put("M", b"y")).code == 0
+            for client, opaque in held:
+                assert decode((await client.answer(opaque)).body).body == b"y"
+
+    asyncio.run(run())
+
+
 def test_a_pull_waits_and_is_woken_at_once(tmp_path: Path) -> None:
     async def work(one: Client, two: Client, names: str) -> None:
         del names
