@@ -71,15 +71,12 @@ def serve(root: Path, settings: str = SETTINGS, *options: str) -> Iterator[Serve
 
 def run_scenario(names: str, name: str, count: int) -> dict[str, Any]:
     """One of the Java side's Scenarios; what it counted."""
-    command = [
-        str(toolchain.java()),
-        "-cp",
-        toolchain.clients(),
-        "io.rstore.clients.Scenarios",
-        name,
-        names,
-        str(count),
-    ]
+    java = [str(toolchain.java()), "-cp", toolchain.clients(), "io.rstore.clients.Scenarios", name]
+    return run_client([*java, names, str(count)])
+
+
+def run_client(command: list[str]) -> dict[str, Any]:
+    """A client that ends with what it counted, as a line of JSON."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=CLIENT_S, check=False)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     assert lines, done.stdout[-2000:] + done.stderr[-2000:]

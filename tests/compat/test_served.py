@@ -9,7 +9,7 @@ import pytest
 
 from engine.config import StoreConfig
 from tests.compat import toolchain
-from tests.compat.served import Served, mqadmin, run_scenario, serve
+from tests.compat.served import Served, mqadmin, run_client, run_scenario, serve
 from tests.engine.opening import assert_sound
 
 pytestmark = pytest.mark.interop
@@ -58,6 +58,27 @@ def test_nothing_is_lost_and_nothing_doubled(
 def test_a_broadcast_reaches_each(broker: Served) -> None:
     found = run_scenario(broker.names, "broadcast", MANY)
     assert (found["first"], found["second"], found["doubled"]) == (MANY, MANY, 0)
+
+
+def test_client_go(broker: Served) -> None:
+    try:
+        program = toolchain.go_clients()
+    except toolchain.Missing as missing:
+        pytest.skip(str(missing))
+    found = run_client([str(program), broker.names, str(MANY)])
+    assert found == {"sent": found["sent"], "seen": found["sent"], "doubled": 0, "unwanted": 0}
+
+
+def test_ali_ons(broker: Served, tmp_path: Path) -> None:
+    """It knows no default topic: what it uses is made before."""
+    try:
+        words = toolchain.node_clients()
+    except toolchain.Missing as missing:
+        pytest.skip(str(missing))
+    for topic in ("Node", "%RETRY%NodeConsumers"):
+        mqadmin(tmp_path, broker.names, "updateTopic", "-b", broker.broker, "-t", topic, "-r", "4", "-w", "4")
+    found = run_client([*words, broker.names, str(MANY)])
+    assert found == {"sent": MANY // 2, "seen": MANY // 2, "doubled": 0, "unwanted": 0}
 
 
 def test_mqadmin_finds_its_way(broker: Served, tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from pathlib import Path
 
 JAVA_DIR = Path(__file__).parent / "java"
 CLIENTS_DIR = Path(__file__).parent / "clients"
+GO_DIR = Path(__file__).parent / "go"
+NODE_DIR = Path(__file__).parent / "node"
 BUILD_TIMEOUT = 600.0
 OLDEST_JAVA = 17
 
@@ -57,6 +59,45 @@ def harness() -> str:
 def clients() -> str:
     """The class path of Apache's clients and mqadmin, built as `harness`."""
     return _class_path(CLIENTS_DIR, "rstore-clients", "rocketmq-tools")
+
+
+@functools.cache
+def go_clients() -> Path:
+    """The program of client-go, built first if it is not there or older than its source."""
+    go = shutil.which("go")
+    if go is None:
+        raise Missing("Go is not installed: PATH does not lead to a go program.")
+    program = GO_DIR / "clients"
+    with _alone(GO_DIR / ".building"):
+        newest = max((GO_DIR / name).stat().st_mtime_ns for name in ("main.go", "go.mod"))
+        if not program.is_file() or program.stat().st_mtime_ns < newest:
+            _fetched([go, "build", "-o", str(program), "."], GO_DIR, "client-go")
+    return program
+
+
+@functools.cache
+def node_clients() -> list[str]:
+    """The words that run ali-ons; what it needs is fetched first if it is not there."""
+    node, npm = shutil.which("node"), shutil.which("npm")
+    if node is None or npm is None:
+        raise Missing("Node.js is not installed: PATH does not lead to node and npm.")
+    with _alone(NODE_DIR / ".building"):
+        if not (NODE_DIR / "node_modules" / "ali-ons").is_dir():
+            _fetched([npm, "install", "--no-audit", "--no-fund", "--no-package-lock"], NODE_DIR, "ali-ons")
+    return [node, str(NODE_DIR / "clients.js")]
+
+
+def _fetched(command: list[str], directory: Path, what: str) -> None:
+    """Raises Missing: it can't be had here."""
+    try:
+        done = subprocess.run(
+            command, cwd=directory, capture_output=True, text=True, timeout=BUILD_TIMEOUT, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise Missing(f"{what} can't be fetched: it did not end within ten minutes.") from None
+    if done.returncode:
+        last = (done.stdout + done.stderr).strip().splitlines()[-1:]
+        raise Missing(f"{what} can't be fetched or built here: {' '.join(last)}")
 
 
 def _class_path(directory: Path, name: str, needs: str) -> str:
