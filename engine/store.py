@@ -270,6 +270,11 @@ class MessageStore(MessageReader):
         self._puts.replicate = replicate
 
     @property
+    def puts_wait(self) -> bool:
+        """Whether a put may wait for its flush or a slave: `put_async` then, where nothing may block."""
+        return self._puts.waits
+
+    @property
     def page_cache_busy(self) -> bool:
         """Whether a put has held the append lock longer than osPageCacheBusyTimeOutMills."""
         return self._puts.page_cache_busy

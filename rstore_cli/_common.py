@@ -29,7 +29,7 @@ PIPE_CLOSED = 141
 __all__ = ["Settings", "parse_duration", "parse_size", "parse_time", "settings_of"]
 
 USED_FROM_BROKER = frozenset({"brokerIP1", "listenPort"})
-"""BrokerConfig's keys that name the address in new records (rstore put)."""
+"""BrokerConfig's keys that name the address in new records (rstore put); `rstore serve` knows more."""
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ class Settings:
 
         return Output(json=self.json, quiet=self.quiet)
 
-    def load(self) -> StoreConfig:
+    def load(self, used: frozenset[str] = USED_FROM_BROKER) -> StoreConfig:
         """The store's settings: rstore.conf in the store, over it the file of -c, over it --store.
 
         Raises:
@@ -67,12 +67,12 @@ class Settings:
         from engine.config import of_store
 
         found = of_store(self.store, self.config)
-        self._name_unknown(found)
+        self._name_unknown(found, used)
         return found
 
-    def _name_unknown(self, config: StoreConfig) -> None:
-        if config.other.keys() - USED_FROM_BROKER and not self.quiet:
-            names = sorted(config.other.keys() - USED_FROM_BROKER)
+    def _name_unknown(self, config: StoreConfig, used: frozenset[str]) -> None:
+        names = sorted(config.other.keys() - used)
+        if names and not self.quiet:
             some = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
             print(f"note: {self.config}: settings that rstore has no use for: {some}", file=sys.stderr)
 

@@ -42,6 +42,7 @@ COMMANDS = {
     "check": "Check log, queues, index and config against each other.",
     "doctor": "Why a broker does not start on this store.",
     "status": "What state the store is in, and why.",
+    "serve": "Serve the store to RocketMQ clients.",
     "drill": "Rehearse failures on scratch stores.",
     "pipeline": "Spark jobs over one or many stores.",
     "bench": "Measure this machine against Apache's own store.",

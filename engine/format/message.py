@@ -100,6 +100,15 @@ class Message(NamedTuple):
         return flags
 
 
+class DueMessage(Message):
+    """A delayed message whose time has come: its DELAY property stays, and delays it no more.
+
+    Source: ScheduleMessageService#messageTimeup (the stored properties are made before DELAY is cleared).
+    """
+
+    __slots__ = ()
+
+
 class StoredMessage(NamedTuple):
     """A record as it lies in the log. Sizes and offsets in bytes, times in ms.
 

@@ -99,6 +99,23 @@ class MessageReader(ABC):
         """
         return reading.look_message(self._readable_log(), physical_offset)
 
+    def record_at(self, physical_offset: int) -> memoryview | None:
+        """The bytes of the record at a physical offset; None outside of the log. Source: #selectOneMessageByOffset.
+
+        Raises:
+            FormatError: none starts there. StorageError.
+        """
+        return reading.record_at(self._readable_log(), physical_offset)
+
+    def is_cold(self, topic: str, queue_id: int, offset: int) -> bool:
+        """Whether a queue's message lies so far behind the log's end that it isn't in memory any more.
+
+        Source: #checkInDiskByConsumeOffset.
+        """
+        self._readable_log()
+        queue = self.find_queue(topic, queue_id)
+        return queue is not None and reading.is_cold(self._log_end(), queue, offset, self._limits)
+
     def look_by_msg_id(self, msg_id: str) -> StoredMessage | None:
         """The message of an offset message id. Raises InvalidArgument, and as `look_message`."""
         return self.look_message(parse_msg_id(msg_id)[1])

@@ -20,7 +20,14 @@ from zlib import crc32
 from engine.errors import InvalidArgument
 from engine.format import names, properties, sysflag
 from engine.format.delay import DelayLevels, queue_of_level
-from engine.format.message import BLANK_SIZE, MESSAGE_MAGIC, PROPERTIES_MAX_LENGTH, Message, with_properties
+from engine.format.message import (
+    BLANK_SIZE,
+    MESSAGE_MAGIC,
+    PROPERTIES_MAX_LENGTH,
+    DueMessage,
+    Message,
+    with_properties,
+)
 from engine.format.numbers import LONG_MAX, LONG_MIN
 from engine.format.template import RecordTemplate, length_of_properties
 from engine.log.derive import TopicQueue
@@ -156,7 +163,12 @@ class Preparer:
         if len(body) > self._max_message_size:
             raise MessageRefused(f"a body takes at most {self._max_message_size} bytes", hint="see maxMessageSize")
         further = self._further_queues(message) if self._multi_dispatch else ()
-        if properties.DELAY in found and destination.numbered and properties.delay_level(found) > 0:
+        if (
+            properties.DELAY in found
+            and destination.numbered
+            and properties.delay_level(found) > 0
+            and not isinstance(message, DueMessage)
+        ):
             message = self._delayed(message)
             destination = self._destination(message)
             raw = raw_properties(message.properties)

@@ -334,6 +334,16 @@ def look_message(log: LogReader, offset: int) -> StoredMessage | None:
     return None if record is None else decode(record)
 
 
+def is_cold(log_end: int, queue: QueueReader, offset: int, limits: ReadLimits) -> bool:
+    """Whether the message at a queue offset lies too far behind the log's end to be in memory; no for none there."""
+    selected = queue.select(offset, 1) if queue.min_offset <= offset < queue.max_offset else None
+    if selected is None:
+        return False
+    with selected:
+        physical, _, _ = _UNITS.unpack_from(selected.view)
+    return bool(log_end - physical > limits.memory)
+
+
 def store_timestamp_at(log: LogReader, offset: int, size: int) -> int:
     """Store time (ms) of the message at (physical offset, size), −1 when it is not there.
 

@@ -206,6 +206,11 @@ class PutService:
         return None
 
     @property
+    def waits(self) -> bool:
+        """Whether puts may wait for flush or slave."""
+        return not self._never_waits
+
+    @property
     def page_cache_busy(self) -> bool:
         """Whether a put has held the append lock too long. Source: DefaultMessageStore#isOSPageCacheBusy."""
         begin = self._log.begin_time_in_lock

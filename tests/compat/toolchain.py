@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 JAVA_DIR = Path(__file__).parent / "java"
-TARGET = JAVA_DIR / "target"
-JAR = TARGET / "rstore-compat.jar"
+CLIENTS_DIR = Path(__file__).parent / "clients"
+GO_DIR = Path(__file__).parent / "go"
+NODE_DIR = Path(__file__).parent / "node"
 BUILD_TIMEOUT = 600.0
 OLDEST_JAVA = 17
 
@@ -51,12 +52,63 @@ def java_version() -> str:
 @functools.cache
 def harness() -> str:
     """The class path of the Java side, built first if it is not there or older than its sources."""
+    return _class_path(JAVA_DIR, "rstore-compat", "rocketmq-store")
+
+
+@functools.cache
+def clients() -> str:
+    """The class path of Apache's clients and mqadmin, built as `harness`."""
+    return _class_path(CLIENTS_DIR, "rstore-clients", "rocketmq-tools")
+
+
+@functools.cache
+def go_clients() -> Path:
+    """The program of client-go, built first if it is not there or older than its source."""
+    go = shutil.which("go")
+    if go is None:
+        raise Missing("Go is not installed: PATH does not lead to a go program.")
+    program = GO_DIR / "clients"
+    with _alone(GO_DIR / ".building"):
+        newest = max((GO_DIR / name).stat().st_mtime_ns for name in ("main.go", "go.mod"))
+        if not program.is_file() or program.stat().st_mtime_ns < newest:
+            _fetched([go, "build", "-o", str(program), "."], GO_DIR, "client-go")
+    return program
+
+
+@functools.cache
+def node_clients() -> list[str]:
+    """The words that run ali-ons; what it needs is fetched first if it is not there."""
+    node, npm = shutil.which("node"), shutil.which("npm")
+    if node is None or npm is None:
+        raise Missing("Node.js is not installed: PATH does not lead to node and npm.")
+    with _alone(NODE_DIR / ".building"):
+        if not (NODE_DIR / "node_modules" / "ali-ons").is_dir():
+            _fetched([npm, "install", "--no-audit", "--no-fund", "--no-package-lock"], NODE_DIR, "ali-ons")
+    return [node, str(NODE_DIR / "clients.js")]
+
+
+def _fetched(command: list[str], directory: Path, what: str) -> None:
+    """Raises Missing: it can't be had here."""
+    try:
+        done = subprocess.run(
+            command, cwd=directory, capture_output=True, text=True, timeout=BUILD_TIMEOUT, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise Missing(f"{what} can't be fetched: it did not end within ten minutes.") from None
+    if done.returncode:
+        last = (done.stdout + done.stderr).strip().splitlines()[-1:]
+        raise Missing(f"{what} can't be fetched or built here: {' '.join(last)}")
+
+
+def _class_path(directory: Path, name: str, needs: str) -> str:
     java()
-    TARGET.mkdir(exist_ok=True)
-    with _alone(TARGET / ".building"):
-        if not _is_fresh():
-            _build()
-    return f"{JAR}{os.pathsep}{TARGET / 'lib'}{os.sep}*"
+    target = directory / "target"
+    jar = target / f"{name}.jar"
+    target.mkdir(exist_ok=True)
+    with _alone(target / ".building"):
+        if not _is_fresh(directory, jar, needs):
+            _build(directory, jar)
+    return f"{jar}{os.pathsep}{target / 'lib'}{os.sep}*"
 
 
 @contextmanager
@@ -67,23 +119,23 @@ def _alone(file: Path) -> Iterator[None]:
         yield
 
 
-def _is_fresh() -> bool:
-    sources = [JAVA_DIR / "pom.xml", *(JAVA_DIR / "src").rglob("*.java")]
+def _is_fresh(directory: Path, jar: Path, needs: str) -> bool:
+    sources = [directory / "pom.xml", *(directory / "src").rglob("*.java")]
     return (
-        JAR.is_file()
-        and any((TARGET / "lib").glob("rocketmq-store-*.jar"))
-        and JAR.stat().st_mtime_ns >= max(source.stat().st_mtime_ns for source in sources)
+        jar.is_file()
+        and any((jar.parent / "lib").glob(f"{needs}-*.jar"))
+        and jar.stat().st_mtime_ns >= max(source.stat().st_mtime_ns for source in sources)
     )
 
 
-def _build() -> None:
+def _build(directory: Path, jar: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise Missing("Maven is not installed: PATH does not lead to a mvn program.")
     for mode in (["-o"], []):  # offline first: fast, and all that is needed after one run online
-        built = _run_maven([maven, "-q", "-B", *mode, "package"])
+        built = _run_maven([maven, "-q", "-B", *mode, "package"], directory)
         if built.returncode == 0:
-            JAR.touch()
+            jar.touch()
             return
     said = (built.stdout + built.stderr).strip()
     if re.search(r"could not (transfer|resolve|find artifact)|unknown host", said, re.IGNORECASE):
@@ -91,8 +143,10 @@ def _build() -> None:
     raise RuntimeError(f"the Java side of the interop tests does not build:\n{said}")
 
 
-def _run_maven(command: list[str]) -> subprocess.CompletedProcess[str]:
+def _run_maven(command: list[str], directory: Path) -> subprocess.CompletedProcess[str]:
     try:
-        return subprocess.run(command, cwd=JAVA_DIR, capture_output=True, text=True, timeout=BUILD_TIMEOUT, check=False)
+        return subprocess.run(
+            command, cwd=directory, capture_output=True, text=True, timeout=BUILD_TIMEOUT, check=False
+        )
     except subprocess.TimeoutExpired:
         raise Missing("Apache's jars can't be downloaded: Maven did not end within ten minutes.") from None

@@ -1,0 +1,18 @@
+"""An answer that ends a request early, as an exception: what a handler says instead of going on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Answer(Exception):
+    """Response code, remark and fields."""
+
+    def __init__(self, code: int, remark: str | None = None, ext: Mapping[str, str] | None = None) -> None:
+        super().__init__(remark)
+        self.code = int(code)
+        self.remark = remark
+        self.ext = ext

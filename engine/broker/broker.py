@@ -1,0 +1,100 @@
+"""What the handlers share: the store, the tables, the settings, the clock. Composed by `engine.broker.serve`."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import time
+from typing import TYPE_CHECKING
+
+from engine.broker.config_file import ConfigFile
+from engine.broker.groups import GroupTable
+from engine.broker.members import ConsumerGroup, Members
+from engine.broker.offsets import ConsumerOffsets
+from engine.broker.schedule import ScheduleService
+from engine.broker.topics import TopicTable
+from engine.broker.transactions import Transactions
+from engine.files.disk import Disk
+from engine.wire.codes import V4_9_8, RequestCode
+
+if TYPE_CHECKING:
+    from engine.broker.settings import BrokerSettings
+    from engine.store import MessageStore
+
+
+class Broker:
+    """See the module. For the loop's thread alone.
+
+    Attributes:
+        address: `ip:port` that clients are told.
+        store_host: of the messages that are put.
+    """
+
+    def __init__(
+        self, settings: BrokerSettings, store: MessageStore, loop: asyncio.AbstractEventLoop, port: int
+    ) -> None:
+        self.settings = settings
+        self.store = store
+        self.loop = loop
+        self.address = f"{settings.broker_ip1}:{port}"
+        self.store_host = settings.store_host(port)
+        self.started_ms = self.now_ms()
+        self._disk = disk = Disk()
+        root = os.fspath(store.config.store_path_root_dir)
+        self.topics = TopicTable(settings, ConfigFile(disk, root, "topics.json"), self.now_ms)
+        self.groups = GroupTable(
+            ConfigFile(disk, root, "subscriptionGroup.json"), self.now_ms, auto_create=settings.auto_create_group
+        )
+        self.offsets = ConsumerOffsets(ConfigFile(disk, root, "consumerOffset.json"))
+        self.schedule = ScheduleService(self, ConfigFile(disk, root, "delayOffset.json"))
+        self.transactions = Transactions(self)
+        self.members = Members(self.now_ms, self._members_changed)
+        self.kv: dict[str, dict[str, str]] = {}
+        self._turn = itertools.count()
+
+    def load(self) -> None:
+        """Read the tables. Raises CannotMend, StorageError."""
+        self.topics.load()
+        self.groups.load()
+        self.offsets.load()
+        self.schedule.load()
+
+    @staticmethod
+    def now_ms() -> int:
+        """The clock, ms since 1970."""
+        return time.time_ns() // 1_000_000
+
+    def disk_ratios(self) -> list[tuple[str, float]]:
+        """Used part of the disks of log, queues and index, by Apache's names."""
+        config = self.store.config
+        root = os.fspath(config.store_path_root_dir)
+        log = os.fspath(config.commit_log_paths[0])
+        return [(name, self._disk.disk_used_ratio(path)) for name, path in (("CL", log), ("CQ", root), ("INDEX", root))]
+
+    def runtime(self) -> dict[str, str]:
+        """What GET_BROKER_RUNTIME_INFO tells, by Apache's keys."""
+        store = self.store
+        ratios = dict(self.disk_ratios())
+        return {
+            "bootTimestamp": str(self.started_ms),
+            "brokerVersion": str(V4_9_8),
+            "brokerVersionDesc": "V4_9_8",
+            "commitLogDiskRatio": str(ratios["CL"]),
+            "commitLogMaxOffset": str(store.log.max_offset),
+            "commitLogMinOffset": str(store.log.min_offset),
+            "consumeQueueDiskRatio": str(ratios["CQ"]),
+            "dispatchBehindBytes": str(store.dispatch_behind_bytes),
+            "earliestMessageTimeStamp": str(store.earliest_message_time()),
+            "remainHowManyDataToFlush": str(store.log.max_offset - store.log.flushed_where),
+        }
+
+    def any_queue(self, queues: int) -> int:
+        """A queue for a message that names none: one after another."""
+        return next(self._turn) % max(1, queues)
+
+    def _members_changed(self, group: ConsumerGroup) -> None:
+        config = self.groups.find(group.name)
+        if config is None or config.notify_consumer_ids_changed_enable:
+            for connection in list(group.members):
+                connection.tell(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group.name})

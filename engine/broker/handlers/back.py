@@ -1,0 +1,93 @@
+"""CONSUMER_SEND_MSG_BACK: a consumer could not consume a message; it comes again later, or goes to the dead letters.
+
+Source: AbstractSendMessageProcessor#consumerSendMsgBack (4.9.8); remoting.md 3.4.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.broker import fields
+from engine.broker.answers import Answer
+from engine.broker.putting import STORED, put
+from engine.broker.topics import DLQ, FAQ, PERM_WRITE, RETRY
+from engine.errors import RStoreError
+from engine.format import properties, sysflag
+from engine.wire.codes import V3_4_9, ResponseCode
+
+if TYPE_CHECKING:
+    from engine.broker.broker import Broker
+    from engine.broker.connection import Connection
+    from engine.format.message import Message
+    from engine.log.results import PutResult
+    from engine.wire.command import RemotingCommand
+
+RETRY_TOPIC, ORIGIN_MESSAGE_ID = "RETRY_TOPIC", "ORIGIN_MESSAGE_ID"
+_FIRST_LEVEL = 3
+
+
+class BackHandler:
+    """See the module."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def handle(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        """CONSUMER_SEND_MSG_BACK."""
+        message = self._message(request)
+        if message is None:
+            return request.answer()
+
+        def done(result: PutResult) -> None:
+            stored = result.status in STORED
+            answer = request.answer() if stored else request.answer(ResponseCode.SYSTEM_ERROR, result.status.value)
+            if not request.is_oneway:
+                connection.send(answer)
+
+        put(self._broker, message, done, wait=False)
+        return None
+
+    def _message(self, request: RemotingCommand) -> Message | None:
+        """What is to be put; None: nothing. Raises Answer."""
+        ext, broker = request.fields, self._broker
+        name = fields.text(ext, "group")
+        group = broker.groups.find(name)
+        if group is None:
+            raise Answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {name} {FAQ}")
+        if not broker.settings.permission & PERM_WRITE:
+            raise Answer(
+                ResponseCode.NO_PERMISSION, f"the broker[{broker.settings.broker_ip1}] sending message is forbidden"
+            )
+        if group.retry_queues <= 0:
+            return None
+        target = broker.topics.for_retry(RETRY + name, group.retry_queues)
+        offset = fields.long(ext, "offset")
+        try:
+            found = broker.store.look_message(offset)
+        except RStoreError:
+            found = None
+        if found is None:
+            raise Answer(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")
+        said = found.properties
+        said.setdefault(RETRY_TOPIC, found.topic)
+        said.setdefault(ORIGIN_MESSAGE_ID, ext.get("originMsgId") or found.msg_id)
+        said.pop(properties.WAIT, None)
+        level = fields.number(ext, "delayLevel")
+        most = group.retry_max_times
+        if request.version >= V3_4_9 and "maxReconsumeTimes" in ext:
+            most = fields.number(ext, "maxReconsumeTimes")
+        if found.reconsume_times >= most or level < 0:
+            target = broker.topics.for_retry(DLQ + name)
+            said[properties.DELAY] = "0"
+        else:
+            said[properties.DELAY] = str(level or _FIRST_LEVEL + found.reconsume_times)
+        hosts = sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6
+        return found.to_message()._replace(
+            topic=target.name,
+            queue_id=broker.any_queue(target.write_queues),
+            properties=said,
+            sys_flag=found.sys_flag & ~hosts,
+            reconsume_times=found.reconsume_times + 1,
+            store_host=broker.store_host,
+            prepared_transaction_offset=0,
+        )

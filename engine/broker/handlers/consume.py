@@ -1,0 +1,156 @@
+"""Heartbeats, members, offsets and locks of queues: what consumers do besides pulling (remoting.md 2.2, 2.3).
+
+Sources: ClientManageProcessor, ConsumerManageProcessor, AdminBrokerProcessor#lockBatchMQ, RebalanceLockManager.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from engine.broker import fields
+from engine.broker.answers import Answer
+from engine.broker.handlers.pull import NO_SQL, TAG_KINDS
+from engine.broker.members import Client
+from engine.broker.topics import RETRY
+from engine.errors import FormatError
+from engine.format import fastjson
+from engine.log.sql import BadExpression, compile_expression
+from engine.wire.codes import LanguageCode, ResponseCode
+
+if TYPE_CHECKING:
+    from engine.broker.broker import Broker
+    from engine.broker.connection import Connection
+    from engine.wire.command import RemotingCommand
+
+LOCKED_MS = 60_000
+_NEVER = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+
+
+class ConsumeHandler:
+    """See the module."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._locks: dict[tuple[str, str, str, int], tuple[str, int]] = {}
+
+    def heartbeat(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """HEART_BEAT."""
+        said = body_of(request)
+        broker = self._broker
+        language = "OTHER" if request.language is None else LanguageCode(request.language).name
+        client = Client(str(said.get("clientID", "")), language, request.version, broker.now_ms())
+        for producer in said.get("producerDataSet") or []:
+            broker.members.heartbeat_producer(str(producer.get("groupName", "")), connection, client)
+        for consumer in said.get("consumerDataSet") or []:
+            name = str(consumer.get("groupName", ""))
+            group = broker.groups.find(name)
+            if group is not None and group.retry_queues > 0:
+                broker.topics.for_retry(RETRY + name, group.retry_queues)
+            notify = group is None or group.notify_consumer_ids_changed_enable
+            broker.members.heartbeat_consumer(name, connection, client, consumer, notify=notify)
+        return request.answer()
+
+    def unregister(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """UNREGISTER_CLIENT."""
+        ext = request.fields
+        self._broker.members.unregister(connection, ext.get("producerGroup"), ext.get("consumerGroup"))
+        return request.answer(ext={})
+
+    def client_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """CHECK_CLIENT_CONFIG."""
+        del connection
+        wanted = body_of(request).get("subscriptionData") or {}
+        if wanted.get("expressionType") in TAG_KINDS:
+            return request.answer()
+        if not self._broker.settings.property_filter:
+            return request.answer(ResponseCode.SYSTEM_ERROR, NO_SQL)
+        try:
+            compile_expression(str(wanted.get("subString") or ""))
+        except BadExpression as error:
+            return request.answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error))
+        return request.answer()
+
+    def members(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_CONSUMER_LIST_BY_GROUP."""
+        del connection
+        name = fields.text(request.fields, "consumerGroup")
+        group = self._broker.members.consumers.get(name)
+        if group is None or not group.members:
+            return request.answer(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}", {})
+        ids = [client.client_id for client in group.members.values()]
+        return request.answer(ext={}, body=orjson.dumps({"consumerIdList": ids}))
+
+    # --- offsets ----------------------------------------------------------------------------------------------------
+
+    def query_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """QUERY_CONSUMER_OFFSET."""
+        del connection
+        group, topic, queue_id = self._place(request)
+        found = self._broker.offsets.get(group, topic, queue_id)
+        if found is None and self._broker.store.min_offset(topic, queue_id) <= 0 and self._young(topic, queue_id):
+            found = 0
+        if found is None:
+            return request.answer(ResponseCode.QUERY_NOT_FOUND, _NEVER, {})
+        return request.answer(ext={"offset": str(found)})
+
+    def update_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """UPDATE_CONSUMER_OFFSET."""
+        del connection
+        group, topic, queue_id = self._place(request)
+        self._broker.offsets.commit(group, topic, queue_id, fields.long(request.fields, "commitOffset"))
+        return request.answer(ext={})
+
+    def _place(self, request: RemotingCommand) -> tuple[str, str, int]:
+        ext = request.fields
+        return fields.text(ext, "consumerGroup"), fields.text(ext, "topic"), fields.number(ext, "queueId")
+
+    def _young(self, topic: str, queue_id: int) -> bool:
+        """Whether a queue's first message would still be in memory. Source: #checkInDiskByConsumeOffset."""
+        return not self._broker.store.is_cold(topic, queue_id, 0)
+
+    # --- locks ------------------------------------------------------------------------------------------------------
+
+    def lock(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """LOCK_BATCH_MQ: the queues that the client holds now."""
+        del connection
+        said = body_of(request)
+        group, client, now = str(said.get("consumerGroup")), str(said.get("clientId")), self._broker.now_ms()
+        got = []
+        for queue in said.get("mqSet") or []:
+            key = (group, *_queue(queue))
+            holder, since = self._locks.get(key, (client, 0))
+            if holder == client or now - since > LOCKED_MS:
+                self._locks[key] = (client, now)
+                got.append(queue)
+        return request.answer(body=orjson.dumps({"lockOKMQSet": got}))
+
+    def unlock(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """UNLOCK_BATCH_MQ."""
+        del connection
+        said = body_of(request)
+        group, client = str(said.get("consumerGroup")), str(said.get("clientId"))
+        for queue in said.get("mqSet") or []:
+            key = (group, *_queue(queue))
+            if self._locks.get(key, ("", 0))[0] == client:
+                del self._locks[key]
+        return request.answer()
+
+
+def body_of(request: RemotingCommand) -> dict[str, Any]:
+    """The JSON object in a request's body, as clients write it. Raises Answer."""
+    try:
+        found = fastjson.loads(bytes(request.body).decode("utf-8", "replace") or "{}")
+    except FormatError as error:
+        raise Answer(ResponseCode.SYSTEM_ERROR, error.message) from None
+    if not isinstance(found, dict):
+        raise Answer(ResponseCode.SYSTEM_ERROR, "a body that is no JSON object")
+    return found
+
+
+def _queue(queue: Any) -> tuple[str, str, int]:
+    try:
+        return str(queue["brokerName"]), str(queue["topic"]), int(queue["queueId"])
+    except (KeyError, TypeError, ValueError):
+        raise Answer(ResponseCode.SYSTEM_ERROR, f"no message queue: {queue!r}") from None

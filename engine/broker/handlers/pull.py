@@ -1,0 +1,262 @@
+"""PULL_MESSAGE: checks, the get, what its status means to a client, and pulls that wait for messages.
+
+A pull that finds nothing and may wait is held: it is tried again when a message that it could want has arrived, every
+TICK_MS all the same, and answered "not found" when its time is over. Source: PullMessageProcessor,
+PullRequestHoldService (4.9.8); remoting.md 3.6.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from engine.broker import fields
+from engine.broker.answers import Answer
+from engine.broker.topics import FAQ, PERM_READ
+from engine.errors import RStoreError
+from engine.log.filters import TagFilter
+from engine.log.results import GetMessageStatus, GetResult
+from engine.log.sql import BadExpression, SqlFilter
+from engine.wire.codes import RequestCode, ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from engine.broker.broker import Broker
+    from engine.broker.connection import Connection
+    from engine.services.dispatch import Arrival
+    from engine.wire.command import RemotingCommand
+
+COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4
+"""Bits of a pull's sysFlag. Source: PullSysFlag."""
+TICK_MS = 5000
+_Key = TypeVar("_Key")
+NO_SQL = "The broker does not support consumer to filter message by SQL92"
+TAG_KINDS = (None, "", "TAG")
+SQL = "SQL92"
+_FILTERS = 1000
+_CODES = {
+    GetMessageStatus.FOUND: ResponseCode.SUCCESS,
+    GetMessageStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetMessageStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetMessageStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetMessageStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetMessageStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetMessageStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Pull:
+    """A pull that has passed its checks. `deadline`: the loop's time, s."""
+
+    connection: Connection
+    request: RemotingCommand
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+    most: int
+    tags: TagFilter | SqlFilter
+    deadline: float
+
+
+class PullHandler:
+    """Answers pulls, and holds them."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._held: defaultdict[tuple[str, int], set[_Pull]] = defaultdict(set)
+        self._count = 0
+        self._filters: dict[str, SqlFilter] = {}
+        self._by_connection: defaultdict[Connection, set[_Pull]] = defaultdict(set)
+
+    @property
+    def held(self) -> int:
+        """Pulls that wait."""
+        return self._count
+
+    def handle(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        """PULL_MESSAGE, LITE_PULL_MESSAGE."""
+        try:
+            pull, flags = self._judge(connection, request)
+        except Answer as answer:
+            return request.answer(answer.code, answer.remark, answer.ext or {})
+        if flags & COMMIT:
+            offset = fields.long(request.fields, "commitOffset", 0)
+            self._broker.offsets.commit(pull.group, pull.topic, pull.queue_id, offset)
+        found = self._get(pull)
+        nothing = self._code(pull, found) == ResponseCode.PULL_NOT_FOUND
+        if nothing and flags & SUSPEND and self._count < self._broker.settings.held_pulls:
+            self._hold(pull)
+            return None
+        return self._answer(pull, found)
+
+    # --- held pulls -------------------------------------------------------------------------------------------------
+
+    def arrived(self, arrivals: Sequence[Arrival]) -> None:
+        """Messages can be pulled now; in the loop's thread."""
+        for key in {(one.topic, one.queue_id) for one in arrivals}:
+            waiting = self._held.get(key)
+            if not waiting:
+                continue
+            codes = [one.tags_code for one in arrivals if (one.topic, one.queue_id) == key]
+            for pull in list(waiting):
+                if any(pull.tags.matches_queue(code, None) for code in codes):
+                    self._try(pull)
+
+    def tick(self) -> None:
+        """Try all that wait again, and answer those whose time is over."""
+        now = self._broker.loop.time()
+        for waiting in list(self._held.values()):
+            for pull in list(waiting):
+                self._try(pull, over=now >= pull.deadline)
+
+    def lost(self, connection: Connection) -> None:
+        """Nobody waits any more."""
+        for pull in list(self._by_connection.get(connection, ())):
+            self._drop(pull)
+
+    def close(self) -> None:
+        """Answer all that wait: the broker stops."""
+        for waiting in list(self._held.values()):
+            for pull in list(waiting):
+                self._try(pull, over=True)
+
+    def _try(self, pull: _Pull, *, over: bool = False) -> None:
+        found = self._get(pull)
+        if over or self._code(pull, found) != ResponseCode.PULL_NOT_FOUND:
+            self._drop(pull)
+            pull.connection.send(self._answer(pull, found))
+
+    def _hold(self, pull: _Pull) -> None:
+        self._held[pull.topic, pull.queue_id].add(pull)
+        self._by_connection[pull.connection].add(pull)
+        self._count += 1
+
+    def _drop(self, pull: _Pull) -> None:
+        _discard(self._held, (pull.topic, pull.queue_id), pull)
+        _discard(self._by_connection, pull.connection, pull)
+        self._count -= 1
+
+    # --- one pull ---------------------------------------------------------------------------------------------------
+
+    def _judge(self, connection: Connection, request: RemotingCommand) -> tuple[_Pull, int]:
+        broker, ext = self._broker, request.fields
+        group_name, name = fields.text(ext, "consumerGroup"), fields.text(ext, "topic")
+        if not broker.settings.permission & PERM_READ:
+            raise Answer(
+                ResponseCode.NO_PERMISSION, f"the broker[{broker.settings.broker_ip1}] pulling message is forbidden"
+            )
+        group = broker.groups.find(group_name)
+        if group is None:
+            raise Answer(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{group_name}] does not exist, {FAQ}"
+            )
+        if not group.consume_enable:
+            raise Answer(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group_name}")
+        topic = broker.topics.find(name)
+        if topic is None:
+            raise Answer(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please! {FAQ}")
+        if not topic.perm & PERM_READ:
+            raise Answer(ResponseCode.NO_PERMISSION, f"the topic[{name}] pulling message is forbidden")
+        queue_id = fields.number(ext, "queueId")
+        if not 0 <= queue_id < topic.read_queues:
+            raise Answer(
+                ResponseCode.SYSTEM_ERROR,
+                f"queueId[{queue_id}] is illegal, topic:[{name}] topicConfig.readQueueNums:[{topic.read_queues}] "
+                f"consumer:[/{connection.address}]",
+            )
+        flags = fields.number(ext, "sysFlag", 0)
+        tags = self._tags(request, group_name, name, flags)
+        wait_ms = (
+            fields.long(ext, "suspendTimeoutMillis", 0)
+            if broker.settings.long_polling
+            else (broker.settings.short_polling_ms)
+        )
+        pull = _Pull(
+            connection,
+            request,
+            group_name,
+            name,
+            queue_id,
+            fields.long(ext, "queueOffset"),
+            max(1, fields.number(ext, "maxMsgNums", 32)),
+            tags,
+            broker.loop.time() + wait_ms / 1000,
+        )
+        return pull, flags
+
+    def _tags(self, request: RemotingCommand, group_name: str, topic: str, flags: int) -> TagFilter | SqlFilter:
+        ext = request.fields
+        if flags & SUBSCRIPTION:
+            return self._filter(ext.get("expressionType"), ext.get("subscription") or "*")
+        group = self._broker.members.consumers.get(group_name)
+        if group is None:
+            raise Answer(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}")
+        config = self._broker.groups.find(group_name)
+        if config is not None and not config.consume_broadcast_enable and group.message_model == "BROADCASTING":
+            raise Answer(
+                ResponseCode.NO_PERMISSION, f"the consumer group[{group_name}] can not consume by broadcast way"
+            )
+        wanted = group.subscriptions.get(topic)
+        if wanted is None:
+            raise Answer(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}")
+        if wanted.version < fields.long(ext, "subVersion", 0):
+            raise Answer(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+        return self._filter(wanted.kind, wanted.expression)
+
+    def _filter(self, kind: str | None, expression: str) -> TagFilter | SqlFilter:
+        if kind in TAG_KINDS:
+            return TagFilter.parse(expression, exact=False)
+        if kind != SQL or not self._broker.settings.property_filter:
+            raise Answer(ResponseCode.SYSTEM_ERROR, NO_SQL)
+        found = self._filters.get(expression)
+        if found is None:
+            try:
+                found = SqlFilter(expression)
+            except BadExpression as error:
+                raise Answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
+            if len(self._filters) >= _FILTERS:
+                self._filters.clear()
+            self._filters[expression] = found
+        return found
+
+    def _get(self, pull: _Pull) -> GetResult | RStoreError:
+        try:
+            return self._broker.store.get(pull.topic, pull.queue_id, pull.offset, pull.most, pull.tags)
+        except RStoreError as error:
+            return error
+
+    @staticmethod
+    def _code(pull: _Pull, found: GetResult | RStoreError) -> int:
+        if isinstance(found, RStoreError):
+            return ResponseCode.SYSTEM_ERROR
+        if found.status in (GetMessageStatus.NO_MESSAGE_IN_QUEUE, GetMessageStatus.NO_MATCHED_LOGIC_QUEUE):
+            return ResponseCode.PULL_NOT_FOUND if pull.offset == 0 else ResponseCode.PULL_OFFSET_MOVED
+        return _CODES[found.status]
+
+    def _answer(self, pull: _Pull, found: GetResult | RStoreError) -> RemotingCommand:
+        code = self._code(pull, found)
+        if isinstance(found, RStoreError):
+            return pull.request.answer(code, str(found), {})
+        ext = {
+            "suggestWhichBrokerId": "0",
+            "nextBeginOffset": str(found.next_begin_offset),
+            "minOffset": str(found.min_offset),
+            "maxOffset": str(found.max_offset),
+        }
+        body = b"".join(found.messages) if code == ResponseCode.SUCCESS else b""
+        return pull.request.answer(code, found.status.value, ext, body)
+
+
+def _discard(table: dict[_Key, set[_Pull]], key: _Key, pull: _Pull) -> None:
+    waiting = table.get(key)
+    if waiting is not None:
+        waiting.discard(pull)
+        if not waiting:
+            del table[key]
+
+
+PULLS = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)

@@ -1,0 +1,81 @@
+"""Offsets by queue and time, messages by id and key (remoting.md 2.3; AdminBrokerProcessor, QueryMessageProcessor)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.broker import fields
+from engine.errors import RStoreError
+from engine.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from engine.broker.broker import Broker
+    from engine.broker.connection import Connection
+    from engine.wire.command import RemotingCommand
+
+_MOST = 32
+
+
+class QueryHandler:
+    """See the module."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def max_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_MAX_OFFSET."""
+        del connection
+        return request.answer(ext={"offset": str(self._broker.store.max_offset(*_queue(request)))})
+
+    def min_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_MIN_OFFSET."""
+        del connection
+        return request.answer(ext={"offset": str(self._broker.store.min_offset(*_queue(request)))})
+
+    def by_time(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """SEARCH_OFFSET_BY_TIMESTAMP."""
+        del connection
+        time_ms = fields.long(request.fields, "timestamp")
+        return request.answer(ext={"offset": str(self._broker.store.offset_by_time(*_queue(request), time_ms))})
+
+    def earliest(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_EARLIEST_MSG_STORETIME."""
+        del connection
+        return request.answer(ext={"timestamp": str(self._broker.store.earliest_message_time(*_queue(request)))})
+
+    def view(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """VIEW_MESSAGE_BY_ID."""
+        del connection
+        offset = fields.long(request.fields, "offset")
+        try:
+            found = self._broker.store.record_at(offset)
+        except RStoreError:
+            found = None
+        if found is None:
+            return request.answer(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
+        return request.answer(body=found)
+
+    def by_key(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """QUERY_MESSAGE."""
+        del connection
+        ext = request.fields
+        most = _MOST if ext.get("_UNIQUE_KEY_QUERY") == "true" else fields.number(ext, "maxNum")
+        found = self._broker.store.query(
+            fields.text(ext, "topic"),
+            fields.text(ext, "key"),
+            most,
+            fields.long(ext, "beginTimestamp"),
+            fields.long(ext, "endTimestamp"),
+        )
+        head = {
+            "indexLastUpdatePhyoffset": str(found.index_last_update_offset),
+            "indexLastUpdateTimestamp": str(found.index_last_update_timestamp),
+        }
+        if not found.messages:
+            remark = "can not find message, maybe time range not correct"
+            return request.answer(ResponseCode.QUERY_NOT_FOUND, remark, head)
+        return request.answer(ext=head, body=b"".join(found.messages))
+
+
+def _queue(request: RemotingCommand) -> tuple[str, int]:
+    return fields.text(request.fields, "topic"), fields.number(request.fields, "queueId")

@@ -1,0 +1,274 @@
+"""SEND_MESSAGE in its three forms: checks, the message as it is stored, the put's status as an answer.
+
+Source: SendMessageProcessor, AbstractSendMessageProcessor (4.9.8); remoting.md 2.2, 3.2, 3.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.broker import fields
+from engine.broker.answers import Answer
+from engine.broker.putting import STORED
+from engine.broker.topics import DLQ, FAQ, FORBIDDEN, PERM_WRITE, RETRY, invalid_topic
+from engine.broker.transactions import half_of, is_half
+from engine.errors import FormatError
+from engine.format import properties, sysflag
+from engine.format.hosts import Host
+from engine.format.message import Message
+from engine.log.frames import columns_of
+from engine.log.results import PutMessageStatus, PutResult
+from engine.wire.codes import V3_4_9, RequestCode, ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from engine.broker.broker import Broker
+    from engine.broker.connection import Connection
+    from engine.broker.topics import TopicConfig
+    from engine.wire.command import RemotingCommand
+
+ALWAYS = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+CLUSTER = "CLUSTER"
+MOST_DELAY = 18
+_ILLEGAL = (
+    "the message is illegal, maybe msg body or properties length not matched. msg body length limit {}B, "
+    "msg properties length limit 32KB."
+)
+_FULL = (
+    "service not available now. It may be caused by one of the following reasons: the broker's disk is full [{}], "
+    "messages are put to the slave, message store has been shut down, etc."
+)
+_STATUS: Mapping[PutMessageStatus, tuple[ResponseCode, str | None]] = {
+    PutMessageStatus.PUT_OK: (ResponseCode.SUCCESS, None),
+    PutMessageStatus.FLUSH_DISK_TIMEOUT: (ResponseCode.FLUSH_DISK_TIMEOUT, None),
+    PutMessageStatus.FLUSH_SLAVE_TIMEOUT: (ResponseCode.FLUSH_SLAVE_TIMEOUT, None),
+    PutMessageStatus.SLAVE_NOT_AVAILABLE: (ResponseCode.SLAVE_NOT_AVAILABLE, None),
+    PutMessageStatus.CREATE_MAPEDFILE_FAILED: (
+        ResponseCode.SYSTEM_ERROR,
+        "create mapped file failed, server is busy or broken.",
+    ),
+    PutMessageStatus.OS_PAGECACHE_BUSY: (
+        ResponseCode.SYSTEM_ERROR,
+        "[PC_SYNCHRONIZED]broker busy, start flow control for a while",
+    ),
+    PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED: (
+        ResponseCode.SYSTEM_ERROR,
+        "[LMQ_CONSUME_QUEUE_NUM_EXCEEDED]broker config enableLmq and enableMultiDispatch, lmq consumeQueue num exceed "
+        "maxLmqConsumeQueueNum config num, default limit 2w.",
+    ),
+    PutMessageStatus.UNKNOWN_ERROR: (ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR"),
+}
+_LETTERS = {
+    "a": "producerGroup",
+    "b": "topic",
+    "c": "defaultTopic",
+    "d": "defaultTopicQueueNums",
+    "e": "queueId",
+    "f": "sysFlag",
+    "g": "bornTimestamp",
+    "h": "flag",
+    "i": "properties",
+    "j": "reconsumeTimes",
+    "k": "unitMode",
+    "l": "maxReconsumeTimes",
+    "m": "batch",
+    "n": "bname",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """A send's header."""
+
+    topic: str
+    queue_id: int
+    properties: dict[str, str]
+    ext: Mapping[str, str]
+
+
+class SendHandler:
+    """Answers sends. `put` results that wait for flush or slave are answered when they are there."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def handle(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        """SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE."""
+        try:
+            ext = request.fields
+            if request.code != RequestCode.SEND_MESSAGE:
+                ext = {_LETTERS.get(name, name): value for name, value in ext.items()}
+            wish = self._judge(connection, request, ext)
+        except Answer as answer:
+            return request.answer(answer.code, answer.remark, {**ALWAYS, **(answer.ext or {})})
+        if fields.flag(ext, "batch"):
+            return self._batch(connection, request, wish)
+        message = self._message(connection, wish, bytes(request.body))
+        stored = half_of(message) if is_half(wish.properties) else message
+        return self._put(connection, request, wish, message, stored)
+
+    # --- checks -----------------------------------------------------------------------------------------------------
+
+    def _judge(self, connection: Connection, request: RemotingCommand, ext: Mapping[str, str]) -> _Wish:
+        name = fields.text(ext, "topic")
+        topic = self.topic_for_send(
+            connection, name, ext.get("defaultTopic", ""), fields.number(ext, "defaultTopicQueueNums", 4)
+        )
+        queue_id = fields.number(ext, "queueId")
+        if queue_id >= max(topic.read_queues, topic.write_queues):
+            raise Answer(
+                ResponseCode.SYSTEM_ERROR,
+                f"request queueId[{queue_id}] is illegal, {topic} Producer: {connection.address}",
+            )
+        if queue_id < 0:
+            queue_id = self._broker.any_queue(topic.write_queues)
+        said = properties.parse(ext.get("properties", ""))
+        said[CLUSTER] = self._broker.settings.cluster_name
+        level = properties.delay_level(said)
+        if level > MOST_DELAY:
+            said[properties.DELAY] = str(MOST_DELAY)
+        if name.startswith(RETRY):
+            name, queue_id = self._again_or_dead(request, ext, name, queue_id, said)
+        return _Wish(name, queue_id, said, ext)
+
+    def topic_for_send(self, connection: Connection, name: str, default: str, queues: int) -> TopicConfig:
+        """The topic, made where that is allowed. Source: AbstractSendMessageProcessor#msgCheck. Raises Answer."""
+        del connection
+        broker = self._broker
+        if not broker.settings.permission & PERM_WRITE:
+            raise Answer(
+                ResponseCode.NO_PERMISSION, f"the broker[{broker.settings.broker_ip1}] sending message is forbidden"
+            )
+        wrong = invalid_topic(name)
+        if wrong is not None:
+            raise Answer(ResponseCode.SYSTEM_ERROR, wrong)
+        if name in FORBIDDEN:
+            raise Answer(ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
+        found = broker.topics.for_send(name, default, queues)
+        if found is None:
+            raise Answer(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!{FAQ}")
+        return found
+
+    def _again_or_dead(
+        self, request: RemotingCommand, ext: Mapping[str, str], name: str, queue_id: int, said: dict[str, str]
+    ) -> tuple[str, int]:
+        """A consumer gives a message back by a send: it comes again, or goes to the dead letters."""
+        group_name = name.removeprefix(RETRY)
+        group = self._broker.groups.find(group_name)
+        if group is None:
+            raise Answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group_name} {FAQ}")
+        most = group.retry_max_times
+        if request.version >= V3_4_9 and "maxReconsumeTimes" in ext:
+            most = fields.number(ext, "maxReconsumeTimes")
+        if fields.number(ext, "reconsumeTimes", 0) < most:
+            return name, queue_id
+        dead = self._broker.topics.for_retry(DLQ + group_name)
+        said[properties.DELAY] = "0"
+        return dead.name, self._broker.any_queue(dead.write_queues)
+
+    # --- the message ------------------------------------------------------------------------------------------------
+
+    def _message(self, connection: Connection, wish: _Wish, body: bytes) -> Message:
+        ext = wish.ext
+        kind = fields.number(ext, "sysFlag", 0)
+        return Message(
+            wish.topic,
+            body,
+            wish.queue_id,
+            {name: value for name, value in wish.properties.items() if name != properties.WAIT},
+            fields.number(ext, "flag", 0),
+            kind & ~(sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6),
+            fields.long(ext, "bornTimestamp", 0),
+            born_host(connection),
+            self._broker.store_host,
+            fields.number(ext, "reconsumeTimes", 0),
+        )
+
+    def _put(
+        self, connection: Connection, request: RemotingCommand, wish: _Wish, message: Message, stored: Message
+    ) -> RemotingCommand | None:
+        """Put `stored`; the answer names the queue of `message`."""
+        wait = properties.waits_for_flush(wish.properties)
+        store = self._broker.store
+        if not self._waits:
+            return self._answer(request, message, store.put(stored, wait=wait))
+        future = store.put_async(stored, wait=wait)
+        future.add_done_callback(
+            lambda done: self._later(connection, lambda: self._answer(request, message, done.result()))
+        )
+        return None
+
+    def _batch(self, connection: Connection, request: RemotingCommand, wish: _Wish) -> RemotingCommand | None:
+        message = self._message(connection, wish, b"")._replace(properties=wish.properties)
+        try:
+            columns = columns_of(request.body)
+        except FormatError:
+            return request.answer(ResponseCode.MESSAGE_ILLEGAL, self._illegal(), ALWAYS)
+        if properties.delay_level(wish.properties) > 0 or message.sys_flag & sysflag.TRANSACTION_MASK:
+            return request.answer(ResponseCode.MESSAGE_ILLEGAL, self._illegal(), ALWAYS)
+        if len(request.body) > self._broker.store.config.max_message_size:
+            return request.answer(ResponseCode.MESSAGE_ILLEGAL, self._illegal(), ALWAYS)
+        wait = properties.waits_for_flush(wish.properties)
+
+        def put() -> RemotingCommand:
+            answers = self._broker.store.put_columns(message, columns, wait=wait)
+            return self._answer(request, message, answers[-1], answers)
+
+        if not self._waits:
+            return put()
+        self._broker.loop.run_in_executor(None, lambda: self._later(connection, put))
+        return None
+
+    @property
+    def _waits(self) -> bool:
+        """Whether puts wait for flush or slave."""
+        return self._broker.store.puts_wait
+
+    def _later(self, connection: Connection, make: Callable[[], RemotingCommand]) -> None:
+        answer = make()
+        if not answer.flag & 2:
+            self._broker.loop.call_soon_threadsafe(connection.send, answer)
+
+    # --- the answer -------------------------------------------------------------------------------------------------
+
+    def _answer(
+        self, request: RemotingCommand, message: Message, result: PutResult, every: tuple[PutResult, ...] = ()
+    ) -> RemotingCommand:
+        append = result.append
+        if result.status not in STORED or append is None:
+            return request.answer(*self._refusal(result), ALWAYS)
+        code, remark = _STATUS[result.status]
+        ids = [one.append.msg_id for one in every or (result,) if one.append is not None]
+        first = every[0].append if every and every[0].append is not None else append
+        ext = {
+            **ALWAYS,
+            "msgId": ",".join(ids),
+            "queueId": str(message.queue_id),
+            "queueOffset": str(first.queue_offset),
+        }
+        return request.answer(code, remark, ext)
+
+    def _refusal(self, result: PutResult) -> tuple[int, str]:
+        if result.status in (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED):
+            return ResponseCode.MESSAGE_ILLEGAL, self._illegal()
+        if result.status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
+            ratios = " ".join(f"{name}: {ratio:5.2f}" for name, ratio in self._broker.disk_ratios())
+            return ResponseCode.SERVICE_NOT_AVAILABLE, _FULL.format(ratios)
+        code, remark = _STATUS[result.status]
+        return code, remark or "UNKNOWN_ERROR"
+
+    def _illegal(self) -> str:
+        return _ILLEGAL.format(self._broker.store.config.max_message_size)
+
+
+def born_host(connection: Connection) -> Host:
+    """The client's address as a record has it."""
+    import ipaddress
+
+    host, port = connection.peer
+    try:
+        return Host(ipaddress.ip_address(host).packed, port)
+    except ValueError:
+        return Host(bytes(4), port)

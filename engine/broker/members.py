@@ -1,0 +1,140 @@
+"""Who is connected as what: producers and consumers by group, from their heartbeats (ProducerManager, ConsumerManager).
+
+A member is a connection; it goes when the connection closes, or EXPIRED_MS after its last heartbeat. Members of a group
+are told when others come, go, or subscribe to something else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from engine.broker.connection import Connection
+
+EXPIRED_MS = 120_000
+
+
+@dataclass(slots=True)
+class Client:
+    """One client on one connection."""
+
+    client_id: str
+    language: str
+    version: int
+    seen_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What a group wants of a topic (SubscriptionData)."""
+
+    topic: str
+    expression: str = "*"
+    kind: str = "TAG"
+    version: int = 0
+    said: dict[str, Any] = field(default_factory=dict, compare=False)
+
+    @classmethod
+    def of_json(cls, said: dict[str, Any]) -> Subscription:
+        """From a heartbeat. Raises ValueError, TypeError: a version that is no number."""
+        return cls(
+            str(said.get("topic", "")),
+            str(said.get("subString") or "*"),
+            str(said.get("expressionType") or "TAG"),
+            int(said.get("subVersion") or 0),
+            said,
+        )
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """The members of a group and what they want."""
+
+    name: str
+    consume_type: str = "CONSUME_PASSIVELY"
+    message_model: str = "CLUSTERING"
+    consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
+    members: dict[Connection, Client] = field(default_factory=dict)
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+
+
+class Members:
+    """See the module. For the loop's thread alone.
+
+    Args:
+        now_ms: the clock.
+        changed: is told the group whose members or subscriptions have changed.
+    """
+
+    def __init__(self, now_ms: Callable[[], int], changed: Callable[[ConsumerGroup], None]) -> None:
+        self._now_ms = now_ms
+        self._tell = changed
+        self.producers: dict[str, dict[Connection, Client]] = {}
+        self.consumers: dict[str, ConsumerGroup] = {}
+
+    def heartbeat_producer(self, group: str, connection: Connection, client: Client) -> None:
+        """A producer is there."""
+        self.producers.setdefault(group, {})[connection] = client
+
+    def heartbeat_consumer(
+        self, group: str, connection: Connection, client: Client, said: dict[str, Any], *, notify: bool
+    ) -> None:
+        """A consumer is there, and says what it wants. Source: ConsumerManager#registerConsumer."""
+        found = self.consumers.setdefault(group, ConsumerGroup(group))
+        found.consume_type = str(said.get("consumeType") or found.consume_type)
+        found.message_model = str(said.get("messageModel") or found.message_model)
+        found.consume_from_where = str(said.get("consumeFromWhere") or found.consume_from_where)
+        changed = connection not in found.members
+        found.members[connection] = client
+        wanted = {one.topic: one for one in map(Subscription.of_json, said.get("subscriptionDataSet") or [])}
+        for topic, one in wanted.items():
+            old = found.subscriptions.get(topic)
+            if old is None:
+                changed = True
+            if old is None or one.version > old.version:
+                found.subscriptions[topic] = one
+        for topic in found.subscriptions.keys() - wanted.keys():
+            del found.subscriptions[topic]
+            changed = True
+        if changed and notify:
+            self._tell(found)
+
+    def unregister(self, connection: Connection, producer_group: str | None, consumer_group: str | None) -> None:
+        """A client leaves."""
+        if producer_group:
+            self._drop_producer(producer_group, connection)
+        if consumer_group:
+            self._drop_consumer(consumer_group, connection)
+
+    def closed(self, connection: Connection) -> None:
+        """A connection has gone, and all that it was."""
+        for group in [group for group, members in self.producers.items() if connection in members]:
+            self._drop_producer(group, connection)
+        for group in [group for group, found in self.consumers.items() if connection in found.members]:
+            self._drop_consumer(group, connection)
+
+    def expire(self) -> list[Connection]:
+        """Connections from which no heartbeat has come for too long; to be closed by the caller."""
+        limit = self._now_ms() - EXPIRED_MS
+        every = [*self.producers.values(), *(found.members for found in self.consumers.values())]
+        return list(dict.fromkeys(c for members in every for c, client in members.items() if client.seen_ms < limit))
+
+    def groups_subscribed_to(self, topic: str) -> Iterator[str]:
+        """Consumer groups that want a topic now."""
+        return (group for group, found in self.consumers.items() if topic in found.subscriptions)
+
+    def _drop_producer(self, group: str, connection: Connection) -> None:
+        members = self.producers.get(group, {})
+        members.pop(connection, None)
+        if not members:
+            self.producers.pop(group, None)
+
+    def _drop_consumer(self, group: str, connection: Connection) -> None:
+        found = self.consumers.get(group)
+        if found is not None and found.members.pop(connection, None) is not None:
+            if not found.members:
+                del self.consumers[group]
+            self._tell(found)

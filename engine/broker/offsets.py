@@ -1,0 +1,83 @@
+"""What each group has consumed: consumerOffset.json (ConsumerOffsetManager)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import CannotMend
+
+if TYPE_CHECKING:
+    from engine.broker.config_file import ConfigFile
+
+_AT = "@"
+
+
+class ConsumerOffsets:
+    """Offsets by topic and group. For the loop's thread alone; written by `flush`, when something has changed."""
+
+    def __init__(self, file: ConfigFile) -> None:
+        self._file = file
+        self._table: dict[tuple[str, str], dict[int, int]] = {}
+        self._changed = False
+
+    def load(self) -> None:
+        """What the file says. Raises CannotMend, StorageError."""
+        for key, queues in self._file.load().get("offsetTable", {}).items():
+            topic, at, group = key.partition(_AT)
+            try:
+                if at and isinstance(queues, dict):
+                    self._table[topic, group] = {int(queue): int(offset) for queue, offset in queues.items()}
+            except (TypeError, ValueError):
+                raise CannotMend(f"{key}: an offset that is no number", path=self._file.path) from None
+
+    def get(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The next queue offset, None when the group has none there (or committed a negative one)."""
+        found = self._table.get((topic, group), {}).get(queue_id)
+        return None if found is None or found < 0 else found
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """The group has consumed what lies before `offset`."""
+        queues = self._table.setdefault((topic, group), {})
+        if queues.get(queue_id) != offset:
+            queues[queue_id] = offset
+            self._changed = True
+
+    def of(self, group: str, topic: str) -> dict[int, int]:
+        """Of each queue of a topic: a copy."""
+        return dict(self._table.get((topic, group), {}))
+
+    def topics_of(self, group: str) -> list[str]:
+        """The topics in which a group has offsets."""
+        return sorted(topic for topic, name in self._table if name == group)
+
+    def groups_of(self, topic: str) -> list[str]:
+        """The groups that have offsets in a topic."""
+        return sorted(group for name, group in self._table if name == topic)
+
+    def clone(self, source: str, target: str, topic: str | None) -> None:
+        """Give one group the offsets of another. Source: #cloneOffset."""
+        for (name, group), queues in list(self._table.items()):
+            if group == source and topic in (None, name):
+                self._table[name, target] = dict(queues)
+                self._changed = True
+
+    def forget(self, group: str) -> None:
+        """Take all offsets of a group away."""
+        for key in [key for key in self._table if key[1] == group]:
+            del self._table[key]
+            self._changed = True
+
+    def to_json(self) -> dict[str, Any]:
+        """ConsumerOffsetSerializeWrapper; consumerOffset.json."""
+        return {
+            "offsetTable": {
+                f"{topic}{_AT}{group}": {str(queue): offset for queue, offset in sorted(queues.items())}
+                for (topic, group), queues in self._table.items()
+            }
+        }
+
+    def flush(self) -> None:
+        """Write the file, durably, if something has changed. Raises DiskFull, StorageError."""
+        if self._changed:
+            self._file.save(self.to_json())
+            self._changed = False

@@ -1,0 +1,137 @@
+"""Delivers delayed messages: what waits in SCHEDULE_TOPIC_XXXX goes to its own topic when its time has come.
+
+A level is a queue, read in order: all its messages wait equally long. What was delivered is noted in
+delayOffset.json; after a crash the last ones may be delivered a second time, as with Apache's. A message that can't be
+put is tried again.
+
+Source: ScheduleMessageService (4.9.8); remoting.md 3.4.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from engine.broker.putting import STORED, put
+from engine.errors import CannotMend, RStoreError
+from engine.format import names, properties, sysflag
+from engine.format.delay import DelayLevels, queue_of_level
+from engine.format.message import DueMessage
+from engine.format.queue_unit import UNIT_SIZE
+
+if TYPE_CHECKING:
+    from engine.broker.broker import Broker
+    from engine.broker.config_file import ConfigFile
+    from engine.format.message import StoredMessage
+    from engine.log.results import PutResult
+
+TICK_MS = 100
+AT_ONCE = 1024
+"""Messages of a level that are delivered before others have their turn."""
+_UNIT = struct.Struct(">qiq")
+
+
+class ScheduleService:
+    """See the module. For the loop's thread alone; `tick` every TICK_MS, `flush` now and then.
+
+    Attributes:
+        lost: messages that could not be delivered, as their record can't be read or names no topic.
+    """
+
+    def __init__(self, broker: Broker, file: ConfigFile) -> None:
+        self._broker = broker
+        self._file = file
+        self._levels = DelayLevels.parse(broker.store.config.message_delay_level)
+        self._offsets: dict[int, int] = {}
+        self._under_way: set[int] = set()
+        self._changed = False
+        self.lost = 0
+
+    def load(self) -> None:
+        """Read delayOffset.json. Raises CannotMend, StorageError."""
+        try:
+            found = self._file.load().get("offsetTable", {})
+            self._offsets = {int(level): int(offset) for level, offset in found.items()}
+        except (TypeError, ValueError, AttributeError):
+            raise CannotMend("an offset that is no number", path=self._file.path) from None
+
+    def flush(self) -> None:
+        """Write delayOffset.json, durably, if something has changed. Raises DiskFull, StorageError."""
+        if self._changed:
+            self._file.save(self.to_json())
+            self._changed = False
+
+    def to_json(self) -> dict[str, dict[str, int]]:
+        """DelayOffsetSerializeWrapper; delayOffset.json."""
+        return {"offsetTable": {str(level): offset for level, offset in sorted(self._offsets.items())}}
+
+    def tick(self) -> None:
+        """Deliver what is due."""
+        for level in range(1, self._levels.max_level + 1):
+            if level not in self._under_way:
+                self._deliver(level)
+
+    def _deliver(self, level: int) -> None:
+        store, queue_id = self._broker.store, queue_of_level(level)
+        queue = store.find_queue(names.SCHEDULE_TOPIC, queue_id)
+        if queue is None:
+            return
+        offset = max(self._offsets.get(level, 0), queue.min_offset)
+        selected = queue.select(offset, AT_ONCE)
+        if selected is None:
+            return
+        with selected:
+            units = bytes(selected.view[: selected.size // UNIT_SIZE * UNIT_SIZE])
+        now = self._broker.now_ms()
+        for at in range(0, len(units), UNIT_SIZE):
+            physical, _, due = _UNIT.unpack_from(units, at)
+            if min(due, now + self._levels.millis[level - 1]) > now:
+                return
+            if not self._deliver_one(level, offset, physical):
+                return
+            offset += 1
+
+    def _deliver_one(self, level: int, offset: int, physical: int) -> bool:
+        """Deliver one message; False when the next has to wait."""
+        try:
+            found = self._broker.store.look_message(physical)
+        except RStoreError:
+            found = None
+        message = None if found is None else due_message(found)
+        if message is None or not self._broker.topics.find(message.topic):
+            self.lost += 1
+            self._delivered(level, offset)
+            return True
+        answered: list[PutResult] = []
+        returned = False
+
+        def done(result: PutResult) -> None:
+            answered.append(result)
+            self._under_way.discard(level)
+            if result.status in STORED:
+                self._delivered(level, offset)
+                if returned:
+                    self._deliver(level)
+
+        self._under_way.add(level)
+        put(self._broker, message, done, wait=False)
+        returned = True
+        return bool(answered) and answered[0].status in STORED
+
+    def _delivered(self, level: int, offset: int) -> None:
+        self._offsets[level] = offset + 1
+        self._changed = True
+
+
+def due_message(found: StoredMessage) -> DueMessage | None:
+    """The message as it goes to its own topic; None when it names none. Source: #messageTimeup."""
+    said = found.properties
+    topic, queue_id = said.get(properties.REAL_TOPIC), said.get(properties.REAL_QID, "0")
+    if not topic or not queue_id.isdecimal():
+        return None
+    said.pop(properties.WAIT, None)
+    hosts = sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6
+    message = found.to_message()._replace(
+        topic=topic, queue_id=int(queue_id), properties=said, sys_flag=found.sys_flag & ~hosts
+    )
+    return DueMessage(*message)

@@ -1,0 +1,202 @@
+"""Topics of the broker: what there is, what is made by itself, and topics.json.
+
+Sources: TopicConfigManager; remoting.md 3.1, 3.2.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from engine.format import names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from engine.broker.config_file import ConfigFile
+    from engine.broker.settings import BrokerSettings
+
+PERM_READ, PERM_WRITE, PERM_INHERIT = 4, 2, 1
+READ_WRITE = PERM_READ | PERM_WRITE
+TBW102 = "TBW102"
+RETRY, DLQ = "%RETRY%", "%DLQ%"
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+SELF_TEST = "SELF_TEST_TOPIC"
+OFFSET_MOVED = "OFFSET_MOVED_EVENT"
+FORBIDDEN = frozenset(
+    {names.SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, "TRANS_CHECK_MAX_TIME_TOPIC", SELF_TEST, OFFSET_MOVED}
+)
+"""Topics that clients may not send to. Source: TopicValidator."""
+FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
+_ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """One topic: numbers of queues, permissions (PERM_…), flags."""
+
+    name: str
+    read_queues: int = 4
+    write_queues: int = 4
+    perm: int = READ_WRITE
+    filter_type: str = "SINGLE_TAG"
+    sys_flag: int = 0
+    order: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """As topics.json and clients have it."""
+        return {
+            "order": self.order,
+            "perm": self.perm,
+            "readQueueNums": self.read_queues,
+            "topicFilterType": self.filter_type,
+            "topicName": self.name,
+            "topicSysFlag": self.sys_flag,
+            "writeQueueNums": self.write_queues,
+        }
+
+    @classmethod
+    def of_json(cls, name: str, found: Mapping[str, Any]) -> TopicConfig:
+        """From either. Raises ValueError, TypeError: a number that is none."""
+        return cls(
+            str(found.get("topicName") or name),
+            int(found.get("readQueueNums", 4)),
+            int(found.get("writeQueueNums", 4)),
+            int(found.get("perm", READ_WRITE)),
+            str(found.get("topicFilterType", "SINGLE_TAG")),
+            int(found.get("topicSysFlag", 0)),
+            bool(found.get("order", False)),
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"TopicConfig [topicName={self.name}, readQueueNums={self.read_queues}, "
+            f"writeQueueNums={self.write_queues}, perm={perm_text(self.perm)}, topicFilterType={self.filter_type}, "
+            f"topicSysFlag={self.sys_flag}, order={str(self.order).lower()}]"
+        )
+
+
+@dataclass(slots=True)
+class DataVersion:
+    """Which state of a table: `timestamp` in ms, `counter`."""
+
+    timestamp: int
+    counter: int = 0
+
+    def next(self, now_ms: int) -> None:
+        """Another state."""
+        self.timestamp, self.counter = now_ms, self.counter + 1
+
+    def to_json(self) -> dict[str, int]:
+        """As everywhere."""
+        return {"counter": self.counter, "timestamp": self.timestamp}
+
+
+class TopicTable:
+    """All topics. For the loop's thread alone.
+
+    Args:
+        settings: the broker's.
+        file: topics.json.
+        now_ms: the clock.
+    """
+
+    def __init__(self, settings: BrokerSettings, file: ConfigFile, now_ms: Callable[[], int]) -> None:
+        self._settings = settings
+        self._file = file
+        self._now_ms = now_ms
+        self.version = DataVersion(now_ms())
+        self.topics: dict[str, TopicConfig] = {}
+        queues = settings.default_topic_queue_nums
+        own = [
+            TopicConfig(SELF_TEST, 1, 1),
+            TopicConfig("BenchmarkTest", 1024, 1024),
+            TopicConfig(settings.cluster_name, 16, 16, READ_WRITE | PERM_INHERIT),
+            TopicConfig(settings.broker_name, 1, 1, READ_WRITE | PERM_INHERIT),
+            TopicConfig(OFFSET_MOVED, 1, 1),
+            TopicConfig(names.SCHEDULE_TOPIC, 18, 18),
+            TopicConfig(settings.cluster_name + "_REPLY_TOPIC", 1, 1),
+        ]
+        if settings.auto_create_topic:
+            own.insert(1, TopicConfig(TBW102, queues, queues, READ_WRITE | PERM_INHERIT))
+        self.system = frozenset(topic.name for topic in own) | FORBIDDEN
+        self.topics.update((topic.name, topic) for topic in own)
+
+    def load(self) -> None:
+        """What topics.json says, over the predefined ones. Raises CannotMend, StorageError."""
+        found = self._file.load()
+        for name, said in found.get("topicConfigTable", {}).items():
+            self.topics[name] = TopicConfig.of_json(name, said)
+        version = found.get("dataVersion")
+        if isinstance(version, dict):
+            self.version = DataVersion(int(version.get("timestamp", 0)), int(version.get("counter", 0)))
+
+    def find(self, name: str) -> TopicConfig | None:
+        """The topic, None when there is none."""
+        return self.topics.get(name)
+
+    def put(self, topic: TopicConfig) -> None:
+        """Make or change a topic; durable when this returns."""
+        self.topics[topic.name] = topic
+        self._changed()
+
+    def delete(self, name: str) -> bool:
+        """Forget a topic; False when there was none."""
+        if self.topics.pop(name, None) is None:
+            return False
+        self._changed()
+        return True
+
+    def for_send(self, name: str, default_topic: str, default_queues: int) -> TopicConfig | None:
+        """The topic to send to, made where that is allowed. Source: #createTopicInSendMessageMethod."""
+        found = self.topics.get(name)
+        if found is not None:
+            return found
+        model = self.topics.get(default_topic)
+        if model is not None and default_topic == TBW102 and not self._settings.auto_create_topic:
+            model = None
+        if model is not None and model.perm & PERM_INHERIT:
+            queues = max(0, min(default_queues, model.write_queues))
+            made = replace(
+                model, name=name, read_queues=queues, write_queues=queues, perm=model.perm & ~PERM_INHERIT, sys_flag=0
+            )
+            self.put(made)
+            return made
+        return self.for_retry(name) if name.startswith(RETRY) else None
+
+    def for_retry(self, name: str, queues: int = 1) -> TopicConfig:
+        """A group's topic of messages that come again, or that nobody could consume."""
+        found = self.topics.get(name)
+        if found is None:
+            found = TopicConfig(name, queues, queues)
+            self.put(found)
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """TopicConfigSerializeWrapper; topics.json."""
+        return {
+            "dataVersion": self.version.to_json(),
+            "topicConfigTable": {name: topic.to_json() for name, topic in self.topics.items()},
+        }
+
+    def _changed(self) -> None:
+        self.version.next(self._now_ms())
+        self._file.save(self.to_json())
+
+
+def invalid_topic(name: str) -> str | None:
+    """Why no topic can have this name. Source: TopicValidator#validateTopic."""
+    if not name.strip():
+        return "The specified topic is blank."
+    if not _ALLOWED.fullmatch(name):
+        return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+    if len(name) > names.TOPIC_MAX_LENGTH:
+        return "The specified topic is longer than topic max length."
+    return None
+
+
+def perm_text(perm: int) -> str:
+    """RWX as Apache prints it. Source: PermName#perm2String."""
+    return "".join(letter if perm & bit else "-" for letter, bit in (("R", 4), ("W", 2), ("X", 1)))

@@ -1,0 +1,222 @@
+"""Transactions: half messages, their end, and asking producers about those that nobody has ended.
+
+A half message waits in RMQ_SYS_TRANS_HALF_TOPIC, which no consumer reads. A commit puts the real message; commit and
+rollback put an operation: the half's queue offset, in RMQ_SYS_TRANS_OP_HALF_TOPIC. What has no operation is asked
+about: it is put anew, behind all others, and its producer is told the place of the new copy. How far both topics are
+settled is kept as offsets of the group CID_RMQ_SYS_TRANS.
+
+Sources: TransactionalMessageServiceImpl, TransactionalMessageBridge, EndTransactionProcessor (4.9.8); remoting.md 3.5.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.broker import fields
+from engine.broker.answers import Answer
+from engine.broker.putting import STORED, put
+from engine.broker.topics import HALF_TOPIC, OP_TOPIC
+from engine.errors import RStoreError
+from engine.format import properties, sysflag
+from engine.format.message import Message, StoredMessage, decode, encode, patch
+from engine.wire.codes import RequestCode, ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from engine.broker.broker import Broker
+    from engine.broker.connection import Connection
+    from engine.log.results import PutResult
+    from engine.wire.command import RemotingCommand
+
+GROUP = "CID_RMQ_SYS_TRANS"
+DISCARDED = "TRANS_CHECK_MAX_TIME_TOPIC"
+CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
+IMMUNITY_S = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+_DONE_TAG = "d"
+_PULL = 32
+_KINDS = (sysflag.TRANSACTION_NONE, sysflag.TRANSACTION_COMMIT, sysflag.TRANSACTION_ROLLBACK)
+
+
+def is_half(said: dict[str, str]) -> bool:
+    """Whether a message with these properties is a half one."""
+    return said.get(properties.TRAN_MSG, "").lower() == "true"
+
+
+def half_of(message: Message) -> Message:
+    """The message as it waits. Source: TransactionalMessageBridge#parseHalfMessageInner."""
+    said = {
+        **message.properties,
+        properties.REAL_TOPIC: message.topic,
+        properties.REAL_QID: str(message.queue_id),
+    }
+    kind = message.sys_flag & ~sysflag.TRANSACTION_MASK
+    return message._replace(topic=HALF_TOPIC, queue_id=0, properties=said, sys_flag=kind)
+
+
+class Transactions:
+    """See the module. For the loop's thread alone."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def end(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        """END_TRANSACTION."""
+        ext = request.fields
+        kind = fields.number(ext, "commitOrRollback")
+        if kind not in _KINDS:
+            raise Answer(ResponseCode.SYSTEM_ERROR, f"commitOrRollback = {kind}")
+        if kind == sysflag.TRANSACTION_NONE:
+            return None
+        half = self._half(request)
+
+        def settled(result: PutResult) -> None:
+            if result.status in STORED:
+                self._settle(half)
+            if not request.is_oneway:
+                ok = result.status in STORED
+                connection.send(
+                    request.answer(ResponseCode.SUCCESS if ok else ResponseCode.SYSTEM_ERROR, result.status.value)
+                )
+
+        if kind == sysflag.TRANSACTION_COMMIT:
+            put(self._broker, self._real(half), settled)
+            return None
+        self._settle(half)
+        return request.answer()
+
+    def _half(self, request: RemotingCommand) -> StoredMessage:
+        ext = request.fields
+        offset = fields.long(ext, "commitLogOffset")
+        try:
+            found = self._broker.store.look_message(offset)
+        except RStoreError:
+            found = None
+        if found is None:
+            raise Answer(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
+        if found.properties.get(properties.PGROUP) != ext.get("producerGroup"):
+            raise Answer(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
+        if found.queue_offset != fields.long(ext, "tranStateTableOffset"):
+            raise Answer(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
+        if found.physical_offset != offset or found.topic != HALF_TOPIC:
+            raise Answer(ResponseCode.SYSTEM_ERROR, "The commit log offset wrong")
+        return found
+
+    def _real(self, half: StoredMessage) -> Message:
+        """The message that consumers see. Source: EndTransactionProcessor#endMessageTransaction."""
+        said = half.properties
+        hosts = sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6
+        return half.to_message()._replace(
+            topic=said.get(properties.REAL_TOPIC, ""),
+            queue_id=int(said.get(properties.REAL_QID, "0")),
+            sys_flag=half.sys_flag & ~hosts & ~sysflag.TRANSACTION_MASK | sysflag.TRANSACTION_COMMIT,
+            prepared_transaction_offset=half.physical_offset,
+            store_host=self._broker.store_host,
+        )
+
+    def _settle(self, half: StoredMessage) -> None:
+        """Note that a half message has its end."""
+        broker = self._broker
+        operation = Message(
+            OP_TOPIC,
+            str(half.queue_offset).encode(),
+            half.queue_id,
+            {properties.WAIT: "true", properties.TAGS: _DONE_TAG},
+            born_timestamp=broker.now_ms(),
+            born_host=broker.store_host,
+            store_host=broker.store_host,
+        )
+        put(broker, operation, lambda _: None, wait=False)
+
+    # --- what nobody has ended --------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Ask about the half messages that are old enough; those without an answer for too long are set aside."""
+        broker = self._broker
+        broker.topics.for_retry(HALF_TOPIC)
+        store, offsets = broker.store, broker.offsets
+        half_at = max(offsets.get(GROUP, HALF_TOPIC, 0) or 0, store.min_offset(HALF_TOPIC, 0))
+        operations = list(self._operations())
+        ended = {half for _, half in operations}
+        for half in self._read(HALF_TOPIC, half_at, store.max_offset(HALF_TOPIC, 0)):
+            if half.queue_offset not in ended and not self._ask(half):
+                break
+            half_at = half.queue_offset + 1
+        offsets.commit(GROUP, HALF_TOPIC, 0, half_at)
+        for at, half_offset in operations:
+            if half_offset >= half_at:
+                break
+            offsets.commit(GROUP, OP_TOPIC, 0, at + 1)
+
+    def _operations(self) -> Iterator[tuple[int, int]]:
+        """(queue offset, the half's queue offset) of each operation that may still count."""
+        store = self._broker.store
+        start = max(self._broker.offsets.get(GROUP, OP_TOPIC, 0) or 0, store.min_offset(OP_TOPIC, 0))
+        for found in self._read(OP_TOPIC, start, store.max_offset(OP_TOPIC, 0)):
+            for word in found.body.decode("utf-8", "replace").split(","):  # 5.x has many in one
+                if word.isdecimal():
+                    yield found.queue_offset, int(word)
+
+    def _read(self, topic: str, start: int, end: int) -> Iterator[StoredMessage]:
+        while start < end:
+            found = self._broker.store.get(topic, 0, start, _PULL)
+            for record in found.messages:
+                yield decode(record)
+            if found.next_begin_offset <= start:
+                return
+            start = found.next_begin_offset
+
+    def _ask(self, half: StoredMessage) -> bool:
+        """Ask about one, or set it aside; False when it, and all behind it, is too young."""
+        broker, said = self._broker, half.properties
+        settings, now = broker.settings, broker.now_ms()
+        immune = said.get(IMMUNITY_S, "")
+        wait_ms = int(immune) * 1000 if immune.isdecimal() else settings.transaction_timeout_ms
+        if now - half.born_timestamp < wait_ms or now - half.store_timestamp < wait_ms:
+            return False
+        times = int(said.get(CHECK_TIMES, "0")) if said.get(CHECK_TIMES, "0").isdecimal() else 0
+        message = half.to_message()._replace(store_host=broker.store_host)
+        if times >= settings.transaction_check_max:
+            topic = broker.topics.for_retry(DISCARDED)
+            put(broker, message._replace(topic=topic.name, queue_id=0), lambda _: None, wait=False)
+            return True
+        said[CHECK_TIMES] = str(times + 1)
+        message = message._replace(properties=said)
+
+        def asked(result: PutResult) -> None:
+            if result.append is not None:
+                self._tell_producer(message, half, result)
+
+        put(broker, message, asked, wait=False)
+        return True
+
+    def _tell_producer(self, message: Message, half: StoredMessage, result: PutResult) -> None:
+        """CHECK_TRANSACTION_STATE to any producer of the group. Source: AbstractTransactionalMessageCheckListener."""
+        said, append = message.properties, result.append
+        assert append is not None
+        members = self._broker.members.producers.get(said.get(properties.PGROUP, ""), {})
+        connection = next((one for one in members if one.is_open), None)
+        if connection is None:
+            return
+        real = message._replace(
+            topic=said.get(properties.REAL_TOPIC, ""), queue_id=int(said.get(properties.REAL_QID, "0"))
+        )
+        record = encode(real)
+        patch(
+            record,
+            0,
+            queue_offset=append.queue_offset,
+            physical_offset=append.physical_offset,
+            store_timestamp=append.store_timestamp,
+        )
+        key = said.get(properties.UNIQ_KEY, "")
+        ext = {
+            "tranStateTableOffset": str(append.queue_offset),
+            "commitLogOffset": str(append.physical_offset),
+            "msgId": key,
+            "transactionId": key,
+            "offsetMsgId": half.msg_id,
+        }
+        connection.tell(RequestCode.CHECK_TRANSACTION_STATE, ext, bytes(record))

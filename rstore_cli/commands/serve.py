@@ -1,0 +1,61 @@
+"""`rstore serve`: the same engine as a daemon that RocketMQ clients talk to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rstore_cli._common import settings_of
+
+if TYPE_CHECKING:
+    from engine.broker.serve import Listening
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def serve(
+    context: typer.Context,
+    listen: Annotated[
+        str | None, typer.Option("--listen", metavar="ADDRESS", help="What is listened on (default: 127.0.0.1).")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option("--port", min=0, max=65535, metavar="PORT", help="The broker's (default: 10911).")
+    ] = None,
+    names_port: Annotated[
+        int, typer.Option("--names-port", min=0, max=65535, metavar="PORT", help="The embedded name service's.")
+    ] = 9876,
+    no_names: Annotated[bool, typer.Option("--no-names", help="No embedded name service.")] = False,
+) -> None:
+    """Serve the store to RocketMQ clients until SIGTERM or Ctrl-C: broker and name service in one process.
+
+    Recovers the store first, as `recover` would; damage in the middle is refused (exit 4). A second start on the same
+    store is refused (exit 3).
+    """
+    settings = settings_of(context)
+
+    from engine.broker.settings import KEYS, BrokerSettings
+
+    config = settings.load(KEYS)
+
+    from engine.broker.serve import serve as run
+
+    broker = BrokerSettings.of(
+        config.other,
+        listen_host=listen,
+        listen_port=port,
+        name_service_port=None if no_names else names_port,
+    )
+    answer = settings.output()
+
+    def ready(where: Listening) -> None:
+        if answer.json:
+            answer.document({"broker": where.broker, "nameService": where.names})
+        else:
+            answer.text(f"The broker listens on {where.broker}.")
+            if where.names is not None:
+                answer.text(f"The name service listens on {where.names}.")
+
+    settings.on_interrupt = "the store was closed"
+    run(config, broker, ready=ready)

@@ -1,0 +1,97 @@
+// client-go v2 against `rstore serve`: NAME-SERVICE COUNT; what was sent and seen as one line of JSON.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/apache/rocketmq-client-go/v2"
+	"github.com/apache/rocketmq-client-go/v2/consumer"
+	"github.com/apache/rocketmq-client-go/v2/primitive"
+	"github.com/apache/rocketmq-client-go/v2/producer"
+	"github.com/apache/rocketmq-client-go/v2/rlog"
+)
+
+func main() {
+	rlog.SetLogLevel("error")
+	names := []string{os.Args[1]}
+	count, err := strconv.Atoi(os.Args[2])
+	check(err)
+	sender, err := rocketmq.NewProducer(producer.WithNameServer(names), producer.WithGroupName("GoProducers"))
+	check(err)
+	check(sender.Start())
+	_, err = sender.SendSync(context.Background(), primitive.NewMessage("Go", []byte("made")))
+	check(err)
+
+	var lock sync.Mutex
+	seen := map[string]bool{}
+	doubled, unwanted := 0, 0
+	reader, err := rocketmq.NewPushConsumer(consumer.WithNameServer(names), consumer.WithGroupName("GoConsumers"),
+		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset))
+	check(err)
+	wanted := consumer.MessageSelector{Type: consumer.TAG, Expression: "TagA || TagC"}
+	check(reader.Subscribe("Go", wanted,
+		func(ctx context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
+			lock.Lock()
+			defer lock.Unlock()
+			for _, message := range messages {
+				body := string(message.Body)
+				if seen[body] {
+					doubled++
+				}
+				if strings.HasPrefix(body, "TagB") {
+					unwanted++
+				}
+				seen[body] = true
+			}
+			return consumer.ConsumeSuccess, nil
+		}))
+	check(reader.Start())
+
+	sent := 0
+	var batch []*primitive.Message
+	for i := 0; i < count; i++ {
+		tag := []string{"TagA", "TagB", "TagC"}[i%3]
+		message := primitive.NewMessage("Go", []byte(tag+strconv.Itoa(i))).WithTag(tag)
+		if tag != "TagB" {
+			sent++
+		}
+		if i < count/2 {
+			_, err = sender.SendSync(context.Background(), message)
+			check(err)
+			continue
+		}
+		batch = append(batch, message)
+		if len(batch) == 100 || i == count-1 {
+			_, err = sender.SendSync(context.Background(), batch...)
+			check(err)
+			batch = nil
+		}
+	}
+	for end := time.Now().Add(100 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		lock.Lock()
+		enough := len(seen) >= sent
+		lock.Unlock()
+		if enough {
+			break
+		}
+	}
+	time.Sleep(500 * time.Millisecond)
+	lock.Lock()
+	said, _ := json.Marshal(map[string]int{"sent": sent, "seen": len(seen), "doubled": doubled, "unwanted": unwanted})
+	fmt.Println(string(said))
+	os.Exit(0)
+}
+
+func check(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,104 @@
+"""A broker of ours in a process of its own, and Apache's clients that talk to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.compat import toolchain
+
+START_S = 60
+STOP_S = 60
+CLIENT_S = 280
+SETTINGS = """
+brokerName=broker-a
+transactionCheckInterval=2000
+transactionTimeOut=2000
+enablePropertyFilter=true
+"""
+
+
+@dataclass(slots=True)
+class Served:
+    """A running broker: its store, and where clients find it."""
+
+    root: Path
+    broker: str
+    names: str
+    process: subprocess.Popen[str]
+
+    def kill(self) -> None:
+        """As a power cut would, but for the page cache."""
+        self.process.kill()
+        self.process.wait()
+
+
+@contextmanager
+def serve(root: Path, settings: str = SETTINGS, *options: str) -> Iterator[Served]:
+    """`rstore serve` on free ports; stopped by SIGTERM, and its exit code checked."""
+    conf = root.parent / f"{root.name}.conf"
+    conf.write_text(settings)
+    command = [sys.executable, "-m", "rstore_cli.app", "serve", "--store", str(root), "-c", str(conf), "--json"]
+    with (root.parent / f"{root.name}.log").open("w+") as said:
+        process = subprocess.Popen(
+            [*command, "--port", "0", "--names-port", "0", *options],
+            stdout=subprocess.PIPE,
+            stderr=said,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.getcwd()},
+        )
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert line, (root.parent / f"{root.name}.log").read_text()
+            where = json.loads(line)
+            yield Served(root, where["broker"], where["nameService"], process)
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(STOP_S) == 0, (root.parent / f"{root.name}.log").read_text()
+        finally:
+            process.kill()
+            process.wait()
+
+
+def run_scenario(names: str, name: str, count: int) -> dict[str, Any]:
+    """One of the Java side's Scenarios; what it counted."""
+    java = [str(toolchain.java()), "-cp", toolchain.clients(), "io.rstore.clients.Scenarios", name]
+    return run_client([*java, names, str(count)])
+
+
+def run_client(command: list[str]) -> dict[str, Any]:
+    """A client that ends with what it counted, as a line of JSON."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=CLIENT_S, check=False)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    assert lines, done.stdout[-2000:] + done.stderr[-2000:]
+    found: dict[str, Any] = json.loads(lines[-1])
+    return found
+
+
+_LOGBACK = '<configuration><appender name="N" class="ch.qos.logback.core.helpers.NOPAppender"/></configuration>'
+
+
+def mqadmin(home: Path, names: str, *words: str) -> str:
+    """What mqadmin prints. `home`: a directory for its settings."""
+    (home / "conf").mkdir(parents=True, exist_ok=True)
+    (home / "conf" / "logback_tools.xml").write_text(_LOGBACK)
+    command = [
+        str(toolchain.java()),
+        f"-Drocketmq.namesrv.addr={names}",
+        f"-Drocketmq.home.dir={home}",
+        "-cp",
+        toolchain.clients(),
+        "org.apache.rocketmq.tools.command.MQAdminStartup",
+        *words,
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=CLIENT_S, check=False)
+    return done.stdout + done.stderr

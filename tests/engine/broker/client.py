@@ -1,0 +1,146 @@
+"""A client of the wire protocol for tests: one connection, requests and their answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+
+import orjson
+
+from engine.broker.serve import Daemon
+from engine.broker.settings import BrokerSettings
+from engine.config import FlushDiskType, StoreConfig
+from engine.store import MessageStore
+from engine.wire.codes import RequestCode
+from engine.wire.command import ONEWAY, RemotingCommand, SerializeType
+from engine.wire.frames import FrameReader, encode
+
+SMALL = {"mapped_file_size_commit_log": 4 << 20, "max_hash_slot_num": 1000, "max_index_num": 5000}
+
+
+class Client:
+    """See the module."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+        self.frames = FrameReader()
+        self.pushed: list[RemotingCommand] = []
+        self._waiting: list[RemotingCommand] = []
+        self._opaque = count(1)
+
+    @classmethod
+    async def to(cls, address: str) -> Client:
+        host, _, port = address.rpartition(":")
+        return cls(*await asyncio.open_connection(host, int(port)))
+
+    async def ask(self, code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> RemotingCommand:
+        """The answer to a request."""
+        return await self.answer(self.send(code, ext, body))
+
+    def send(
+        self, code: int, ext: dict[str, str] | None = None, body: bytes = b"", flag: int = 0, kind: int = 0
+    ) -> int:
+        """Send a request; its opaque."""
+        opaque = next(self._opaque)
+        command = RemotingCommand(code, opaque, flag, None, ext, body, serialize=SerializeType(kind))
+        self.writer.writelines(encode(command))
+        return opaque
+
+    async def answer(self, opaque: int, timeout_s: float = 10) -> RemotingCommand:
+        """The answer to an earlier one. Raises TimeoutError, EOFError."""
+        async with asyncio.timeout(timeout_s):
+            while True:
+                for at, command in enumerate(self._waiting):
+                    if command.opaque == opaque:
+                        return self._waiting.pop(at)
+                data = await self.reader.read(1 << 16)
+                if not data:
+                    raise EOFError
+                for command in self.frames.feed(data):
+                    (self._waiting if command.is_response else self.pushed).append(command)
+
+    async def put(self, topic: str, body: bytes, queue_id: int = 0, properties: str = "") -> RemotingCommand:
+        """SEND_MESSAGE_V2."""
+        return await self.ask(RequestCode.SEND_MESSAGE_V2, send_fields(topic, queue_id, properties), body)
+
+    async def until_there(self, topic: str, offset: int) -> None:
+        """Wait until queue 0 reaches an offset: dispatch is a moment behind the put."""
+        while (
+            int((await self.ask(RequestCode.GET_MAX_OFFSET, {"topic": topic, "queueId": "0"})).fields["offset"])
+            < offset
+        ):
+            await asyncio.sleep(0.001)
+
+    async def heartbeat(self, group: str, topic: str, expression: str = "*", version: int = 1) -> None:
+        """Become a consumer."""
+        said = {
+            "clientID": f"c-{id(self)}",
+            "consumerDataSet": [
+                {
+                    "groupName": group,
+                    "consumeType": "CONSUME_PASSIVELY",
+                    "messageModel": "CLUSTERING",
+                    "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+                    "subscriptionDataSet": [{"topic": topic, "subString": expression, "subVersion": version}],
+                }
+            ],
+        }
+        assert (await self.ask(RequestCode.HEART_BEAT, None, orjson.dumps(said))).code == 0
+
+    async def closed(self) -> bool:
+        """Whether the other side has closed the connection."""
+        try:
+            async with asyncio.timeout(10):
+                while await self.reader.read(1 << 16):
+                    pass
+        except ConnectionError:
+            pass
+        return True
+
+
+def send_fields(topic: str, queue_id: int = 0, properties: str = "", **more: str) -> dict[str, str]:
+    """The header of SEND_MESSAGE_V2."""
+    return {
+        "a": "PG", "b": topic, "c": "TBW102", "d": "4", "e": str(queue_id), "f": "0", "g": "1700000000000", "h": "0",
+        "i": properties, "j": "0", **more,
+    }  # fmt: skip
+
+
+def pull_fields(topic: str, offset: int, group: str = "G", wait_ms: int = 0, queue_id: int = 0) -> dict[str, str]:
+    """The header of PULL_MESSAGE with its own subscription; suspended when it may wait."""
+    return {
+        "consumerGroup": group,
+        "topic": topic,
+        "queueId": str(queue_id),
+        "queueOffset": str(offset),
+        "maxMsgNums": "32",
+        "sysFlag": "6" if wait_ms else "4",
+        "commitOffset": "0",
+        "suspendTimeoutMillis": str(wait_ms),
+        "subscription": "*",
+        "subVersion": "0",
+    }
+
+
+@asynccontextmanager
+async def daemon(root: Path, *, sync: bool = False, **settings: object) -> AsyncIterator[Daemon]:
+    """A running daemon on free ports; closed cleanly. `sync`: with SYNC_FLUSH."""
+    import logging
+
+    loop = asyncio.get_running_loop()
+    flush = FlushDiskType.SYNC_FLUSH if sync else FlushDiskType.ASYNC_FLUSH
+    config = StoreConfig(store_path_root_dir=root, flush_disk_type=flush).with_changes(**SMALL)
+    store = MessageStore.open(config, cleaning=True)
+    try:
+        wanted = BrokerSettings(listen_port=0, name_service_port=0)
+        made = BrokerSettings.of({}, **{"listen_port": 0, "name_service_port": 0, **settings}) if settings else wanted
+        async with Daemon(made, store, loop, logging.getLogger("test")) as found:
+            yield found
+    finally:
+        await loop.run_in_executor(None, store.close)
+
+
+__all__ = ["ONEWAY", "SMALL", "Client", "daemon", "pull_fields", "send_fields"]

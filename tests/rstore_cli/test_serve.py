@@ -1,0 +1,167 @@
+"""`rstore serve` as a process: ready, refused a second time, stopped, killed and started again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.config import StoreConfig
+from engine.format.message import decode
+from tests.engine.broker.client import Client, pull_fields, send_fields
+from tests.engine.opening import assert_sound
+
+CONF = "mappedFileSizeCommitLog=4194304\nmaxHashSlotNum=1000\nmaxIndexNum=5000\n"
+
+
+def command(root: Path, *words: str, more: str = "") -> list[str]:
+    conf = root.parent / "broker.conf"
+    conf.write_text(CONF + more)
+    return [sys.executable, "-m", "rstore_cli.app", "serve", "--store", str(root), "-c", str(conf), *words]
+
+
+class Process:
+    """A daemon, and where it listens."""
+
+    def __init__(self, root: Path, *, more: str = "") -> None:
+        words = command(root, "--json", "--port", "0", "--names-port", "0", more=more)
+        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        self.where = json.loads(self.process.stdout.readline())
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(30)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[Path]:
+    root = tmp_path / "store"
+    yield root
+    assert_sound(
+        StoreConfig(store_path_root_dir=root).with_changes(
+            mapped_file_size_commit_log=4 << 20, max_hash_slot_num=1000, max_index_num=5000
+        )
+    )
+
+
+def put(where: str, count: int) -> int:
+    """Messages that were acknowledged."""
+
+    async def run() -> int:
+        client = await Client.to(where)
+        done = 0
+        for i in range(count):
+            answer = await client.ask(310, send_fields("T"), b"%d" % i)
+            done += answer.code == 0
+        return done
+
+    return asyncio.run(run())
+
+
+def stored(where: str) -> int:
+    async def run() -> int:
+        client = await Client.to(where)
+        await client.until_there("T", 1)
+        return int((await client.ask(30, {"topic": "T", "queueId": "0"})).fields["offset"])
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_clean_stop(root: Path, number: int) -> None:
+    daemon = Process(root)
+    assert (root / "abort").exists()
+    assert put(daemon.where["broker"], 3) == 3
+    assert daemon.stop(number) == 0
+    assert not (root / "abort").exists()
+
+
+def test_a_second_start_and_commands_are_refused(root: Path) -> None:
+    daemon = Process(root)
+    second = subprocess.run(command(root, "--port", "0", "--no-names"), capture_output=True, text=True, check=False)
+    assert second.returncode == 3
+    assert second.stderr.count("\n") == 1
+    cut = [sys.executable, "-m", "rstore_cli.app", "recover", "--store", str(root)]
+    assert subprocess.run(cut, capture_output=True, check=False).returncode == 3
+    assert daemon.stop() == 0
+
+
+def test_a_port_that_is_taken_is_one_line(root: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = subprocess.run(command(root, "--port", str(port)), capture_output=True, text=True, check=False)
+    assert done.returncode == 5
+    assert "can't listen" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_killed_and_started_again(root: Path) -> None:
+    daemon = Process(root)
+    done = put(daemon.where["broker"], 500)
+    daemon.process.kill()
+    daemon.process.wait()
+    assert (root / "abort").exists()
+    again = Process(root)
+    assert stored(again.where["broker"]) == done == 500
+    assert again.stop() == 0
+
+
+def test_killed_while_many_send_with_sync_flush(root: Path) -> None:
+    """All that was acknowledged is there afterwards."""
+    daemon = Process(root, more="flushDiskType=SYNC_FLUSH\n")
+    acknowledged: list[bytes] = []
+
+    async def send(number: int) -> None:
+        client = await Client.to(daemon.where["broker"])
+        try:
+            for i in range(100_000):
+                body = b"%d-%d" % (number, i)
+                if (await client.ask(310, send_fields("T"), body)).code == 0:
+                    acknowledged.append(body)
+        except (EOFError, ConnectionError, TimeoutError):
+            return
+
+    async def run() -> None:
+        senders = [asyncio.create_task(send(number)) for number in range(8)]
+        while len(acknowledged) < 300:
+            await asyncio.sleep(0.01)
+        daemon.process.kill()
+        await asyncio.gather(*senders)
+
+    asyncio.run(run())
+    daemon.process.wait()
+    again = Process(root)
+
+    async def read() -> set[bytes]:
+        client, found, offset = await Client.to(again.where["broker"]), set(), 0
+        await client.until_there("T", len(acknowledged))
+        while (answer := await client.ask(11, pull_fields("T", offset))).code == 0:
+            offset = int(answer.fields["nextBeginOffset"])
+            at = 0
+            while at < len(answer.body):
+                message = decode(answer.body[at:])
+                found.add(message.body)
+                at += message.total_size
+        return found
+
+    assert asyncio.run(read()) >= set(acknowledged)
+    assert again.stop() == 0
+
+
+def test_what_people_read(root: Path) -> None:
+    process = subprocess.Popen(
+        command(root, "--port", "0", "--no-names"), stdout=subprocess.PIPE, text=True, env={**os.environ}
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("The broker listens on 127.0.0.1:")
+    process.terminate()
+    assert process.wait(30) == 0
