@@ -37,7 +37,7 @@ _WITNESS = 4096
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which records of a log were exported: messages of a topic (None: all records), stored in [start, end) (ms).
+    """Which records of a log were exported: of a topic (None: all), stored in [start, end) (ms).
 
     A time of None: open on that side.
     """

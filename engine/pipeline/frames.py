@@ -11,7 +11,6 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import InvalidArgument
-from engine.format import sysflag
 from engine.pipeline.options import FAIL, MARK, SKIP
 from engine.pipeline.schema import COLUMNS
 from engine.pipeline.source import NAME
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
 PLACE = ("store", "physical_offset", "size", "damage")
 """Columns that every frame has: where a row lies, and whether it is a record."""
-_SEEN = [sysflag.TRANSACTION_NONE, sysflag.TRANSACTION_COMMIT]
 
 
 class Watch:
@@ -98,7 +96,7 @@ def read(
         spark: the session, which knows the data source.
         stores: whose logs.
         columns: names (default: all); those of `PLACE`, and what is filtered by, come in any case.
-        topic: only its messages: as for the data source, what is prepared or rolled back is none.
+        topic: only its records.
         start_time: only records stored at it (ms) or later.
         end_time: only records stored before it (ms).
         start_offset: only records from this physical offset on.
@@ -135,7 +133,7 @@ def read(
             reader = reader.option(key, str(value))
     found = reader.load(",".join(map(_place, stores)))
     for asked, condition in (
-        (topic, (F.col("topic") == topic) & F.col("sys_flag").bitwiseAND(F.lit(sysflag.TRANSACTION_MASK)).isin(_SEEN)),
+        (topic, F.col("topic") == topic),
         (start_time, F.col("store_timestamp") >= F.lit(start_time)),
         (end_time, F.col("store_timestamp") < F.lit(end_time)),
     ):
@@ -183,5 +181,5 @@ def _columns(columns: Sequence[str], *, topic: str | None, timed: bool) -> list[
     for name in columns:
         if name not in COLUMNS:
             raise InvalidArgument(f"no such column: {name}", hint="there are " + ", ".join(COLUMNS))
-    more = {*PLACE, *(["topic", "sys_flag"] if topic is not None else []), *(["store_timestamp"] if timed else [])}
+    more = {*PLACE, *(["topic"] if topic is not None else []), *(["store_timestamp"] if timed else [])}
     return [name for name in COLUMNS if not columns or name in columns or name in more]

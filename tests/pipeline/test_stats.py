@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from engine.errors import InvalidArgument
-from engine.format import sysflag
 from engine.pipeline.jobs.stats import StatsOptions, run
 from engine.pipeline.plots import charts, draw
 from engine.pipeline.result import JobResult
@@ -178,7 +177,6 @@ def test_an_empty_store_and_a_topic(spark: SparkSession, store: Path, tmp_path: 
     stores = find_stores([f"empty={tmp_path / 's'}", f"full={store}"])
     found = run(spark, stores, StatsOptions(topic="Hot"))
     expected = [record for record in plain.records(store) if record.message.topic == "Hot"]
-    expected = [record for record in expected if sysflag.is_consumable(record.message.sys_flag)]
     assert found.facts["messages"] == len(expected) > 100
     assert found.facts["stores"] == 2
     with pytest.raises(InvalidArgument, match="the top 0"):

@@ -44,7 +44,7 @@ class DiffOptions:
     """How two logs are compared.
 
     Attributes:
-        topic: only its messages (what is prepared or rolled back is none).
+        topic: only its records.
         limit: places that are listed, those that come first in the logs.
         on_damage: FAIL, or SKIP: a record that is damaged on one side is missing there.
         split_bytes: about so many bytes of log a task (default: as the data source likes).

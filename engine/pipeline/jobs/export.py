@@ -61,7 +61,7 @@ class ExportOptions:
 
     Attributes:
         output: the table's directory, at the same path for driver and executors; new, or that of an earlier export.
-        topic: only its messages; those prepared or rolled back are in a table of all topics.
+        topic: only its records.
         start_time, end_time: stored at the one (ms) or later, and before the other.
         columns: only these, and those without which a row has no place (default: all).
         include_body: whether there are bodies.

@@ -34,7 +34,7 @@ class GrepOptions:
     """What is looked for: all of it must hold.
 
     Attributes:
-        topic, queue_id, tag: equal to these; a topic's messages are those that consumers see.
+        topic, queue_id, tag: equal to these.
         key: the UNIQ_KEY, or a word of KEYS.
         properties: names and their values.
         body: text that the body holds, as UTF-8.

@@ -41,7 +41,7 @@ class StatsOptions:
     """What is counted.
 
     Attributes:
-        topic: only its messages (what is prepared or rolled back is none).
+        topic: only its records.
         start_time, end_time: stored at the one (ms) or later, and before the other.
         top: rows of the tables of tags, keys and duplicates.
         on_damage: FAIL, or SKIP: what is damaged is counted.
