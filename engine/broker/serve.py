@@ -17,7 +17,7 @@ from engine.broker import schedule
 from engine.broker.broker import Broker
 from engine.broker.handlers.pull import TICK_MS, PullHandler
 from engine.broker.server import BROKER, NAMES, VIP, Switchboard, broker_handlers, listen, name_handlers
-from engine.errors import RStoreError, StorageError
+from engine.errors import StorageError
 from engine.store import MessageStore
 from engine.wire.codes import RequestCode
 
@@ -168,8 +168,8 @@ class Daemon:
             await asyncio.sleep(seconds)
             try:
                 work()
-            except RStoreError as error:
-                self._log.error("a timer failed", extra={"why": str(error)})
+            except Exception:  # noqa: BLE001 - whatever it is, the others go on
+                self._log.exception("a timer failed, and goes on")
 
     def _scan(self) -> None:
         for board in self._boards:

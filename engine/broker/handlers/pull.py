@@ -111,7 +111,9 @@ class PullHandler:
         now = self._broker.loop.time()
         for waiting in list(self._held.values()):
             for pull in list(waiting):
-                self._try(pull, over=now >= pull.deadline)
+                over = now >= pull.deadline
+                if over or self._broker.store.max_offset(pull.topic, pull.queue_id) > pull.offset:
+                    self._try(pull, over=over)
 
     def lost(self, connection: Connection) -> None:
         """Nobody waits any more."""

@@ -196,7 +196,7 @@ class SendHandler:
             return self._answer(request, message, store.put(stored, wait=wait))
         future = store.put_async(stored, wait=wait)
         future.add_done_callback(
-            lambda done: self._later(connection, lambda: self._answer(request, message, done.result()))
+            lambda done: self._later(connection, request, lambda: self._answer(request, message, done.result()))
         )
         return None
 
@@ -218,7 +218,7 @@ class SendHandler:
 
         if not self._waits:
             return put()
-        self._broker.loop.run_in_executor(None, lambda: self._later(connection, put))
+        self._broker.loop.run_in_executor(None, lambda: self._later(connection, request, put))
         return None
 
     @property
@@ -226,9 +226,10 @@ class SendHandler:
         """Whether puts wait for flush or slave."""
         return self._broker.store.puts_wait
 
-    def _later(self, connection: Connection, make: Callable[[], RemotingCommand]) -> None:
+    def _later(self, connection: Connection, request: RemotingCommand, make: Callable[[], RemotingCommand]) -> None:
+        """Answer from another thread, who wants an answer."""
         answer = make()
-        if not answer.flag & 2:
+        if not request.is_oneway:
             self._broker.loop.call_soon_threadsafe(connection.send, answer)
 
     # --- the answer -------------------------------------------------------------------------------------------------

@@ -62,6 +62,11 @@ class Client:
                 for command in self.frames.feed(data):
                     (self._waiting if command.is_response else self.pushed).append(command)
 
+    @property
+    def unasked(self) -> list[RemotingCommand]:
+        """Answers that nobody has asked for."""
+        return self._waiting
+
     async def put(self, topic: str, body: bytes, queue_id: int = 0, properties: str = "") -> RemotingCommand:
         """SEND_MESSAGE_V2."""
         return await self.ask(RequestCode.SEND_MESSAGE_V2, send_fields(topic, queue_id, properties), body)

@@ -88,6 +88,8 @@ def test_sends_that_wait_for_the_disk(tmp_path: Path) -> None:
         assert places == [str(i) for i in range(200)]
         body = batch.encode([batch.BatchItem.of(b"%d" % i, {}) for i in range(5)])
         assert (await two.ask(RequestCode.SEND_BATCH_MESSAGE, send_fields("S", m="true"), body)).code == 0
+        two.send(RequestCode.SEND_MESSAGE_V2, send_fields("S"), b"x", flag=ONEWAY)
+        two.send(RequestCode.SEND_BATCH_MESSAGE, send_fields("S", m="true"), body, flag=ONEWAY)
         await two.put("S", b"late", 0, "DELAY\x011")
         half = await two.put("S", b"half", 0, "TRAN_MSG\x01true\x02PGROUP\x01PG")
         place = {
@@ -95,7 +97,8 @@ def test_sends_that_wait_for_the_disk(tmp_path: Path) -> None:
             "commitLogOffset": str(int(half.fields["msgId"][16:], 16)),
         }
         two.send(37, {"producerGroup": "PG", "commitOrRollback": "8", "msgId": "x", **place}, flag=ONEWAY)
-        await two.until_there("S", 207)
+        await two.until_there("S", 213)
+        assert two.unasked == []
 
     served(tmp_path / "s", work, sync=True)
 
