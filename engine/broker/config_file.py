@@ -6,6 +6,7 @@ Sources: ConfigManager, MixAll#string2File.
 from __future__ import annotations
 
 import os
+import threading
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import CannotMend, FormatError
@@ -20,6 +21,7 @@ class ConfigFile:
 
     def __init__(self, disk: Disk, root: str, name: str) -> None:
         self._disk = disk
+        self._lock = threading.Lock()
         self._directory = os.path.join(root, "config")
         self.path = os.path.join(self._directory, name)
 
@@ -47,8 +49,10 @@ class ConfigFile:
         return {}
 
     def save(self, value: dict[str, Any]) -> None:
-        """Replace the file, durably; what it held is in `.bak` then. Raises DiskFull, StorageError."""
-        self._disk.mkdirs(self._directory)
-        if self._disk.exists(self.path):
-            self._disk.write_file_atomically(self.path + ".bak", self._disk.read_file(self.path))
-        self._disk.write_file_atomically(self.path, fastjson.dumps(value).encode())
+        """Replace the file, durably; what it held is in `.bak` then. In any thread. Raises DiskFull, StorageError."""
+        text = fastjson.dumps(value).encode()
+        with self._lock:
+            self._disk.mkdirs(self._directory)
+            if self._disk.exists(self.path):
+                self._disk.write_file_atomically(self.path + ".bak", self._disk.read_file(self.path))
+            self._disk.write_file_atomically(self.path, text)

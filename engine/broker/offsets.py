@@ -13,7 +13,7 @@ _AT = "@"
 
 
 class ConsumerOffsets:
-    """Offsets by topic and group. For the loop's thread alone; written by `flush`, when something has changed."""
+    """Offsets by topic and group. For the loop's thread alone, but `write`."""
 
     def __init__(self, file: ConfigFile) -> None:
         self._file = file
@@ -76,8 +76,15 @@ class ConsumerOffsets:
             }
         }
 
-    def flush(self) -> None:
-        """Write the file, durably, if something has changed. Raises DiskFull, StorageError."""
-        if self._changed:
-            self._file.save(self.to_json())
-            self._changed = False
+    def changes(self) -> dict[str, Any] | None:
+        """What is to be written, None when nothing has changed since it was asked for last."""
+        changed, self._changed = self._changed, False
+        return self.to_json() if changed else None
+
+    def write(self, table: dict[str, Any]) -> None:
+        """Write what `changes` gave, durably; in any thread. Raises DiskFull, StorageError."""
+        try:
+            self._file.save(table)
+        except BaseException:
+            self._changed = True  # the next time, then
+            raise

@@ -10,7 +10,7 @@ Source: ScheduleMessageService (4.9.8); remoting.md 3.4.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from engine.broker.putting import STORED, put
 from engine.errors import CannotMend, RStoreError
@@ -32,7 +32,7 @@ _UNIT = struct.Struct(">qiq")
 
 
 class ScheduleService:
-    """See the module. For the loop's thread alone; `tick` every TICK_MS, `flush` now and then.
+    """See the module. For the loop's thread alone, but `write`; `tick` every TICK_MS.
 
     Attributes:
         lost: messages that could not be delivered, as their record can't be read or names no topic.
@@ -55,11 +55,18 @@ class ScheduleService:
         except (TypeError, ValueError, AttributeError):
             raise CannotMend("an offset that is no number", path=self._file.path) from None
 
-    def flush(self) -> None:
-        """Write delayOffset.json, durably, if something has changed. Raises DiskFull, StorageError."""
-        if self._changed:
-            self._file.save(self.to_json())
-            self._changed = False
+    def changes(self) -> dict[str, Any] | None:
+        """What is to be written, None when nothing has changed since it was asked for last."""
+        changed, self._changed = self._changed, False
+        return self.to_json() if changed else None
+
+    def write(self, table: dict[str, Any]) -> None:
+        """Write what `changes` gave, durably; in any thread. Raises DiskFull, StorageError."""
+        try:
+            self._file.save(table)
+        except BaseException:
+            self._changed = True  # the next time, then
+            raise
 
     def to_json(self) -> dict[str, dict[str, int]]:
         """DelayOffsetSerializeWrapper; delayOffset.json."""

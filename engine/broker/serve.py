@@ -17,12 +17,14 @@ from engine.broker import schedule
 from engine.broker.broker import Broker
 from engine.broker.handlers.pull import TICK_MS, PullHandler
 from engine.broker.server import BROKER, NAMES, VIP, Switchboard, broker_handlers, listen, name_handlers
-from engine.errors import StorageError
+from engine.errors import RStoreError, StorageError
 from engine.store import MessageStore
 from engine.wire.codes import RequestCode
 
 if TYPE_CHECKING:
     from engine.broker.connection import Connection
+    from engine.broker.offsets import ConsumerOffsets
+    from engine.broker.schedule import ScheduleService
     from engine.broker.settings import BrokerSettings
     from engine.config import StoreConfig
     from engine.services.dispatch import Arrival
@@ -132,10 +134,10 @@ class Daemon:
         self._store.add_listener(arrived)
         self._timers = [
             loop.create_task(self._every(TICK_MS / 1000, pulls.tick)),
-            loop.create_task(self._every(settings.flush_offsets_ms / 1000, broker.offsets.flush)),
+            loop.create_task(self._keep(settings.flush_offsets_ms / 1000, broker.offsets)),
             loop.create_task(self._every(_SCAN_S, self._scan)),
             loop.create_task(self._every(schedule.TICK_MS / 1000, broker.schedule.tick)),
-            loop.create_task(self._every(_SCAN_S, broker.schedule.flush)),
+            loop.create_task(self._keep(_SCAN_S, broker.schedule)),
             loop.create_task(self._every(settings.transaction_check_interval_ms / 1000, broker.transactions.check)),
         ]
         return self
@@ -149,8 +151,10 @@ class Daemon:
             for connection in list(board.connections):
                 connection.close()
         await asyncio.sleep(0)
-        self._broker.offsets.flush()
-        self._broker.schedule.flush()
+        for table in (self._broker.offsets, self._broker.schedule):
+            changes = table.changes()
+            if changes is not None:
+                table.write(changes)
 
     async def _add(self, board: Switchboard, kind: str, port: int) -> int:
         server = await listen(board, self._settings, self._loop, kind, port)
@@ -170,6 +174,17 @@ class Daemon:
                 work()
             except Exception:  # noqa: BLE001 - whatever it is, the others go on
                 self._log.exception("a timer failed, and goes on")
+
+    async def _keep(self, seconds: float, table: ConsumerOffsets | ScheduleService) -> None:
+        """Write a table now and then, beside the loop: a disk takes its time."""
+        while True:
+            await asyncio.sleep(seconds)
+            changes = table.changes()
+            if changes is not None:
+                try:
+                    await self._loop.run_in_executor(None, table.write, changes)
+                except RStoreError as error:
+                    self._log.error("a table was not written, and will be", extra={"why": str(error)})
 
     def _scan(self) -> None:
         for board in self._boards:
