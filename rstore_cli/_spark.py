@@ -47,9 +47,7 @@ Parquet = Annotated[
 Plot = Annotated[
     Path | None, typer.Option("--plot", metavar="FILE", help="A picture, too: FILE.png, FILE.svg or FILE.html.")
 ]
-Topic = Annotated[
-    str | None, typer.Option("--topic", metavar="TOPIC", help="Only messages of this topic: those that consumers see.")
-]
+Topic = Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Only messages of this topic.")]
 Begin = Annotated[str | None, typer.Option("--begin", metavar="TIME", help="Stored at this time or later.")]
 End = Annotated[str | None, typer.Option("--end", metavar="TIME", help="Stored before this time.")]
 Columns = Annotated[str | None, typer.Option("--columns", metavar="NAMES", help="Columns, with commas between them.")]
