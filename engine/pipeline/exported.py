@@ -199,6 +199,11 @@ class ExportedTable:
                     found.append((os.path.relpath(path, self.staging), os.path.getsize(path)))
         return sorted(found)
 
+    def is_empty(self) -> bool:
+        """Whether the table has no Parquet file yet: what was exported so far held no message."""
+        places = (names for place, _, names in os.walk(self.directory) if not place.startswith(self.staging))
+        return not any(name.endswith(".parquet") for names in places for name in names)
+
     def _settle(self) -> None:
         """Finish what was pending, and clear the staging place."""
         pending = os.path.join(self._hidden, _PENDING)

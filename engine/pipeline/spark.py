@@ -23,7 +23,7 @@ import sysconfig
 import tempfile
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from engine.errors import InvalidArgument, RStoreError
 from engine.pipeline.failures import UNKNOWN, SparkFailed, text_of, translate
@@ -178,12 +178,30 @@ class _Jvm:
             sink = None if os.environ.get(_DEBUG, "") not in ("", "0") else log
             # in a group of its own: Ctrl-C is ours to handle, not that of its Python workers
             launch: Any = launch_gateway
-            gateway = launch(conf, {"stdout": sink, "stderr": sink, "process_group": 0})
-        self._process = gateway.proc
+            with self._noting_process():
+                gateway = launch(conf, {"stdout": sink, "stderr": sink, "process_group": 0})
         SparkContext._ensure_initialized(gateway=gateway, conf=conf)
         self.spark = SparkSession.builder.config(conf=conf).getOrCreate()
         _silence(self.spark)
         _register(self.spark)
+
+    @contextlib.contextmanager
+    def _noting_process(self) -> Iterator[None]:
+        """Know the JVM as soon as it runs: an interrupt before `launch_gateway` returns would leave it behind."""
+        from pyspark import java_gateway
+
+        module: Any = java_gateway
+        start = module.Popen
+
+        def noted(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
+            self._process = process = start(*args, **options)
+            return cast("subprocess.Popen[bytes]", process)
+
+        module.Popen = noted
+        try:
+            yield
+        finally:
+            module.Popen = start
 
     def _end(self) -> None:
         """The JVM ends, and Python forgets it: the next session starts a new one."""

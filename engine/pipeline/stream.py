@@ -28,8 +28,9 @@ from engine.errors import InvalidArgument, LogIsGone
 from engine.files.disk import Disk
 from engine.files.listing import list_segments
 from engine.log.boundary import Boundaries
-from engine.log.scan import RecordBatch, Scanner
+from engine.log.scan import Blank, Damage, RecordBatch, Scanner
 from engine.log.source import ClosedLog, Segment
+from engine.log.walk import Reason
 from engine.pipeline.failures import carried
 from engine.pipeline.options import LATEST
 from engine.pipeline.planning import Share, gaps, shares
@@ -183,10 +184,10 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _end(self, store: StoreRef, start: int, disk: Disk) -> int:
         last = store.segments[-1].end if store.segments else 0
-        if start > last:
+        if start > last or not _reaches(store, start, disk):
             if self._options.fail_on_data_loss:
                 raise LogIsGone(
-                    f"the log of {store.name} ends at {last}, before what the query has read of it: {start}",
+                    f"the log of {store.name} does not reach what the query has read of it, {start}: it was cut",
                     path=store.root,
                     hint="is it another store? failOnDataLoss = false waits until the log is as long again",
                 )
@@ -217,6 +218,24 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def _with_files_of_now(store: StoreRef, disk: Disk) -> StoreRef:
     listing = list_segments(disk, list(store.config.log_directories), store.config.mapped_file_size_commit_log)
     return dataclasses.replace(store, segments=tuple(Segment(f.offset, f.size, f.path) for f in listing.files))
+
+
+def _reaches(store: StoreRef, offset: int, disk: Disk) -> bool:
+    """Whether the log still has what lies just before `offset` (physical), and stops there: else it was cut."""
+    segment = next((s for s in store.segments if s.offset < offset <= s.end), None)
+    if segment is None:
+        return True
+    limit = store.config.max_message_size
+    with ClosedLog(disk, [segment]) as log:
+        at = Boundaries(log, max_message_size=limit).before(segment, offset - 1)
+        end, empty = at, False
+        for event in Scanner(log, max_message_size=limit).scan(at, offset, resume=True):
+            empty = isinstance(event, Damage) and event.reason is Reason.EMPTY
+            if isinstance(event, RecordBatch | Damage):
+                end = event.end
+            elif isinstance(event, Blank):
+                end = event.offset + event.length
+    return end == offset and not empty
 
 
 def _begin(store: StoreRef) -> int:

@@ -169,3 +169,16 @@ def test_places_are_limited(spark: SparkSession, master: Path, tmp_path: Path) -
     lost = [r.offset for r in plain.records(master) if r.offset not in {o.offset for o in plain.records(other)}]
     assert result.facts["missing_in_b"] == len(lost) > 2
     assert [row[0] for row in result.table("places").rows] == lost[:2]
+
+
+def test_bodies_that_are_damaged_on_both_sides_are_not_equal(
+    spark: SparkSession, master: Path, slave: Path, tmp_path: Path
+) -> None:
+    """Their stored CRC and length are the same, and say nothing."""
+    mine = stores.copy(master, tmp_path / "mine")
+    place = plain.records(mine)[7].offset
+    write(mine, place + 100, b"A")
+    write(slave, place + 100, b"B")
+    result = compare(spark, mine, slave)
+    assert not result.ok
+    assert result.facts["first_divergence"] == place

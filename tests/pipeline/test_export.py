@@ -259,3 +259,12 @@ def test_a_log_that_went_on_while_nobody_exported(spark: SparkSession, tmp_path:
     assert "bytes of its log were gone before they were exported" in result.notes[0]
     found = places(spark, tmp_path / "t")
     assert len(found) == len(set(found)) == 20 + len(plain.records(tmp_path / "s"))
+
+
+def test_a_table_that_holds_nothing_yet_is_added_to(spark: SparkSession, fixture_store: Store, tmp_path: Path) -> None:
+    store = fixture_store("clean-small")
+    table = tmp_path / "t"
+    nothing = run(spark, find_stores([f"a={store}"]), ExportOptions(output=str(table), topic="NoSuch"))
+    assert nothing.facts["messages"] == 0
+    run(spark, find_stores([f"a={store}"]), ExportOptions(output=str(table)))
+    assert places(spark, table) == expected(("a", store))

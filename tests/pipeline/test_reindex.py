@@ -23,9 +23,10 @@ from engine.repair.apply import apply
 from engine.repair.recover import plan_recover
 from engine.repair.reindex import ReindexPlan, Scope, build
 from engine.repair.reindex_swap import BUILD
+from engine.store import MessageStore
 from tests.conftest import Store
 from tests.engine.log import rebuild
-from tests.engine.opening import assert_sound
+from tests.engine.opening import assert_sound, message, small
 from tests.engine.repair.test_reindex import derived_files
 from tests.engine.repair.test_rules import damage, put, settings
 from tests.support import logs, stores
@@ -277,3 +278,21 @@ def test_refused(spark: SparkSession, fixture_copy: Store, tmp_path: Path) -> No
             ReindexOptions(apply=True))  # fmt: skip
     after = stores.contents(clean)
     assert {path: digest for path, digest in before.items() if not path.startswith(names.INDEX)} == after
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_store_that_has_grown_since_it_was_found(spark: SparkSession, tmp_path: Path, in_place: bool) -> None:
+    """What counts is what is there under the lock."""
+    config = small(tmp_path / "store")
+    for start in (0, 300):
+        with MessageStore.open(config) as store:
+            for i in range(start, start + 300):
+                assert store.put(message(b"%d" % i * 100, i % 3, KEYS=f"k{i}")).ok
+        if start == 0:
+            found = refs(tmp_path, tmp_path / "store", config)
+    output = None if in_place else str(tmp_path / "out")
+    result = run(spark, found, ReindexOptions(apply=in_place, output=output, split_bytes=20_000))
+    assert result.facts["records"] == 600
+    assert_sound(config)
+    with MessageStore.open(config) as store:
+        assert sum(store.max_offset("T", queue) for queue in range(3)) == 600

@@ -123,9 +123,12 @@ class _Diff:
             "physical_offset",
             *(F.col(one).alias(f"{one}_{name}") for one in ("topic", "queue_id", "queue_offset")),
             F.lit(True).alias(f"there_{name}"),
+            F.col("crc_ok").alias(f"sound_{name}"),
             *(F.xxhash64(*map(_hashable, fields)).alias(f"{part}_{name}") for part, fields in _PARTS.items()),
         )
-        return side, watch
+        # a body that its CRC doesn't fit is like no other, its CRC and length say nothing of it
+        bad = F.when(F.col(f"sound_{name}"), F.col(f"body_{name}")).otherwise(F.hash(F.lit(name)).cast("long"))
+        return side.withColumn(f"body_{name}", bad).drop(f"sound_{name}"), watch
 
     def _queues(self, joined: DataFrame) -> tuple[list[tuple[Any, ...]], list[str]]:
         from pyspark.sql import functions as F  # noqa: N812

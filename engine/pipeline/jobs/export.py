@@ -189,7 +189,7 @@ class _Export:
             decompress=options.decompress,
         )
         rows = rows.select(*self._columns).where(f"physical_offset < {end}")
-        if again:
+        if again and not self._table.is_empty():
             there = read_table(self._spark, self._table.directory).select("store", "physical_offset")
             rows = rows.join(there, ["store", "physical_offset"], "left_anti")
         return rows

@@ -21,12 +21,12 @@ import contextlib
 import os
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
-from engine.errors import CannotMend, InvalidArgument, StorageError, StoreLocked
+from engine.errors import CannotMend, InvalidArgument, StorageError, StoreChanged, StoreLocked
 from engine.files.disk import Disk
 from engine.files.lock import StoreLock, holder_of
 from engine.files.sync_later import SyncLater
@@ -225,6 +225,7 @@ def _begin(
     files = survey(disk, store.config)
     if files.abort and options.output is None:
         raise CannotMend("the store was not closed", path=files.root, hint="rstore recover makes what is missing, too")
+    store = replace(store, segments=files.log)  # what was found before the lock may have grown
     begin, first = beginning(files, options.scope)
     plan = ReindexPlan(files, into, first.path, first.offset, 0)
     return _Build(disk, store, files, plan, begin, first.offset)
@@ -234,6 +235,8 @@ def _demand_still_idle(one: _Build, options: ReindexOptions) -> None:
     """A store that is only read isn't locked. Raises StoreLocked: somebody has opened it meanwhile."""
     if not options.in_place and holder_of(one.disk, one.files.root) is not None:
         raise StoreLocked("a process has opened the store while it was read", path=one.files.root, hint="stop it first")
+    if not options.in_place and survey(one.disk, one.store.config) != one.files:
+        raise StoreChanged("the store has changed while it was read", path=one.files.root, hint="run it again")
 
 
 def _output(stack: contextlib.ExitStack, disk: Disk, directory: str) -> str:

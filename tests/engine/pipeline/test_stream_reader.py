@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,14 +14,17 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
-from engine.config import StoreConfig
+from engine.config import StoreConfig, apache_key
 from engine.errors import InvalidArgument, LogIsGone
 from engine.files.disk import Disk
+from engine.log.scan import RecordBatch, Scanner
+from engine.log.source import ClosedLog
 from engine.pipeline.options import parse
 from engine.pipeline.source import SplitPartition
 from engine.pipeline.splits import log_end
 from engine.pipeline.stores import find_stores
 from engine.pipeline.stream import StoreStreamReader
+from engine.repair.create import SIZES
 from engine.store import MessageStore
 from tests.engine.opening import assert_sound, message, small
 
@@ -174,9 +179,38 @@ def test_a_log_that_became_shorter_is_an_error(tmp_path: Path) -> None:
     end = found.latestOffset(found.initialOffset(), ALL)
     for file in sorted((tmp_path / "store" / "commitlog").iterdir())[1:]:
         file.unlink()
-    with pytest.raises(LogIsGone, match="before what the query has read"):
+    with pytest.raises(LogIsGone, match="it was cut"):
         found.latestOffset(end, ALL)
     assert reader(tmp_path / "store", failondataloss="false").latestOffset(end, ALL) == end
     fill(tmp_path / "other", 3)
     with pytest.raises(LogIsGone, match="not among the stores any more"):
         reader(tmp_path / "other").latestOffset(end, ALL)
+
+
+def test_a_log_that_was_cut_within_its_file_and_written_on_is_an_error(tmp_path: Path) -> None:
+    config = fill(tmp_path / "s", 200)
+    found = reader(tmp_path / "s")
+    read = found.latestOffset({"s": 0}, ALL)
+    assert found.latestOffset(read, ALL) == read
+    truncate(config, record=100)
+    with pytest.raises(LogIsGone, match="it was cut"):
+        reader(tmp_path / "s").latestOffset(read, ALL)
+    fill(tmp_path / "s", 200, start=1000, size=333)
+    with pytest.raises(LogIsGone, match="it was cut"):
+        reader(tmp_path / "s").latestOffset(read, ALL)
+    assert reader(tmp_path / "s", failondataloss="false").latestOffset(read, ALL) == read
+    assert_sound(config)
+
+
+def truncate(config: StoreConfig, record: int) -> None:
+    """`rstore truncate` where a record begins."""
+    (found,) = find_stores([str(config.store_path_root_dir)])
+    with ClosedLog(Disk(), found.segments) as log:
+        batches = [one for one in Scanner(log).scan(0, resume=True) if isinstance(one, RecordBatch)]
+        places = [place for one in batches for place in one.offsets().tolist()]
+    words = ["--to-offset", str(places[record]), "--yes", "--quiet"]
+    settings = config.store_path_root_dir.parent / "broker.conf"
+    settings.write_text("".join(f"{apache_key(name)}={getattr(config, name)}\n" for name in SIZES))
+    command = [sys.executable, "-m", "rstore_cli.app", "--store", str(config.store_path_root_dir), "-c", str(settings)]
+    done = subprocess.run([*command, "truncate", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
