@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -147,7 +149,7 @@ def on_spark(settings: Settings, options: SparkOptions, label: str, *, bar: bool
 
     if not logging.getLogger().handlers:  # py4j tells the root logger what it raises, too
         logging.getLogger().addHandler(logging.NullHandler())
-    with session(master=options.master, conf=dict(options.conf), name=f"rstore {label}") as spark:
+    with _ended_in_order(), session(master=options.master, conf=dict(options.conf), name=f"rstore {label}") as spark:
         try:
             with watching(settings, spark, label) if bar else contextlib.nullcontext():
                 yield spark
@@ -155,6 +157,24 @@ def on_spark(settings: Settings, options: SparkOptions, label: str, *, bar: bool
             if is_of_spark(error):
                 raise translate(error) from error
             raise
+
+
+@contextlib.contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """Who ends us by SIGTERM, or hangs up, leaves no JVM and no scratch behind: as by Ctrl-C."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

@@ -77,7 +77,8 @@ def test_what_spark_refuses(words: tuple[str, ...], code: int, says: str, fixtur
     assert alone(tmp_path) == []
 
 
-def test_ctrl_c(fixture_copy: Store, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c(fixture_copy: Store, tmp_path: Path, number: int) -> None:
     """In the middle of a job: one line, 130, no process and no file left, the store untouched."""
     store = fixture_copy("clean-small")
     before = stores.contents(store)
@@ -92,7 +93,7 @@ def test_ctrl_c(fixture_copy: Store, tmp_path: Path) -> None:
         time.sleep(0.05)
     jvm = _children(running.pid, "java")
     time.sleep(0.5)
-    running.send_signal(signal.SIGINT)
+    running.send_signal(number)
     out, err = running.communicate(timeout=60)
     assert (running.returncode, out) == (130, "")
     assert err == "rstore: interrupted: nothing was changed\n"

@@ -258,7 +258,7 @@ def test_misuse(spark: SparkSession, tmp_path: Path, fixture_store: Store) -> No
         ([tmp_path / "none"], {}, "no store here"),
         ([f"{tmp_path}/none-*"], {}, "no directory matches"),
         ([rocks], {}, "RocksDB"),
-        ([f"{tmp_path}/*/store"], {}, "two stores have the name store"),
+        ([tmp_path / "a" / "store", tmp_path / "b" / "store"], {}, "two stores have the name store"),
         ([path], {"onDamage": "maybe"}, "there are fail, mark, skip"),
         ([path], {"splitByte": "1"}, "no such option: splitbyte .there are path, columns"),
         ([path], {"columns": "nope"}, "no such column: nope .there are store, file"),

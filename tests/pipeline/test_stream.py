@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -77,13 +78,23 @@ def start(*words: str) -> subprocess.Popen[bytes]:
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """A process with all its children (Spark's JVM and its workers), at once, without a word."""
-    os.killpg(process.pid, signal.SIGKILL)
+    """A process with all its children (Spark's JVM, first, and its workers), without a word: all of its session."""
+    family = [int(place.name) for place in Path("/proc").glob("[0-9]*") if _session(int(place.name)) == process.pid]
+    for pid in sorted(family, key=lambda pid: pid == process.pid):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     process.wait(20)
 
 
-def test_every_message_once(spark: SparkSession, tmp_path: Path) -> None:
+def _session(pid: int) -> int:
+    with contextlib.suppress(ProcessLookupError):
+        return os.getsid(pid)
+    return 0
+
+
+def test_every_message_once(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine writes 200 000 messages while a query reads them into Parquet, which is killed and started twice."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # who is killed leaves something behind
     root, out, checkpoint = tmp_path / "store", tmp_path / "out", tmp_path / "checkpoint"
     words = ("-m", "tests.pipeline.streaming", str(root), str(out), str(checkpoint))
     writer = start("-c", _WRITE, str(root), str(COUNT), "25")
