@@ -32,7 +32,7 @@ _LEAST_SPLIT = 1 << 20
 _UNDER_WAY = 8 << 20
 """Bytes of log that all threads together are to have under way: what is read and made of it takes a multiple."""
 _HEAPS = 2
-COUNT_SPLIT = 16 << 20
+COUNT_SPLIT = 32 << 20
 """The same where records are only counted: nothing is kept of them."""
 MOST_THREADS = 8
 

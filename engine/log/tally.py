@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Bytes = NDArray[np.uint8]
     ReadInto = Callable[[int, memoryview], int]
 
-WINDOW = 2 << 20
+WINDOW = 4 << 20
 """Bytes that are read at once."""
 _MOST = 16 << 20
 """Bytes of log after which a tally ends, so that who waits sees that it goes on."""
