@@ -50,7 +50,7 @@ bench: setup java ## ours against Apache 4.9.8 on this machine: build/bench/repo
 	$(PY) -m rstore_cli.app bench --spark --output build/bench $(BENCH_ARGS)
 
 interop: setup java ## against Apache RocketMQ 4.9.8 itself (Java, Maven), and the pipeline on Spark (Java); skipped without
-	@$(PY) -m pytest -n 0 -m "interop or spark" tests/compat tests/pipeline $(PYTEST_ARGS) || { code=$$?; \
+	@RSTORE_LARGE=1 $(PY) -m pytest -n 0 -m "interop or spark" tests/compat tests/pipeline $(PYTEST_ARGS) || { code=$$?; \
 	  if [ $$code -eq 5 ]; then echo "No interop tests were found: nothing was compared."; else exit $$code; fi; }
 
 dist: setup ## dist/: the wheel, and what Spark's executors need of it as one zip (--py-files)
