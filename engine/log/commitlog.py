@@ -145,29 +145,11 @@ class CommitLog:
         Raises:
             MessageRefused: it can't be stored. DiskFull, StorageError: nothing was appended.
         """
-        prepared = self._prepare.one(message)
-        with self._lock:
-            if self._sealed:
-                self._check_open()
-            now = self.begin_time_in_lock = self._clock()
-            try:
-                if isinstance(prepared, PreparedFurther):
-                    return self._append_further(prepared, now)
-                return self._append_one(prepared, now)
-            finally:
-                self.begin_time_in_lock = 0
+        return self._append(self._prepare.one(message))
 
     def append_batch(self, message: Message, items: Sequence[BatchItem] | MessageColumns) -> AppendResult:
         """Append a batch: all of it in one file, or nothing. Raises as `append`."""
-        prepared = self._prepare_batch.batch(message, items)
-        with self._lock:
-            if self._sealed:
-                self._check_open()
-            now = self.begin_time_in_lock = self._clock()
-            try:
-                return self._append_several(prepared, now)
-            finally:
-                self.begin_time_in_lock = 0
+        return self._append(self._prepare_batch.batch(message, items))
 
     def batches(self, message: Message, columns: MessageColumns) -> list[MessageColumns]:
         """Any number of messages as batches, each of a size that `append_batch` takes. Raises MessageRefused."""
@@ -192,6 +174,20 @@ class CommitLog:
                 part = view[done : done + file.file_size - file.wrote_position]
                 self._put(file, part)
                 done += len(part)
+
+    def _append(self, prepared: Prepared | PreparedFurther | PreparedBatch | PreparedColumns) -> AppendResult:
+        with self._lock:
+            if self._sealed:
+                self._check_open()
+            now = self.begin_time_in_lock = self._clock()
+            try:
+                if isinstance(prepared, Prepared):
+                    return self._append_one(prepared, now)
+                if isinstance(prepared, PreparedFurther):
+                    return self._append_further(prepared, now)
+                return self._append_several(prepared, now)
+            finally:
+                self.begin_time_in_lock = 0
 
     def _append_one(self, prepared: Prepared, now: int) -> AppendResult:
         destination, size = prepared.destination, prepared.size

@@ -170,7 +170,7 @@ class Preparer:
             and not isinstance(message, DueMessage)
         ):
             message = self._delayed(message)
-            destination = self._destination(message)
+            destination = self.destination(message)
             raw = raw_properties(message.properties)
         if not LONG_MIN <= born_timestamp <= LONG_MAX:
             raise MessageRefused(f"a number that its field can't hold: bornTimestamp {born_timestamp}")

@@ -59,6 +59,11 @@ class Blank:
     offset: int
     length: int
 
+    @property
+    def end(self) -> int:
+        """Physical offset behind it: of the file's end."""
+        return self.offset + self.length
+
 
 @dataclass(frozen=True, slots=True)
 class Gap:
@@ -66,6 +71,11 @@ class Gap:
 
     offset: int
     length: int
+
+    @property
+    def end(self) -> int:
+        """Physical offset of the first segment behind them."""
+        return self.offset + self.length
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from engine.errors import FormatError, InvalidArgument
 from engine.files.disk import Disk
 from engine.log.boundary import Boundaries
-from engine.log.scan import Blank, Damage, Gap, RecordBatch, Scanner, kernels_if_loaded
+from engine.log.scan import Blank, Scanner, kernels_if_loaded
 from engine.log.source import ClosedLog
 from engine.log.tally import Counter, Tally, tallied
 
@@ -148,10 +148,8 @@ def _last_sound(log: ClosedLog, scanner: Scanner, start: int, end: int) -> int |
     if fast is not None:
         events = Counter(fast, log.read_into).count(start, end)
     for event in events:
-        if isinstance(event, Tally):
+        if isinstance(event, Tally | Blank):
             found = event.end
-        elif isinstance(event, Blank):
-            found = event.offset + event.length
     return found
 
 
@@ -192,16 +190,13 @@ def events(split: Split, log: ClosedLog, *, check_crc: bool = True) -> Iterator[
     limit = split.store.config.max_message_size
     scanner = Scanner(log, check_crc=check_crc, max_message_size=limit, kernels=kernels_if_loaded())
     for event in scanner.scan(start, min(end, split.log_end), resume=True):
-        match event:
-            case RecordBatch():
-                at = event.end
-            case Blank(offset, length):
-                at = offset + length
-            case Damage():
-                at = event.end
-            case Gap():
-                continue
+        at = event.end
         yield event
+    demand_met(split, at, end)
+
+
+def demand_met(split: Split, at: int, end: int) -> None:
+    """A split that was read up to `at` ends where the next one begins, at `end`. Raises FormatError."""
     if at != end and end < split.log_end:
         raise FormatError(
             f"a split was read up to {at}, the next begins at {end}",

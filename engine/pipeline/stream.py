@@ -28,7 +28,7 @@ from engine.errors import InvalidArgument, LogIsGone
 from engine.files.disk import Disk
 from engine.files.listing import list_segments
 from engine.log.boundary import Boundaries
-from engine.log.scan import Blank, Damage, RecordBatch, Scanner
+from engine.log.scan import Damage, RecordBatch, Scanner
 from engine.log.source import ClosedLog, Segment
 from engine.log.walk import Reason
 from engine.pipeline.failures import carried
@@ -231,10 +231,7 @@ def _reaches(store: StoreRef, offset: int, disk: Disk) -> bool:
         end, empty = at, False
         for event in Scanner(log, max_message_size=limit).scan(at, offset, resume=True):
             empty = isinstance(event, Damage) and event.reason is Reason.EMPTY
-            if isinstance(event, RecordBatch | Damage):
-                end = event.end
-            elif isinstance(event, Blank):
-                end = event.offset + event.length
+            end = event.end
     return end == offset and not empty
 
 

@@ -168,7 +168,7 @@ class _Run:
                 if self._advance is not None:
                     self._advance(event.end - event.start)
             elif isinstance(event, Blank):
-                part.end = event.offset + event.length
+                part.end = event.end
         if self._advance is not None:
             self._advance(segment.size - read)
         return True

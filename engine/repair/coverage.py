@@ -119,10 +119,8 @@ class Coverage:
         reached = start
         for event in self._scanner.scan(start, end, resume=True):
             self._feed(event)
-            if isinstance(event, RecordBatch):
+            if isinstance(event, RecordBatch | Blank):
                 reached = event.end
-            elif isinstance(event, Blank):
-                reached = event.offset + event.length
             elif isinstance(event, Damage):
                 reached = event.offset
         return reached

@@ -113,8 +113,7 @@ def read_to_end(files: StoreFiles, reading: Reading, start: Segment, *, cut: boo
             found.records += len(event)
             found.end, found.last_store_timestamp = _reached(event, contiguous)
         elif isinstance(event, Blank):
-            behind = event.offset + event.length
-            found.end = behind if behind in contiguous else event.offset
+            found.end = event.end if event.end in contiguous else event.offset
         elif isinstance(event, Gap):
             gap = event
         else:
@@ -140,13 +139,12 @@ def read_until(files: StoreFiles, reading: Reading, start: Segment, to: int, *, 
             found.records += len(event)
             found.end, found.last_store_timestamp = _reached(event, contiguous)
         elif isinstance(event, Blank):
-            behind = event.offset + event.length
-            if event.offset < to < behind:
-                raise _no_boundary(to, event.offset, behind)
-            found.end = behind if behind in contiguous else event.offset
+            if event.offset < to < event.end:
+                raise _no_boundary(to, event.offset, event.end)
+            found.end = event.end if event.end in contiguous else event.offset
         elif isinstance(event, Gap):
             found.gaps.append(_missing(files, event))
-            found.end = event.offset + event.length
+            found.end = event.end
         else:
             if reading.scanner.find_sound(event.offset + 1) is None:
                 raise _behind_the_end(to, event.offset)

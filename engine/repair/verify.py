@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from engine.files.disk import Disk
 from engine.files.lock import holder_of
 from engine.log.ahead import count_ahead
-from engine.log.scan import Blank, Damage, Event, Gap, RecordBatch, Scanner
+from engine.log.scan import Blank, Damage, Event, Gap, Scanner
 from engine.log.source import ClosedLog, Segment
 from engine.log.tally import Counter, Tally, tallied
 from engine.log.walk import Reason
@@ -200,7 +200,7 @@ def boundary(log: ClosedLog, scanner: Scanner, offset: int) -> int:
     at = segment.offset
     for event in Scanner(log, check_crc=False).scan(segment.offset, offset, resume=True):
         if not isinstance(event, Gap):
-            at = event.end if isinstance(event, RecordBatch | Damage) else event.offset + event.length
+            at = event.end
     return max(at, offset)
 
 
@@ -285,7 +285,7 @@ def check_events(segment: Segment, events: Iterable[Counted], advance: Callable[
             if advance is not None:
                 advance(event.end - event.start)
         elif isinstance(event, Blank):
-            part.end = event.offset + event.length
+            part.end = event.end
     return part
 
 

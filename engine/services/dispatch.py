@@ -280,11 +280,11 @@ class DispatchService(Worker):
                     self._step_to(event.start)
                     self._pending = self._derive(event)
                     self._finish(self._pending)
-                case Blank(offset, length):
-                    self._step_to(offset)
-                    self._move(offset + length)
-                case Gap(offset, length):
-                    self._step_to(offset + length)
+                case Blank():
+                    self._step_to(event.offset)
+                    self._move(event.end)
+                case Gap():
+                    self._step_to(event.end)
                 case Damage(offset, Reason.CUT, _) if self._in_pieces and end < self._log.roll_next_file(offset):
                     self._step_to(offset)
                     return False

@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from engine.errors import FormatError
 from engine.files.disk import Disk
 from engine.log.scan import Scanner, kernels_if_loaded
 from engine.log.tally import Counter, tallied
 from engine.pipeline.jobs.tasks import cores_of, grouped, run_groups
 from engine.pipeline.result import JobResult, Table
-from engine.pipeline.splits import SPLIT_BYTES, bounds, log_end, open_log, plan_splits
+from engine.pipeline.splits import SPLIT_BYTES, bounds, demand_met, log_end, open_log, plan_splits
 from engine.repair.verify import (
     Bad,
     Part,
@@ -144,7 +143,8 @@ def _check(work: _Work) -> _Checked:
             start = boundary(log, scanner, split.start)
             end = max(start, end)
         part = check_events(split.segment, _events(split, disk, log, scanner, start, min(end, split.log_end)))
-        _demand_end(split, part, start, end)
+        at = part.held[-1].end if part.held else start if part.end is None else part.end
+        demand_met(split, at, end)
         return _Checked(part, start, tuple(judge_tail(log, part.held, split.store.live)))
 
 
@@ -153,18 +153,6 @@ def _events(split: Split, disk: Disk, log: ClosedLog, scanner: Scanner, start: i
     if fast is not None:
         return Counter(fast, log.read_into).count(start, end)
     return tallied(settled_events(disk, scanner, start, end, live=split.store.live))
-
-
-def _demand_end(split: Split, part: Part, start: int, end: int) -> None:
-    """A split ends where the next one begins, or what the parts say is not what the whole would."""
-    at = part.held[-1].end if part.held else start if part.end is None else part.end
-    if at != end and end < split.log_end:
-        raise FormatError(
-            f"a split was read up to {at}, the next begins at {end}",
-            path=split.segment.path,
-            offset=at,
-            hint="is maxMessageSize the broker's? Else read the store in one split",
-        )
 
 
 def _merge(found: VerifyResult, checked: list[tuple[Split, _Checked]], options: VerifyOptions) -> None:
