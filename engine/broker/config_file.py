@@ -1,18 +1,25 @@
 """The broker's tables as files in config/, written and found again as Apache does.
 
-Sources: ConfigManager, MixAll#string2File.
+A `KeptTable` changes all the time and is written now and then; a `VersionedTable` is written at each change, with a
+version that tells other brokers and name servers that it is another.
+
+Sources: ConfigManager, MixAll#string2File, DataVersion.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import CannotMend, FormatError
 from engine.format import fastjson
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from engine.files.disk import Disk
 
 
@@ -56,3 +63,71 @@ class ConfigFile:
             if self._disk.exists(self.path):
                 self._disk.write_file_atomically(self.path + ".bak", self._disk.read_file(self.path))
             self._disk.write_file_atomically(self.path, text)
+
+
+class KeptTable(ABC):
+    """For the loop's thread alone, but `write`. Who changes it sets `_changed`."""
+
+    def __init__(self, file: ConfigFile) -> None:
+        self._file = file
+        self._changed = False
+
+    @abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """What the file says."""
+
+    def changes(self) -> dict[str, Any] | None:
+        """What is to be written, None when nothing has changed since it was asked for last."""
+        changed, self._changed = self._changed, False
+        return self.to_json() if changed else None
+
+    def write(self, table: dict[str, Any]) -> None:
+        """Write what `changes` gave, durably; in any thread. Raises DiskFull, StorageError."""
+        try:
+            self._file.save(table)
+        except BaseException:
+            self._changed = True  # the next time, then
+            raise
+
+
+@dataclass(slots=True)
+class DataVersion:
+    """Which state of a table: `timestamp` in ms, `counter`."""
+
+    timestamp: int
+    counter: int = 0
+
+    def next(self, now_ms: int) -> None:
+        """Another state."""
+        self.timestamp, self.counter = now_ms, self.counter + 1
+
+    def to_json(self) -> dict[str, int]:
+        """As everywhere."""
+        return {"counter": self.counter, "timestamp": self.timestamp}
+
+
+class VersionedTable(ABC):
+    """For the loop's thread alone. Who changes it calls `_save`."""
+
+    def __init__(self, file: ConfigFile, now_ms: Callable[[], int]) -> None:
+        self._file = file
+        self._now_ms = now_ms
+        self.version = DataVersion(now_ms())
+
+    @abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """What the file says."""
+
+    def _read(self, name: str) -> dict[str, Any]:
+        """The table of that name in the file, whose version is ours then. Raises CannotMend, StorageError."""
+        found = self._file.load()
+        version = found.get("dataVersion")
+        if isinstance(version, dict):
+            self.version = DataVersion(int(version.get("timestamp", 0)), int(version.get("counter", 0)))
+        table: dict[str, Any] = found.get(name, {})
+        return table
+
+    def _save(self) -> None:
+        """Another state, durable when this returns. Raises DiskFull, StorageError."""
+        self.version.next(self._now_ms())
+        self._file.save(self.to_json())

@@ -7,9 +7,12 @@ read from, either, and is disconnected when more than `output_limit` bytes wait 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from engine.errors import FormatError
+from engine.errors import FormatError, InvalidArgument
+from engine.format.hosts import Host
+from engine.format.hosts import parse as parse_host
 from engine.wire.command import ONEWAY, RemotingCommand
 from engine.wire.frames import FrameReader, encode
 
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from engine.broker.settings import BrokerSettings
 
 _HIGH_WATER = 4 << 20
+_NOBODY = Host(bytes(4), 0)
 _INT_MASK = 0x7FFFFFFF
 
 
@@ -39,14 +43,12 @@ class Connection(asyncio.Protocol):
     """See the module.
 
     Attributes:
-        port_kind: which listener it came in by.
-        peer: (address, port) of the client.
+        address: `ip:port` of the client.
+        host: the same as a record has it: the bornHost of what it sends.
         active: the loop's time at which bytes came or went last, s.
     """
 
-    def __init__(
-        self, server: Serves, settings: BrokerSettings, loop: asyncio.AbstractEventLoop, port_kind: str
-    ) -> None:
+    def __init__(self, server: Serves, settings: BrokerSettings, loop: asyncio.AbstractEventLoop) -> None:
         self._server = server
         self._limit = settings.output_limit
         self._loop = loop
@@ -55,8 +57,8 @@ class Connection(asyncio.Protocol):
         self._waiting: dict[int, asyncio.Future[RemotingCommand]] = {}
         self._opaque = 0
         self._out: list[bytes | memoryview] | None = None
-        self.port_kind = port_kind
-        self.peer: tuple[str, int] = ("", 0)
+        self.address = ""
+        self.host = _NOBODY
         self.active = loop.time()
         self.fault: str | None = None
 
@@ -68,7 +70,9 @@ class Connection(asyncio.Protocol):
         self._transport = transport
         name = transport.get_extra_info("peername")
         if isinstance(name, tuple):
-            self.peer = (str(name[0]), int(name[1]))
+            self.address = f"{name[0]}:{name[1]}"
+            with contextlib.suppress(InvalidArgument):
+                self.host = parse_host(self.address)
         transport.set_write_buffer_limits(high=_HIGH_WATER)
         if not self._server.opened(self):
             transport.close()
@@ -119,11 +123,6 @@ class Connection(asyncio.Protocol):
         """Whether the client is there."""
         return self._transport is not None and not self._transport.is_closing()
 
-    @property
-    def address(self) -> str:
-        """`ip:port` of the client."""
-        return f"{self.peer[0]}:{self.peer[1]}"
-
     def send(self, command: RemotingCommand) -> None:
         """Give the client a command; nothing when it has gone."""
         if self._transport is None:
@@ -135,6 +134,11 @@ class Connection(asyncio.Protocol):
                 self._out.append(body)
         else:
             self._write([head, body] if len(body) else [head])
+
+    def answer(self, request: RemotingCommand, answer: RemotingCommand) -> None:
+        """Answer a request, unless nobody waits for it."""
+        if not request.is_oneway:
+            self.send(answer)
 
     def tell(self, code: int, ext: Mapping[str, str], body: bytes = b"") -> None:
         """A request of ours that nobody answers."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engine.broker.topics import DataVersion
+from engine.broker.config_file import VersionedTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -68,24 +68,18 @@ class GroupConfig:
         )
 
 
-class GroupTable:
+class GroupTable(VersionedTable):
     """All groups. For the loop's thread alone."""
 
     def __init__(self, file: ConfigFile, now_ms: Callable[[], int], *, auto_create: bool) -> None:
-        self._file = file
-        self._now_ms = now_ms
+        super().__init__(file, now_ms)
         self._auto_create = auto_create
-        self.version = DataVersion(now_ms())
         self.groups = {name: GroupConfig(name) for name in _OWN}
 
     def load(self) -> None:
         """What subscriptionGroup.json says, over the predefined ones. Raises CannotMend, StorageError."""
-        found = self._file.load()
-        for name, said in found.get("subscriptionGroupTable", {}).items():
+        for name, said in self._read("subscriptionGroupTable").items():
             self.groups[name] = GroupConfig.of_json(name, said)
-        version = found.get("dataVersion")
-        if isinstance(version, dict):
-            self.version = DataVersion(int(version.get("timestamp", 0)), int(version.get("counter", 0)))
 
     def find(self, name: str) -> GroupConfig | None:
         """The group, made where that is allowed. Source: #findSubscriptionGroupConfig."""
@@ -98,13 +92,13 @@ class GroupTable:
     def put(self, group: GroupConfig) -> None:
         """Make or change a group; durable when this returns."""
         self.groups[group.name] = group
-        self._changed()
+        self._save()
 
     def delete(self, name: str) -> bool:
         """Forget a group; False when there was none."""
         if self.groups.pop(name, None) is None:
             return False
-        self._changed()
+        self._save()
         return True
 
     def to_json(self) -> dict[str, Any]:
@@ -113,7 +107,3 @@ class GroupTable:
             "dataVersion": self.version.to_json(),
             "subscriptionGroupTable": {name: group.to_json() for name, group in self.groups.items()},
         }
-
-    def _changed(self) -> None:
-        self.version.next(self._now_ms())
-        self._file.save(self.to_json())

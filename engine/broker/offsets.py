@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from engine.broker.config_file import KeptTable
 from engine.errors import CannotMend
 
 if TYPE_CHECKING:
@@ -12,13 +13,12 @@ if TYPE_CHECKING:
 _AT = "@"
 
 
-class ConsumerOffsets:
-    """Offsets by topic and group. For the loop's thread alone, but `write`."""
+class ConsumerOffsets(KeptTable):
+    """Offsets by topic and group."""
 
     def __init__(self, file: ConfigFile) -> None:
-        self._file = file
+        super().__init__(file)
         self._table: dict[tuple[str, str], dict[int, int]] = {}
-        self._changed = False
 
     def load(self) -> None:
         """What the file says. Raises CannotMend, StorageError."""
@@ -75,16 +75,3 @@ class ConsumerOffsets:
                 for (topic, group), queues in self._table.items()
             }
         }
-
-    def changes(self) -> dict[str, Any] | None:
-        """What is to be written, None when nothing has changed since it was asked for last."""
-        changed, self._changed = self._changed, False
-        return self.to_json() if changed else None
-
-    def write(self, table: dict[str, Any]) -> None:
-        """Write what `changes` gave, durably; in any thread. Raises DiskFull, StorageError."""
-        try:
-            self._file.save(table)
-        except BaseException:
-            self._changed = True  # the next time, then
-            raise

@@ -12,6 +12,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
+from engine.broker.config_file import KeptTable
 from engine.broker.putting import STORED, put
 from engine.errors import CannotMend, RStoreError
 from engine.format import names, properties, sysflag
@@ -31,20 +32,19 @@ AT_ONCE = 1024
 _UNIT = struct.Struct(">qiq")
 
 
-class ScheduleService:
-    """See the module. For the loop's thread alone, but `write`; `tick` every TICK_MS.
+class ScheduleService(KeptTable):
+    """See the module. `tick` every TICK_MS.
 
     Attributes:
         lost: messages that could not be delivered, as their record can't be read or names no topic.
     """
 
     def __init__(self, broker: Broker, file: ConfigFile) -> None:
+        super().__init__(file)
         self._broker = broker
-        self._file = file
         self._levels = DelayLevels.parse(broker.store.config.message_delay_level)
         self._offsets: dict[int, int] = {}
         self._under_way: set[int] = set()
-        self._changed = False
         self.lost = 0
 
     def load(self) -> None:
@@ -55,20 +55,7 @@ class ScheduleService:
         except (TypeError, ValueError, AttributeError):
             raise CannotMend("an offset that is no number", path=self._file.path) from None
 
-    def changes(self) -> dict[str, Any] | None:
-        """What is to be written, None when nothing has changed since it was asked for last."""
-        changed, self._changed = self._changed, False
-        return self.to_json() if changed else None
-
-    def write(self, table: dict[str, Any]) -> None:
-        """Write what `changes` gave, durably; in any thread. Raises DiskFull, StorageError."""
-        try:
-            self._file.save(table)
-        except BaseException:
-            self._changed = True  # the next time, then
-            raise
-
-    def to_json(self) -> dict[str, dict[str, int]]:
+    def to_json(self) -> dict[str, Any]:
         """DelayOffsetSerializeWrapper; delayOffset.json."""
         return {"offsetTable": {str(level): offset for level, offset in sorted(self._offsets.items())}}
 

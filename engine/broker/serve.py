@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING
 from engine.broker import schedule
 from engine.broker.broker import Broker
 from engine.broker.handlers.pull import TICK_MS, PullHandler
-from engine.broker.server import BROKER, NAMES, VIP, Switchboard, broker_handlers, listen, name_handlers
+from engine.broker.server import Switchboard, broker_handlers, listen, name_handlers
 from engine.errors import RStoreError, StorageError
 from engine.store import MessageStore
 from engine.wire.codes import RequestCode
 
 if TYPE_CHECKING:
+    from engine.broker.config_file import KeptTable
     from engine.broker.connection import Connection
-    from engine.broker.offsets import ConsumerOffsets
-    from engine.broker.schedule import ScheduleService
     from engine.broker.settings import BrokerSettings
     from engine.config import StoreConfig
     from engine.services.dispatch import Arrival
@@ -100,7 +99,7 @@ class Daemon:
         try:
             # The port is known before anything is answered: it is part of the storeHost of every message.
             board = Switchboard(settings, {}, lambda _: None, self._log)
-            server = await listen(board, settings, loop, BROKER, settings.listen_port)
+            server = await listen(board, settings, loop, settings.listen_port)
             self._servers.append(server)
             port = server.sockets[0].getsockname()[1]
             broker = self._broker = Broker(settings, self._store, loop, port)
@@ -116,11 +115,11 @@ class Daemon:
             self._boards.append(board)
             vip = {code: handler for code, handler in handlers.items() if code != RequestCode.PULL_MESSAGE}
             if settings.listen_port:
-                await self._add(Switchboard(settings, vip, lost, self._log), VIP, port - _VIP_BELOW)
+                await self._add(Switchboard(settings, vip, lost, self._log), port - _VIP_BELOW)
             names = None
             if settings.name_service_port is not None:
                 name_board = Switchboard(settings, name_handlers(broker), lambda _: None, self._log)
-                names = await self._add(name_board, NAMES, settings.name_service_port)
+                names = await self._add(name_board, settings.name_service_port)
             self.listening = Listening(broker.address, None if names is None else f"{settings.broker_ip1}:{names}")
         except OSError as error:
             await self._close_servers()
@@ -156,8 +155,8 @@ class Daemon:
             if changes is not None:
                 table.write(changes)
 
-    async def _add(self, board: Switchboard, kind: str, port: int) -> int:
-        server = await listen(board, self._settings, self._loop, kind, port)
+    async def _add(self, board: Switchboard, port: int) -> int:
+        server = await listen(board, self._settings, self._loop, port)
         self._servers.append(server)
         self._boards.append(board)
         return int(server.sockets[0].getsockname()[1])
@@ -175,7 +174,7 @@ class Daemon:
             except Exception:  # noqa: BLE001 - whatever it is, the others go on
                 self._log.exception("a timer failed, and goes on")
 
-    async def _keep(self, seconds: float, table: ConsumerOffsets | ScheduleService) -> None:
+    async def _keep(self, seconds: float, table: KeptTable) -> None:
         """Write a table now and then, beside the loop: a disk takes its time."""
         while True:
             await asyncio.sleep(seconds)

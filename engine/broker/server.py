@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     Handler = Callable[[Connection, RemotingCommand], RemotingCommand | None]
 
-BROKER, VIP, NAMES = "broker", "vip", "names"
 _BACKLOG = 1024
 
 
@@ -93,8 +92,8 @@ class Switchboard:
         except Exception as error:  # noqa: BLE001 - the request's fault or ours: never the connection's end
             self._log.exception("request failed", extra={"peer": connection.address, "code": request.code})
             answer = request.answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
-        if answer is not None and not request.is_oneway:
-            connection.send(answer)
+        if answer is not None:
+            connection.answer(request, answer)
 
     def close_idle(self, now: float) -> None:
         """Close the connections on which nothing has come or gone for too long. `now`: the loop's time, s."""
@@ -165,9 +164,9 @@ def name_handlers(broker: Broker) -> dict[int, Handler]:
 
 
 async def listen(
-    board: Switchboard, settings: BrokerSettings, loop: asyncio.AbstractEventLoop, kind: str, port: int
+    board: Switchboard, settings: BrokerSettings, loop: asyncio.AbstractEventLoop, port: int
 ) -> asyncio.Server:
     """A listener. Raises OSError: the port is taken."""
     return await loop.create_server(
-        lambda: Connection(board, settings, loop, kind), settings.listen_host, port, backlog=_BACKLOG
+        lambda: Connection(board, settings, loop), settings.listen_host, port, backlog=_BACKLOG
     )

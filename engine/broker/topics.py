@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from engine.broker.config_file import VersionedTable
 from engine.format import names
 
 if TYPE_CHECKING:
@@ -78,23 +79,7 @@ class TopicConfig:
         )
 
 
-@dataclass(slots=True)
-class DataVersion:
-    """Which state of a table: `timestamp` in ms, `counter`."""
-
-    timestamp: int
-    counter: int = 0
-
-    def next(self, now_ms: int) -> None:
-        """Another state."""
-        self.timestamp, self.counter = now_ms, self.counter + 1
-
-    def to_json(self) -> dict[str, int]:
-        """As everywhere."""
-        return {"counter": self.counter, "timestamp": self.timestamp}
-
-
-class TopicTable:
+class TopicTable(VersionedTable):
     """All topics. For the loop's thread alone.
 
     Args:
@@ -104,10 +89,8 @@ class TopicTable:
     """
 
     def __init__(self, settings: BrokerSettings, file: ConfigFile, now_ms: Callable[[], int]) -> None:
+        super().__init__(file, now_ms)
         self._settings = settings
-        self._file = file
-        self._now_ms = now_ms
-        self.version = DataVersion(now_ms())
         self.topics: dict[str, TopicConfig] = {}
         queues = settings.default_topic_queue_nums
         own = [
@@ -126,12 +109,8 @@ class TopicTable:
 
     def load(self) -> None:
         """What topics.json says, over the predefined ones. Raises CannotMend, StorageError."""
-        found = self._file.load()
-        for name, said in found.get("topicConfigTable", {}).items():
+        for name, said in self._read("topicConfigTable").items():
             self.topics[name] = TopicConfig.of_json(name, said)
-        version = found.get("dataVersion")
-        if isinstance(version, dict):
-            self.version = DataVersion(int(version.get("timestamp", 0)), int(version.get("counter", 0)))
 
     def find(self, name: str) -> TopicConfig | None:
         """The topic, None when there is none."""
@@ -140,13 +119,13 @@ class TopicTable:
     def put(self, topic: TopicConfig) -> None:
         """Make or change a topic; durable when this returns."""
         self.topics[topic.name] = topic
-        self._changed()
+        self._save()
 
     def delete(self, name: str) -> bool:
         """Forget a topic; False when there was none."""
         if self.topics.pop(name, None) is None:
             return False
-        self._changed()
+        self._save()
         return True
 
     def for_send(self, name: str, default_topic: str, default_queues: int) -> TopicConfig | None:
@@ -180,10 +159,6 @@ class TopicTable:
             "dataVersion": self.version.to_json(),
             "topicConfigTable": {name: topic.to_json() for name, topic in self.topics.items()},
         }
-
-    def _changed(self) -> None:
-        self.version.next(self._now_ms())
-        self._file.save(self.to_json())
 
 
 def invalid_topic(name: str) -> str | None:

@@ -75,11 +75,8 @@ class Transactions:
         def settled(result: PutResult) -> None:
             if result.status in STORED:
                 self._settle(half)
-            if not request.is_oneway:
-                ok = result.status in STORED
-                connection.send(
-                    request.answer(ResponseCode.SUCCESS if ok else ResponseCode.SYSTEM_ERROR, result.status.value)
-                )
+            code = ResponseCode.SUCCESS if result.status in STORED else ResponseCode.SYSTEM_ERROR
+            connection.answer(request, request.answer(code, result.status.value))
 
         if kind == sysflag.TRANSACTION_COMMIT:
             put(self._broker, self._real(half), settled)

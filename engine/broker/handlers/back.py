@@ -16,8 +16,11 @@ from engine.format import properties, sysflag
 from engine.wire.codes import V3_4_9, ResponseCode
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from engine.broker.broker import Broker
     from engine.broker.connection import Connection
+    from engine.broker.groups import GroupConfig
     from engine.format.message import Message
     from engine.log.results import PutResult
     from engine.wire.command import RemotingCommand
@@ -40,9 +43,9 @@ class BackHandler:
 
         def done(result: PutResult) -> None:
             stored = result.status in STORED
-            answer = request.answer() if stored else request.answer(ResponseCode.SYSTEM_ERROR, result.status.value)
-            if not request.is_oneway:
-                connection.send(answer)
+            connection.answer(
+                request, request.answer() if stored else request.answer(ResponseCode.SYSTEM_ERROR, result.status.value)
+            )
 
         put(self._broker, message, done, wait=False)
         return None
@@ -51,9 +54,7 @@ class BackHandler:
         """What is to be put; None: nothing. Raises Answer."""
         ext, broker = request.fields, self._broker
         name = fields.text(ext, "group")
-        group = broker.groups.find(name)
-        if group is None:
-            raise Answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {name} {FAQ}")
+        group = demand_group(broker, name)
         if not broker.settings.permission & PERM_WRITE:
             raise Answer(
                 ResponseCode.NO_PERMISSION, f"the broker[{broker.settings.broker_ip1}] sending message is forbidden"
@@ -73,10 +74,7 @@ class BackHandler:
         said.setdefault(ORIGIN_MESSAGE_ID, ext.get("originMsgId") or found.msg_id)
         said.pop(properties.WAIT, None)
         level = fields.number(ext, "delayLevel")
-        most = group.retry_max_times
-        if request.version >= V3_4_9 and "maxReconsumeTimes" in ext:
-            most = fields.number(ext, "maxReconsumeTimes")
-        if found.reconsume_times >= most or level < 0:
+        if found.reconsume_times >= most_times(group, request.version, ext) or level < 0:
             target = broker.topics.for_retry(DLQ + name)
             said[properties.DELAY] = "0"
         else:
@@ -91,3 +89,18 @@ class BackHandler:
             store_host=broker.store_host,
             prepared_transaction_offset=0,
         )
+
+
+def demand_group(broker: Broker, name: str) -> GroupConfig:
+    """The group whose message comes again. Raises Answer."""
+    found = broker.groups.find(name)
+    if found is None:
+        raise Answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {name} {FAQ}")
+    return found
+
+
+def most_times(group: GroupConfig, version: int, ext: Mapping[str, str]) -> int:
+    """How often a message comes again before it is dead: as the client says, where it is new enough to say so."""
+    if version >= V3_4_9 and "maxReconsumeTimes" in ext:
+        return fields.number(ext, "maxReconsumeTimes")
+    return group.retry_max_times

@@ -18,7 +18,7 @@ from engine.errors import RStoreError
 from engine.log.filters import TagFilter
 from engine.log.results import GetMessageStatus, GetResult
 from engine.log.sql import BadExpression, SqlFilter
-from engine.wire.codes import RequestCode, ResponseCode
+from engine.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -259,6 +259,3 @@ def _discard(table: dict[_Key, set[_Pull]], key: _Key, pull: _Pull) -> None:
         waiting.discard(pull)
         if not waiting:
             del table[key]
-
-
-PULLS = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING
 
 from engine.broker import fields
 from engine.broker.answers import Answer
-from engine.broker.putting import STORED
+from engine.broker.handlers.back import demand_group, most_times
+from engine.broker.putting import STORED, put
 from engine.broker.topics import DLQ, FAQ, FORBIDDEN, PERM_WRITE, RETRY, invalid_topic
 from engine.broker.transactions import half_of, is_half
 from engine.errors import FormatError
 from engine.format import properties, sysflag
-from engine.format.hosts import Host
 from engine.format.message import Message
 from engine.log.frames import columns_of
 from engine.log.results import PutMessageStatus, PutResult
-from engine.wire.codes import V3_4_9, RequestCode, ResponseCode
+from engine.wire.codes import RequestCode, ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from engine.broker.broker import Broker
     from engine.broker.connection import Connection
@@ -107,15 +107,18 @@ class SendHandler:
             return self._batch(connection, request, wish)
         message = self._message(connection, wish, bytes(request.body))
         stored = half_of(message) if is_half(wish.properties) else message
-        return self._put(connection, request, wish, message, stored)
+
+        def done(result: PutResult) -> None:
+            connection.answer(request, self._answer(request, message, result))
+
+        put(self._broker, stored, done, wait=properties.waits_for_flush(wish.properties))
+        return None
 
     # --- checks -----------------------------------------------------------------------------------------------------
 
     def _judge(self, connection: Connection, request: RemotingCommand, ext: Mapping[str, str]) -> _Wish:
         name = fields.text(ext, "topic")
-        topic = self.topic_for_send(
-            connection, name, ext.get("defaultTopic", ""), fields.number(ext, "defaultTopicQueueNums", 4)
-        )
+        topic = self._topic(name, ext.get("defaultTopic", ""), fields.number(ext, "defaultTopicQueueNums", 4))
         queue_id = fields.number(ext, "queueId")
         if queue_id >= max(topic.read_queues, topic.write_queues):
             raise Answer(
@@ -133,9 +136,8 @@ class SendHandler:
             name, queue_id = self._again_or_dead(request, ext, name, queue_id, said)
         return _Wish(name, queue_id, said, ext)
 
-    def topic_for_send(self, connection: Connection, name: str, default: str, queues: int) -> TopicConfig:
+    def _topic(self, name: str, default: str, queues: int) -> TopicConfig:
         """The topic, made where that is allowed. Source: AbstractSendMessageProcessor#msgCheck. Raises Answer."""
-        del connection
         broker = self._broker
         if not broker.settings.permission & PERM_WRITE:
             raise Answer(
@@ -156,13 +158,8 @@ class SendHandler:
     ) -> tuple[str, int]:
         """A consumer gives a message back by a send: it comes again, or goes to the dead letters."""
         group_name = name.removeprefix(RETRY)
-        group = self._broker.groups.find(group_name)
-        if group is None:
-            raise Answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group_name} {FAQ}")
-        most = group.retry_max_times
-        if request.version >= V3_4_9 and "maxReconsumeTimes" in ext:
-            most = fields.number(ext, "maxReconsumeTimes")
-        if fields.number(ext, "reconsumeTimes", 0) < most:
+        group = demand_group(self._broker, group_name)
+        if fields.number(ext, "reconsumeTimes", 0) < most_times(group, request.version, ext):
             return name, queue_id
         dead = self._broker.topics.for_retry(DLQ + group_name)
         said[properties.DELAY] = "0"
@@ -181,24 +178,10 @@ class SendHandler:
             fields.number(ext, "flag", 0),
             kind & ~(sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6),
             fields.long(ext, "bornTimestamp", 0),
-            born_host(connection),
+            connection.host,
             self._broker.store_host,
             fields.number(ext, "reconsumeTimes", 0),
         )
-
-    def _put(
-        self, connection: Connection, request: RemotingCommand, wish: _Wish, message: Message, stored: Message
-    ) -> RemotingCommand | None:
-        """Put `stored`; the answer names the queue of `message`."""
-        wait = properties.waits_for_flush(wish.properties)
-        store = self._broker.store
-        if not self._waits:
-            return self._answer(request, message, store.put(stored, wait=wait))
-        future = store.put_async(stored, wait=wait)
-        future.add_done_callback(
-            lambda done: self._later(connection, request, lambda: self._answer(request, message, done.result()))
-        )
-        return None
 
     def _batch(self, connection: Connection, request: RemotingCommand, wish: _Wish) -> RemotingCommand | None:
         message = self._message(connection, wish, b"")._replace(properties=wish.properties)
@@ -210,27 +193,17 @@ class SendHandler:
             return request.answer(ResponseCode.MESSAGE_ILLEGAL, self._illegal(), ALWAYS)
         if len(request.body) > self._broker.store.config.max_message_size:
             return request.answer(ResponseCode.MESSAGE_ILLEGAL, self._illegal(), ALWAYS)
+        store, loop = self._broker.store, self._broker.loop
         wait = properties.waits_for_flush(wish.properties)
 
-        def put() -> RemotingCommand:
-            answers = self._broker.store.put_columns(message, columns, wait=wait)
+        def put_all() -> RemotingCommand:
+            answers = store.put_columns(message, columns, wait=wait)
             return self._answer(request, message, answers[-1], answers)
 
-        if not self._waits:
-            return put()
-        self._broker.loop.run_in_executor(None, lambda: self._later(connection, request, put))
+        if not store.puts_wait:
+            return put_all()
+        loop.run_in_executor(None, lambda: loop.call_soon_threadsafe(connection.answer, request, put_all()))
         return None
-
-    @property
-    def _waits(self) -> bool:
-        """Whether puts wait for flush or slave."""
-        return self._broker.store.puts_wait
-
-    def _later(self, connection: Connection, request: RemotingCommand, make: Callable[[], RemotingCommand]) -> None:
-        """Answer from another thread, who wants an answer."""
-        answer = make()
-        if not request.is_oneway:
-            self._broker.loop.call_soon_threadsafe(connection.send, answer)
 
     # --- the answer -------------------------------------------------------------------------------------------------
 
@@ -262,14 +235,3 @@ class SendHandler:
 
     def _illegal(self) -> str:
         return _ILLEGAL.format(self._broker.store.config.max_message_size)
-
-
-def born_host(connection: Connection) -> Host:
-    """The client's address as a record has it."""
-    import ipaddress
-
-    host, port = connection.peer
-    try:
-        return Host(ipaddress.ip_address(host).packed, port)
-    except ValueError:
-        return Host(bytes(4), port)
