@@ -48,6 +48,12 @@ public final class Bench {
                 return new Gets(BenchStore.opened(options), options, clock).query();
             case "get-by-time":
                 return new Gets(BenchStore.opened(options), options, clock).byTime();
+            case "serve-send":
+                return new Served(options, clock).send();
+            case "serve-pull":
+                return new Served(options, clock).pull();
+            case "serve-wake":
+                return new Served(options, clock).wake();
             default:
                 throw new IllegalArgumentException("no such job: " + job);
         }
