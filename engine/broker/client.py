@@ -93,7 +93,8 @@ class RemotingClient:
             self.send(RemotingCommand(code, opaque, 0, None, ext, body))
             async with asyncio.timeout(timeout_s):
                 await self._writer.drain()
-                return await future
+                answer: RemotingCommand = await future
+                return answer
         except TimeoutError:
             raise StorageError(f"{self.address} does not answer request {int(code)} in {timeout_s:g} s") from None
         except OSError as error:
