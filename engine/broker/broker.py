@@ -13,6 +13,7 @@ from engine.broker.groups import GroupTable
 from engine.broker.members import ConsumerGroup, Members
 from engine.broker.offsets import ConsumerOffsets
 from engine.broker.schedule import ScheduleService
+from engine.broker.stats import Stats
 from engine.broker.topics import TopicTable
 from engine.broker.transactions import Transactions
 from engine.files.disk import Disk
@@ -40,6 +41,7 @@ class Broker:
         self.address = f"{settings.broker_ip1}:{port}"
         self.store_host = settings.store_host(port)
         self.started_ms = self.now_ms()
+        self.stats = Stats(self.now_ms, settings.cluster_name)
         self._disk = disk = Disk()
         root = os.fspath(store.config.store_path_root_dir)
         self.topics = TopicTable(settings, ConfigFile(disk, root, "topics.json"), self.now_ms)

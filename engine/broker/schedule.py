@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from engine.log.results import PutResult
 
 TICK_MS = 100
+GROUP = "SCHEDULE_CONSUMER"
+"""As which deliveries are counted. Source: MixAll#SCHEDULE_CONSUMER_GROUP."""
 AT_ONCE = 1024
 """Messages of a level that are delivered before others have their turn."""
 _UNIT = struct.Struct(">qiq")
@@ -103,6 +105,10 @@ class ScheduleService(KeptTable):
             answered.append(result)
             self._under_way.discard(level)
             if result.status in STORED:
+                if result.append is not None:
+                    stats, size = self._broker.stats, result.append.size
+                    stats.put(message.topic, 1, size)
+                    stats.got(GROUP, names.SCHEDULE_TOPIC, 1, size)
                 self._delivered(level, offset)
                 if returned:
                     self._deliver(level)

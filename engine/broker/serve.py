@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.broker import schedule
+from engine.broker import schedule, stats
 from engine.broker.broker import Broker
 from engine.broker.handlers.pull import TICK_MS, PullHandler
 from engine.broker.server import Switchboard, broker_handlers, listen, name_handlers
@@ -136,6 +136,7 @@ class Daemon:
             loop.create_task(self._keep(settings.flush_offsets_ms / 1000, broker.offsets)),
             loop.create_task(self._every(_SCAN_S, self._scan)),
             loop.create_task(self._every(schedule.TICK_MS / 1000, broker.schedule.tick)),
+            loop.create_task(self._every(stats.TICK_S, broker.stats.tick)),
             loop.create_task(self._keep(_SCAN_S, broker.schedule)),
             loop.create_task(self._every(settings.transaction_check_interval_ms / 1000, broker.transactions.check)),
         ]

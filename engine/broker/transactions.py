@@ -73,6 +73,7 @@ class Transactions:
         half = self._half(request)
 
         def settled(result: PutResult) -> None:
+            self._count(result)
             if result.status in STORED:
                 self._settle(half)
             code = ResponseCode.SUCCESS if result.status in STORED else ResponseCode.SYSTEM_ERROR
@@ -125,7 +126,11 @@ class Transactions:
             born_host=broker.store_host,
             store_host=broker.store_host,
         )
-        put(broker, operation, lambda _: None, wait=False)
+        put(broker, operation, self._count, wait=False)
+
+    def _count(self, result: PutResult) -> None:
+        if result.append is not None:
+            self._broker.stats.stored(result.append.size)
 
     # --- what nobody has ended --------------------------------------------------------------------------------------
 
@@ -177,12 +182,13 @@ class Transactions:
         message = half.to_message()._replace(store_host=broker.store_host)
         if times >= settings.transaction_check_max:
             topic = broker.topics.for_retry(DISCARDED)
-            put(broker, message._replace(topic=topic.name, queue_id=0), lambda _: None, wait=False)
+            put(broker, message._replace(topic=topic.name, queue_id=0), self._count, wait=False)
             return True
         said[CHECK_TIMES] = str(times + 1)
         message = message._replace(properties=said)
 
         def asked(result: PutResult) -> None:
+            self._count(result)
             if result.append is not None:
                 self._tell_producer(message, half, result)
 

@@ -43,6 +43,10 @@ class BackHandler:
 
         def done(result: PutResult) -> None:
             stored = result.status in STORED
+            if stored and result.append is not None:
+                stats = self._broker.stats
+                stats.put(message.topic, 1, result.append.size)
+                stats.sent_back(request.fields["group"], message.properties[RETRY_TOPIC])
             connection.answer(
                 request, request.answer() if stored else request.answer(ResponseCode.SYSTEM_ERROR, result.status.value)
             )

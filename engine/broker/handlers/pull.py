@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, TypeVar
 
 from engine.broker import fields
@@ -226,10 +227,17 @@ class PullHandler:
         return found
 
     def _get(self, pull: _Pull) -> GetResult | RStoreError:
+        stats, began = self._broker.stats, perf_counter_ns()
         try:
-            return self._broker.store.get(pull.topic, pull.queue_id, pull.offset, pull.most, pull.tags)
+            found = self._broker.store.get(pull.topic, pull.queue_id, pull.offset, pull.most, pull.tags)
         except RStoreError as error:
             return error
+        if found.status is GetMessageStatus.FOUND:
+            took_ms = (perf_counter_ns() - began) // 1_000_000
+            stats.got(pull.group, pull.topic, found.message_count, found.total_size, took_ms)
+        else:
+            stats.missed()
+        return found
 
     @staticmethod
     def _code(pull: _Pull, found: GetResult | RStoreError) -> int:

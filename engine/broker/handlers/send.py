@@ -6,6 +6,7 @@ Source: SendMessageProcessor, AbstractSendMessageProcessor (4.9.8); remoting.md 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from engine.broker import fields
@@ -107,8 +108,10 @@ class SendHandler:
             return self._batch(connection, request, wish)
         message = self._message(connection, wish, bytes(request.body))
         stored = half_of(message) if is_half(wish.properties) else message
+        began = perf_counter_ns()
 
         def done(result: PutResult) -> None:
+            self._count(stored.topic, (result,), began)
             connection.answer(request, self._answer(request, message, result))
 
         put(self._broker, stored, done, wait=properties.waits_for_flush(wish.properties))
@@ -195,15 +198,30 @@ class SendHandler:
             return request.answer(ResponseCode.MESSAGE_ILLEGAL, self._illegal(), ALWAYS)
         store, loop = self._broker.store, self._broker.loop
         wait = properties.waits_for_flush(wish.properties)
+        began = perf_counter_ns()
 
-        def put_all() -> RemotingCommand:
-            answers = store.put_columns(message, columns, wait=wait)
-            return self._answer(request, message, answers[-1], answers)
+        def answer_all(answers: tuple[PutResult, ...]) -> None:
+            self._count(message.topic, answers, began)
+            connection.answer(request, self._answer(request, message, answers[-1], answers))
 
-        if not store.puts_wait:
-            return put_all()
-        loop.run_in_executor(None, lambda: loop.call_soon_threadsafe(connection.answer, request, put_all()))
+        def put_all() -> tuple[PutResult, ...]:
+            return store.put_columns(message, columns, wait=wait)
+
+        if store.puts_wait:
+            loop.run_in_executor(None, lambda: loop.call_soon_threadsafe(answer_all, put_all()))
+        else:
+            answer_all(put_all())
         return None
+
+    def _count(self, topic: str, results: tuple[PutResult, ...], began: int) -> None:
+        stats = self._broker.stats
+        for result in results:
+            append = result.append
+            if append is None:
+                stats.failed()
+            else:
+                stats.put(topic, append.message_count, append.size)
+        stats.put_times.add((perf_counter_ns() - began) // 1_000_000)
 
     # --- the answer -------------------------------------------------------------------------------------------------
 
