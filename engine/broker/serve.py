@@ -93,6 +93,11 @@ class Daemon:
         self._timers: list[asyncio.Task[None]] = []
         self.listening = Listening("", None)
 
+    @property
+    def broker(self) -> Broker:
+        """What its handlers share. Once it was entered."""
+        return self._broker
+
     async def __aenter__(self) -> Daemon:
         """Start. Raises StorageError: a port is taken; CannotMend: a table can't be read."""
         settings, loop = self._settings, self._loop
@@ -102,7 +107,7 @@ class Daemon:
             server = await listen(board, settings, loop, settings.listen_port)
             self._servers.append(server)
             port = server.sockets[0].getsockname()[1]
-            broker = self._broker = Broker(settings, self._store, loop, port)
+            broker = self._broker = Broker(settings, self._store, loop, port, self._log)
             broker.load()
             pulls = self._pulls = PullHandler(broker)
             handlers = broker_handlers(broker, pulls)
@@ -146,6 +151,7 @@ class Daemon:
         for timer in self._timers:
             timer.cancel()
         await self._close_servers()
+        self._broker.flow.close()
         self._pulls.close()
         for board in self._boards:
             for connection in list(board.connections):

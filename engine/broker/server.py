@@ -97,7 +97,7 @@ class Switchboard:
 
     def close_idle(self, now: float) -> None:
         """Close the connections on which nothing has come or gone for too long. `now`: the loop's time, s."""
-        limit = now - self._settings.idle_ms / 1000
+        limit = now - self._settings.idle_s
         for connection in [one for one in self.connections if one.active < limit]:
             connection.close()
 
@@ -107,10 +107,11 @@ def broker_handlers(broker: Broker, pulls: PullHandler) -> dict[int, Handler]:
     code = RequestCode
     send, back, consume = SendHandler(broker), BackHandler(broker), ConsumeHandler(broker)
     query, admin = QueryHandler(broker), AdminHandler(broker)
+    sends = broker.flow.guard(send.handle)
     return {
-        code.SEND_MESSAGE: send.handle,
-        code.SEND_MESSAGE_V2: send.handle,
-        code.SEND_BATCH_MESSAGE: send.handle,
+        code.SEND_MESSAGE: sends,
+        code.SEND_MESSAGE_V2: sends,
+        code.SEND_BATCH_MESSAGE: sends,
         code.PULL_MESSAGE: pulls.handle,
         code.LITE_PULL_MESSAGE: pulls.handle,
         code.HEART_BEAT: consume.heartbeat,
@@ -121,7 +122,7 @@ def broker_handlers(broker: Broker, pulls: PullHandler) -> dict[int, Handler]:
         code.UPDATE_CONSUMER_OFFSET: consume.update_offset,
         code.LOCK_BATCH_MQ: consume.lock,
         code.UNLOCK_BATCH_MQ: consume.unlock,
-        code.CONSUMER_SEND_MSG_BACK: back.handle,
+        code.CONSUMER_SEND_MSG_BACK: broker.flow.guard(back.handle),
         code.END_TRANSACTION: broker.transactions.end,
         code.GET_MAX_OFFSET: query.max_offset,
         code.GET_MIN_OFFSET: query.min_offset,

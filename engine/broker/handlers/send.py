@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from engine.broker import fields
 from engine.broker.answers import Answer
+from engine.broker.flow import Busy
 from engine.broker.handlers.back import demand_group, most_times
-from engine.broker.putting import STORED, put
+from engine.broker.putting import STORED, put, put_columns
 from engine.broker.topics import DLQ, FAQ, FORBIDDEN, PERM_WRITE, RETRY, invalid_topic
 from engine.broker.transactions import half_of, is_half
 from engine.errors import FormatError
@@ -114,7 +115,7 @@ class SendHandler:
             self._count(stored.topic, (result,), began)
             connection.answer(request, self._answer(request, message, result))
 
-        put(self._broker, stored, done, wait=properties.waits_for_flush(wish.properties))
+        put(self._broker, stored, done, wait=properties.waits_for_flush(wish.properties), refusable=True)
         return None
 
     # --- checks -----------------------------------------------------------------------------------------------------
@@ -196,7 +197,6 @@ class SendHandler:
             return request.answer(ResponseCode.MESSAGE_ILLEGAL, self._illegal(), ALWAYS)
         if len(request.body) > self._broker.store.config.max_message_size:
             return request.answer(ResponseCode.MESSAGE_ILLEGAL, self._illegal(), ALWAYS)
-        store, loop = self._broker.store, self._broker.loop
         wait = properties.waits_for_flush(wish.properties)
         began = perf_counter_ns()
 
@@ -204,13 +204,7 @@ class SendHandler:
             self._count(message.topic, answers, began)
             connection.answer(request, self._answer(request, message, answers[-1], answers))
 
-        def put_all() -> tuple[PutResult, ...]:
-            return store.put_columns(message, columns, wait=wait)
-
-        if store.puts_wait:
-            loop.run_in_executor(None, lambda: loop.call_soon_threadsafe(answer_all, put_all()))
-        else:
-            answer_all(put_all())
+        put_columns(self._broker, message, columns, answer_all, wait=wait)
         return None
 
     def _count(self, topic: str, results: tuple[PutResult, ...], began: int) -> None:
@@ -248,6 +242,8 @@ class SendHandler:
         if result.status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
             ratios = " ".join(f"{name}: {ratio:5.2f}" for name, ratio in self._broker.disk_ratios())
             return ResponseCode.SERVICE_NOT_AVAILABLE, _FULL.format(ratios)
+        if isinstance(result.error, Busy):
+            return ResponseCode.SYSTEM_BUSY, result.error.message
         code, remark = _STATUS[result.status]
         return code, remark or "UNKNOWN_ERROR"
 
