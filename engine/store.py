@@ -350,6 +350,16 @@ class MessageStore(MessageReader):
         self.dispatch.wake()
         return where
 
+    def flush_all(self, timeout_ms: float | None = None) -> bool:
+        """As `flush`, and the same for the queues and the checkpoint; False: not all was dispatched in time.
+
+        Raises as `flush`.
+        """
+        where = self.flush()
+        dispatched = self.dispatch.wait_dispatched(where, timeout_ms)
+        self._queue_flush.flush_all()
+        return dispatched
+
     # --- inside -----------------------------------------------------------------------------------------------------
 
     def _demand_open(self) -> None:

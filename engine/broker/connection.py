@@ -24,10 +24,18 @@ if TYPE_CHECKING:
 _HIGH_WATER = 4 << 20
 _NOBODY = Host(bytes(4), 0)
 _INT_MASK = 0x7FFFFFFF
+OTHER = -1
+"""Instead of the request codes that are not served: a client can't make us count each number that there is."""
 
 
 class Serves(Protocol):
-    """Who answers."""
+    """Who answers.
+
+    Attributes:
+        answers: how often each request code was answered with each response code; OTHER: codes that nobody knows.
+    """
+
+    answers: dict[int, dict[int, int]]
 
     def received(self, connection: Connection, request: RemotingCommand) -> None:
         """A request has come."""
@@ -46,6 +54,7 @@ class Connection(asyncio.Protocol):
         address: `ip:port` of the client.
         host: the same as a record has it: the bornHost of what it sends.
         active: the loop's time at which bytes came or went last, s.
+        fault: why it was cut off by us, None: it wasn't. `cut`: the same as one word, "frame" or "output".
     """
 
     def __init__(self, server: Serves, settings: BrokerSettings, loop: asyncio.AbstractEventLoop) -> None:
@@ -61,6 +70,8 @@ class Connection(asyncio.Protocol):
         self.host = _NOBODY
         self.active = loop.time()
         self.fault: str | None = None
+        self.cut = ""
+        self._answers = server.answers
 
     # --- asyncio ----------------------------------------------------------------------------------------------------
 
@@ -89,7 +100,7 @@ class Connection(asyncio.Protocol):
                 else:
                     self._server.received(self, command)
         except FormatError as error:
-            self.fault = str(error)
+            self.fault, self.cut = str(error), "frame"
             self.close()
         finally:
             self._out = None
@@ -123,6 +134,11 @@ class Connection(asyncio.Protocol):
         """Whether the client is there."""
         return self._transport is not None and not self._transport.is_closing()
 
+    @property
+    def output_waiting(self) -> int:
+        """Bytes that it has not taken yet."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
     def send(self, command: RemotingCommand) -> None:
         """Give the client a command; nothing when it has gone."""
         if self._transport is None:
@@ -137,6 +153,8 @@ class Connection(asyncio.Protocol):
 
     def answer(self, request: RemotingCommand, answer: RemotingCommand) -> None:
         """Answer a request, unless nobody waits for it."""
+        counts = self._answers.get(request.code) or self._answers[OTHER]
+        counts[answer.code] = counts.get(answer.code, 0) + 1
         if not request.is_oneway:
             self.send(answer)
 
@@ -179,7 +197,7 @@ class Connection(asyncio.Protocol):
         self.active = self._loop.time()
         transport.writelines(parts)
         if transport.get_write_buffer_size() > self._limit:
-            self.fault = f"{self._limit} bytes wait for it"
+            self.fault, self.cut = f"{self._limit} bytes wait for it", "output"
             transport.abort()
 
     def _next_opaque(self) -> int:

@@ -13,9 +13,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.broker import schedule, stats
+from engine.broker import health, schedule, stats
 from engine.broker.broker import Broker
 from engine.broker.handlers.pull import TICK_MS, PullHandler
+from engine.broker.http import Operations
+from engine.broker.live import Live
 from engine.broker.server import Switchboard, broker_handlers, listen, name_handlers
 from engine.errors import RStoreError, StorageError
 from engine.store import MessageStore
@@ -34,10 +36,11 @@ _VIP_BELOW = 2
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """Where clients find us."""
+    """Where clients find us. `metrics`: where who watches does."""
 
     broker: str
     names: str | None
+    metrics: str | None = None
 
 
 def serve(
@@ -91,12 +94,18 @@ class Daemon:
         self._servers: list[asyncio.Server] = []
         self._boards: list[Switchboard] = []
         self._timers: list[asyncio.Task[None]] = []
+        self._operations: Operations | None = None
         self.listening = Listening("", None)
 
     @property
     def broker(self) -> Broker:
         """What its handlers share. Once it was entered."""
         return self._broker
+
+    @property
+    def health(self) -> health.Health:
+        """Whether it is well. Once it was entered."""
+        return self._health
 
     async def __aenter__(self) -> Daemon:
         """Start. Raises StorageError: a port is taken; CannotMend: a table can't be read."""
@@ -120,14 +129,25 @@ class Daemon:
             self._boards.append(board)
             vip = {code: handler for code, handler in handlers.items() if code != RequestCode.PULL_MESSAGE}
             if settings.listen_port:
-                await self._add(Switchboard(settings, vip, lost, self._log), port - _VIP_BELOW)
+                await self._add(Switchboard(settings, vip, lost, self._log, "vip"), port - _VIP_BELOW)
             names = None
             if settings.name_service_port is not None:
-                name_board = Switchboard(settings, name_handlers(broker), lambda _: None, self._log)
+                name_board = Switchboard(settings, name_handlers(broker), lambda _: None, self._log, "names")
                 names = await self._add(name_board, settings.name_service_port)
-            self.listening = Listening(broker.address, None if names is None else f"{settings.broker_ip1}:{names}")
+            self._health = health.Health(self._store, self._log)
+            live = Live(broker, pulls, self._boards)
+            operations = Operations(live, self._health, [broker.offsets, broker.schedule], self._log)
+            self._operations = operations
+            metrics = await operations.start(settings.listen_host, settings.metrics_port)
+            self.listening = Listening(
+                broker.address,
+                None if names is None else f"{settings.broker_ip1}:{names}",
+                None if metrics is None else f"{settings.listen_host}:{metrics}",
+            )
         except OSError as error:
             await self._close_servers()
+            if self._operations is not None:
+                await self._operations.stop()
             raise StorageError(
                 f"can't listen: {error.strerror or error}", hint="is a broker running? see listenPort and --names-port"
             ) from None
@@ -142,12 +162,15 @@ class Daemon:
             loop.create_task(self._every(_SCAN_S, self._scan)),
             loop.create_task(self._every(schedule.TICK_MS / 1000, broker.schedule.tick)),
             loop.create_task(self._every(stats.TICK_S, broker.stats.tick)),
+            loop.create_task(self._every(health.TICK_S, self._health.tick)),
             loop.create_task(self._keep(_SCAN_S, broker.schedule)),
             loop.create_task(self._every(settings.transaction_check_interval_ms / 1000, broker.transactions.check)),
         ]
+        self._health.ready = True
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._health.ready = False
         for timer in self._timers:
             timer.cancel()
         await self._close_servers()
@@ -157,6 +180,8 @@ class Daemon:
             for connection in list(board.connections):
                 connection.close()
         await asyncio.sleep(0)
+        if self._operations is not None:
+            await self._operations.stop()
         for table in (self._broker.offsets, self._broker.schedule):
             changes = table.changes()
             if changes is not None:

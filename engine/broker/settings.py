@@ -49,6 +49,7 @@ class BrokerSettings:
         listen_host: what is listened on.
         listen_port: the broker's; 0: any free one. The VIP port is two below.
         name_service_port: of the embedded name service; 0: any free one, None: there is none.
+        metrics_port: of /metrics, /health and /ready; 0: any free one, None: there is none.
         frame_limit: largest frame, bytes.
         idle_s: a connection that neither sends nor gets anything for so many seconds is closed.
         output_limit: bytes that wait for a client that doesn't read; beyond, it is disconnected.
@@ -66,6 +67,7 @@ class BrokerSettings:
     listen_host: str = "127.0.0.1"
     listen_port: int = 10911
     name_service_port: int | None = 9876
+    metrics_port: int | None = None
     auto_create_topic: bool = True
     auto_create_group: bool = True
     default_topic_queue_nums: int = 8

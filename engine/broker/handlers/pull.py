@@ -64,12 +64,17 @@ class _Pull:
 
 
 class PullHandler:
-    """Answers pulls, and holds them."""
+    """Answers pulls, and holds them.
+
+    Attributes:
+        not_held: pulls that were answered at once, as too many wait already.
+    """
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._held: defaultdict[tuple[str, int], set[_Pull]] = defaultdict(set)
         self._count = 0
+        self.not_held = 0
         self._filters: dict[str, SqlFilter] = {}
         self._by_connection: defaultdict[Connection, set[_Pull]] = defaultdict(set)
 
@@ -89,9 +94,11 @@ class PullHandler:
             self._broker.offsets.commit(pull.group, pull.topic, pull.queue_id, offset)
         found = self._get(pull)
         nothing = self._code(pull, found) == ResponseCode.PULL_NOT_FOUND
-        if nothing and flags & SUSPEND and self._count < self._broker.settings.held_pulls:
-            self._hold(pull)
-            return None
+        if nothing and flags & SUSPEND:
+            if self._count < self._broker.settings.held_pulls:
+                self._hold(pull)
+                return None
+            self.not_held += 1
         return self._answer(pull, found)
 
     # --- held pulls -------------------------------------------------------------------------------------------------
@@ -131,7 +138,7 @@ class PullHandler:
         found = self._get(pull)
         if over or self._code(pull, found) != ResponseCode.PULL_NOT_FOUND:
             self._drop(pull)
-            pull.connection.send(self._answer(pull, found))
+            pull.connection.answer(pull.request, self._answer(pull, found))
 
     def _hold(self, pull: _Pull) -> None:
         self._held[pull.topic, pull.queue_id].add(pull)
