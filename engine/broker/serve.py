@@ -75,10 +75,14 @@ async def _serve(
     store = MessageStore.open(config, cleaning=True)
     try:
         async with Daemon(settings, store, loop, log) as daemon:
-            ready(daemon.listening)
+            where = daemon.listening
+            log.info("serving", extra={"broker": where.broker, "names": where.names, "metrics": where.metrics})
+            ready(where)
             await stop.wait()
+            log.info("stopping", extra={"max_offset": store.log.max_offset})
     finally:
         await loop.run_in_executor(None, store.close)
+    log.info("stopped: the store is closed")
 
 
 class Daemon:
