@@ -71,6 +71,7 @@ class MessageStore(MessageReader):
         self._state = state
         self._clock = clock
         self._closed = False
+        self._followers: tuple[Callable[[], None], ...] = ()
         root = config.store_path_root_dir
         self.abort = AbortFile(disk, str(root))
         self.flags = RunningFlags()
@@ -276,6 +277,10 @@ class MessageStore(MessageReader):
         """Have the puts of a SYNC_MASTER wait for slaves through `replicate`; None: there is none."""
         self._puts.replicate = replicate
 
+    def follow(self, appended: Callable[[], None]) -> None:
+        """Have `appended` called whenever there is more of the log to read; it must not block."""
+        self._followers = (*self._followers, appended)
+
     @property
     def puts_wait(self) -> bool:
         """Whether a put may wait for its flush or a slave: `put_async` then, where nothing may block."""
@@ -380,10 +385,14 @@ class MessageStore(MessageReader):
         self.dispatch.wake()
         if not self._flushed_by_puts:
             self._flush.wake()
+        for appended in self._followers:
+            appended()
 
     def _committed(self) -> None:
         self.dispatch.wake()
         self._flush.wake()
+        for appended in self._followers:
+            appended()
 
     def _commit_full(self, error: DiskFull | None) -> None:
         if error is None:

@@ -33,17 +33,18 @@ if TYPE_CHECKING:
     from engine.log.commitlog import CommitLog
 
 
-class FlushDiskWatcher(Worker):
-    """Ends waiting for a flush after its time. All waits are equally long, so the oldest ends first."""
+class WaitWatcher(Worker):
+    """Ends waiting after its time, with `outcome`. All waits are equally long, so the oldest ends first."""
 
-    def __init__(self, timeout_ms: float, on_failure: OnFailure) -> None:
-        super().__init__("FlushDiskWatcher", on_failure)
+    def __init__(self, name: str, timeout_ms: float, outcome: PutMessageStatus, on_failure: OnFailure) -> None:
+        super().__init__(name, on_failure)
         self._timeout_ms = timeout_ms
+        self._outcome = outcome
         self._idle = True
         self._waiting: deque[tuple[float, FlushFuture]] = deque()
 
     def add(self, future: FlushFuture) -> None:
-        """Answer FLUSH_DISK_TIMEOUT after the timeout, unless there is an answer by then."""
+        """Answer with the outcome after the timeout, unless there is an answer by then."""
         waiting = self._waiting
         with self._condition:
             while waiting and waiting[0][1].done:  # what is over is not kept until its time
@@ -63,7 +64,7 @@ class FlushDiskWatcher(Worker):
                 self._idle = left is None
                 late = self._waiting.popleft()[1] if left is not None and left <= 0 else None
             if late is not None:
-                late.settle(PutMessageStatus.FLUSH_DISK_TIMEOUT)
+                late.settle(self._outcome)
             else:
                 going = self._wait(left)
 
@@ -80,7 +81,8 @@ class GroupCommitService(Worker):
         self._write: list[tuple[int, FlushFuture]] = []
         self._failure: RStoreError | None = None
         self._over = False
-        self._watcher = FlushDiskWatcher(config.sync_flush_timeout, on_failure)
+        late = PutMessageStatus.FLUSH_DISK_TIMEOUT
+        self._watcher = WaitWatcher("FlushDiskWatcher", config.sync_flush_timeout, late, on_failure)
 
     def start(self) -> None:
         """Begin to work."""

@@ -1,0 +1,1 @@
+"""Replication: a master's service, a slave's client, and what both need of a store."""

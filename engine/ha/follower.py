@@ -1,0 +1,138 @@
+"""What a slave does with what its master sends: compare, append, report. Sans-I/O on the wire's side.
+
+Theory. A slave that has something asks for a little that it already has, and compares it before it takes anything new:
+two logs that have parted differ there, or one of them ends. (Apache's slave asks for what it lacks, and appends what
+comes to whatever it has.) Everything that is new is appended as it is.
+
+The protocol's report 0 means "the last file"; so who wants the log from its first byte on reports 1, and adds that byte
+himself: the first byte of a log is the highest of a record's length, which is 0 in every record that fits a file.
+
+Sources: HAClient#dispatchReadRequest (4.9.8); remoting.md 4.1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.errors import FormatError
+
+if TYPE_CHECKING:
+    from engine.store import MessageStore
+    from engine.wire.ha import Transfer
+
+OVERLAP = 1 << 20
+"""Bytes that are asked for again and compared."""
+_FIRST_BYTE = b"\0"
+_SURE = 2
+"""Heartbeats with no more of what we have, one after another, that say that the master has no more."""
+
+
+class Diverged(FormatError):
+    """Master and slave are not two copies of one log; `offset` is the first physical offset at which they differ."""
+
+
+class OutOfStep(FormatError):
+    """The master sends another place than the one that is next: the connection is begun anew."""
+
+
+class Follower:
+    """See the module. One for each connection.
+
+    Args:
+        store: of the slave.
+        overlap: bytes to compare; 0: none.
+        start: where an empty log begins, physical, the start of a file; None: with the master's last file.
+
+    Attributes:
+        compared: bytes that were the same.
+        appended: bytes.
+    """
+
+    def __init__(self, store: MessageStore, overlap: int = OVERLAP, start: int | None = None) -> None:
+        self._store = store
+        self._log = store.log
+        self._expected: int | None = None
+        self._end = self._log.max_offset
+        self._idle = 0
+        self.compared = self.appended = 0
+        if self._end:
+            self._ask = max(self._log.min_offset, self._end - overlap)
+            self._expected = self._ask = self._ask or min(1, self._end)
+        elif start is None:
+            self._ask = 0
+        else:
+            self._ask = start or 1
+            self._expected = self._ask
+
+    @property
+    def first_report(self) -> int:
+        """What the master is told first: where to begin."""
+        return self._ask
+
+    @property
+    def end(self) -> int:
+        """Physical offset up to which the log is here."""
+        return self._end
+
+    @property
+    def comparing(self) -> bool:
+        """Whether what comes is compared still: nothing may be reported."""
+        return self._expected is not None and self._expected < self._end
+
+    def take(self, transfer: Transfer) -> None:
+        """What has come.
+
+        Raises:
+            Diverged: it is not what we have; nothing of it was taken. OutOfStep. DiskFull, StorageError.
+        """
+        offset, body = transfer
+        if self._expected is None:
+            self._expected = offset
+        if offset != self._expected:
+            raise OutOfStep(f"the master sends the log from {offset}, {self._expected} is next", offset=offset)
+        if not body:
+            self._heartbeat(offset)
+            return
+        self._idle = 0
+        here = min(len(body), max(0, self._end - offset))
+        if here:
+            self._compare(offset, body[:here])
+        if here < len(body):
+            self._append(offset + here, memoryview(body)[here:])
+        self._expected = offset + len(body)
+
+    def _heartbeat(self, offset: int) -> None:
+        self._idle += 1
+        if offset < self._end and self._idle >= _SURE:
+            raise Diverged(
+                f"the slave is ahead: the master's log ends at {offset}, this one at {self._end}",
+                path=self._store.config.store_path_root_dir,
+                offset=offset,
+                hint="rstore pipeline diff says what differs; truncate this store to that offset, or copy anew",
+            )
+
+    def _compare(self, offset: int, body: bytes) -> None:
+        at = 0
+        while at < len(body):
+            own = self._log.read(offset + at, len(body) - at)
+            if not len(own):
+                raise OutOfStep("what was compared is not here any more", offset=offset + at)
+            theirs = body[at : at + len(own)]
+            if own != theirs:
+                first = next(i for i, (one, other) in enumerate(zip(own, theirs, strict=True)) if one != other)
+                raise Diverged(
+                    "the slave's log is another one: its bytes differ from the master's",
+                    path=self._store.config.store_path_root_dir,
+                    offset=offset + at + first,
+                    hint="rstore pipeline diff says what differs; truncate this store to that offset, or copy anew",
+                )
+            at += len(own)
+        self.compared += len(body)
+
+    def _append(self, offset: int, body: memoryview) -> None:
+        if self._end == 0 and offset == 1:
+            self._store.append_raw(0, _FIRST_BYTE + body)
+        else:
+            self._store.append_raw(offset, body)
+        self.appended += len(body)
+        self._end = offset + len(body)

@@ -1,0 +1,74 @@
+"""The settings of replication by Apache's keys and defaults (MessageStoreConfig, BrokerConfig)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import InvalidArgument
+from engine.wire.ha import MAX_BODY
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_KEYS = {
+    "haListenPort": "listen_port",
+    "haSendHeartbeatInterval": "heartbeat_ms",
+    "haHousekeepingInterval": "housekeeping_ms",
+    "haTransferBatchSize": "batch",
+    "haSlaveFallbehindMax": "fall_behind_max",
+}
+KEYS = frozenset((*_KEYS, "haMasterAddress"))
+"""The keys of a broker's properties file that `HaSettings.of` knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class HaSettings:
+    """Times in ms, sizes in bytes.
+
+    Attributes:
+        listen_port: of a master; None: the broker's and one more.
+        heartbeat_ms: between two signs of life, of either side.
+        housekeeping_ms: a side that has been silent for so long is disconnected.
+        batch: the most that a transfer carries.
+        fall_behind_max: a slave that is further behind counts as none.
+        master_address: of the master's service, for a slave; "": told by the name server.
+        retry_ms: a slave connects again after so long.
+    """
+
+    listen_port: int | None = None
+    heartbeat_ms: int = 5000
+    housekeeping_ms: int = 20_000
+    batch: int = 32 << 10
+    fall_behind_max: int = 256 << 20
+    master_address: str = ""
+    retry_ms: int = 5000
+
+    @classmethod
+    def of(cls, other: Mapping[str, str], **changes: Any) -> HaSettings:
+        """From the keys of a broker's properties file; None among `changes`: not given.
+
+        Raises:
+            InvalidArgument: a value that makes no sense.
+        """
+        found: dict[str, Any] = {}
+        for key, name in _KEYS.items():
+            if key in other:
+                text = other[key].strip()
+                if not text.isdecimal() or not int(text):
+                    raise InvalidArgument(f"{key} = {text!r} is no number above 0")
+                found[name] = int(text)
+        found["master_address"] = other.get("haMasterAddress", "").strip()
+        found.update({name: value for name, value in changes.items() if value is not None})
+        made = cls(**found)
+        if made.batch > MAX_BODY:
+            raise InvalidArgument(f"haTransferBatchSize = {made.batch}: a slave takes {MAX_BODY} bytes at most")
+        return made
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """HOST:PORT (an IPv6 host may stand in brackets). Raises InvalidArgument."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) <= 0xFFFF:
+        raise InvalidArgument(f"{text!r} is no HOST:PORT")
+    return host.strip("[]"), int(port)

@@ -1,0 +1,220 @@
+"""A slave's client: connects to its master's service, copies the log as it grows, and says how far it has come.
+
+Theory (HAClient of 4.9.8). One thread. It connects, reports, and takes what comes; a report follows everything that was
+appended, and every `heartbeat_ms` without. A connection that is silent for `housekeeping_ms` is dead; another is made
+`retry_ms` later. With SYNC_FLUSH what is reported is durable.
+
+Where this differs from Apache: the first report is made at once; the connection ends when the master is silent (Apache:
+when the slave itself was); who has diverged does not try for ever in silence: it says so, and waits longer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.config import FlushDiskType
+from engine.errors import RStoreError, StorageError
+from engine.ha.follower import OVERLAP, Diverged, Follower
+from engine.ha.settings import parse_address
+from engine.wire.ha import TransferReader, encode_ack
+
+if TYPE_CHECKING:
+    from engine.ha.settings import HaSettings
+    from engine.store import MessageStore
+
+_PIECE = 1 << 18
+_LOOK_S = 0.5
+_DIVERGED_S = 60.0
+
+
+class LinkStatus(enum.Enum):
+    """How it stands with the master."""
+
+    AWAY = "away"
+    COMPARING = "comparing"
+    FOLLOWING = "following"
+    DIVERGED = "diverged"
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """How far a slave is.
+
+    Attributes:
+        status: see LinkStatus.
+        master: `host:port`.
+        end: physical offset up to which the log is here.
+        appended, compared: bytes since the client was made.
+        error: what went wrong last; None when nothing did since.
+    """
+
+    status: LinkStatus
+    master: str
+    end: int
+    appended: int
+    compared: int
+    error: RStoreError | None
+
+
+class SlaveClient:
+    """See the module. Thread-safe.
+
+    Args:
+        store: of the slave; its brokerRole is SLAVE.
+        settings: times; `master_address` is the master.
+        log: told of what happens.
+        overlap: bytes to compare on each connection.
+        start: where an empty log begins; None: with the master's last file.
+        pace: is told of the bytes of each piece, and waits as long as they may take.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        settings: HaSettings,
+        log: logging.Logger,
+        *,
+        overlap: int = OVERLAP,
+        start: int | None = None,
+        pace: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._log = log
+        self._overlap = overlap
+        self._start = start
+        self._pace = pace
+        self._master = settings.master_address
+        self._durable = store.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._socket: socket.socket | None = None
+        self._status = LinkStatus.AWAY
+        self._error: RStoreError | None = None
+        self._appended = self._compared = 0
+        self.heard = threading.Condition()
+        """Is notified whenever `state` has changed."""
+
+    @property
+    def state(self) -> Copied:
+        """Now."""
+        return Copied(
+            self._status, self._master, self._store.log.max_offset, self._appended, self._compared, self._error
+        )
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._thread = threading.Thread(target=self._run, name="HAClient", daemon=True)
+        self._thread.start()
+
+    def follow(self, address: str) -> None:
+        """Follow that master from now on; the one that is followed already: nothing changes."""
+        if address != self._master:
+            self._master = address
+            self._cut()
+
+    def stop(self) -> None:
+        """End; what has come is in the log."""
+        self._stopping.set()
+        self._cut()
+        if self._thread is not None:
+            self._thread.join()
+
+    # --- the thread -------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            pause_s = self._settings.retry_ms / 1000
+            if self._master:
+                try:
+                    self._follow()
+                except Diverged as error:
+                    pause_s = max(pause_s, _DIVERGED_S)
+                    self._tell(LinkStatus.DIVERGED, error)
+                    self._log.error("master and slave have diverged", extra={"peer": self._master, "why": str(error)})
+                except RStoreError as error:
+                    self._away(error)
+                except OSError as error:
+                    self._away(StorageError(f"{self._master}: {(error.strerror or str(error)).lower()}"))
+            self._stopping.wait(pause_s)
+
+    def _away(self, error: RStoreError) -> None:
+        if self._stopping.is_set():
+            return
+        if self._error is None or str(self._error) != str(error):
+            self._log.warning("the master is away", extra={"peer": self._master, "why": str(error)})
+        self._tell(LinkStatus.AWAY, error)
+
+    def _follow(self) -> None:
+        """One connection, until it ends. Raises RStoreError, OSError."""
+        host, port = parse_address(self._master)
+        limit_s = self._settings.housekeeping_ms / 1000
+        with socket.create_connection((host, port), limit_s) as link:
+            self._socket = link
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            link.settimeout(_LOOK_S)
+            follower = Follower(self._store, self._overlap, self._start)
+            link.sendall(encode_ack(follower.first_report))
+            self._log.info("following the master", extra={"peer": self._master, "from": follower.first_report})
+            self._tell(LinkStatus.COMPARING if follower.comparing else LinkStatus.FOLLOWING, None)
+            try:
+                self._copy(link, follower, limit_s)
+            finally:
+                self._socket = None
+
+    def _copy(self, link: socket.socket, follower: Follower, limit_s: float) -> None:
+        reader = TransferReader()
+        heartbeat_s = self._settings.heartbeat_ms / 1000
+        heard = reported = time.monotonic()
+        while not self._stopping.is_set():
+            try:
+                data = link.recv(_PIECE)
+            except TimeoutError:
+                data = None
+            now = time.monotonic()
+            if data == b"":
+                raise StorageError(f"{self._master}: the connection was closed")
+            before = follower.end
+            if data:
+                heard = now
+                self._take(reader, follower, data)
+                self._pace(len(data))
+            elif now - heard >= limit_s:
+                raise StorageError(f"{self._master}: nothing was heard for {self._settings.housekeeping_ms} ms")
+            if follower.end > before or (now - reported >= heartbeat_s and not follower.comparing):
+                if self._durable:
+                    self._store.flush()
+                link.sendall(encode_ack(follower.end))
+                reported = now
+            elif now - reported >= heartbeat_s:  # while it compares: a sign of life that says no more than it knows
+                link.sendall(encode_ack(follower.first_report))
+                reported = now
+
+    def _take(self, reader: TransferReader, follower: Follower, data: bytes) -> None:
+        appended, compared = follower.appended, follower.compared
+        try:
+            for transfer in reader.feed(data):
+                follower.take(transfer)
+        finally:
+            self._appended += follower.appended - appended
+            self._compared += follower.compared - compared
+        self._tell(LinkStatus.COMPARING if follower.comparing else LinkStatus.FOLLOWING, None)
+
+    def _tell(self, status: LinkStatus, error: RStoreError | None) -> None:
+        with self.heard:
+            self._status, self._error = status, error
+            self.heard.notify_all()
+
+    def _cut(self) -> None:
+        link = self._socket
+        if link is not None:
+            with contextlib.suppress(OSError):
+                link.shutdown(socket.SHUT_RDWR)

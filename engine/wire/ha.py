@@ -1,0 +1,118 @@
+"""The replication protocol of a master and its slave, sans-I/O (remoting.md 4.1; HAConnection, HAClient of 4.9.8).
+
+    slave → master    8 bytes     physical offset up to which the slave has the log; the first one says where to begin
+    master → slave    12 bytes    physical offset i8, size i4; then `size` bytes of the log, none in a heartbeat
+
+There is no greeting, no version and no name: who connects is a slave, and sends first.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from engine.errors import FormatError
+
+HEADER = struct.Struct(">qi")
+ACK = struct.Struct(">q")
+MAX_BODY = (4 << 20) - HEADER.size
+"""The largest body that a slave of Apache's can take, bytes. Source: HAClient#READ_MAX_BUFFER_SIZE."""
+
+
+class BadTransfer(FormatError):
+    """Bytes that are no transfer: the connection is closed. `offset` counts the bytes of the connection."""
+
+
+class Transfer(NamedTuple):
+    """A piece of the log, which may begin and end within a record; empty: a heartbeat.
+
+    Attributes:
+        offset: physical, of the first byte; in a heartbeat, of the byte that comes next.
+        body: the bytes.
+    """
+
+    offset: int
+    body: bytes
+
+    @property
+    def end(self) -> int:
+        """Physical offset behind it."""
+        return self.offset + len(self.body)
+
+
+def encode_header(offset: int, size: int) -> bytes:
+    """What goes before `size` bytes of the log at `offset`."""
+    return HEADER.pack(offset, size)
+
+
+def encode_ack(offset: int) -> bytes:
+    """A slave's report."""
+    return ACK.pack(offset)
+
+
+class TransferReader:
+    """A slave's side: takes bytes as they come, gives transfers.
+
+    Args:
+        max_body: the largest body that is taken, bytes.
+    """
+
+    __slots__ = ("_buffer", "_max_body", "_seen")
+
+    def __init__(self, max_body: int = MAX_BODY) -> None:
+        self._buffer = bytearray()
+        self._seen = 0
+        self._max_body = max_body
+
+    @property
+    def held(self) -> int:
+        """Bytes that are kept because their transfer is not whole yet."""
+        return len(self._buffer)
+
+    def feed(self, data: bytes | bytearray | memoryview) -> Iterator[Transfer]:
+        """The transfers that are whole with these bytes. To be iterated to its end before the next call.
+
+        Raises:
+            BadTransfer: nothing more can be read from this connection.
+        """
+        buffer = self._buffer
+        buffer += data
+        start = 0
+        while len(buffer) - start >= HEADER.size:
+            offset, size = HEADER.unpack_from(buffer, start)
+            if offset < 0 or not 0 <= size <= self._max_body:
+                raise BadTransfer(
+                    f"a transfer of {size} bytes for offset {offset}, at most {self._max_body} are possible",
+                    offset=self._seen + start,
+                )
+            end = start + HEADER.size + size
+            if len(buffer) < end:
+                break
+            with memoryview(buffer) as view:
+                body = bytes(view[start + HEADER.size : end])
+            start = end
+            yield Transfer(offset, body)
+        self._seen += start
+        del buffer[:start]
+
+
+class AckReader:
+    """A master's side: takes bytes as they come, gives the newest whole report."""
+
+    __slots__ = ("_rest",)
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> int | None:
+        """The last report that is whole with these bytes, None when none is. Raises BadTransfer: a negative one."""
+        data = self._rest + data
+        whole = len(data) // ACK.size * ACK.size
+        self._rest = data[whole:]
+        if not whole:
+            return None
+        (offset,) = ACK.unpack_from(data, whole - ACK.size)
+        if offset < 0:
+            raise BadTransfer(f"a slave reports the offset {offset}")
+        return int(offset)

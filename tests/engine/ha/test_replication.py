@@ -1,0 +1,231 @@
+"""A master and its slave, both ours, over a real socket: what the slave has is what the master has, byte for byte."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from engine.config import BrokerRole
+from engine.ha.master import MasterService
+from engine.ha.settings import HaSettings
+from engine.ha.slave import LinkStatus, SlaveClient
+from engine.log.results import PutMessageStatus
+from engine.store import MessageStore
+from engine.wire.ha import HEADER, TransferReader, encode_ack
+from tests.engine.opening import assert_sound, bodies, message, small
+
+QUICK = HaSettings(heartbeat_ms=100, housekeeping_ms=2000, retry_ms=50)
+LOG = logging.getLogger("test")
+WAIT_S = 20
+
+
+class Pair:
+    """A master that listens, and slaves that follow it."""
+
+    def __init__(self, root: Path, role: BrokerRole = BrokerRole.ASYNC_MASTER) -> None:
+        self.root = root
+        self.master = MessageStore.open(small(root / "master", broker_role=role, slave_timeout=500))
+        self.service = MasterService(self.master, "127.0.0.1", 0, QUICK, LOG)
+        self.port = self.service.start()
+        self.slaves: list[tuple[MessageStore, SlaveClient]] = []
+
+    def slave(self, name: str = "slave", start: int | None = 0, overlap: int = 1 << 20) -> SlaveClient:
+        store = MessageStore.open(small(self.root / name, broker_role=BrokerRole.SLAVE))
+        settings = replace(QUICK, master_address=f"127.0.0.1:{self.port}")
+        client = SlaveClient(store, settings, LOG, start=start, overlap=overlap)
+        client.start()
+        self.slaves.append((store, client))
+        return client
+
+    def put(self, count: int, size: int = 100) -> None:
+        for i in range(count):
+            assert self.master.put(message(bytes([i % 251]) * size, i % 3, KEYS=f"k{i}"), wait=False).append
+
+    def close_slave(self) -> None:
+        store, client = self.slaves.pop()
+        client.stop()
+        store.close()
+
+    def close(self) -> None:
+        while self.slaves:
+            self.close_slave()
+        self.service.stop()
+        self.master.close()
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Callable[..., Pair]]:
+    """`pair()`: a master; its stores are closed and looked at in the end."""
+    made: list[Pair] = []
+
+    def get(role: BrokerRole = BrokerRole.ASYNC_MASTER) -> Pair:
+        made.append(Pair(tmp_path, role))
+        return made[-1]
+
+    yield get
+    for one in made:
+        one.close()
+        for name in ("master", "slave"):
+            if (tmp_path / name).exists():
+                assert_sound(small(tmp_path / name))
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def log_of(root: Path, end: int) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted((root / "commitlog").iterdir()))[:end]
+
+
+def test_the_slave_has_the_masters_bytes(pair: Callable[..., Pair], tmp_path: Path) -> None:
+    one = pair()
+    one.put(500)
+    client = one.slave()
+    until(lambda: client.state.end == one.master.log.max_offset)
+    one.put(1500)
+    until(lambda: client.state.end == one.master.log.max_offset)
+    until(lambda: one.service.slaves[0].behind == 0)
+    assert client.state.status is LinkStatus.FOLLOWING
+    end = one.master.log.max_offset
+    store = one.slaves[0][0]
+    assert store.wait_dispatched(5000)
+    for queue_id in range(3):
+        assert bodies(store, "T", queue_id) == bodies(one.master, "T", queue_id)
+    assert len(store.query("T", "k7").messages) == 2
+    assert store.put(message()).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
+    one.close()
+    assert log_of(tmp_path / "slave", end) == log_of(tmp_path / "master", end)
+
+
+def test_an_empty_slave_begins_with_the_last_file_unless_told_otherwise(pair: Callable[..., Pair]) -> None:
+    one = pair()
+    one.put(1500)
+    client = one.slave(start=None)
+    until(lambda: client.state.end == one.master.log.max_offset)
+    assert one.slaves[0][0].log.min_offset == one.master.log.segments[-1].offset > 0
+
+
+def test_cut_connections_and_restarts(pair: Callable[..., Pair], tmp_path: Path) -> None:
+    one = pair()
+    client = one.slave()
+    for turn in range(5):
+        one.put(100)
+        client._cut()
+        if turn == 2:
+            one.close_slave()
+            one.put(100)
+            client = one.slave()
+        follower = client
+        until(lambda follower=follower: follower.state.end == one.master.log.max_offset)  # type: ignore[misc]
+    assert client.state.compared > 0
+    end = one.master.log.max_offset
+    one.close()
+    assert log_of(tmp_path / "slave", end) == log_of(tmp_path / "master", end)
+
+
+def test_a_slave_that_is_ahead_says_where(pair: Callable[..., Pair], tmp_path: Path) -> None:
+    one = pair()
+    one.put(10)
+    client = one.slave()
+    until(lambda: client.state.end == one.master.log.max_offset)
+    one.close_slave()
+    ahead = MessageStore.open(small(tmp_path / "slave"))
+    end = ahead.log.max_offset
+    assert ahead.put(message("more")).ok
+    ahead.close()
+    client = one.slave()
+    until(lambda: client.state.status is LinkStatus.DIVERGED)
+    error = client.state.error
+    assert error is not None
+    assert error.offset == end
+    assert "ahead" in str(error)
+
+
+def test_a_slave_with_other_bytes_says_where(pair: Callable[..., Pair], tmp_path: Path) -> None:
+    one = pair()
+    one.put(10)
+    other = MessageStore.open(small(tmp_path / "slave"))
+    for i in range(12):
+        assert other.put(message(b"x" * 100, i % 3, KEYS=f"k{i}")).ok
+    other.close()
+    client = one.slave()
+    until(lambda: client.state.status is LinkStatus.DIVERGED)
+    error = client.state.error
+    assert error is not None
+    ours, theirs = (log_of(tmp_path / name, 1000) for name in ("slave", "master"))
+    assert error.offset == next(i for i in range(1, 1000) if ours[i] != theirs[i])
+
+
+def test_a_sync_master_waits_for_its_slave(pair: Callable[..., Pair]) -> None:
+    one = pair(BrokerRole.SYNC_MASTER)
+    assert one.master.put(message()).status is PutMessageStatus.SLAVE_NOT_AVAILABLE
+    client = one.slave()
+    until(lambda: client.state.end == one.master.log.max_offset and one.service.slaves[0].acked is not None)
+    for i in range(20):
+        result = one.master.put(message(str(i)))
+        assert result.status is PutMessageStatus.PUT_OK
+        assert result.append is not None
+        assert client.state.end >= result.append.next_offset
+    assert one.master.put(message(), wait=False).ok
+
+
+def test_a_slave_that_is_silent_lets_puts_wait_in_vain(pair: Callable[..., Pair]) -> None:
+    one = pair(BrokerRole.SYNC_MASTER)
+    one.put(1)
+    with socket.create_connection(("127.0.0.1", one.port)) as link:
+        link.sendall(encode_ack(one.master.log.max_offset))
+        until(lambda: bool(one.service.slaves) and one.service.slaves[0].acked is not None)
+        began = time.monotonic()
+        assert one.master.put(message()).status is PutMessageStatus.FLUSH_SLAVE_TIMEOUT
+        assert 0.4 < time.monotonic() - began < 5
+        until(lambda: not one.service.slaves)  # housekeeping: it is silent still
+
+
+@pytest.mark.parametrize("report", [1 << 40, -1])
+def test_a_report_that_cannot_be_true_ends_the_connection(pair: Callable[..., Pair], report: int) -> None:
+    one = pair(BrokerRole.SYNC_MASTER)
+    with socket.create_connection(("127.0.0.1", one.port)) as link:
+        link.settimeout(WAIT_S)
+        link.sendall(encode_ack(report))
+        assert link.recv(1) == b""
+    assert one.master.put(message()).status is PutMessageStatus.SLAVE_NOT_AVAILABLE
+
+
+def test_transfers_stay_within_files_and_batches(pair: Callable[..., Pair]) -> None:
+    one = pair()
+    one.put(2000)
+    end = one.master.log.max_offset
+    reader = TransferReader()
+    at, heartbeats = 1, 0
+    with socket.create_connection(("127.0.0.1", one.port)) as link:
+        link.sendall(encode_ack(1))
+        while not heartbeats:
+            for offset, body in reader.feed(link.recv(1 << 16)):
+                assert offset == at
+                assert len(body) <= QUICK.batch
+                assert not body or offset // 65536 == (offset + len(body) - 1) // 65536
+                at += len(body)
+                heartbeats += not body
+    assert at == end
+
+
+def test_many_slaves_at_a_time(pair: Callable[..., Pair]) -> None:
+    one = pair()
+    clients = [one.slave(f"slave-{i}") for i in range(4)]
+    putting = threading.Thread(target=one.put, args=(2000,))
+    putting.start()
+    putting.join()
+    for client in clients:
+        until(lambda client=client: client.state.end == one.master.log.max_offset)  # type: ignore[misc]
+    assert HEADER.size == 12
