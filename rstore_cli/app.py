@@ -44,6 +44,7 @@ COMMANDS = {
     "status": "What state the store is in, and why.",
     "flush": "Make everything durable that was put.",
     "serve": "Serve the store to RocketMQ clients.",
+    "replicate": "Copy a running broker's store, and keep the copy up to date.",
     "top": "Watch a broker: topics, rates, lag, disk.",
     "drill": "Rehearse failures on scratch stores.",
     "pipeline": "Spark jobs over one or many stores.",

@@ -199,6 +199,8 @@ class SlaveClient:
                 reported = now
 
     def _take(self, reader: TransferReader, follower: Follower, data: bytes) -> None:
+        for error in self._store.errors:
+            raise error  # a damaged record, a queue that can't be written: nothing is appended behind it
         appended, compared = follower.appended, follower.compared
         try:
             for transfer in reader.feed(data):

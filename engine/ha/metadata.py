@@ -1,0 +1,59 @@
+"""What a slave copies of its master beside the log: topics, groups, offsets, delayed messages' offsets.
+
+Source: SlaveSynchronize (4.9.8); remoting.md 4.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import FormatError, StorageError
+from engine.format import fastjson
+from engine.wire.codes import RequestCode, ResponseCode
+
+if TYPE_CHECKING:
+    from engine.broker.client import RemotingClient
+
+TOPICS, GROUPS = "topics.json", "subscriptionGroup.json"
+OFFSETS, DELAYS = "consumerOffset.json", "delayOffset.json"
+TABLES = {
+    TOPICS: RequestCode.GET_ALL_TOPIC_CONFIG,
+    OFFSETS: RequestCode.GET_ALL_CONSUMER_OFFSET,
+    DELAYS: RequestCode.GET_ALL_DELAY_OFFSET,
+    GROUPS: RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+}
+"""The tables by the names of their files, and the requests that ask for them, in Apache's order."""
+
+
+async def fetch(master: RemotingClient, name: str) -> dict[str, Any]:
+    """One of the tables, as its file has it.
+
+    Raises:
+        StorageError: the master does not give it. FormatError: it is none.
+    """
+    answer = await master.ask(TABLES[name])
+    if answer.code != ResponseCode.SUCCESS:
+        raise StorageError(f"{master.address} gives no {name}: {answer.remark or answer.code}")
+    found = fastjson.loads(bytes(answer.body).decode("utf-8", "replace"))
+    if not isinstance(found, dict):
+        raise FormatError(f"{master.address}: {name} is no JSON object")
+    return found
+
+
+async def runtime(master: RemotingClient) -> dict[str, str]:
+    """What a broker tells of its store (GET_BROKER_RUNTIME_INFO). Raises StorageError, FormatError."""
+    answer = await master.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
+    table = fastjson.loads(bytes(answer.body).decode("utf-8", "replace") or "{}")
+    found = table.get("table") if isinstance(table, dict) else None
+    if answer.code != ResponseCode.SUCCESS or not isinstance(found, dict):
+        raise StorageError(f"{master.address} does not say how it stands: {answer.remark or answer.code}")
+    return {str(name): str(value) for name, value in found.items()}
+
+
+async def settings(master: RemotingClient) -> dict[str, str]:
+    """A broker's own settings (GET_BROKER_CONFIG). Raises StorageError."""
+    answer = await master.ask(RequestCode.GET_BROKER_CONFIG)
+    if answer.code != ResponseCode.SUCCESS:
+        raise StorageError(f"{master.address} does not tell its settings: {answer.remark or answer.code}")
+    lines = bytes(answer.body).decode("utf-8", "replace").splitlines()
+    return {name.strip(): value.strip() for name, equals, value in (line.partition("=") for line in lines) if equals}

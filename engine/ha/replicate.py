@@ -1,0 +1,297 @@
+"""`rstore replicate`: a copy of a running broker's store, made and kept up as a slave does, without a broker around it.
+
+The log comes through the replication service, from its first byte on, each record checked as it is dispatched; topics,
+groups and offsets come by the broker's admin requests. What is there already is compared at its end first. Run again it
+goes on where it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from engine.broker.client import RemotingClient
+from engine.broker.config_file import ConfigFile
+from engine.config import BrokerRole
+from engine.errors import CannotMend, RStoreError, StorageError
+from engine.files.disk import Disk
+from engine.ha import metadata
+from engine.ha.follower import OVERLAP
+from engine.ha.settings import HaSettings, parse_address
+from engine.ha.slave import Copied, LinkStatus, SlaveClient
+from engine.store import MessageStore
+
+if TYPE_CHECKING:
+    from engine.config import StoreConfig
+
+_ASK_S = 1.0
+_METADATA_S = 10.0
+_PATIENCE_S = 30.0
+_SIZES = {
+    "mappedFileSizeCommitLog": "mapped_file_size_commit_log",
+    "mappedFileSizeConsumeQueue": "mapped_file_size_consume_queue",
+    "maxHashSlotNum": "max_hash_slot_num",
+    "maxIndexNum": "max_index_num",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is asked for.
+
+    Attributes:
+        broker: `host:port` of the broker.
+        ha_port: of its replication service; None: as its settings say, or the broker's and one more.
+        until_caught_up: end when the copy has all that the broker had a moment ago.
+        bytes_per_s: not faster; None: as fast as it goes.
+        overlap: bytes at the copy's end that are compared; None: all of it.
+        last_file: an empty copy begins with the broker's last file.
+        tables: whether topics, groups and offsets are copied, too.
+    """
+
+    broker: str
+    ha_port: int | None = None
+    until_caught_up: bool = False
+    bytes_per_s: float | None = None
+    overlap: int | None = OVERLAP
+    last_file: bool = False
+    tables: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Replicated:
+    """How it stands. Physical offsets, bytes.
+
+    Attributes:
+        start, end: of the copy's log. `master_end`: the broker's, as it said last.
+        appended, compared: by this run.
+        dispatched: up to where records were checked, and are in queues and index.
+        status: see LinkStatus.
+        tables: files of config/ that were copied.
+        seconds: since the beginning.
+    """
+
+    start: int
+    end: int
+    master_end: int
+    appended: int
+    compared: int
+    dispatched: int
+    status: LinkStatus
+    tables: tuple[str, ...]
+    seconds: float
+
+    @property
+    def behind(self) -> int:
+        """Bytes that the broker has more, as far as is known."""
+        return max(0, self.master_end - self.end)
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "start": self.start,
+            "end": self.end,
+            "masterEnd": self.master_end,
+            "behind": self.behind,
+            "appended": self.appended,
+            "compared": self.compared,
+            "verified": self.dispatched,
+            "status": self.status.value,
+            "tables": list(self.tables),
+            "seconds": round(self.seconds, 3),
+        }
+
+
+Tell = Callable[[Replicated], None]
+
+
+def replicate(config: StoreConfig, wanted: Wanted, tell: Tell, log: logging.Logger | None = None) -> Replicated:
+    """Copy until caught up, or for ever; `tell` is called about every second.
+
+    Args:
+        config: of the copy; sizes that nobody gave are the broker's, in a new store.
+        wanted: see Wanted.
+        tell: how it stands.
+        log: told what happens.
+
+    Raises:
+        Diverged: copy and broker are not two copies of one log. CannotMend: a record that came is damaged; other file
+        sizes. StoreLocked, Refused: the copy can't be opened. StorageError: the broker can't be reached for long, or
+        the copy can't be written. InvalidArgument.
+    """
+    return asyncio.run(_Replication(config, wanted, tell, log or logging.getLogger("rstore.replicate")).run())
+
+
+class _Throttle:
+    """Lets so many bytes a second pass. Called by the client's thread."""
+
+    def __init__(self, bytes_per_s: float) -> None:
+        self._rate = bytes_per_s
+        self._free_at = time.monotonic()
+
+    def __call__(self, size: int) -> None:
+        now = time.monotonic()
+        self._free_at = max(self._free_at, now) + size / self._rate
+        if self._free_at > now:
+            time.sleep(self._free_at - now)
+
+
+class _Replication:
+    def __init__(self, config: StoreConfig, wanted: Wanted, tell: Tell, log: logging.Logger) -> None:
+        self._config = config
+        self._wanted = wanted
+        self._tell = tell
+        self._log = log
+        self._began = time.monotonic()
+        self._tables: tuple[str, ...] = ()
+        self._master: RemotingClient | None = None
+
+    async def run(self) -> Replicated:
+        host, broker_port = parse_address(self._wanted.broker)
+        try:
+            said = await metadata.runtime(await self._asked())
+            settings = await self._settings()
+            config = self._sized(settings)
+            port = self._wanted.ha_port or int(settings.get("haListenPort") or broker_port + 1)
+            store = MessageStore.open(config)
+            try:
+                return await self._copy(store, f"{host}:{port}", said)
+            finally:
+                await asyncio.get_running_loop().run_in_executor(None, store.close)
+        finally:
+            if self._master is not None:
+                await self._master.close()
+
+    # --- the broker -------------------------------------------------------------------------------------------------
+
+    async def _asked(self) -> RemotingClient:
+        if self._master is None or not self._master.is_open:
+            self._master = await RemotingClient.connect(self._wanted.broker)
+        return self._master
+
+    async def _settings(self) -> dict[str, str]:
+        try:
+            return await metadata.settings(await self._asked())
+        except RStoreError as error:
+            self._log.warning("the broker's settings are not known", extra={"why": str(error)})
+            return {}
+
+    def _sized(self, settings: dict[str, str]) -> StoreConfig:
+        """The copy's settings. Raises CannotMend: its log has files of another size."""
+        config = self._config
+        disk = Disk()
+        fresh = not any(disk.exists(path) and disk.listdir(path) for path in config.log_directories)
+        changes: dict[str, Any] = {}
+        for name, field in _SIZES.items():
+            if field not in config.given and settings.get(name, "").isdecimal() and fresh:
+                changes[field] = int(settings[name])
+        config = config.with_changes(**changes, broker_role=BrokerRole.SLAVE)
+        theirs = int(settings.get("mappedFileSizeCommitLog") or config.mapped_file_size_commit_log)
+        if (fresh or "mapped_file_size_commit_log" in config.given) and theirs != config.mapped_file_size_commit_log:
+            raise CannotMend(
+                f"the broker's log has files of {theirs} bytes, the copy's {config.mapped_file_size_commit_log}",
+                hint="a copy has the same: leave mappedFileSizeCommitLog away",
+            )
+        return config
+
+    # --- copying ----------------------------------------------------------------------------------------------------
+
+    async def _copy(self, store: MessageStore, service: str, said: dict[str, str]) -> Replicated:
+        wanted = self._wanted
+        client = SlaveClient(
+            store,
+            replace(HaSettings(), master_address=service, retry_ms=1000),
+            self._log,
+            overlap=store.log.max_offset if wanted.overlap is None else wanted.overlap,
+            start=None if wanted.last_file else max(0, int(said.get("commitLogMinOffset", 0))),
+            pace=_Throttle(wanted.bytes_per_s) if wanted.bytes_per_s else lambda _: None,
+        )
+        master_end = int(said.get("commitLogMaxOffset", 0))
+        self._demand_not_ahead(store, master_end)
+        client.start()
+        heard = linked = time.monotonic()
+        tables_at = heard - _METADATA_S
+        try:
+            while True:
+                if wanted.tables and time.monotonic() - tables_at >= _METADATA_S:
+                    tables_at = time.monotonic()
+                    await self._copy_tables(store)
+                state = client.state
+                self._judge(store, state)
+                if state.status is not LinkStatus.AWAY:
+                    linked = time.monotonic()
+                elif wanted.until_caught_up and state.error and time.monotonic() - linked > _PATIENCE_S:
+                    raise state.error
+                now = self._now(store, state, master_end)
+                self._tell(now)
+                if wanted.until_caught_up and self._is_done(store, state, master_end):
+                    return self._now(store, client.state, master_end)
+                await asyncio.sleep(_ASK_S if now.behind or not wanted.until_caught_up else _ASK_S / 10)
+                try:
+                    master_end = int((await metadata.runtime(await self._asked())).get("commitLogMaxOffset", 0))
+                    heard = time.monotonic()
+                except RStoreError as error:
+                    if wanted.until_caught_up and time.monotonic() - heard > _PATIENCE_S:
+                        raise
+                    self._log.warning("the broker does not answer", extra={"why": str(error)})
+        finally:
+            await asyncio.get_running_loop().run_in_executor(None, client.stop)
+
+    @staticmethod
+    def _demand_not_ahead(store: MessageStore, master_end: int) -> None:
+        end = store.log.max_offset
+        if end > master_end:
+            from engine.ha.follower import Diverged
+
+            raise Diverged(
+                f"the copy is ahead: the broker's log ends at {master_end}, the copy's at {end}",
+                path=store.config.store_path_root_dir,
+                offset=master_end,
+                hint="rstore pipeline diff says what differs; truncate the copy to that offset, or copy anew",
+            )
+
+    @staticmethod
+    def _judge(store: MessageStore, state: Copied) -> None:
+        """Raises what can't be waited for."""
+        for error in store.errors:
+            raise error
+        if state.status is LinkStatus.DIVERGED and state.error is not None:
+            raise state.error
+
+    @staticmethod
+    def _is_done(store: MessageStore, state: Copied, master_end: int) -> bool:
+        caught_up = state.status is LinkStatus.FOLLOWING and state.end >= master_end
+        return caught_up and store.dispatch.position >= master_end
+
+    def _now(self, store: MessageStore, state: Copied, master_end: int) -> Replicated:
+        return Replicated(
+            max(store.log.min_offset, 0),
+            state.end,
+            master_end,
+            state.appended,
+            state.compared,
+            store.dispatch.position,
+            state.status,
+            self._tables,
+            time.monotonic() - self._began,
+        )
+
+    async def _copy_tables(self, store: MessageStore) -> None:
+        root = os.fspath(store.config.store_path_root_dir)
+        copied = set(self._tables)
+        for name in metadata.TABLES:
+            try:
+                table = await metadata.fetch(await self._asked(), name)
+            except StorageError as error:
+                self._log.warning("a table was not copied", extra={"table": name, "why": str(error)})
+                continue
+            file = ConfigFile(Disk(), root, name)
+            if file.load() != table:
+                file.save(table)
+            copied.add(name)
+        self._tables = tuple(name for name in metadata.TABLES if name in copied)

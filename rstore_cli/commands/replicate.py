@@ -1,0 +1,110 @@
+"""`rstore replicate`: a verified copy of a running broker's store."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from engine.errors import InvalidArgument
+from rstore_cli._common import parse_size, settings_of
+from rstore_cli.render import Output, is_terminal, size
+
+if TYPE_CHECKING:
+    from engine.ha.replicate import Replicated, Tell
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def replicate(
+    context: typer.Context,
+    source: Annotated[str, typer.Option("--from", metavar="HOST:PORT", help="The broker (its own port: 10911).")],
+    ha_port: Annotated[
+        int | None,
+        typer.Option(
+            "--ha-port", min=1, max=65535, metavar="PORT", help="Its replication service (default: as it says)."
+        ),
+    ] = None,
+    until_caught_up: Annotated[
+        bool, typer.Option("--until-caught-up", help="End when the copy has all that the broker had a moment ago.")
+    ] = False,
+    throttle: Annotated[
+        str | None, typer.Option("--throttle", metavar="SIZE", help="At most so many bytes a second: 20M.")
+    ] = None,
+    compare: Annotated[
+        str, typer.Option("--compare", metavar="SIZE", help="Bytes at the copy's end to compare first, or all.")
+    ] = "1M",
+    last_file: Annotated[
+        bool, typer.Option("--last-file", help="Begin an empty copy with the broker's last log file, as a slave does.")
+    ] = False,
+    no_tables: Annotated[bool, typer.Option("--no-tables", help="Don't copy topics, groups and offsets.")] = False,
+) -> None:
+    """Copy the store of a running broker, Apache's or ours, into --store, and follow it until Ctrl-C.
+
+    Every record is checked as it comes. Run again, it goes on where it was, after comparing the end of what is there.
+    A copy that has parted from its broker is refused (exit 4) with the first offset that differs. The copy opens in
+    Apache's broker and in rstore.
+    """
+    settings = settings_of(context)
+
+    from engine.ha.replicate import Wanted
+    from engine.ha.replicate import replicate as run
+
+    rate = None if throttle is None else parse_size(throttle, "--throttle")
+    if rate == 0:
+        raise InvalidArgument("--throttle 0: nothing would come")
+    wanted = Wanted(
+        source,
+        ha_port,
+        until_caught_up,
+        rate,
+        None if compare == "all" else parse_size(compare, "--compare"),
+        last_file,
+        not no_tables,
+    )
+    answer = settings.output()
+    settings.on_interrupt = "what was copied is kept: run the same again to go on"
+    screen = _Screen(answer)
+    try:
+        found = run(settings.load(), wanted, screen)
+    finally:
+        screen.stop()
+    if answer.json:
+        answer.document(found.to_json())
+        return
+    answer.facts(
+        [
+            ("log", f"{found.start} to {found.end}"),
+            ("copied", f"{size(found.appended)} in {found.seconds:.1f} s"),
+            ("compared", size(found.compared)),
+            ("verified up to", str(found.dispatched)),
+            ("tables", ", ".join(found.tables) or "none"),
+        ]
+    )
+
+
+class _Screen:
+    """Lag and rate, on stderr: a line that moves where somebody looks, JSON lines for a program that follows."""
+
+    def __init__(self, answer: Output) -> None:
+        self._answer = answer
+        self._shown = 0.0
+        self._bar: Tell | None = None
+        self._context = answer.progress("copying")
+        self._tick = self._context.__enter__()
+
+    def __call__(self, now: Replicated) -> None:
+        self._tick(now.end - now.start, max(now.master_end, now.end) - now.start)
+        if not is_terminal(sys.stderr) and not self._answer.quiet and time.monotonic() - self._shown >= _EVERY_S:
+            self._shown = time.monotonic()
+            rate = size(int(now.appended / now.seconds)) if now.seconds else "-"
+            self._answer.note(f"{now.status.value}: {size(now.behind)} behind, {rate}/s, log up to {now.end}")
+
+    def stop(self) -> None:
+        self._context.__exit__(None, None, None)
+
+
+_EVERY_S = 10.0
