@@ -13,7 +13,7 @@ from rstore_cli._common import parse_size, settings_of
 from rstore_cli.render import Output, is_terminal, size
 
 if TYPE_CHECKING:
-    from engine.ha.replicate import Replicated, Tell
+    from engine.broker.ha.replicate import Replicated, Tell
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -50,8 +50,8 @@ def replicate(
     """
     settings = settings_of(context)
 
-    from engine.ha.replicate import Wanted
-    from engine.ha.replicate import replicate as run
+    from engine.broker.ha.replicate import Wanted
+    from engine.broker.ha.replicate import replicate as run
 
     rate = None if throttle is None else parse_size(throttle, "--throttle")
     if rate == 0:

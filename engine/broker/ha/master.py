@@ -19,14 +19,14 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.broker.ha.group import GroupTransfer
 from engine.errors import FormatError, RStoreError, StorageError
-from engine.ha.group import GroupTransfer
 from engine.log.results import PutMessageStatus
 from engine.services.waiting import FlushFuture
 from engine.wire.ha import HEADER, AckReader, encode_header
 
 if TYPE_CHECKING:
-    from engine.ha.settings import HaSettings
+    from engine.broker.ha.settings import HaSettings
     from engine.log.commitlog import CommitLog
     from engine.store import MessageStore
 

@@ -20,14 +20,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.broker.ha.follower import OVERLAP, Diverged, Follower
+from engine.broker.ha.settings import parse_address
 from engine.config import FlushDiskType
 from engine.errors import RStoreError, StorageError
-from engine.ha.follower import OVERLAP, Diverged, Follower
-from engine.ha.settings import parse_address
 from engine.wire.ha import TransferReader, encode_ack
 
 if TYPE_CHECKING:
-    from engine.ha.settings import HaSettings
+    from engine.broker.ha.settings import HaSettings
     from engine.store import MessageStore
 
 _PIECE = 1 << 18

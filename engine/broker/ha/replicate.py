@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from engine.broker.client import RemotingClient
 from engine.broker.config_file import ConfigFile
+from engine.broker.ha import metadata
+from engine.broker.ha.follower import OVERLAP
+from engine.broker.ha.settings import HaSettings, parse_address
+from engine.broker.ha.slave import Copied, LinkStatus, SlaveClient
 from engine.config import BrokerRole
 from engine.errors import CannotMend, RStoreError, StorageError
 from engine.files.disk import Disk
-from engine.ha import metadata
-from engine.ha.follower import OVERLAP
-from engine.ha.settings import HaSettings, parse_address
-from engine.ha.slave import Copied, LinkStatus, SlaveClient
 from engine.store import MessageStore
 
 if TYPE_CHECKING:
@@ -246,7 +246,7 @@ class _Replication:
     def _demand_not_ahead(store: MessageStore, master_end: int) -> None:
         end = store.log.max_offset
         if end > master_end:
-            from engine.ha.follower import Diverged
+            from engine.broker.ha.follower import Diverged
 
             raise Diverged(
                 f"the copy is ahead: the broker's log ends at {master_end}, the copy's at {end}",

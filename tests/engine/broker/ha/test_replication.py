@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from engine.broker.ha.master import MasterService
+from engine.broker.ha.settings import HaSettings
+from engine.broker.ha.slave import LinkStatus, SlaveClient
 from engine.config import BrokerRole
-from engine.ha.master import MasterService
-from engine.ha.settings import HaSettings
-from engine.ha.slave import LinkStatus, SlaveClient
 from engine.log.results import PutMessageStatus
 from engine.store import MessageStore
 from engine.wire.ha import HEADER, TransferReader, encode_ack
