@@ -1,0 +1,65 @@
+"""A slave's tables follow its master's: topics, groups, offsets, delayed messages' offsets, every EVERY_S.
+
+Consumers read on a slave with its own tables; what they commit there does not go back to the master, as with Apache.
+
+Source: SlaveSynchronize (4.9.8), BrokerController#handleSlaveSynchronize; remoting.md 4.3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from engine.broker.client import RemotingClient
+from engine.broker.ha import metadata
+from engine.errors import RStoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FIRST_S, EVERY_S = 3.0, 10.0
+
+
+class SlaveSync:
+    """See the module. `run` it as a task of the loop.
+
+    Args:
+        master: `host:port` of the master's broker, "" while it is not known; asked before each round.
+        take: by the table's file name, what takes it over; in the loop's thread.
+        log: told what fails.
+    """
+
+    def __init__(
+        self, master: Callable[[], str], take: dict[str, Callable[[dict[str, Any]], None]], log: logging.Logger
+    ) -> None:
+        self._master = master
+        self._take = take
+        self._log = log
+        self.rounds = 0
+        """Full ones that went well."""
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        await asyncio.sleep(FIRST_S)
+        while True:
+            address = self._master()
+            if address:
+                await self._round(address)
+            await asyncio.sleep(EVERY_S)
+
+    async def _round(self, address: str) -> None:
+        wrong = 0
+        try:
+            async with await RemotingClient.connect(address) as master:
+                for name, take in self._take.items():
+                    try:
+                        take(await metadata.fetch(master, name))
+                    except (RStoreError, TypeError, ValueError, AttributeError) as error:
+                        wrong += 1
+                        said = {"table": name, "peer": address, "why": str(error)}
+                        self._log.warning("a table of the master was not taken", extra=said)
+        except RStoreError as error:
+            wrong += 1
+            self._log.warning("the master's tables are out of reach", extra={"peer": address, "why": str(error)})
+        self.rounds += not wrong
