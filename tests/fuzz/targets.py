@@ -28,6 +28,7 @@ from engine.format.message import Message
 from engine.log.derive import Deriver, DeriveRules, QueueNumbers
 from engine.log.scan import RecordBatch, Scanner
 from engine.log.walk import Row, walk
+from engine.wire import ha
 from tests.support import logs
 from tests.support.logs import MemoryLog
 
@@ -97,6 +98,11 @@ def _scan(data: bytes) -> object:
     return at
 
 
+def _transfers() -> bytes:
+    pieces = (b"", b"abc", bytes(300))
+    return b"".join(ha.encode_header(at * 1000, len(body)) + body for at, body in enumerate(pieces))
+
+
 def _text(decode: Callable[[str], object]) -> Callable[[bytes], object]:
     return lambda data: decode(data.decode("utf-8", "replace"))
 
@@ -142,6 +148,8 @@ def targets() -> dict[str, Target]:
         Target("host", _text(hosts.parse), (b"192.0.2.1:10911", b"[2001:db8::1]:10911", b"2001:db8::1|10911")),
         Target("msg-id", _text(message.parse_msg_id), ids),
         Target("config", _text(config.parse), (conf,), 64),
+        Target("ha-transfers", lambda data: list(ha.TransferReader().feed(data)), (_transfers(),)),
+        Target("ha-reports", lambda data: ha.AckReader().feed(data), (ha.encode_ack(4096) * 3,)),
         Target("walk", _walk, (b"".join(seeds["records"]),)),
         Target("scan", _scan, (_log(),), 32),
     ]

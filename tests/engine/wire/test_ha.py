@@ -1,0 +1,68 @@
+"""The replication protocol on literal bytes, in any pieces, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.wire.ha import MAX_BODY, AckReader, BadTransfer, Transfer, TransferReader, encode_ack, encode_header
+
+transfers = st.builds(Transfer, st.integers(0, (1 << 63) - 1), st.binary(max_size=300))
+
+
+def frame(transfer: Transfer) -> bytes:
+    return encode_header(transfer.offset, len(transfer.body)) + transfer.body
+
+
+def test_literal_bytes() -> None:
+    assert encode_ack(0x1122) == bytes.fromhex("0000000000001122")
+    assert encode_header(4194304, 32768) == bytes.fromhex("0000000000400000 00008000")
+    assert list(TransferReader().feed(bytes.fromhex("0000000000400000 00000002 abcd"))) == [
+        Transfer(4194304, b"\xab\xcd")
+    ]
+    assert Transfer(10, b"abc").end == 13
+
+
+@given(st.lists(transfers, max_size=6), st.lists(st.integers(1, 50), min_size=1))
+def test_transfers_in_any_pieces(put: list[Transfer], sizes: list[int]) -> None:
+    data = b"".join(map(frame, put))
+    reader = TransferReader()
+    found: list[Transfer] = []
+    at = turn = 0
+    while at < len(data):
+        size = sizes[turn % len(sizes)]
+        found += reader.feed(data[at : at + size])
+        at, turn = at + size, turn + 1
+    assert found == put
+    assert reader.held == 0
+
+
+@given(st.lists(st.integers(0, (1 << 63) - 1), min_size=1, max_size=9), st.lists(st.integers(1, 20), min_size=1))
+def test_the_newest_report_counts(put: list[int], sizes: list[int]) -> None:
+    data = b"".join(map(encode_ack, put))
+    reader = AckReader()
+    found: list[int] = []
+    at = turn = 0
+    while at < len(data):
+        size = sizes[turn % len(sizes)]
+        newest = reader.feed(data[at : at + size])
+        found += [] if newest is None else [newest]
+        at, turn = at + size, turn + 1
+    assert found[-1] == put[-1]
+    assert set(found) <= set(put)
+    assert AckReader().feed(data + b"\0") == put[-1]
+
+
+@pytest.mark.parametrize(("offset", "size"), [(0, -1), (0, MAX_BODY + 1), (-1, 0), (0, (1 << 31) - 1)])
+def test_a_hostile_header_is_refused_before_its_body_is_kept(offset: int, size: int) -> None:
+    reader = TransferReader()
+    good = frame(Transfer(0, b"x"))
+    with pytest.raises(BadTransfer) as caught:
+        list(reader.feed(good + encode_header(offset, size)))
+    assert caught.value.offset == len(good)
+
+
+def test_a_negative_report_is_refused() -> None:
+    with pytest.raises(BadTransfer):
+        AckReader().feed(encode_ack(-1))
