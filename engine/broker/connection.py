@@ -151,12 +151,26 @@ class Connection(asyncio.Protocol):
         else:
             self._write([head, body] if len(body) else [head])
 
+    def send_frame(self, frame: bytes) -> None:
+        """Give the client a whole frame; nothing when it has gone."""
+        if self._out is not None:
+            self._out.append(frame)
+        elif self._transport is not None:
+            self._write([frame])
+
     def answer(self, request: RemotingCommand, answer: RemotingCommand) -> None:
         """Answer a request, unless nobody waits for it."""
         counts = self._answers.get(request.code) or self._answers[OTHER]
         counts[answer.code] = counts.get(answer.code, 0) + 1
         if not request.is_oneway:
             self.send(answer)
+
+    def answer_stored(self, request: RemotingCommand, frame: bytes) -> None:
+        """The same with SUCCESS, as a whole frame."""
+        counts = self._answers.get(request.code) or self._answers[OTHER]
+        counts[0] = counts.get(0, 0) + 1
+        if not request.is_oneway:
+            self.send_frame(frame)
 
     def tell(self, code: int, ext: Mapping[str, str], body: bytes = b"") -> None:
         """A request of ours that nobody answers."""

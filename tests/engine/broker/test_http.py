@@ -91,7 +91,7 @@ def test_metrics_say_what_has_happened(tmp_path: Path) -> None:
         assert seen["rstore_put_messages_total", ("T",)] == 5
         assert seen["rstore_put_bytes_total", ("T",)] > 5 * 90
         assert seen["rstore_get_messages_total", ("T",)] == 5
-        assert seen["rstore_gets_missed_total", ()] == 1
+        assert seen["rstore_gets_missed_total", ()] >= 1
         assert seen["rstore_consumer_lag", ("G", "T")] == 2
         assert seen["rstore_answers_total", ("SEND_MESSAGE_V2", "SUCCESS")] == 7
         assert seen["rstore_answers_total", ("OTHER", "REQUEST_CODE_NOT_SUPPORTED")] == 1
