@@ -256,13 +256,7 @@ def test_a_stale_socket_is_replaced_and_a_long_path_is_possible(tmp_path: Path) 
 
     served(root, work)
     assert local_socket.connect_to(path, 1) is None
-    left = socket.socket(socket.AF_UNIX)
-    os.chdir(root)
-    try:
-        left.bind("rstore.sock")
-    finally:
-        os.chdir(Path(__file__).parent)
-        left.close()
+    local_socket.listen_at(path).close()
     assert_sound(config(root))  # whatever a killed daemon leaves
     assert check(Disk(), config(root)).ok
 
