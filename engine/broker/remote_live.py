@@ -43,7 +43,7 @@ class RemoteLive:
 
     async def look(self) -> dict[str, Any]:
         """How it is now. Raises StorageError: it does not answer, or is no broker; FormatError: what it says."""
-        runtime = await self._table(RequestCode.GET_BROKER_RUNTIME_INFO)
+        runtime, errors = await self._runtime()
         now = time.time_ns() // 1_000_000
         said = await self._json(RequestCode.GET_ALL_TOPIC_CONFIG)
         names = sorted((said or {}).get("topicConfigTable", {}))
@@ -56,7 +56,7 @@ class RemoteLive:
         ]
         topics = await self._topics(queues, offsets)
         log_max, log_min = _number(runtime, "commitLogMaxOffset"), _number(runtime, "commitLogMinOffset")
-        flush, dispatch = _number(runtime, "remainHowManyDataToFlush"), _number(runtime, "dispatchBehindBytes")
+        flush, dispatch = as_bytes(runtime.get("remainHowManyDataToFlush", "")), _number(runtime, "dispatchBehindBytes")
         ratios = (("CL", "commitLogDiskRatio"), ("CQ", "consumeQueueDiskRatio"))
         return {
             "source": "broker",
@@ -77,7 +77,7 @@ class RemoteLive:
             "dispatchBehind": dispatch,
             "disks": {name: float(runtime[key]) for name, key in ratios if _is_float(runtime.get(key, ""))},
             "writeable": None,
-            "errors": [],
+            "errors": errors,
             "version": runtime.get("brokerVersionDesc"),
             "topics": topics,
             "groups": sorted(lags, key=lambda lag: (lag["group"], lag["topic"])),
@@ -132,13 +132,18 @@ class RemoteLive:
         said = await self._json(RequestCode.VIEW_BROKER_STATS_DATA, {"statsName": name, "statsKey": key})
         return float(((said or {}).get("statsMinute") or {}).get("tps") or 0.0)
 
-    async def _table(self, code: int) -> dict[str, str]:
-        said = await self._json(code)
-        if not isinstance(said, dict) or not isinstance(said.get("table"), dict):
-            raise StorageError(
-                f"{self._client.address} is no broker", hint="name a broker's HOST:PORT, no name server's"
-            )
-        return {str(name): str(value) for name, value in said["table"].items()}
+    async def _runtime(self) -> tuple[dict[str, str], list[str]]:
+        """GET_BROKER_RUNTIME_INFO, and what went wrong: Apache's fails in the first second of a broker's life."""
+        answer = await self._client.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
+        if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            raise StorageError(f"{self._client.address} is no broker", hint="name a broker's port, no name server's")
+        if answer.code != ResponseCode.SUCCESS:
+            return {}, [f"the broker tells nothing of itself: {(answer.remark or str(answer.code)).splitlines()[0]}"]
+        said = fastjson.loads(bytes(answer.body).decode("utf-8", "replace"))
+        try:
+            return {str(name): str(value) for name, value in said["table"].items()}, []
+        except (KeyError, TypeError, AttributeError):
+            raise FormatError("no KVTable") from None
 
     async def _json(self, code: int, ext: Mapping[str, str] | None = None) -> Any:
         body = await self._body(code, ext)
@@ -177,12 +182,19 @@ def _lag(queues: Mapping[int, _Queue], done: Mapping[int, int]) -> int:
 
 
 def _number(table: Mapping[str, str], name: str) -> int | None:
-    """A number, which may have a unit behind it (`0 B`)."""
-    word = table.get(name, "").split(" ")[0]
     try:
-        return int(word)
+        return int(table.get(name, ""))
     except ValueError:
         return None
+
+
+def as_bytes(text: str) -> int | None:
+    """Bytes, about: `0 B`, `12.3 KiB`, or a number alone. Source: MixAll#humanReadableByteCount."""
+    word, _, unit = text.partition(" ")
+    power = " KMGTPE".find(unit[:1] if unit not in ("", "B") else " ")
+    if power < 0 or not _is_float(word):
+        return None
+    return round(float(word) * (1 << 10 * power))
 
 
 def _is_float(text: str) -> bool:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.broker.remote_live import offset_table
+from engine.broker.remote_live import as_bytes, offset_table
 from engine.errors import FormatError
 from rstore_cli.top_frame import Frame, Look, Sort
 from tests.engine.broker.client import Client, pull_fields, send_fields
@@ -64,6 +64,15 @@ def test_a_table_whose_keys_are_objects() -> None:
     for broken in ("", "{}", text[:-2], text.replace("maxOffset", "max"), text.replace(":7", ":x")):
         with pytest.raises(FormatError, match="no offsetTable"):
             offset_table(broken)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("0 B", 0), ("17 B", 17), ("12.5 KiB", 12_800), ("1.0 GiB", 1 << 30), ("77", 77), ("", None), ("much", None),
+     ("1 ?", None)],
+)  # fmt: skip
+def test_bytes_as_apaches_broker_writes_them(text: str, count: int | None) -> None:
+    assert as_bytes(text) == count
 
 
 @contextmanager
