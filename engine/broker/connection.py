@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from engine.errors import FormatError, InvalidArgument
 from engine.format.hosts import Host
@@ -65,7 +65,8 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._waiting: dict[int, asyncio.Future[RemotingCommand]] = {}
         self._opaque = 0
-        self._out: list[bytes | memoryview] | None = None
+        self._out: list[bytes | memoryview] = []
+        self._flushes = False
         self.address = ""
         self.host = _NOBODY
         self.active = loop.time()
@@ -91,8 +92,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """As of asyncio."""
         self.active = self._loop.time()
-        out: list[bytes | memoryview] = []
-        self._out = out
+        self._flushes = True
         try:
             for command in self._reader.feed(data):
                 if command.is_response:
@@ -103,9 +103,7 @@ class Connection(asyncio.Protocol):
             self.fault, self.cut = str(error), "frame"
             self.close()
         finally:
-            self._out = None
-            if out:
-                self._write(out)
+            self._flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """As of asyncio."""
@@ -144,19 +142,9 @@ class Connection(asyncio.Protocol):
         if self._transport is None:
             return
         head, body = encode(command)
-        if self._out is not None:
-            self._out.append(head)
-            if len(body):
-                self._out.append(body)
-        else:
-            self._write([head, body] if len(body) else [head])
-
-    def send_frame(self, frame: bytes) -> None:
-        """Give the client a whole frame; nothing when it has gone."""
-        if self._out is not None:
-            self._out.append(frame)
-        elif self._transport is not None:
-            self._write([frame])
+        self._push(head)
+        if len(body):
+            self._push(body)
 
     def answer(self, request: RemotingCommand, answer: RemotingCommand) -> None:
         """Answer a request, unless nobody waits for it."""
@@ -165,12 +153,12 @@ class Connection(asyncio.Protocol):
         if not request.is_oneway:
             self.send(answer)
 
-    def answer_stored(self, request: RemotingCommand, frame: bytes) -> None:
-        """The same with SUCCESS, as a whole frame."""
+    def answer_frame(self, request: RemotingCommand, frame: bytes) -> None:
+        """The same with a whole frame that says SUCCESS."""
         counts = self._answers.get(request.code) or self._answers[OTHER]
         counts[0] = counts.get(0, 0) + 1
-        if not request.is_oneway:
-            self.send_frame(frame)
+        if not request.is_oneway and self._transport is not None:
+            self._push(frame)
 
     def tell(self, code: int, ext: Mapping[str, str], body: bytes = b"") -> None:
         """A request of ours that nobody answers."""
@@ -194,6 +182,7 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """Say good-bye."""
+        self._flush()
         if self._transport is not None:
             self._transport.close()
 
@@ -204,12 +193,21 @@ class Connection(asyncio.Protocol):
         if future is not None and not future.done():
             future.set_result(command)
 
-    def _write(self, parts: list[Any]) -> None:
-        transport = self._transport
-        if transport is None:
+    def _push(self, part: bytes | memoryview) -> None:
+        """Write it together with what else is answered in this turn of the loop."""
+        self._out.append(part)
+        if not self._flushes:
+            self._flushes = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushes = False
+        transport, out = self._transport, self._out
+        if transport is None or not out:
             return
+        self._out = []
         self.active = self._loop.time()
-        transport.writelines(parts)
+        transport.writelines(out)
         if transport.get_write_buffer_size() > self._limit:
             self.fault, self.cut = f"{self._limit} bytes wait for it", "output"
             transport.abort()

@@ -26,6 +26,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from engine.broker.handover import Handover
 from engine.errors import RStoreError
 from engine.wire.codes import ResponseCode
 
@@ -84,6 +85,7 @@ class FlowControl:
     ) -> None:
         self._store = store
         self._loop = loop
+        self._soon = Handover(loop)
         self._log = log
         self._capacity = settings.send_queue
         self._wait_s = settings.send_wait_ms / 1000
@@ -143,10 +145,10 @@ class FlowControl:
             self.beside = True
             self._log.warning("a put was slow: puts go beside from now on", extra={"took_ms": took_ns // 1_000_000})
 
-    def waits(self, future: Future[PutResult], done: Callable[[PutResult], None]) -> None:
-        """A put is in the log, and waits for its flush."""
+    def waits(self, done: Callable[[PutResult], None]) -> Callable[[PutResult], None]:
+        """A put begins that may wait for its flush: whom to tell in any thread, so that `done` is in the loop's."""
         self.waiting += 1
-        future.add_done_callback(lambda found: self._soon(self._flushed, done, found.result()))
+        return lambda result: self._soon(self._flushed, done, result)
 
     def _flushed(self, done: Callable[[PutResult], None], result: PutResult) -> None:
         self.waiting -= 1
@@ -224,7 +226,3 @@ class FlowControl:
             put.refuse(Busy(_AT_ONCE.format("SHUTDOWN")))
         if self._threads is not None:
             self._threads.shutdown(wait=False)
-
-    def _soon(self, what: Callable[..., None], *arguments: Any) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(what, *arguments)

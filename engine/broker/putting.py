@@ -46,7 +46,7 @@ def put(
         return
     began = perf_counter_ns()
     if store.puts_wait:
-        flow.waits(store.put_async(message, wait=wait), done)
+        store.put_then(message, flow.waits(done), wait=wait)
         took = perf_counter_ns() - began
         if took > flow.slow_ns:
             flow.was_slow(took)

@@ -7,6 +7,7 @@ takes the abort mark away. A second start on the same store is refused by the st
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import sys
@@ -81,6 +82,8 @@ async def _serve(
         async with Daemon(settings, store, loop, log) as daemon:
             where = daemon.listening
             log.info("serving", extra={"broker": where.broker, "names": where.names, "metrics": where.metrics})
+            gc.collect()
+            gc.freeze()  # what is there now stays: it need not be looked through again and again
             ready(where)
             await stop.wait()
             log.info("stopping", extra={"max_offset": store.log.max_offset})

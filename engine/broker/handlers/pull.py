@@ -111,9 +111,9 @@ class PullHandler:
             waiting = self._held.get(key)
             if not waiting:
                 continue
-            codes = [one.tags_code for one in arrivals if (one.topic, one.queue_id) == key]
+            come = [(one.next_offset, one.tags_code) for one in arrivals if (one.topic, one.queue_id) == key]
             for pull in list(waiting):
-                if any(pull.tags.matches_queue(code, None) for code in codes):
+                if any(end > pull.offset and pull.tags.matches_queue(code, None) for end, code in come):
                     self._try(pull)
 
     def tick(self) -> None:

@@ -131,7 +131,7 @@ class SendHandler:
             else:
                 msg_id = f"{self._id_head}{append.physical_offset:016X}"
                 frame = stored_frame(request.opaque, msg_id, message.queue_id, append.queue_offset)
-                connection.answer_stored(request, frame)
+                connection.answer_frame(request, frame)
 
         put(self._broker, stored, done, wait=wait, refusable=True)
         return None
