@@ -81,7 +81,8 @@ async def _serve(
     try:
         async with Daemon(settings, store, loop, log) as daemon:
             where = daemon.listening
-            log.info("serving", extra={"broker": where.broker, "names": where.names, "metrics": where.metrics})
+            told = {"broker": where.broker, "names": where.names, "metrics": where.metrics}
+            log.info("serving", extra={**told, "max_offset": store.log.max_offset})
             gc.collect()
             gc.freeze()  # what is there now stays: it need not be looked through again and again
             ready(where)

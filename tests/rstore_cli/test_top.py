@@ -18,13 +18,23 @@ from pathlib import Path
 import pytest
 
 from engine.broker.remote_live import as_bytes, offset_table
+from engine.config import StoreConfig, parse
 from engine.errors import FormatError
 from rstore_cli.top_frame import Frame, Look, Sort
 from tests.engine.broker.client import Client, pull_fields, send_fields
+from tests.engine.opening import assert_sound
 from tests.rstore_cli.conftest import Cli
-from tests.rstore_cli.test_serve import Process, root
+from tests.rstore_cli.test_serve import CONF, Process
 
-__all__ = ["root"]
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    """One for all that look at it."""
+    root = tmp_path_factory.mktemp("top") / "store"
+    found = Process(root)
+    yield found
+    assert found.stop() == 0
+    assert_sound(parse(CONF, StoreConfig(store_path_root_dir=root)))
 
 
 def look(ms: int, topics: dict[str, tuple[int, int]], lags: dict[str, int]) -> Look:
@@ -99,8 +109,8 @@ def traffic(where: str) -> Iterator[None]:
         thread.join()
 
 
-def test_of_the_daemon_and_of_any_broker(root: Path, cli: Cli) -> None:
-    daemon = Process(root)
+def test_of_the_daemon_and_of_any_broker(daemon: Process, cli: Cli) -> None:
+    root = daemon.root
     with traffic(daemon.where["broker"]):
         time.sleep(0.2)
         of_daemon = cli("top", "--store", root, "--once", "--json", "--interval", "0.3")
@@ -122,7 +132,6 @@ def test_of_the_daemon_and_of_any_broker(root: Path, cli: Cli) -> None:
     assert text.count("\nT ") == 1
     no_broker = cli("top", "--broker", daemon.where["nameService"], "--once")
     assert (no_broker.code, "is no broker" in no_broker.error_line) == (5, True)
-    assert daemon.stop() == 0
 
 
 def test_nobody_to_ask(new_store: Path, cli: Cli) -> None:
@@ -132,9 +141,8 @@ def test_nobody_to_ask(new_store: Path, cli: Cli) -> None:
     assert cli("top", "--broker", "here", "--once").code == 2
 
 
-def test_frames_until_it_is_interrupted(root: Path) -> None:
-    daemon = Process(root)
-    words = ["top", "--store", str(root), "--json", "--interval", "0.1"]
+def test_frames_until_it_is_interrupted(daemon: Process) -> None:
+    words = ["top", "--store", str(daemon.root), "--json", "--interval", "0.1"]
     top = subprocess.Popen(
         [sys.executable, "-m", "rstore_cli.app", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -144,16 +152,14 @@ def test_frames_until_it_is_interrupted(root: Path) -> None:
     top.send_signal(signal.SIGINT)
     _, err = top.communicate(timeout=10)
     assert (top.returncode, err) == (0, b"")
-    assert daemon.stop() == 0
 
 
 @pytest.mark.parametrize("leave", [b"q", b"\x03"])
-def test_on_a_terminal(root: Path, leave: bytes) -> None:
-    daemon = Process(root)
+def test_on_a_terminal(daemon: Process, leave: bytes) -> None:
     pid, master = pty.fork()
     if pid == 0:
         os.environ.update(TERM="xterm", LINES="40", COLUMNS="120")
-        words = [sys.executable, "-m", "rstore_cli.app", "top", "--store", str(root), "--interval", "0.1"]
+        words = [sys.executable, "-m", "rstore_cli.app", "top", "--store", str(daemon.root), "--interval", "0.1"]
         os.execv(sys.executable, words)
     try:
         _until(master, b"sorted by put")
@@ -169,7 +175,6 @@ def test_on_a_terminal(root: Path, leave: bytes) -> None:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
         os.close(master)
-    assert daemon.stop() == 0
 
 
 def _until(master: int, wanted: bytes) -> bytes:
