@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rstore_cli.render import moment, printable, short, size
+from rstore_cli.status_text import duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -122,7 +123,7 @@ class Frame:
         held = "" if now["heldPulls"] is None else f"; {now['heldPulls']} held pulls"
         disks = ", ".join(f"{name} {ratio:.0%}" for name, ratio in now["disks"].items()) or "not told"
         rows = [
-            ("broker", f"{now['address']}, up for {now['uptime'] / 3_600_000:.1f} hours, {moment(now['time'])}"),
+            ("broker", f"{now['address']}, up for {duration(now['uptime'])}, {moment(now['time'])}"),
             ("puts, gets", f"{self._sum('put'):.1f}/s, {self._sum('got'):.1f}/s"),
             ("clients", clients + held),
             ("behind", f"{_size(now['flushBehind'])} to flush, {_size(now['dispatchBehind'])} to dispatch"),

@@ -17,7 +17,6 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from engine.broker.connection import OTHER
 from engine.broker.flow import REASONS
 from engine.broker.live import code_name
-from engine.broker.stats import PUT_TIME_BOUNDS
 from engine.errors import RStoreError
 from engine.wire.codes import RequestCode
 
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
 
 LABELS = 1000
 OTHERS = "(others)"
-_BUCKETS = (0, 1, 4, 9, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
-"""Bounds of PUT_TIME_BOUNDS: whole ms, rounded down, so that a put of a bound took less than a ms more."""
+_BUCKETS = range(14, 36)
+"""Bits of ns: 16 µs, 33 µs … 34 s."""
 Samples = Iterable[tuple[Sequence[str], float]]
 
 
@@ -177,16 +176,15 @@ class DaemonCollector(Collector):
 
     def _put_seconds(self, declared: Declared) -> Metric:
         times = self._live.broker.stats.put_times
-        counts, passed, at = times.counts, 0, 0
+        passed, at = 0, 0
         buckets: list[tuple[str, float]] = []
-        for bound in _BUCKETS:
-            end = PUT_TIME_BOUNDS.index(bound) + 1
-            passed += sum(counts[at:end])
-            at = end
-            buckets.append((str((bound + 1) / 1000), passed))
-        buckets.append(("+Inf", sum(counts)))
+        for bits in _BUCKETS:
+            passed += sum(times.by_bits[at : bits + 1])
+            at = bits + 1
+            buckets.append((str((1 << bits) / 1e9), passed))
+        buckets.append(("+Inf", sum(times.by_bits)))
         family = HistogramMetricFamily(declared.name, declared.means)
-        family.add_metric([], buckets, times.took_ms / 1000)
+        family.add_metric([], buckets, times.took_ns / 1e9)
         return family
 
 

@@ -101,6 +101,9 @@ def test_metrics_say_what_has_happened(tmp_path: Path) -> None:
         assert seen["rstore_transactions_waiting", ()] == 1
         assert seen["rstore_put_seconds_count", ()] == 7
         assert seen["rstore_put_seconds_bucket", ("+Inf",)] == 7
+        buckets = [value for (name, _), value in seen.items() if name == "rstore_put_seconds_bucket"]
+        assert buckets == sorted(buckets)
+        assert 0 < seen["rstore_put_seconds_sum", ()] < 7
         log = found.broker.store.log
         assert seen["rstore_log_max_offset", ()] == seen["rstore_log_dispatched_offset", ()] == log.max_offset
         assert 0 < seen["rstore_disk_used_ratio", ("CL",)] <= 1
