@@ -17,6 +17,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from engine.errors import StorageError
+from rstore_cli.render import printable
 from rstore_cli.top_frame import Frame, Look, Sort
 
 if TYPE_CHECKING:
@@ -31,10 +33,10 @@ _AROUND = 16
 def show(look: Callable[[], Look], before: Look, interval: float, sort: Sort) -> None:
     """Draw until somebody leaves, by q or Ctrl-C; the terminal is as it was then."""
     console = Console(highlight=False)
-    now = before
+    now, trouble = before, ""
     with contextlib.suppress(KeyboardInterrupt), _single_keys(), Live(console=console, screen=True) as live:
         while True:
-            live.update(_drawn(Frame.of(before, now, sort), sort, console.height), refresh=True)
+            live.update(_drawn(Frame.of(before, now, sort), sort, console.height, trouble), refresh=True)
             due = time.monotonic() + interval
             while (left := due - time.monotonic()) > 0:
                 key = _key(left)
@@ -42,14 +44,19 @@ def show(look: Callable[[], Look], before: Look, interval: float, sort: Sort) ->
                     return
                 if key in _KEYS:
                     sort = _KEYS[key]
-                    live.update(_drawn(Frame.of(before, now, sort), sort, console.height), refresh=True)
-            before, now = now, look()
+                    live.update(_drawn(Frame.of(before, now, sort), sort, console.height, trouble), refresh=True)
+            try:
+                before, now, trouble = now, look(), ""
+            except StorageError as error:  # it is being started anew, say: the screen stays
+                trouble = str(error)
 
 
-def _drawn(frame: Frame, sort: Sort, height: int) -> Group:
+def _drawn(frame: Frame, sort: Sort, height: int, trouble: str) -> Group:
     facts = Table.grid(padding=(0, 2))
     for name, value in frame.facts():
         facts.add_row(Text(name, style="bold"), Text(value))
+    if trouble:
+        facts.add_row(Text("trouble", style="bold red"), Text(printable(trouble)))
     most = max((height - _AROUND) // 2, 3)
     return Group(
         facts,

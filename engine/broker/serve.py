@@ -107,6 +107,7 @@ class Daemon:
         self._boards: list[Switchboard] = []
         self._timers: list[asyncio.Task[None]] = []
         self._operations: Operations | None = None
+        self._not_held = 0
         self.listening = Listening("", None)
 
     @property
@@ -230,6 +231,9 @@ class Daemon:
                     self._log.error("a table was not written, and will be", extra={"why": str(error)})
 
     def _scan(self) -> None:
+        not_held, self._not_held = self._pulls.not_held - self._not_held, self._pulls.not_held
+        if not_held:
+            self._log.warning("pulls could not wait", extra={"count": not_held, "why": "too many pulls wait"})
         for board in self._boards:
             board.close_idle(self._loop.time())
         for connection in self._broker.members.expire():

@@ -13,6 +13,7 @@ from rstore_cli._common import OK, Settings, settings_of
 from rstore_cli.top_frame import Frame, Look, Sort
 
 if TYPE_CHECKING:
+    from engine.broker.client import RemotingClient
     from rstore_cli.render import Output
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -46,31 +47,36 @@ def top(
 
 
 class _looking:  # noqa: N801 - a context manager that reads as a function
-    """How to look at the broker."""
+    """How to look at the broker. A connection that was lost is made again at the next look."""
 
     def __init__(self, settings: Settings, broker: str | None) -> None:
         self._settings = settings
         self._broker = broker
         self._runner: asyncio.Runner | None = None
+        self._client: RemotingClient | None = None
 
     def __enter__(self) -> Callable[[], Look]:
-        if self._broker is None:
+        address = self._broker
+        if address is None:
             return self._daemon()
         from engine.broker.client import RemotingClient
         from engine.broker.remote_live import RemoteLive
 
         runner = self._runner = asyncio.Runner()
+        live: RemoteLive | None = None
 
-        async def connect(address: str) -> RemoteLive:
-            self._client = await RemotingClient.connect(address)
-            return RemoteLive(self._client)
+        async def look() -> Look:
+            nonlocal live
+            if live is None or self._client is None or not self._client.is_open:
+                self._client = await RemotingClient.connect(address)
+                live = RemoteLive(self._client)
+            return await live.look()
 
-        live = runner.run(connect(self._broker))
-        return lambda: runner.run(live.look())
+        return lambda: runner.run(look())
 
     def __exit__(self, *_: object) -> None:
         if self._runner is not None:
-            if hasattr(self, "_client"):
+            if self._client is not None:
                 self._runner.run(self._client.close())
             self._runner.close()
 

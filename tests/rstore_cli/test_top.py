@@ -154,18 +154,16 @@ def test_frames_until_it_is_interrupted(daemon: Process) -> None:
     assert (top.returncode, err) == (0, b"")
 
 
-@pytest.mark.parametrize("leave", [b"q", b"\x03"])
-def test_on_a_terminal(daemon: Process, leave: bytes) -> None:
+@contextmanager
+def on_terminal(root: Path) -> Iterator[int]:
+    """`rstore top` on a terminal of its own; leaves by itself, with 0, before this is left."""
     pid, master = pty.fork()
     if pid == 0:
         os.environ.update(TERM="xterm", LINES="40", COLUMNS="120")
-        words = [sys.executable, "-m", "rstore_cli.app", "top", "--store", str(daemon.root), "--interval", "0.1"]
+        words = [sys.executable, "-m", "rstore_cli.app", "top", "--store", str(root), "--interval", "0.1"]
         os.execv(sys.executable, words)
     try:
-        _until(master, b"sorted by put")
-        os.write(master, b"l")
-        _until(master, b"sorted by lag")
-        os.write(master, leave)
+        yield master
         rest = _until(master, b"\x1b[?1049l")  # the screen as it was
         assert b"Traceback" not in rest
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
@@ -175,6 +173,28 @@ def test_on_a_terminal(daemon: Process, leave: bytes) -> None:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
         os.close(master)
+
+
+@pytest.mark.parametrize("leave", [b"q", b"\x03"])
+def test_on_a_terminal(daemon: Process, leave: bytes) -> None:
+    with on_terminal(daemon.root) as master:
+        _until(master, b"sorted by put")
+        os.write(master, b"l")
+        _until(master, b"sorted by lag")
+        os.write(master, leave)
+
+
+def test_the_screen_outlives_the_daemon(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    first = Process(root)
+    with on_terminal(root) as master:
+        _until(master, b"up for")
+        assert first.stop() == 0
+        _until(master, b"no daemon runs on this store")
+        again = Process(root)
+        _until(master, again.where["broker"].encode())
+        os.write(master, b"q")
+    assert again.stop() == 0
 
 
 def _until(master: int, wanted: bytes) -> bytes:
