@@ -27,6 +27,7 @@ from engine.files.faults import FaultyDisk
 from engine.files.operations import Operation
 from engine.repair.check import check
 from engine.repair.doctor import doctor
+from engine.services import clean
 from engine.wire.codes import RequestCode
 from tests.engine.broker.client import SMALL, Client, daemon, pull_fields, send_fields
 from tests.engine.opening import assert_sound
@@ -198,6 +199,27 @@ def test_a_full_disk_and_a_failed_flush_are_not_well(tmp_path: Path, caplog: pyt
 
     with pytest.raises(StorageError):
         asyncio.run(run())
+
+
+def test_retention_is_a_service_of_the_daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    monkeypatch.setattr(clean, "FIRST_ROUND_MS", 0)
+    monkeypatch.setitem(SMALL, "clean_resource_interval", 20)
+    monkeypatch.setitem(SMALL, "delete_when", ";".join(map(str, range(24))))
+    monkeypatch.setitem(SMALL, "file_reserved_time", 0)
+
+    async def work(found: Daemon, client: Client) -> None:
+        for _ in range(9):
+            assert (await client.ask(310, send_fields("T"), bytes(1 << 20))).code == 0
+        while found.broker.store.log.min_offset < 8 << 20:
+            await asyncio.sleep(0.02)
+        found.health.tick()
+        assert (await scrape(found))["rstore_files_expired_total", ("log",)] == 2
+        assert "files have expired" in caplog.messages
+
+    served(tmp_path / "s", work)
 
 
 def test_what_stands_still_is_not_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
