@@ -9,21 +9,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from engine.broker import schedule
 from engine.broker.broker import Broker
 from engine.broker.handlers.pull import TICK_MS, PullHandler
+from engine.broker.name_servers import NameServers, parse_addresses
 from engine.broker.server import Switchboard, broker_handlers, listen, name_handlers
 from engine.errors import RStoreError, StorageError
+from engine.files.disk import Disk
 from engine.store import MessageStore
 from engine.wire.codes import RequestCode
 
 if TYPE_CHECKING:
     from engine.broker.config_file import KeptTable
     from engine.broker.connection import Connection
+    from engine.broker.server import Handler, Listener
     from engine.broker.settings import BrokerSettings
     from engine.config import StoreConfig
     from engine.services.dispatch import Arrival
@@ -88,24 +92,35 @@ class Daemon:
         self._store = store
         self._loop = loop
         self._log = log
-        self._servers: list[asyncio.Server] = []
+        self._servers: list[Listener] = []
         self._boards: list[Switchboard] = []
         self._timers: list[asyncio.Task[None]] = []
+        self._name_servers: NameServers | None = None
+        self._context: ssl.SSLContext | None = None
+        self._acl: tuple[Callable[[], object], float] | None = None
         self.listening = Listening("", None)
 
     async def __aenter__(self) -> Daemon:
-        """Start. Raises StorageError: a port is taken; CannotMend: a table can't be read."""
+        """Start.
+
+        Raises:
+            StorageError: a port is taken, a file of TLS or ACL can't be read; CannotMend: a table can't be read;
+            InvalidArgument: TLS or ACL settings that make no sense.
+        """
         settings, loop = self._settings, self._loop
+        self._context = settings.tls.server_context()
+        name_servers = parse_addresses(settings.name_servers)
+        client_context = settings.tls.client_context() if name_servers else None
         try:
             # The port is known before anything is answered: it is part of the storeHost of every message.
             board = Switchboard(settings, {}, lambda _: None, self._log)
-            server = await listen(board, settings, loop, settings.listen_port)
+            server = await listen(board, settings, loop, settings.listen_port, self._context, self._log)
             self._servers.append(server)
             port = server.sockets[0].getsockname()[1]
             broker = self._broker = Broker(settings, self._store, loop, port)
             broker.load()
             pulls = self._pulls = PullHandler(broker)
-            handlers = broker_handlers(broker, pulls)
+            handlers = self._guarded(broker_handlers(broker, pulls))
 
             def lost(connection: Connection) -> None:
                 pulls.lost(connection)
@@ -118,9 +133,12 @@ class Daemon:
                 await self._add(Switchboard(settings, vip, lost, self._log), port - _VIP_BELOW)
             names = None
             if settings.name_service_port is not None:
-                name_board = Switchboard(settings, name_handlers(broker), lambda _: None, self._log)
+                name_board = Switchboard(settings, name_handlers(broker), self._name_client_lost, self._log)
                 names = await self._add(name_board, settings.name_service_port)
             self.listening = Listening(broker.address, None if names is None else f"{settings.broker_ip1}:{names}")
+        except RStoreError:
+            await self._close_servers()
+            raise
         except OSError as error:
             await self._close_servers()
             raise StorageError(
@@ -139,9 +157,38 @@ class Daemon:
             loop.create_task(self._keep(_SCAN_S, broker.schedule)),
             loop.create_task(self._every(settings.transaction_check_interval_ms / 1000, broker.transactions.check)),
         ]
+        if self._acl is not None:
+            self._timers.append(loop.create_task(self._every(self._acl[1], self._acl[0])))
+        if name_servers:
+            self._name_servers = NameServers(broker, name_servers, client_context, self._log)
+            broker.topics.changed = self._name_servers.changed
+            await self._name_servers.start()
+        if settings.is_open_to_all:
+            self._log.warning(
+                f"{settings.listen_host} is listened on without ACL or enforced TLS: who reaches it may read and write"
+            )
         return self
 
+    def _guarded(self, handlers: dict[int, Handler]) -> dict[int, Handler]:
+        """The same behind the ACL, where it is on."""
+        if not self._settings.acl_enable:
+            return handlers
+        from engine.broker.acl.files import WATCH_S, AclFiles
+        from engine.broker.acl.guard import Guard
+        from engine.broker.handlers.acl import AclHandler
+
+        files = AclFiles(Disk(), *self._settings.acl_paths(), Broker.now_ms, self._log)
+        files.load()
+        self._acl = files.look, WATCH_S
+        return Guard(files, self._log).guarded(handlers | AclHandler(self._broker, files).handlers())
+
+    def _name_client_lost(self, connection: Connection) -> None:
+        for address in self._broker.names.lost(connection):
+            self._log.warning("a broker has gone", extra={"peer": address, "why": "its connection has closed"})
+
     async def __aexit__(self, *_: object) -> None:
+        if self._name_servers is not None:
+            await self._name_servers.stop()
         for timer in self._timers:
             timer.cancel()
         await self._close_servers()
@@ -156,7 +203,7 @@ class Daemon:
                 table.write(changes)
 
     async def _add(self, board: Switchboard, port: int) -> int:
-        server = await listen(board, self._settings, self._loop, port)
+        server = await listen(board, self._settings, self._loop, port, self._context, self._log)
         self._servers.append(server)
         self._boards.append(board)
         return int(server.sockets[0].getsockname()[1])
@@ -166,7 +213,7 @@ class Daemon:
             server.close()
         self._servers.clear()
 
-    async def _every(self, seconds: float, work: Callable[[], None]) -> None:
+    async def _every(self, seconds: float, work: Callable[[], object]) -> None:
         while True:
             await asyncio.sleep(seconds)
             try:
@@ -190,3 +237,6 @@ class Daemon:
             board.close_idle(self._loop.time())
         for connection in self._broker.members.expire():
             connection.close()
+        for address, owner in self._broker.names.expire():
+            self._log.warning("a broker has gone", extra={"peer": address, "why": "it has been silent for too long"})
+            cast("Connection", owner).close()
