@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 
 from engine.config import StoreConfig
+from engine.format import fastjson
 from engine.wire.codes import RequestCode
 from tests.compat import real_broker, toolchain
 from tests.compat.served import mqadmin, run_scenario, serve
@@ -39,7 +39,7 @@ def asked(names: str, code: int, **ext: str) -> Any:
         client = await Client.to(names)
         answer = await client.ask(code, ext)
         client.writer.close()
-        return orjson.loads(answer.body) if answer.code == 0 else None
+        return fastjson.loads(bytes(answer.body).decode()) if answer.code == 0 and len(answer.body) else None
 
     return asyncio.run(run())
 
@@ -70,6 +70,8 @@ def test_apaches_broker_registers_with_us(tmp_path: Path) -> None:
         names = served.names
         with real_broker.broker(tmp_path / "real", names, "brokerName=theirs\n") as real:
             assert brokers(names) == {"ours": served.broker, "theirs": real.broker}
+            mqadmin(tmp_path, names, "updateTopic", "-c", "DefaultCluster", "-t", "Cluster", "-r", "4", "-w", "4")
+            assert perms(names, "Cluster") == {"ours": 6, "theirs": 6}
             found = run_scenario(names, "cluster", MANY)
             assert (found["seen"], found["doubled"]) == (found["sent"], 0)
             status = mqadmin(tmp_path, names, "topicStatus", "-t", "Cluster")
