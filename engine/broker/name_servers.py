@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from engine.broker import registration
-from engine.broker.connection import Connection
+from engine.broker.client import RemotingClient
 from engine.broker.names import with_permission
-from engine.errors import FormatError, InvalidArgument
+from engine.errors import FormatError, InvalidArgument, StorageError
 from engine.format import fastjson
-from engine.wire.codes import V4_9_8, LanguageCode, RequestCode, ResponseCode
-from engine.wire.command import RemotingCommand
+from engine.wire.codes import RequestCode, ResponseCode
 
 if TYPE_CHECKING:
     import logging
 
     from engine.broker.broker import Broker
+    from engine.wire.command import RemotingCommand
 
 _AGAIN_S = 5.0
 _PAUSE_S = 1.0
@@ -33,12 +33,8 @@ _STOP_S = 3.0
 _SHORTEST_MS, _LONGEST_MS = 10_000, 60_000
 
 
-class NoNameServer(Exception):
-    """A name server that is away, or refuses us; why."""
-
-
-def parse_addresses(text: str) -> tuple[tuple[str, int], ...]:
-    """host:port;host:port as they are. Raises InvalidArgument."""
+def parse_addresses(text: str) -> tuple[str, ...]:
+    """host:port;host:port, each once. Raises InvalidArgument."""
     found = []
     for one in (part.strip() for part in text.split(";")):
         if not one:
@@ -46,7 +42,7 @@ def parse_addresses(text: str) -> tuple[tuple[str, int], ...]:
         host, _, port = one.rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
             raise InvalidArgument(f"name servers: {one!r} is not host:port")
-        found.append((host.strip("[]"), int(port)))
+        found.append(one)
     return tuple(dict.fromkeys(found))
 
 
@@ -58,14 +54,14 @@ class NameServers:
     """
 
     def __init__(
-        self, broker: Broker, addresses: Sequence[tuple[str, int]], tls: ssl.SSLContext | None, log: logging.Logger
+        self, broker: Broker, addresses: Sequence[str], tls: ssl.SSLContext | None, log: logging.Logger
     ) -> None:
         self.broker = broker
         self.tls = tls
         self.log = log
         self.master_address: str | None = None
         self.ha_address: str | None = None
-        self._servers = [_NameServer(self, host, port) for host, port in addresses]
+        self._servers = [_NameServer(self, address) for address in addresses]
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -98,19 +94,15 @@ class _NameServer:
         wake: set when it should know something new.
     """
 
-    def __init__(self, all_of_them: NameServers, host: str, port: int) -> None:
+    def __init__(self, all_of_them: NameServers, address: str) -> None:
         self._all = all_of_them
         self._broker = all_of_them.broker
-        self._host, self._port = host, port
+        self._address = address
         self._timeout_s = self._broker.settings.register_timeout_ms / 1000
-        self._connection: Connection | None = None
+        self._client: RemotingClient | None = None
         self._away = False
         self.known = False
         self.wake = asyncio.Event()
-
-    @property
-    def _where(self) -> str:
-        return f"{self._host}:{self._port}"
 
     async def run(self) -> None:
         """Keep us registered."""
@@ -119,7 +111,7 @@ class _NameServer:
         while True:
             woken = await self._wait(period_s if self.known else _AGAIN_S)
             await self.register(only_changes=not woken and not settings.force_register)
-            await asyncio.sleep(_PAUSE_S if not self.known else 0)
+            await asyncio.sleep(0 if self.known else _PAUSE_S)
 
     async def _wait(self, seconds: float) -> bool:
         try:
@@ -133,40 +125,37 @@ class _NameServer:
         """Register; what goes wrong is logged. `only_changes`: not when it knows our topics as they are."""
         self.wake.clear()
         try:
-            async with asyncio.timeout(self._timeout_s):
-                connection = await self._connected()
-                if not (only_changes and self.known and await self._is_up_to_date(connection)):
-                    await self._register(connection)
-        except (OSError, NoNameServer) as error:  # TimeoutError, ConnectionError and ssl.SSLError are OSErrors
+            client = await self._connected()
+            if not (only_changes and self.known and await self._is_up_to_date(client)):
+                await self._register(client)
+        except StorageError as error:
             self.known = False
             if not self._away:
                 self._away = True
-                why = str(error) or type(error).__name__
-                self._all.log.warning("a name server is away, and tried again", extra={"peer": self._where, "why": why})
+                self._all.log.warning(
+                    "a name server is away, and tried again", extra={"peer": self._address, "why": str(error)}
+                )
             return
-        if self._away or not self.known:
-            self._all.log.info("registered", extra={"peer": self._where})
+        if not self.known:
+            self._all.log.info("registered", extra={"peer": self._address})
         self.known, self._away = True, False
 
     async def unregister(self) -> None:
         """Say good-bye, and close the connection."""
-        connection = self._connection
-        if connection is None:
+        client = self._client
+        if client is None:
             return
         try:
             if self.known:
-                request = self._request(RequestCode.UNREGISTER_BROKER, {})
-                answer = await connection.ask(request, _STOP_S)
-                if answer.code != ResponseCode.SUCCESS:
-                    raise NoNameServer(f"code {answer.code}: {answer.remark}")
-        except (OSError, NoNameServer) as error:
-            self._all.log.warning("not unregistered", extra={"peer": self._where, "why": str(error)})
+                await self._ask(client, RequestCode.UNREGISTER_BROKER, {}, timeout_s=_STOP_S)
+        except StorageError as error:
+            self._all.log.warning("not unregistered", extra={"peer": self._address, "why": str(error)})
         self.known = False
-        connection.close()
+        await client.close()
 
     # --- what is asked ----------------------------------------------------------------------------------------------
 
-    async def _register(self, connection: Connection) -> None:
+    async def _register(self, client: RemotingClient) -> None:
         settings, table = self._broker.settings, self._broker.topics
         topics = with_permission(table.topics.values(), settings.permission)
         compressed = settings.compressed_register
@@ -176,9 +165,7 @@ class _NameServer:
             "compressed": "true" if compressed else "false",
             "bodyCrc32": str(registration.crc(body)),
         }
-        answer = await connection.ask(self._request(RequestCode.REGISTER_BROKER, ext, body), self._timeout_s)
-        if answer.code != ResponseCode.SUCCESS:
-            raise NoNameServer(f"code {answer.code}: {answer.remark}")
+        answer = await self._ask(client, RequestCode.REGISTER_BROKER, ext, body)
         self._all.master_address = answer.fields.get("masterAddr")
         self._all.ha_address = answer.fields.get("haServerAddr")
         if len(answer.body):
@@ -186,53 +173,43 @@ class _NameServer:
             if isinstance(ordered, dict):
                 table.set_ordered(ordered)
 
-    async def _is_up_to_date(self, connection: Connection) -> bool:
+    async def _is_up_to_date(self, client: RemotingClient) -> bool:
         version = self._broker.topics.version.to_json()
-        request = self._request(RequestCode.QUERY_DATA_VERSION, {}, orjson.dumps(version))
-        answer = await connection.ask(request, self._timeout_s)
-        if answer.code != ResponseCode.SUCCESS or answer.fields.get("changed") != "false":
-            return False
-        return not len(answer.body) or _json(answer.body) == version
+        answer = await self._ask(client, RequestCode.QUERY_DATA_VERSION, {}, orjson.dumps(version))
+        return answer.fields.get("changed") == "false" and (not len(answer.body) or _json(answer.body) == version)
 
-    def _request(self, code: int, ext: dict[str, str], body: bytes = b"") -> RemotingCommand:
+    async def _ask(
+        self,
+        client: RemotingClient,
+        code: int,
+        ext: dict[str, str],
+        body: bytes = b"",
+        *,
+        timeout_s: float | None = None,
+    ) -> RemotingCommand:
+        """The answer. Raises StorageError: there is none, or it is no."""
         settings = self._broker.settings
-        ext = {
+        own = {
             "brokerName": settings.broker_name,
             "brokerAddr": self._broker.address,
             "clusterName": settings.cluster_name,
             "brokerId": str(settings.broker_id),
-            **ext,
         }
-        return RemotingCommand(code, ext=ext, body=body, language=LanguageCode.JAVA, version=V4_9_8)
+        answer = await client.ask(code, own | ext, body, timeout_s=timeout_s or self._timeout_s)
+        if answer.code != ResponseCode.SUCCESS:
+            raise StorageError(f"{self._address} answers {answer.code}: {answer.remark}")
+        return answer
 
-    # --- its connection ---------------------------------------------------------------------------------------------
+    async def _connected(self) -> RemotingClient:
+        if self._client is None or not self._client.is_open:
+            self._client = await RemotingClient.connect(self._address, timeout_s=self._timeout_s, tls=self._all.tls)
+            self._client.when_lost(self._lost)
+        return self._client
 
-    async def _connected(self) -> Connection:
-        if self._connection is not None and self._connection.is_open:
-            return self._connection
-        loop = self._broker.loop
-        _, made = await loop.create_connection(
-            lambda: Connection(self, self._broker.settings, loop), self._host, self._port, ssl=self._all.tls
-        )
-        self._connection = made
-        return made
-
-    def opened(self, connection: Connection) -> bool:
-        """As of Serves."""
-        del connection
-        return True
-
-    def received(self, connection: Connection, request: RemotingCommand) -> None:
-        """As of Serves: a name server asks nothing of a broker."""
-        why = f" request type {request.code} not supported"
-        connection.answer(request, request.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, why))
-
-    def lost(self, connection: Connection) -> None:
-        """As of Serves: without the connection it forgets us."""
-        if connection is self._connection:
-            self._connection = None
-            self.known = False
-            self.wake.set()
+    def _lost(self) -> None:
+        """Without the connection it forgets us."""
+        self.known = False
+        self.wake.set()
 
 
 def _json(body: bytes | memoryview) -> dict[str, Any]:

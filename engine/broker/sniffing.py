@@ -29,6 +29,7 @@ class SniffingServer:
         context: for those that want TLS; None: they are refused.
         mode: whether others are served.
         most: connections that may be between their accept and their protocol at a time.
+        refused: is told of those that are not served: address, why.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class SniffingServer:
         context: ssl.SSLContext | None,
         mode: TlsMode,
         most: int,
+        refused: Callable[[str, str], None],
         log: logging.Logger,
     ) -> None:
         self._loop = loop
@@ -45,6 +47,7 @@ class SniffingServer:
         self._context = context
         self._mode = mode
         self._most = most
+        self._refused = refused
         self._log = log
         self._greeted: set[asyncio.Task[None]] = set()
         self._accepting: list[asyncio.Task[None]] = []
@@ -145,7 +148,7 @@ class SniffingServer:
 
     def _say_refused(self, peer: object, why: str) -> None:
         where = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer)
-        self._log.warning("refused", extra={"peer": where, "why": why})
+        self._refused(where, why)
 
 
 def _set(ready: asyncio.Future[None]) -> None:

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from engine.broker.acl.addresses import AddressPattern
     from engine.files.disk import Disk
 
-WATCH_S = 5
-"""How often files are looked at. Source: AclFileWatchService#WATCH_INTERVAL."""
 _ENDINGS = (".yml", ".yaml")
 _TOOLS = "tools.yml"
 _DEEPEST = 8

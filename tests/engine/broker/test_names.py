@@ -165,7 +165,7 @@ def test_registrations_that_are_none() -> None:
 
 
 def test_addresses_of_name_servers() -> None:
-    assert parse_addresses("a:1;[::1]:2; a:1 ;") == (("a", 1), ("::1", 2))
+    assert parse_addresses("a:1;[::1]:2; a:1 ;") == ("a:1", "[::1]:2")
     for wrong in ("a", "a:b", "a:0", ":1", "a:70000"):
         with pytest.raises(InvalidArgument, match="is not host:port"):
             parse_addresses(wrong)

@@ -122,6 +122,23 @@ def test_settings_that_can_not_be(tmp_path: Path, made: Certificates) -> None:
         TlsSettings(client=True, auth_server=True, client_trust=str(text)).client_context()
 
 
+@pytest.mark.parametrize(
+    ("settings", "open_to_all"),
+    [
+        (BrokerSettings(), False),
+        (BrokerSettings(listen_host="localhost"), False),
+        (BrokerSettings(listen_host="::1"), False),
+        (BrokerSettings(listen_host="0.0.0.0"), True),
+        (BrokerSettings(listen_host="broker.example.org"), True),
+        (BrokerSettings(listen_host="::", acl_enable=True), False),
+        (BrokerSettings(listen_host="::", tls=TlsSettings(TlsMode.ENFORCING)), False),
+        (BrokerSettings(listen_host="::", tls=TlsSettings(cert="c", key="k")), True),
+    ],
+)
+def test_who_is_warned(settings: BrokerSettings, open_to_all: bool) -> None:
+    assert settings.is_open_to_all is open_to_all
+
+
 def test_apaches_keys(tmp_path: Path) -> None:
     file = tmp_path / "tls.properties"
     file.write_text("tls.server.certPath=/b.pem\ntls.server.mode=disabled\ntls.server.need.client.auth=REQUIRE\n")
