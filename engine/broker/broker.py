@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 from engine.broker.config_file import ConfigFile
 from engine.broker.flow import FlowControl
 from engine.broker.groups import GroupTable
+from engine.broker.kv import KvConfig
 from engine.broker.members import ConsumerGroup, Members
+from engine.broker.names import RouteTable
 from engine.broker.offsets import ConsumerOffsets
 from engine.broker.schedule import ScheduleService
 from engine.broker.stats import Stats
@@ -60,7 +62,8 @@ class Broker:
         self.schedule = ScheduleService(self, ConfigFile(disk, root, "delayOffset.json"))
         self.transactions = Transactions(self)
         self.members = Members(self.now_ms, self._members_changed)
-        self.kv: dict[str, dict[str, str]] = {}
+        self.names = RouteTable(self.now_ms)
+        self.kv = KvConfig(ConfigFile(disk, root, "kvConfig.json"))
         self._turn = itertools.count()
 
     def load(self) -> None:
@@ -69,6 +72,7 @@ class Broker:
         self.groups.load()
         self.offsets.load()
         self.schedule.load()
+        self.kv.load()
 
     @staticmethod
     def now_ms() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import count
@@ -33,9 +34,9 @@ class Client:
         self._opaque = count(1)
 
     @classmethod
-    async def to(cls, address: str) -> Client:
+    async def to(cls, address: str, tls: ssl.SSLContext | None = None) -> Client:
         host, _, port = address.rpartition(":")
-        return cls(*await asyncio.open_connection(host, int(port)))
+        return cls(*await asyncio.open_connection(host, int(port), ssl=tls))
 
     async def ask(self, code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> RemotingCommand:
         """The answer to a request."""
