@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _KEYS = {
-    "haListenPort": "listen_port",
     "haSendHeartbeatInterval": "heartbeat_ms",
     "haHousekeepingInterval": "housekeeping_ms",
     "haTransferBatchSize": "batch",
@@ -27,21 +26,23 @@ class HaSettings:
     """Times in ms, sizes in bytes.
 
     Attributes:
-        listen_port: of a master; None: the broker's and one more.
         heartbeat_ms: between two signs of life, of either side.
         housekeeping_ms: a side that has been silent for so long is disconnected.
         batch: the most that a transfer carries.
         fall_behind_max: a slave that is further behind counts as none.
-        master_address: of the master's service, for a slave; "": told by the name server.
+        master_address: of the master's service, for a slave; "": told by a name server.
+        master_broker: of the master's broker, whose tables a slave takes; "": told by a name server.
+        start: where an empty slave begins, physical; None: with the master's last file, as Apache's does.
         retry_ms: a slave connects again after so long.
     """
 
-    listen_port: int | None = None
     heartbeat_ms: int = 5000
     housekeeping_ms: int = 20_000
     batch: int = 32 << 10
     fall_behind_max: int = 256 << 20
     master_address: str = ""
+    master_broker: str = ""
+    start: int | None = 0
     retry_ms: int = 5000
 
     @classmethod
@@ -59,6 +60,8 @@ class HaSettings:
                     raise InvalidArgument(f"{key} = {text!r} is no number above 0")
                 found[name] = int(text)
         found["master_address"] = other.get("haMasterAddress", "").strip()
+        if found["master_address"]:
+            parse_address(found["master_address"])
         found.update({name: value for name, value in changes.items() if value is not None})
         made = cls(**found)
         if made.batch > MAX_BODY:

@@ -1,0 +1,110 @@
+"""What a broker does as a master or as a slave, beside serving clients.
+
+A master has the service that slaves copy its log from; with SYNC_MASTER puts wait for them. A slave copies the log and the
+tables of its master: the one that it was told, or the one that a name server knows.
+
+Source: BrokerController#handleSlaveSynchronize, DefaultMessageStore#start (4.9.8).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from engine.broker.ha.master import MasterService, SlaveState
+from engine.broker.ha.slave import Copied, SlaveClient
+from engine.broker.ha.sync import SlaveSync
+from engine.config import BrokerRole
+
+if TYPE_CHECKING:
+    from engine.broker.broker import Broker
+    from engine.broker.ha.settings import HaSettings
+    from engine.broker.name_servers import NameServers
+
+_LOOK_S = 1.0
+
+
+class Role:
+    """See the module. For the loop's thread alone.
+
+    Args:
+        broker: whose store and tables.
+        settings: of replication.
+        log: told what happens.
+    """
+
+    def __init__(self, broker: Broker, settings: HaSettings, log: logging.Logger) -> None:
+        self._broker = broker
+        self._settings = settings
+        self._log = log
+        self._master: MasterService | None = None
+        self._slave: SlaveClient | None = None
+        self._sync: SlaveSync | None = None
+        self._name_servers: NameServers | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def is_slave(self) -> bool:
+        """Whether our role is SLAVE."""
+        return self._broker.store.config.broker_role is BrokerRole.SLAVE
+
+    @property
+    def slaves(self) -> tuple[SlaveState, ...]:
+        """Who copies from us."""
+        return () if self._master is None else self._master.slaves
+
+    @property
+    def copied(self) -> Copied | None:
+        """How far we have copied; None: we are a master."""
+        return None if self._slave is None else self._slave.state
+
+    @property
+    def rounds(self) -> int:
+        """How often all tables of the master were taken."""
+        return 0 if self._sync is None else self._sync.rounds
+
+    def listen(self, host: str, port: int) -> int | None:
+        """A master's service; the port, None on a slave. Raises StorageError: it is taken."""
+        if self.is_slave:
+            return None
+        self._master = MasterService(self._broker.store, host, port, self._settings, self._log)
+        return self._master.start()
+
+    def start(self, name_servers: NameServers | None) -> None:
+        """A slave begins to copy. `name_servers`: say who the master is, where the settings don't."""
+        if not self.is_slave:
+            return
+        self._name_servers = name_servers
+        self._slave = SlaveClient(self._broker.store, self._settings, self._log, start=self._settings.start)
+        self._slave.start()
+        broker = self._broker
+        take = {
+            "topics.json": broker.topics.take,
+            "consumerOffset.json": broker.offsets.take,
+            "delayOffset.json": broker.schedule.take,
+            "subscriptionGroup.json": broker.groups.take,
+        }
+        self._sync = SlaveSync(self._master_broker, take, self._log)
+        self._tasks = [broker.loop.create_task(self._sync.run()), broker.loop.create_task(self._look())]
+
+    async def stop(self) -> None:
+        """Let slaves go, or end copying."""
+        for task in self._tasks:
+            task.cancel()
+        for ends in (self._master, self._slave):
+            if ends is not None:
+                await self._broker.loop.run_in_executor(None, ends.stop)
+
+    def _master_broker(self) -> str:
+        """`host:port` of the master's broker, whose tables we take; "" while nobody has said."""
+        known = None if self._name_servers is None else self._name_servers.master_address
+        return self._settings.master_broker or known or ""
+
+    async def _look(self) -> None:
+        """Follow who the name servers say is our master, unless the settings do."""
+        while self._name_servers is not None and not self._settings.master_address:
+            address = self._name_servers.ha_address
+            if address and self._slave is not None:
+                self._slave.follow(address)
+            await asyncio.sleep(_LOOK_S)
