@@ -61,6 +61,14 @@ class ScheduleService(KeptTable):
         """DelayOffsetSerializeWrapper; delayOffset.json."""
         return {"offsetTable": {str(level): offset for level, offset in sorted(self._offsets.items())}}
 
+    def places(self) -> dict[str, str]:
+        """How far each level was delivered, and its end. Source: #buildRunningStats."""
+        found = {}
+        for level, offset in sorted(self._offsets.items()):
+            end = self._broker.store.max_offset(names.SCHEDULE_TOPIC, queue_of_level(level))
+            found[f"scheduleMessageOffset_{level}"] = f"{offset},{end}"
+        return found
+
     def tick(self) -> None:
         """Deliver what is due."""
         for level in range(1, self._levels.max_level + 1):

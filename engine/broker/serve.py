@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.broker import schedule, stats
+from engine.broker import consumer_filters, schedule, stats
 from engine.broker.broker import Broker
 from engine.broker.handlers.pull import TICK_MS, PullHandler
 from engine.broker.server import Switchboard, broker_handlers, listen, name_handlers
@@ -102,7 +102,7 @@ class Daemon:
             server = await listen(board, settings, loop, settings.listen_port)
             self._servers.append(server)
             port = server.sockets[0].getsockname()[1]
-            broker = self._broker = Broker(settings, self._store, loop, port)
+            broker = self._broker = Broker(settings, self._store, loop, port, self._log)
             broker.load()
             pulls = self._pulls = PullHandler(broker)
             handlers = broker_handlers(broker, pulls)
@@ -132,13 +132,16 @@ class Daemon:
 
         self._store.add_listener(arrived)
         self._timers = [
-            loop.create_task(self._every(TICK_MS / 1000, pulls.tick)),
-            loop.create_task(self._keep(settings.flush_offsets_ms / 1000, broker.offsets)),
-            loop.create_task(self._every(_SCAN_S, self._scan)),
-            loop.create_task(self._every(schedule.TICK_MS / 1000, broker.schedule.tick)),
-            loop.create_task(self._every(stats.TICK_S, broker.stats.tick)),
-            loop.create_task(self._keep(_SCAN_S, broker.schedule)),
-            loop.create_task(self._every(settings.transaction_check_interval_ms / 1000, broker.transactions.check)),
+            loop.create_task(self._every(lambda: TICK_MS / 1000, pulls.tick)),
+            loop.create_task(self._keep(lambda: broker.settings.flush_offsets_ms / 1000, broker.offsets)),
+            loop.create_task(self._keep(lambda: consumer_filters.WRITE_S, broker.filters)),
+            loop.create_task(self._every(lambda: _SCAN_S, self._scan)),
+            loop.create_task(self._every(lambda: schedule.TICK_MS / 1000, broker.schedule.tick)),
+            loop.create_task(self._every(lambda: stats.TICK_S, broker.stats.tick)),
+            loop.create_task(self._keep(lambda: _SCAN_S, broker.schedule)),
+            loop.create_task(
+                self._every(lambda: broker.settings.transaction_check_interval_ms / 1000, broker.transactions.check)
+            ),
         ]
         return self
 
@@ -146,12 +149,13 @@ class Daemon:
         for timer in self._timers:
             timer.cancel()
         await self._close_servers()
+        await self._broker.later.close()
         self._pulls.close()
         for board in self._boards:
             for connection in list(board.connections):
                 connection.close()
         await asyncio.sleep(0)
-        for table in (self._broker.offsets, self._broker.schedule):
+        for table in (self._broker.offsets, self._broker.schedule, self._broker.filters):
             changes = table.changes()
             if changes is not None:
                 table.write(changes)
@@ -167,18 +171,18 @@ class Daemon:
             server.close()
         self._servers.clear()
 
-    async def _every(self, seconds: float, work: Callable[[], None]) -> None:
+    async def _every(self, seconds: Callable[[], float], work: Callable[[], None]) -> None:
         while True:
-            await asyncio.sleep(seconds)
+            await asyncio.sleep(seconds())
             try:
                 work()
             except Exception:  # noqa: BLE001 - whatever it is, the others go on
                 self._log.exception("a timer failed, and goes on")
 
-    async def _keep(self, seconds: float, table: KeptTable) -> None:
+    async def _keep(self, seconds: Callable[[], float], table: KeptTable) -> None:
         """Write a table now and then, beside the loop: a disk takes its time."""
         while True:
-            await asyncio.sleep(seconds)
+            await asyncio.sleep(seconds())
             changes = table.changes()
             if changes is not None:
                 try:
@@ -191,3 +195,5 @@ class Daemon:
             board.close_idle(self._loop.time())
         for connection in self._broker.members.expire():
             connection.close()
+        self._broker.locks.expire()
+        self._broker.filters.expire()

@@ -30,6 +30,8 @@ _KEYS = {
     "transactionTimeOut": "transaction_timeout_ms",
     "transactionCheckMax": "transaction_check_max",
     "transactionCheckInterval": "transaction_check_interval_ms",
+    "storeReplyMessageEnable": "store_reply",
+    "filterDataCleanTimeSpan": "filter_data_ms",
 }
 
 
@@ -48,6 +50,9 @@ class BrokerSettings:
         output_limit: bytes that wait for a client that doesn't read; beyond, it is disconnected.
         held_pulls: pulls that may wait at a time.
         connections: that may be open at a time.
+        store_reply: whether replies to requests are stored, too.
+        filter_data_ms: how long the SQL filters of a group are kept that has gone.
+        config_file: the properties file that the settings are from; None without one.
     """
 
     broker_name: str = "broker-a"
@@ -74,6 +79,9 @@ class BrokerSettings:
     output_limit: int = 64 << 20
     held_pulls: int = 100_000
     connections: int = 20_000
+    store_reply: bool = True
+    filter_data_ms: int = 24 * 3_600_000
+    config_file: str | None = None
 
     @classmethod
     def of(cls, other: Mapping[str, str], **changes: Any) -> BrokerSettings:
@@ -98,6 +106,11 @@ class BrokerSettings:
             return Host(ipaddress.ip_address(self.broker_ip1).packed, port)
         except ValueError:
             raise InvalidArgument(f"brokerIP1 = {self.broker_ip1}: no IP address") from None
+
+
+def apache_names() -> Mapping[str, str]:
+    """Apache's key → the field that has its value."""
+    return _KEYS
 
 
 KEYS = frozenset(_KEYS)

@@ -86,11 +86,14 @@ class TopicTable(VersionedTable):
         settings: the broker's.
         file: topics.json.
         now_ms: the clock.
+
+    Attributes:
+        settings: what holds now.
     """
 
     def __init__(self, settings: BrokerSettings, file: ConfigFile, now_ms: Callable[[], int]) -> None:
         super().__init__(file, now_ms)
-        self._settings = settings
+        self.settings = settings
         self.topics: dict[str, TopicConfig] = {}
         queues = settings.default_topic_queue_nums
         own = [
@@ -134,7 +137,7 @@ class TopicTable(VersionedTable):
         if found is not None:
             return found
         model = self.topics.get(default_topic)
-        if model is not None and default_topic == TBW102 and not self._settings.auto_create_topic:
+        if model is not None and default_topic == TBW102 and not self.settings.auto_create_topic:
             model = None
         if model is not None and model.perm & PERM_INHERIT:
             queues = max(0, min(default_queues, model.write_queues))

@@ -46,6 +46,7 @@ def serve(
         listen_host=listen,
         listen_port=port,
         name_service_port=None if no_names else names_port,
+        config_file=None if settings.config is None else str(settings.config),
     )
     answer = settings.output()
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from engine.broker import fields
+from engine.broker.names import ORDER_SPACE
 from engine.broker.topics import FAQ, TopicConfig
 from engine.wire.codes import ResponseCode
 
@@ -99,13 +100,16 @@ class RouteHandler:
         return request.answer()
 
     def _route_of(self, topic: TopicConfig) -> dict[str, Any]:
+        names = self._broker.names
+        order = self._broker.kv.get(ORDER_SPACE, {}).get(topic.name) if names.tells_order else None
         return {
+            **({} if order is None else {"orderTopicConf": order}),
             "brokerDatas": [self._broker_data()],
             "filterServerTable": {},
             "queueDatas": [
                 {
                     "brokerName": self._broker.settings.broker_name,
-                    "perm": topic.perm,
+                    "perm": names.perm_of(topic),
                     "readQueueNums": topic.read_queues,
                     "topicSysFlag": topic.sys_flag,
                     "writeQueueNums": topic.write_queues,

@@ -61,7 +61,7 @@ _STATUS: Mapping[PutMessageStatus, tuple[ResponseCode, str | None]] = {
     ),
     PutMessageStatus.UNKNOWN_ERROR: (ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR"),
 }
-_LETTERS = {
+LETTERS = {
     "a": "producerGroup",
     "b": "topic",
     "c": "defaultTopic",
@@ -77,6 +77,7 @@ _LETTERS = {
     "m": "batch",
     "n": "bname",
 }
+"""Short names of SEND_MESSAGE_V2's fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ class SendHandler:
         try:
             ext = request.fields
             if request.code != RequestCode.SEND_MESSAGE:
-                ext = {_LETTERS.get(name, name): value for name, value in ext.items()}
+                ext = {LETTERS.get(name, name): value for name, value in ext.items()}
             wish = self._judge(connection, request, ext)
         except Answer as answer:
             return request.answer(answer.code, answer.remark, {**ALWAYS, **(answer.ext or {})})
@@ -120,6 +121,18 @@ class SendHandler:
     # --- checks -----------------------------------------------------------------------------------------------------
 
     def _judge(self, connection: Connection, request: RemotingCommand, ext: Mapping[str, str]) -> _Wish:
+        name, queue_id = self.place(connection, ext)
+        said = properties.parse(ext.get("properties", ""))
+        said[CLUSTER] = self._broker.settings.cluster_name
+        level = properties.delay_level(said)
+        if level > MOST_DELAY:
+            said[properties.DELAY] = str(MOST_DELAY)
+        if name.startswith(RETRY):
+            name, queue_id = self._again_or_dead(request, ext, name, queue_id, said)
+        return _Wish(name, queue_id, said, ext)
+
+    def place(self, connection: Connection, ext: Mapping[str, str]) -> tuple[str, int]:
+        """Topic and queue to send to, by a header with long names; the topic is made where allowed. Raises Answer."""
         name = fields.text(ext, "topic")
         topic = self._topic(name, ext.get("defaultTopic", ""), fields.number(ext, "defaultTopicQueueNums", 4))
         queue_id = fields.number(ext, "queueId")
@@ -130,14 +143,7 @@ class SendHandler:
             )
         if queue_id < 0:
             queue_id = self._broker.any_queue(topic.write_queues)
-        said = properties.parse(ext.get("properties", ""))
-        said[CLUSTER] = self._broker.settings.cluster_name
-        level = properties.delay_level(said)
-        if level > MOST_DELAY:
-            said[properties.DELAY] = str(MOST_DELAY)
-        if name.startswith(RETRY):
-            name, queue_id = self._again_or_dead(request, ext, name, queue_id, said)
-        return _Wish(name, queue_id, said, ext)
+        return name, queue_id
 
     def _topic(self, name: str, default: str, queues: int) -> TopicConfig:
         """The topic, made where that is allowed. Source: AbstractSendMessageProcessor#msgCheck. Raises Answer."""
