@@ -90,7 +90,7 @@ class LiveConfig:
         """
         known = {key: value.strip() for key, value in changes.items() if key in self._said}
         for key in changes.keys() - known.keys():
-            self._log.warning("no such setting", extra={"key": key})
+            self._log.warning("%s is no setting of this broker, and was not changed", key)
         store, settings = self._parsed(known)
         self._write(known)
         self._said.update(known)
@@ -118,7 +118,7 @@ class LiveConfig:
         if not known:
             return
         if self._file is None:
-            self._log.warning("settings are kept nowhere: there is no -c file", extra={"keys": [*known]})
+            self._log.warning("%s: kept nowhere, there is no -c file", ", ".join(known))
             return
         import javaproperties
 
@@ -131,9 +131,10 @@ class LiveConfig:
     def _apply(self, known: Mapping[str, str], store: StoreConfig, settings: BrokerSettings) -> None:
         broker = self._broker
         for key, value in known.items():
-            at_once = key in LIVE or key in _STORE_LIVE
-            text = "a setting was changed" if at_once else "a setting was changed, and counts from the next start on"
-            self._log.info(text, extra={"key": key, "value": value})
+            if key in LIVE or key in _STORE_LIVE:
+                self._log.info("%s = %s from now on", key, value)
+            else:
+                self._log.warning("%s = %s from the next start on", key, value)
         if known.keys() & _STORE_LIVE:
             broker.store.reconfigure(store)
         if known.keys() & LIVE:
