@@ -47,6 +47,14 @@ LIVE = frozenset(
 """The broker's keys that count at once; of the store's, `engine.store.RECONFIGURABLE` do."""
 _STORE_LIVE = frozenset(map(apache_key, RECONFIGURABLE))
 _NOT_KEYS = {"other", "given"}
+_ALWAYS = {
+    "filterServerNums": "0",
+    "msgTraceTopicName": "RMQ_SYS_TRACE_TOPIC",
+    "traceOn": "true",
+    "traceTopicEnable": "false",
+    "useTLS": "false",
+}
+"""What mqadmin's exportConfigs demands of a broker; where the broker has no such setting, this is how it behaves."""
 
 
 class LiveConfig:
@@ -63,7 +71,7 @@ class LiveConfig:
         self._file = file
         self._log = log
         self.version = DataVersion(broker.now_ms())
-        self._said = {**broker.store.config.other, **_told(broker.store.config), **_told_of_broker(broker.settings)}
+        self._said = {**_ALWAYS, **broker.store.config.other, **_told(broker.store.config), **_told_of_broker(broker.settings)}
 
     @property
     def version_json(self) -> str:

@@ -389,9 +389,7 @@ def test_where_consumers_stand(tmp_path: Path) -> None:
         table = b'{{"brokerName":"b}","queueId":0,"topic":"T"}:5}'
         two.reply(asked, 0, None, b'{"consumerTable":{},"messageQueueTable":' + table + b"}")
         said = bytes((await one.answer(opaque)).body)
-        assert said == (
-            b'{"messageQueueTable":{},"consumerTable":{"' + two.client_id.encode() + b'":' + table + b"}}"
-        )
+        assert said == (b'{"messageQueueTable":{},"consumerTable":{"' + two.client_id.encode() + b'":' + table + b"}}")
 
     served(tmp_path / "s", work)
 
