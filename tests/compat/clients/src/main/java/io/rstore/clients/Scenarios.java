@@ -364,6 +364,7 @@ public final class Scenarios {
             }
         });
         consumer.start();
+        Thread.sleep(3000); // the broker knows who asks from the first heartbeat on
         int sent = 0;
         int others = 0;
         for (int i = 0; i < count; i++) {
