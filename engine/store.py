@@ -36,7 +36,7 @@ from engine.log.reading import ReadLimits
 from engine.log.results import PutResult, StoreClosed
 from engine.log.state import NORMAL_FILES, StoreState
 from engine.services.clean import CleanService
-from engine.services.dispatch import DispatchService, Finding, Listener
+from engine.services.dispatch import DispatchService, Finding, Listener, Wanted
 from engine.services.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService
 from engine.services.put import PutService, Replicate
 from engine.services.queue_flush import FlushConsumeQueueService
@@ -273,6 +273,13 @@ class MessageStore(MessageReader):
         """As `put`, returning as soon as the message is in the log."""
         return self._puts.put_async(message, None, wait)
 
+    def put_then(self, message: Message, done: Callable[[PutResult], None], *, wait: bool | None = None) -> None:
+        """As `put_async` for many puts a second: `done` is told the answer, at once or in the thread that has flushed.
+
+        It must not block.
+        """
+        self._puts.put_then(message, None, done, wait)
+
     def put_batch_async(
         self, message: Message, items: Sequence[BatchItem], *, wait: bool | None = None
     ) -> Future[PutResult]:
@@ -345,9 +352,9 @@ class MessageStore(MessageReader):
         """What dispatch met in the log and went on from."""
         return self.dispatch.findings
 
-    def add_listener(self, listener: Listener) -> None:
-        """Tell `listener` of every message that can be pulled from now on."""
-        self.dispatch.add_listener(listener)
+    def add_listener(self, listener: Listener, wanted: Wanted = lambda: True) -> None:
+        """Tell `listener` of every message that can be pulled from now on, while it is `wanted`."""
+        self.dispatch.add_listener(listener, wanted)
 
     def wait_dispatched(self, timeout_ms: float | None = None) -> bool:
         """Wait until all that is readable now can be got and queried; False when it didn't come to that."""
@@ -381,6 +388,16 @@ class MessageStore(MessageReader):
             raise
         self.dispatch.wake()
         return where
+
+    def flush_all(self, timeout_ms: float | None = None) -> bool:
+        """As `flush`, and the same for the queues and the checkpoint; False: not all was dispatched in time.
+
+        Raises as `flush`.
+        """
+        where = self.flush()
+        dispatched = self.dispatch.wait_dispatched(where, timeout_ms)
+        self._queue_flush.flush_all()
+        return dispatched
 
     # --- inside -----------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from engine.broker.config_file import ConfigFile
 from engine.broker.consumer_filters import ConsumerFilters
+from engine.broker.flow import FlowControl
 from engine.broker.groups import GroupTable
 from engine.broker.later import Later
 from engine.broker.live_config import LiveConfig
@@ -53,6 +54,7 @@ class Broker:
         self.address = f"{settings.broker_ip1}:{port}"
         self.store_host = settings.store_host(port)
         self.started_ms = self.now_ms()
+        self.flow = FlowControl(settings, store, loop, log or logging.getLogger(__name__))
         self.stats = Stats(self.now_ms, settings.cluster_name)
         self._disk = disk = Disk()
         root = os.fspath(store.config.store_path_root_dir)

@@ -71,7 +71,12 @@ class LiveConfig:
         self._file = file
         self._log = log
         self.version = DataVersion(broker.now_ms())
-        self._said = {**_ALWAYS, **broker.store.config.other, **_told(broker.store.config), **_told_of_broker(broker.settings)}
+        self._said = {
+            **_ALWAYS,
+            **broker.store.config.other,
+            **_told(broker.store.config),
+            **_told_of_broker(broker.settings),
+        }
 
     @property
     def version_json(self) -> str:

@@ -16,13 +16,16 @@ if TYPE_CHECKING:
 
 _INT_MAX = 0x7FFFFFFF
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
-_CAPACITIES = {
-    "sendThreadPoolQueueCapacity": 10_000,
-    "pullThreadPoolQueueCapacity": 100_000,
+_QUEUES = {
     "queryThreadPoolQueueCapacity": 20_000,
     "EndTransactionThreadPoolQueueCapacity": 100_000,
+    "EndTransactionQueueSize": 0,
+    "pullThreadPoolQueueSize": 0,
+    "pullThreadPoolQueueHeadWaitTimeMills": 0,
+    "queryThreadPoolQueueSize": 0,
+    "queryThreadPoolQueueHeadWaitTimeMills": 0,
 }
-"""Apache's defaults. Requests are answered as they come: no queue is ever anything but empty."""
+"""Capacities are Apache's defaults. Such requests are answered as they come: none of these queues ever holds one."""
 
 
 def runtime_info(broker: Broker) -> dict[str, str]:
@@ -32,14 +35,15 @@ def runtime_info(broker: Broker) -> dict[str, str]:
         **_of_store(broker),
         **_of_disks(broker),
         **broker.schedule.places(),
-        **_CAPACITIES,
+        **_QUEUES,
         "brokerVersion": V4_9_8,
         "brokerVersionDesc": "V4_9_8",
         "startAcceptSendRequestTimeStamp": 0,
-        "EndTransactionQueueSize": 0,
+        "pullThreadPoolQueueCapacity": broker.settings.held_pulls,
+        "sendThreadPoolQueueCapacity": broker.settings.send_queue,
+        "sendThreadPoolQueueSize": broker.flow.queued + broker.flow.waiting,
+        "sendThreadPoolQueueHeadWaitTimeMills": broker.flow.oldest_ms,
     }
-    for kind in ("send", "pull", "query"):
-        said |= {f"{kind}ThreadPoolQueueSize": 0, f"{kind}ThreadPoolQueueHeadWaitTimeMills": 0}
     return {key: str(value) for key, value in said.items()}
 
 

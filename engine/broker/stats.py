@@ -138,22 +138,30 @@ class PutTimes:
     """How long puts took, in classes of ms: those of this minute, and of the one before, which is what is told.
 
     Attributes:
-        longest: ms, since the start.
+        longest: ms, since the start. `took_ms`: all together.
         last: counts by class (PUT_TIME_BOUNDS, then the rest) of the last full minute.
     """
 
     def __init__(self) -> None:
         self._now = [0] * (len(PUT_TIME_BOUNDS) + 1)
         self.last = list(self._now)
-        self.longest = 0
+        self._before = list(self._now)
+        self.longest = self.took_ms = 0
+
+    @property
+    def counts(self) -> list[int]:
+        """By class, since the start."""
+        return [before + now for before, now in zip(self._before, self._now, strict=True)]
 
     def add(self, took_ms: int) -> None:
         """A put took so long."""
         self._now[bisect_left(PUT_TIME_BOUNDS, took_ms)] += 1
+        self.took_ms += took_ms
         self.longest = max(self.longest, took_ms)
 
     def minute_is_over(self) -> None:
         """Begin anew."""
+        self._before = self.counts
         self.last, self._now = self._now, [0] * len(self._now)
 
     def quantile(self, share: float) -> float:

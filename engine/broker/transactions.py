@@ -134,6 +134,17 @@ class Transactions:
 
     # --- what nobody has ended --------------------------------------------------------------------------------------
 
+    @property
+    def waiting(self) -> int:
+        """Half messages without an end, about: those behind the last that is settled, but for the operations there."""
+        store, offsets = self._broker.store, self._broker.offsets
+
+        def behind(topic: str) -> int:
+            start = max(offsets.get(GROUP, topic, 0) or 0, store.min_offset(topic, 0), 0)
+            return max(store.max_offset(topic, 0) - start, 0)
+
+        return max(behind(HALF_TOPIC) - behind(OP_TOPIC), 0)
+
     def check(self) -> None:
         """Ask about the half messages that are old enough; those without an answer for too long are set aside."""
         broker = self._broker

@@ -65,12 +65,17 @@ class _Pull:
 
 
 class PullHandler:
-    """Answers pulls, and holds them."""
+    """Answers pulls, and holds them.
+
+    Attributes:
+        not_held: pulls that were answered at once, as too many wait already.
+    """
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._held: defaultdict[tuple[str, int], set[_Pull]] = defaultdict(set)
         self._count = 0
+        self.not_held = 0
         self._filters: dict[str, SqlFilter] = {}
         self._by_connection: defaultdict[Connection, set[_Pull]] = defaultdict(set)
 
@@ -90,9 +95,13 @@ class PullHandler:
             self._broker.offsets.commit(pull.group, pull.topic, pull.queue_id, offset)
         found = self._get(pull)
         nothing = self._code(pull, found) == ResponseCode.PULL_NOT_FOUND
-        if nothing and flags & SUSPEND and self._count < self._broker.settings.held_pulls:
-            self._hold(pull)
-            return None
+        if nothing and flags & SUSPEND:
+            if self._count < self._broker.settings.held_pulls:
+                self._hold(pull)
+                if self._has_more(pull):  # it came before anybody was told that somebody waits
+                    self._try(pull)
+                return None
+            self.not_held += 1
         return self._answer(pull, found)
 
     # --- held pulls -------------------------------------------------------------------------------------------------
@@ -103,9 +112,9 @@ class PullHandler:
             waiting = self._held.get(key)
             if not waiting:
                 continue
-            codes = [one.tags_code for one in arrivals if (one.topic, one.queue_id) == key]
+            come = [(one.next_offset, one.tags_code) for one in arrivals if (one.topic, one.queue_id) == key]
             for pull in list(waiting):
-                if any(pull.tags.matches_queue(code, None) for code in codes):
+                if any(end > pull.offset and pull.tags.matches_queue(code, None) for end, code in come):
                     self._try(pull)
 
     def tick(self) -> None:
@@ -114,7 +123,7 @@ class PullHandler:
         for waiting in list(self._held.values()):
             for pull in list(waiting):
                 over = now >= pull.deadline
-                if over or self._broker.store.max_offset(pull.topic, pull.queue_id) > pull.offset:
+                if over or self._has_more(pull):
                     self._try(pull, over=over)
 
     def lost(self, connection: Connection) -> None:
@@ -132,7 +141,10 @@ class PullHandler:
         found = self._get(pull)
         if over or self._code(pull, found) != ResponseCode.PULL_NOT_FOUND:
             self._drop(pull)
-            pull.connection.send(self._answer(pull, found))
+            pull.connection.answer(pull.request, self._answer(pull, found))
+
+    def _has_more(self, pull: _Pull) -> bool:
+        return self._broker.store.max_offset(pull.topic, pull.queue_id) > pull.offset
 
     def _hold(self, pull: _Pull) -> None:
         self._held[pull.topic, pull.queue_id].add(pull)

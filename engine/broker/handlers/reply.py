@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.broker import fields
 from engine.broker.answers import Answer
-from engine.broker.handlers.send import ALWAYS, LETTERS, SendHandler
+from engine.broker.handlers.send import ALWAYS, LONG, SendHandler
 from engine.broker.putting import STORED, put
 from engine.format import properties
-from engine.format.message import Message
 from engine.wire.codes import RequestCode, ResponseCode
 from engine.wire.command import RemotingCommand
 
@@ -22,16 +20,18 @@ if TYPE_CHECKING:
 
     from engine.broker.broker import Broker
     from engine.broker.connection import Connection
+    from engine.format.message import Message
     from engine.log.results import PutResult
 
 REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
 PUSH_REPLY_TIME = "PUSH_REPLY_TIME"
 PUSH_S = 10.0
 """How long the client that asked has to take it. Source: Broker2Client#callClient."""
-_SENT = (
+_LETTERS = dict(zip("abcdefghijklmn", (
     "producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag", "bornTimestamp", "flag",
-    "reconsumeTimes", "unitMode",
-)  # fmt: skip
+    "properties", "reconsumeTimes", "unitMode", "maxReconsumeTimes", "batch", "bname",
+), strict=True))  # fmt: skip
+_NOT_SENT = {"properties", "maxReconsumeTimes", "batch", "bname"}
 
 
 class ReplyHandler:
@@ -46,26 +46,32 @@ class ReplyHandler:
         try:
             ext = request.fields
             if request.code != RequestCode.SEND_REPLY_MESSAGE:
-                ext = {LETTERS.get(name, name): value for name, value in ext.items()}
-            queue_id = self._send.place(connection, ext)[1]
+                ext = {_LETTERS.get(name, name): value for name, value in ext.items()}
+            message = self._send.message_of(connection, request, ext, LONG)[0]
         except Answer as answer:
             return request.answer(answer.code, answer.remark, {**ALWAYS, **(answer.ext or {})})
-        self._broker.later.answer(connection, request, self._reply(connection, request, ext, queue_id))
+        self._broker.later.answer(connection, request, self._reply(connection, request, ext, message))
         return None
 
     async def _reply(
-        self, connection: Connection, request: RemotingCommand, ext: Mapping[str, str], queue_id: int
+        self, connection: Connection, request: RemotingCommand, ext: Mapping[str, str], message: Message
     ) -> RemotingCommand:
         code, remark = await self._push(connection, request, ext)
         found: dict[str, str] = dict(ALWAYS)
         if code == ResponseCode.SUCCESS:  # for clients that demand them, whatever becomes of the store
-            found |= {"msgId": "0", "queueId": str(queue_id), "queueOffset": "0"}
+            found |= {"msgId": "0", "queueId": str(message.queue_id), "queueOffset": "0"}
         if self._broker.settings.store_reply:
-            result = await self._store(connection, request, ext, queue_id)
+            result = await self._store(
+                message._replace(properties=properties.parse(ext.get("properties", "")), sys_flag=0)
+            )
             if result.status in STORED and result.append is not None:
                 append = result.append
-                self._broker.stats.put(fields.text(ext, "topic"), 1, append.size)
-                found |= {"msgId": append.msg_id, "queueId": str(queue_id), "queueOffset": str(append.queue_offset)}
+                self._broker.stats.put(message.topic, 1, append.size)
+                found |= {
+                    "msgId": append.msg_id,
+                    "queueId": str(message.queue_id),
+                    "queueOffset": str(append.queue_offset),
+                }
             else:
                 self._broker.stats.failed()
         return request.answer(code, remark, found)
@@ -84,7 +90,7 @@ class ReplyHandler:
         now = str(broker.now_ms())
         said[PUSH_REPLY_TIME] = now
         head = {
-            **{name: ext[name] for name in _SENT if name in ext},
+            **{name: ext[name] for name in _LETTERS.values() if name in ext and name not in _NOT_SENT},
             "unitMode": ext.get("unitMode", "false"),
             "bornHost": connection.address,
             "storeHost": str(broker.store_host),
@@ -100,22 +106,8 @@ class ReplyHandler:
             return ResponseCode.SUCCESS, None
         return ResponseCode.SYSTEM_ERROR, f"push reply message to {client_id}fail."
 
-    async def _store(
-        self, connection: Connection, request: RemotingCommand, ext: Mapping[str, str], queue_id: int
-    ) -> PutResult:
+    async def _store(self, message: Message) -> PutResult:
         broker = self._broker
-        message = Message(
-            fields.text(ext, "topic"),
-            bytes(request.body),
-            queue_id,
-            properties.parse(ext.get("properties", "")),
-            fields.number(ext, "flag", 0),
-            0,
-            fields.long(ext, "bornTimestamp", 0),
-            connection.host,
-            broker.store_host,
-            fields.number(ext, "reconsumeTimes", 0),
-        )
         future: asyncio.Future[PutResult] = broker.loop.create_future()
 
         def done(result: PutResult) -> None:

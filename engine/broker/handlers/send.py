@@ -5,14 +5,14 @@ Source: SendMessageProcessor, AbstractSendMessageProcessor (4.9.8); remoting.md 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from time import perf_counter_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from engine.broker import fields
 from engine.broker.answers import Answer
+from engine.broker.flow import Busy
 from engine.broker.handlers.back import demand_group, most_times
-from engine.broker.putting import STORED, put
+from engine.broker.putting import STORED, put, put_columns
 from engine.broker.topics import DLQ, FAQ, FORBIDDEN, PERM_WRITE, RETRY, invalid_topic
 from engine.broker.transactions import half_of, is_half
 from engine.errors import FormatError
@@ -21,6 +21,8 @@ from engine.format.message import Message
 from engine.log.frames import columns_of
 from engine.log.results import PutMessageStatus, PutResult
 from engine.wire.codes import RequestCode, ResponseCode
+from engine.wire.command import SerializeType
+from engine.wire.frames import stored_frame
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,33 +63,42 @@ _STATUS: Mapping[PutMessageStatus, tuple[ResponseCode, str | None]] = {
     ),
     PutMessageStatus.UNKNOWN_ERROR: (ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR"),
 }
-LETTERS = {
-    "a": "producerGroup",
-    "b": "topic",
-    "c": "defaultTopic",
-    "d": "defaultTopicQueueNums",
-    "e": "queueId",
-    "f": "sysFlag",
-    "g": "bornTimestamp",
-    "h": "flag",
-    "i": "properties",
-    "j": "reconsumeTimes",
-    "k": "unitMode",
-    "l": "maxReconsumeTimes",
-    "m": "batch",
-    "n": "bname",
-}
-"""Short names of SEND_MESSAGE_V2's fields."""
+_OK = PutMessageStatus.PUT_OK
+_made = tuple.__new__
+"""As in engine.wire.command."""
+_HOSTS = ~(sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6)
 
 
-@dataclass(frozen=True, slots=True)
-class _Wish:
-    """A send's header."""
+class Names(NamedTuple):
+    """What a header's fields are called (SendMessageRequestHeader, SendMessageRequestHeaderV2)."""
 
     topic: str
-    queue_id: int
-    properties: dict[str, str]
-    ext: Mapping[str, str]
+    default_topic: str
+    default_queues: str
+    queue_id: str
+    sys_flag: str
+    born: str
+    flag: str
+    properties: str
+    times: str
+    most_times: str
+    batch: str
+
+
+LONG = Names(
+    "topic",
+    "defaultTopic",
+    "defaultTopicQueueNums",
+    "queueId",
+    "sysFlag",
+    "bornTimestamp",
+    "flag",
+    "properties",
+    "reconsumeTimes",
+    "maxReconsumeTimes",
+    "batch",
+)
+_SHORT = Names(*"bcdefghijlm")
 
 
 class SendHandler:
@@ -95,128 +106,130 @@ class SendHandler:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._id_head = broker.store_host.encode().hex().upper()
 
     def handle(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE."""
+        ext = request.fields
+        fields_are = LONG if request.code == RequestCode.SEND_MESSAGE else _SHORT
         try:
-            ext = request.fields
-            if request.code != RequestCode.SEND_MESSAGE:
-                ext = {LETTERS.get(name, name): value for name, value in ext.items()}
-            wish = self._judge(connection, request, ext)
+            message, said = self.message_of(connection, request, ext, fields_are)
         except Answer as answer:
             return request.answer(answer.code, answer.remark, {**ALWAYS, **(answer.ext or {})})
-        if fields.flag(ext, "batch"):
-            return self._batch(connection, request, wish)
-        message = self._message(connection, wish, bytes(request.body))
-        stored = half_of(message) if is_half(wish.properties) else message
+        if fields.flag(ext, fields_are.batch):
+            return self._batch(connection, request, message)
+        wait = properties.waits_for_flush(said)
+        said.pop(properties.WAIT, None)
+        stored = half_of(message) if is_half(said) else message
         began = perf_counter_ns()
 
         def done(result: PutResult) -> None:
             self._count(stored.topic, (result,), began)
-            connection.answer(request, self._answer(request, message, result))
+            append = result.append
+            if append is None or request.serialize is not SerializeType.JSON or result.status is not _OK:
+                connection.answer(request, self._answer(request, message, result))
+            else:
+                msg_id = f"{self._id_head}{append.physical_offset:016X}"
+                frame = stored_frame(request.opaque, msg_id, message.queue_id, append.queue_offset)
+                connection.answer_frame(request, frame)
 
-        put(self._broker, stored, done, wait=properties.waits_for_flush(wish.properties))
+        put(self._broker, stored, done, wait=wait, refusable=True)
         return None
 
-    # --- checks -----------------------------------------------------------------------------------------------------
+    # --- the message ------------------------------------------------------------------------------------------------
 
-    def _judge(self, connection: Connection, request: RemotingCommand, ext: Mapping[str, str]) -> _Wish:
-        name, queue_id = self.place(connection, ext)
-        said = properties.parse(ext.get("properties", ""))
-        said[CLUSTER] = self._broker.settings.cluster_name
-        level = properties.delay_level(said)
-        if level > MOST_DELAY:
-            said[properties.DELAY] = str(MOST_DELAY)
-        if name.startswith(RETRY):
-            name, queue_id = self._again_or_dead(request, ext, name, queue_id, said)
-        return _Wish(name, queue_id, said, ext)
-
-    def place(self, connection: Connection, ext: Mapping[str, str]) -> tuple[str, int]:
-        """Topic and queue to send to, by a header with long names; the topic is made where allowed. Raises Answer."""
-        name = fields.text(ext, "topic")
-        topic = self._topic(name, ext.get("defaultTopic", ""), fields.number(ext, "defaultTopicQueueNums", 4))
-        queue_id = fields.number(ext, "queueId")
-        if queue_id >= max(topic.read_queues, topic.write_queues):
+    def message_of(
+        self, connection: Connection, request: RemotingCommand, ext: Mapping[str, str], name: Names
+    ) -> tuple[Message, dict[str, str]]:
+        """What is sent, as it is stored but for WAIT, and its properties. Raises Answer: it can't be stored."""
+        topic_name = fields.text(ext, name.topic)
+        topic = self._topic(topic_name, ext, name)
+        queue_id = fields.number(ext, name.queue_id)
+        if queue_id >= topic.read_queues and queue_id >= topic.write_queues:
             raise Answer(
                 ResponseCode.SYSTEM_ERROR,
                 f"request queueId[{queue_id}] is illegal, {topic} Producer: {connection.address}",
             )
         if queue_id < 0:
             queue_id = self._broker.any_queue(topic.write_queues)
-        return name, queue_id
+        said = properties.parse(ext.get(name.properties, ""))
+        said[CLUSTER] = self._broker.settings.cluster_name
+        if properties.DELAY in said and properties.delay_level(said) > MOST_DELAY:
+            said[properties.DELAY] = str(MOST_DELAY)
+        times = fields.number(ext, name.times, 0)
+        if topic_name.startswith(RETRY):
+            most = ext.get(name.most_times)
+            topic_name, queue_id = self._again_or_dead(request, topic_name, queue_id, said, times, most)
+        message = _made(
+            Message,
+            (
+                topic_name,
+                bytes(request.body),
+                queue_id,
+                said,
+                fields.number(ext, name.flag, 0),
+                fields.number(ext, name.sys_flag, 0) & _HOSTS,
+                fields.long(ext, name.born, 0),
+                connection.host,
+                self._broker.store_host,
+                times,
+                0,
+            ),
+        )
+        return message, said
 
-    def _topic(self, name: str, default: str, queues: int) -> TopicConfig:
+    def _topic(self, name: str, ext: Mapping[str, str], names: Names) -> TopicConfig:
         """The topic, made where that is allowed. Source: AbstractSendMessageProcessor#msgCheck. Raises Answer."""
         broker = self._broker
         if not broker.settings.permission & PERM_WRITE:
             raise Answer(
                 ResponseCode.NO_PERMISSION, f"the broker[{broker.settings.broker_ip1}] sending message is forbidden"
             )
+        if name in FORBIDDEN:
+            raise Answer(ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
+        found = broker.topics.find(name)
+        if found is not None:
+            return found
         wrong = invalid_topic(name)
         if wrong is not None:
             raise Answer(ResponseCode.SYSTEM_ERROR, wrong)
-        if name in FORBIDDEN:
-            raise Answer(ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
-        found = broker.topics.for_send(name, default, queues)
+        queues = fields.number(ext, names.default_queues, 4)
+        found = broker.topics.for_send(name, ext.get(names.default_topic, ""), queues)
         if found is None:
             raise Answer(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!{FAQ}")
         return found
 
     def _again_or_dead(
-        self, request: RemotingCommand, ext: Mapping[str, str], name: str, queue_id: int, said: dict[str, str]
+        self, request: RemotingCommand, name: str, queue_id: int, said: dict[str, str], times: int, most: str | None
     ) -> tuple[str, int]:
         """A consumer gives a message back by a send: it comes again, or goes to the dead letters."""
         group_name = name.removeprefix(RETRY)
         group = demand_group(self._broker, group_name)
-        if fields.number(ext, "reconsumeTimes", 0) < most_times(group, request.version, ext):
+        if times < most_times(group, request.version, {} if most is None else {"maxReconsumeTimes": most}):
             return name, queue_id
         dead = self._broker.topics.for_retry(DLQ + group_name)
         said[properties.DELAY] = "0"
         return dead.name, self._broker.any_queue(dead.write_queues)
 
-    # --- the message ------------------------------------------------------------------------------------------------
-
-    def _message(self, connection: Connection, wish: _Wish, body: bytes) -> Message:
-        ext = wish.ext
-        kind = fields.number(ext, "sysFlag", 0)
-        return Message(
-            wish.topic,
-            body,
-            wish.queue_id,
-            {name: value for name, value in wish.properties.items() if name != properties.WAIT},
-            fields.number(ext, "flag", 0),
-            kind & ~(sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6),
-            fields.long(ext, "bornTimestamp", 0),
-            connection.host,
-            self._broker.store_host,
-            fields.number(ext, "reconsumeTimes", 0),
-        )
-
-    def _batch(self, connection: Connection, request: RemotingCommand, wish: _Wish) -> RemotingCommand | None:
-        message = self._message(connection, wish, b"")._replace(properties=wish.properties)
+    def _batch(self, connection: Connection, request: RemotingCommand, message: Message) -> RemotingCommand | None:
+        """All messages of a batch; what they share is `message`, whose body is theirs."""
+        said = message.properties
+        illegal = properties.delay_level(said) > 0 or message.sys_flag & sysflag.TRANSACTION_MASK
+        if illegal or len(message.body) > self._broker.store.config.max_message_size:
+            return request.answer(ResponseCode.MESSAGE_ILLEGAL, self._illegal(), ALWAYS)
         try:
-            columns = columns_of(request.body)
+            columns = columns_of(message.body)
         except FormatError:
             return request.answer(ResponseCode.MESSAGE_ILLEGAL, self._illegal(), ALWAYS)
-        if properties.delay_level(wish.properties) > 0 or message.sys_flag & sysflag.TRANSACTION_MASK:
-            return request.answer(ResponseCode.MESSAGE_ILLEGAL, self._illegal(), ALWAYS)
-        if len(request.body) > self._broker.store.config.max_message_size:
-            return request.answer(ResponseCode.MESSAGE_ILLEGAL, self._illegal(), ALWAYS)
-        store, loop = self._broker.store, self._broker.loop
-        wait = properties.waits_for_flush(wish.properties)
+        shared = message._replace(body=b"")
+        wait = properties.waits_for_flush(said)
         began = perf_counter_ns()
 
         def answer_all(answers: tuple[PutResult, ...]) -> None:
-            self._count(message.topic, answers, began)
-            connection.answer(request, self._answer(request, message, answers[-1], answers))
+            self._count(shared.topic, answers, began)
+            connection.answer(request, self._answer(request, shared, answers[-1], answers))
 
-        def put_all() -> tuple[PutResult, ...]:
-            return store.put_columns(message, columns, wait=wait)
-
-        if store.puts_wait:
-            loop.run_in_executor(None, lambda: loop.call_soon_threadsafe(answer_all, put_all()))
-        else:
-            answer_all(put_all())
+        put_columns(self._broker, shared, columns, answer_all, wait=wait)
         return None
 
     def _count(self, topic: str, results: tuple[PutResult, ...], began: int) -> None:
@@ -254,6 +267,8 @@ class SendHandler:
         if result.status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
             ratios = " ".join(f"{name}: {ratio:5.2f}" for name, ratio in self._broker.disk_ratios())
             return ResponseCode.SERVICE_NOT_AVAILABLE, _FULL.format(ratios)
+        if isinstance(result.error, Busy):
+            return ResponseCode.SYSTEM_BUSY, result.error.message
         code, remark = _STATUS[result.status]
         return code, remark or "UNKNOWN_ERROR"
 

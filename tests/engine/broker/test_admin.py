@@ -18,17 +18,55 @@ from tests.engine.broker.client import ONEWAY, Client, daemon, pull_fields, send
 from tests.engine.broker.test_daemon import served
 
 RUNTIME_KEYS = frozenset(
-    """bootTimestamp brokerVersion brokerVersionDesc commitLogDirCapacity commitLogDiskRatio commitLogMaxOffset
-    commitLogMinOffset consumeQueueDiskRatio dispatchBehindBytes dispatchMaxBuffer earliestMessageTimeStamp
-    EndTransactionQueueSize EndTransactionThreadPoolQueueCapacity getFoundTps getMessageEntireTimeMax getMissTps
-    getTotalTps getTransferedTps msgGetTotalTodayMorning msgGetTotalTodayNow msgGetTotalYesterdayMorning
-    msgPutTotalTodayMorning msgPutTotalTodayNow msgPutTotalYesterdayMorning pageCacheLockTimeMills
-    pullThreadPoolQueueCapacity pullThreadPoolQueueHeadWaitTimeMills pullThreadPoolQueueSize putLatency99
-    putLatency999 putMessageAverageSize putMessageDistributeTime putMessageEntireTimeMax putMessageFailedTimes
-    putMessageSizeTotal putMessageTimesTotal putTps queryThreadPoolQueueCapacity
-    queryThreadPoolQueueHeadWaitTimeMills queryThreadPoolQueueSize remainHowManyDataToFlush
-    remainTransientStoreBufferNumbs runtime sendThreadPoolQueueCapacity sendThreadPoolQueueHeadWaitTimeMills
-    sendThreadPoolQueueSize startAcceptSendRequestTimeStamp""".split()
+    [
+        "bootTimestamp",
+        "brokerVersion",
+        "brokerVersionDesc",
+        "commitLogDirCapacity",
+        "commitLogDiskRatio",
+        "commitLogMaxOffset",
+        "commitLogMinOffset",
+        "consumeQueueDiskRatio",
+        "dispatchBehindBytes",
+        "dispatchMaxBuffer",
+        "earliestMessageTimeStamp",
+        "EndTransactionQueueSize",
+        "EndTransactionThreadPoolQueueCapacity",
+        "getFoundTps",
+        "getMessageEntireTimeMax",
+        "getMissTps",
+        "getTotalTps",
+        "getTransferedTps",
+        "msgGetTotalTodayMorning",
+        "msgGetTotalTodayNow",
+        "msgGetTotalYesterdayMorning",
+        "msgPutTotalTodayMorning",
+        "msgPutTotalTodayNow",
+        "msgPutTotalYesterdayMorning",
+        "pageCacheLockTimeMills",
+        "pullThreadPoolQueueCapacity",
+        "pullThreadPoolQueueHeadWaitTimeMills",
+        "pullThreadPoolQueueSize",
+        "putLatency99",
+        "putLatency999",
+        "putMessageAverageSize",
+        "putMessageDistributeTime",
+        "putMessageEntireTimeMax",
+        "putMessageFailedTimes",
+        "putMessageSizeTotal",
+        "putMessageTimesTotal",
+        "putTps",
+        "queryThreadPoolQueueCapacity",
+        "queryThreadPoolQueueHeadWaitTimeMills",
+        "queryThreadPoolQueueSize",
+        "remainHowManyDataToFlush",
+        "remainTransientStoreBufferNumbs",
+        "runtime",
+        "sendThreadPoolQueueCapacity",
+        "sendThreadPoolQueueHeadWaitTimeMills",
+        "sendThreadPoolQueueSize",
+        "startAcceptSendRequestTimeStamp",
+    ]
 )
 """remoting.md 2.7, but for the keys that name a path or a delay level."""
 
@@ -183,16 +221,16 @@ def test_queues_whose_messages_are_gone_go(tmp_path: Path) -> None:
         async with daemon(root) as found:
             client = await Client.to(found.listening.broker)
             await client.put("Old", b"x")
-            while found._store.log.min_offset < 4 << 20:  # noqa: SLF001 - files of 4 MiB, the first one goes
+            while found._store.log.min_offset < 4 << 20:
                 for _ in range(3):
                     await client.put("New", bytes(3 << 20))
                 await client.until_there("New", 1)
-                await asyncio.to_thread(found._store.clean.clean, by_hand=True)  # noqa: SLF001
+                await asyncio.to_thread(found._store.clean.clean, by_hand=True)
             assert (await client.ask(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)).code == 0
             assert not queue_files(root, "Old")
             assert queue_files(root, "New")
             assert (await client.ask(RequestCode.DELETE_EXPIRED_COMMITLOG)).code == 0
-            assert found._store.clean.status.manual_rounds > 0  # noqa: SLF001
+            assert found._store.clean.status.manual_rounds > 0
 
     (root / "rstore.conf").parent.mkdir()
     asyncio.run(run_with_reserved_hours(root, run))
