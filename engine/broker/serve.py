@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING
 
 from engine.broker import consumer_filters, health, schedule, stats
 from engine.broker.broker import Broker
+from engine.broker.deleted import remove_revived, topics_with_queues
 from engine.broker.handlers.pull import TICK_MS, PullHandler
 from engine.broker.http import Operations
 from engine.broker.live import Live
 from engine.broker.server import Switchboard, broker_handlers, listen, name_handlers
 from engine.errors import RStoreError, StorageError
+from engine.files.disk import Disk
 from engine.store import MessageStore
 from engine.wire.codes import RequestCode
 
@@ -77,9 +79,10 @@ async def _serve(
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    before = topics_with_queues(Disk(), config)
     store = MessageStore.open(config, cleaning=True)
     try:
-        async with Daemon(settings, store, loop, log) as daemon:
+        async with Daemon(settings, store, loop, log, before) as daemon:
             where = daemon.listening
             log.info("serving", extra={"broker": where.broker, "names": where.names, "metrics": where.metrics})
             gc.collect()
@@ -93,12 +96,21 @@ async def _serve(
 
 
 class Daemon:
-    """Listeners and timers around an open store. An async context manager."""
+    """Listeners and timers around an open store. An async context manager.
+
+    `topics_before`: those that had queues before the store was opened (`engine.broker.deleted`); None: don't ask.
+    """
 
     def __init__(
-        self, settings: BrokerSettings, store: MessageStore, loop: asyncio.AbstractEventLoop, log: logging.Logger
+        self,
+        settings: BrokerSettings,
+        store: MessageStore,
+        loop: asyncio.AbstractEventLoop,
+        log: logging.Logger,
+        topics_before: frozenset[str] | None = None,
     ) -> None:
         self._settings = settings
+        self._topics_before = topics_before
         self._store = store
         self._loop = loop
         self._log = log
@@ -129,6 +141,9 @@ class Daemon:
             port = server.sockets[0].getsockname()[1]
             broker = self._broker = Broker(settings, self._store, loop, port, self._log)
             broker.load()
+            if self._topics_before is not None:
+                for queue in remove_revived(broker, self._topics_before):
+                    self._log.info("a queue of a deleted topic was taken away again", extra={"queue": str(queue)})
             pulls = self._pulls = PullHandler(broker)
             handlers = broker_handlers(broker, pulls)
 

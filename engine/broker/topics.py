@@ -89,12 +89,14 @@ class TopicTable(VersionedTable):
 
     Attributes:
         settings: what holds now.
+        was_kept: topics.json was there at the start.
     """
 
     def __init__(self, settings: BrokerSettings, file: ConfigFile, now_ms: Callable[[], int]) -> None:
         super().__init__(file, now_ms)
         self.settings = settings
         self.topics: dict[str, TopicConfig] = {}
+        self.was_kept = False
         queues = settings.default_topic_queue_nums
         own = [
             TopicConfig(SELF_TEST, 1, 1),
@@ -112,7 +114,9 @@ class TopicTable(VersionedTable):
 
     def load(self) -> None:
         """What topics.json says, over the predefined ones. Raises CannotMend, StorageError."""
-        for name, said in self._read("topicConfigTable").items():
+        table = self._read("topicConfigTable")
+        self.was_kept = bool(table)
+        for name, said in table.items():
             self.topics[name] = TopicConfig.of_json(name, said)
 
     def find(self, name: str) -> TopicConfig | None:

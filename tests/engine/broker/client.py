@@ -10,6 +10,7 @@ from pathlib import Path
 
 import orjson
 
+from engine.broker.deleted import topics_with_queues
 from engine.broker.serve import Daemon
 from engine.broker.settings import BrokerSettings
 from engine.config import FlushDiskType, StoreConfig
@@ -172,11 +173,12 @@ async def daemon(
     loop = asyncio.get_running_loop()
     flush = FlushDiskType.SYNC_FLUSH if sync else FlushDiskType.ASYNC_FLUSH
     config = StoreConfig(store_path_root_dir=root, flush_disk_type=flush).with_changes(**SMALL)
+    before = topics_with_queues(Disk(), config)
     store = MessageStore.open(config, disk, cleaning=True)
     try:
         wanted = BrokerSettings(listen_port=0, name_service_port=0)
         made = BrokerSettings.of({}, **{"listen_port": 0, "name_service_port": 0, **settings}) if settings else wanted
-        async with Daemon(made, store, loop, logging.getLogger("test")) as found:
+        async with Daemon(made, store, loop, logging.getLogger("test"), before) as found:
             yield found
     finally:
         await loop.run_in_executor(None, store.close)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,12 @@ import orjson
 import pytest
 
 from engine.broker.handlers import admin_clients, reply
-from engine.broker.serve import Daemon
+from engine.config import StoreConfig
+from engine.files.disk import Disk
 from engine.format.message import decode
+from engine.repair.check import check
 from engine.wire.codes import RequestCode, ResponseCode
-from engine.wire.command import RemotingCommand
-from tests.engine.broker.client import ONEWAY, Client, daemon, pull_fields, send_fields
+from tests.engine.broker.client import ONEWAY, SMALL, Client, daemon, pull_fields, send_fields
 from tests.engine.broker.test_daemon import served
 
 RUNTIME_KEYS = frozenset(
@@ -170,52 +173,93 @@ def test_a_broker_that_may_not_be_written(tmp_path: Path) -> None:
 # --- topics and queues ----------------------------------------------------------------------------------------------
 
 
-def test_a_topic_that_is_deleted_leaves_no_queue(tmp_path: Path) -> None:
+def assert_only_deleted(root: Path, *codes: str) -> None:
+    """`check` finds a sound store: of the topics that were deleted it has the records, and says so."""
+    report = check(Disk(), StoreConfig(store_path_root_dir=root).with_changes(**SMALL))
+    assert not (root / "abort").exists()
+    assert {finding.code for finding in report.findings} - {"topic-unused"} == set(codes)
+
+
+def serve_once(root: Path, work: Callable[[Client], Awaitable[None]]) -> None:
+    """Run `work` with a client of a daemon."""
+
+    async def run() -> None:
+        async with daemon(root) as found:
+            await work(await Client.to(found.listening.broker))
+
+    asyncio.run(run())
+
+
+def test_a_topic_that_is_deleted_leaves_no_queue_and_can_be_made_again(tmp_path: Path) -> None:
     root = tmp_path / "s"
 
-    async def work(one: Client, two: Client, names: str) -> None:
-        del two, names
+    async def work(client: Client) -> None:
         for topic in ("Gone", "Kept"):
-            await one.put(topic, b"x")
-            await one.until_there(topic, 1)
+            await client.put(topic, b"x")
+            await client.until_there(topic, 1)
         assert queue_files(root, "Gone")
-        assert (await one.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "Gone"})).code == 0
+        assert (await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "Gone"})).code == 0
         assert not queue_files(root, "Gone")
         assert queue_files(root, "Kept")
-        assert (await one.ask(RequestCode.PULL_MESSAGE, pull_fields("Gone", 0))).code == 17
-        assert (await one.put("Gone", b"again")).fields["queueOffset"] == "0"
-        await one.until_there("Gone", 1)
-        found = await one.ask(RequestCode.PULL_MESSAGE, pull_fields("Gone", 0))
+        assert (await client.ask(RequestCode.PULL_MESSAGE, pull_fields("Gone", 0))).code == 17
+        assert (await client.put("Gone", b"again")).fields["queueOffset"] == "0"
+        await client.until_there("Gone", 1)
+        found = await client.ask(RequestCode.PULL_MESSAGE, pull_fields("Gone", 0))
         assert decode(found.body).body == b"again"
-        refused = await one.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "TBW102"})
+        refused = await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "TBW102"})
         assert refused.remark == "The topic[TBW102] is conflict with system topic."
 
-    served(root, work)
+    serve_once(root, work)
+    assert_only_deleted(root, "unit-deleted")
 
 
-def test_the_newest_topic_is_deleted(tmp_path: Path) -> None:
-    """Its messages end the log: a start looks at them again."""
+@pytest.mark.parametrize("newest", ["Gone", "Kept"])
+def test_a_topic_that_was_deleted_does_not_come_back_with_the_next_start(tmp_path: Path, newest: str) -> None:
     root = tmp_path / "s"
 
-    async def first(one: Client, two: Client, names: str) -> None:
-        del two, names
-        await one.put("Kept", b"x")
-        await one.put("Gone", b"x")
-        await one.until_there("Gone", 1)
-        assert (await one.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "Gone"})).code == 0
+    async def first(client: Client) -> None:
+        for topic in {"Gone": ("Kept", "Gone"), "Kept": ("Gone", "Kept")}[newest]:
+            await client.put(topic, b"x")
+            await client.until_there(topic, 1)
+        assert (await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "Gone"})).code == 0
 
-    async def second(one: Client, two: Client, names: str) -> None:
-        del two, names
-        assert (await one.ask(RequestCode.PULL_MESSAGE, pull_fields("Gone", 0))).code == 17
-        assert (await one.ask(RequestCode.CLEAN_UNUSED_TOPIC)).code == 0
+    async def second(client: Client) -> None:
         assert not queue_files(root, "Gone")
+        assert queue_files(root, "Kept")
+        assert (await client.put("Gone", b"again")).fields["queueOffset"] == "0"
+        await client.until_there("Gone", 1)
 
-    served(root, first)
-    served(root, second)
+    serve_once(root, first)
+    assert_only_deleted(root, "unit-deleted")
+    serve_once(root, second)
+    assert_only_deleted(root, "unit-deleted")
 
 
-def test_queues_whose_messages_are_gone_go(tmp_path: Path) -> None:
+def test_a_queue_that_was_lost_comes_back_and_one_without_a_topic_stays_until_it_is_cleaned(tmp_path: Path) -> None:
     root = tmp_path / "s"
+
+    async def first(client: Client) -> None:
+        for topic in ("Lost", "Nameless", "Kept"):
+            await client.put(topic, b"x")
+            await client.until_there(topic, 1)
+
+    async def second(client: Client) -> None:
+        assert decode((await client.ask(RequestCode.PULL_MESSAGE, pull_fields("Lost", 0))).body).body == b"x"
+        assert queue_files(root, "Nameless")
+        assert (await client.ask(RequestCode.CLEAN_UNUSED_TOPIC)).code == 0
+        assert not queue_files(root, "Nameless")
+
+    serve_once(root, first)
+    shutil.rmtree(root / "consumequeue" / "Lost")
+    topics = root / "config" / "topics.json"
+    topics.write_text(topics.read_text().replace("Nameless", "Renamed"))
+    serve_once(root, second)
+    assert_only_deleted(root, "unit-deleted")
+
+
+def test_queues_whose_messages_are_gone_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "s"
+    monkeypatch.setitem(SMALL, "file_reserved_time", 0)
 
     async def run() -> None:
         async with daemon(root) as found:
@@ -232,20 +276,7 @@ def test_queues_whose_messages_are_gone_go(tmp_path: Path) -> None:
             assert (await client.ask(RequestCode.DELETE_EXPIRED_COMMITLOG)).code == 0
             assert found._store.clean.status.manual_rounds > 0
 
-    (root / "rstore.conf").parent.mkdir()
-    asyncio.run(run_with_reserved_hours(root, run))
-
-
-async def run_with_reserved_hours(root: Path, run: Any) -> None:
-    """Log files may go at once."""
-    import tests.engine.broker.client as clients
-
-    del root
-    clients.SMALL["file_reserved_time"] = 0
-    try:
-        await run()
-    finally:
-        del clients.SMALL["file_reserved_time"]
+    asyncio.run(run())
 
 
 def test_units_of_a_queue(tmp_path: Path) -> None:
@@ -577,6 +608,3 @@ def test_the_name_services_own_matters(tmp_path: Path) -> None:
         assert refused.code == ResponseCode.NO_PERMISSION
 
     served(tmp_path / "s", work)
-
-
-__all__ = ["Daemon", "RemotingCommand"]
