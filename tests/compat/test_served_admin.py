@@ -145,7 +145,7 @@ def test_the_brokers_state(looked: Looked) -> None:
     said = {line.split(":")[0].strip() for line in admin("brokerStatus", "-b", broker).splitlines() if line.strip()}
     assert said >= RUNTIME_KEYS
     assert "V4_9_8" in admin("brokerStatus", "-c", CLUSTER)
-    until(lambda: row(admin("statsAll", "-t", "T", "-a"), "T", "G")[5:] == [str(MANY), str(MANY)])
+    until(lambda: row(admin("statsAll", "-t", "T"), "T", "G")[5:] == [str(MANY), str(MANY)])
     assert "NO_CONSUMER" in " ".join(row(admin("statsAll"), "BenchmarkTest"))
 
 
