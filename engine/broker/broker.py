@@ -13,11 +13,12 @@ from engine.broker.config_file import ConfigFile
 from engine.broker.consumer_filters import ConsumerFilters
 from engine.broker.flow import FlowControl
 from engine.broker.groups import GroupTable
+from engine.broker.kv import KvConfig
 from engine.broker.later import Later
 from engine.broker.live_config import LiveConfig
 from engine.broker.locks import QueueLocks
 from engine.broker.members import ConsumerGroup, Members
-from engine.broker.names import NameTable
+from engine.broker.names import RouteTable
 from engine.broker.offsets import ConsumerOffsets
 from engine.broker.runtime import runtime_info
 from engine.broker.schedule import ScheduleService
@@ -72,8 +73,8 @@ class Broker:
         self.locks = QueueLocks(self.now_ms)
         self.later = Later(loop)
         self.config = LiveConfig(self, settings.config_file, log or logging.getLogger("rstore.serve"))
-        self.names = NameTable(self.topics)
-        self.kv: dict[str, dict[str, str]] = {}
+        self.names = RouteTable(self.now_ms)
+        self.kv = KvConfig(ConfigFile(disk, root, "kvConfig.json"))
         self._turn = itertools.count()
 
     def load(self) -> None:
@@ -82,14 +83,17 @@ class Broker:
         self.groups.load()
         self.offsets.load()
         self.schedule.load()
+        self.kv.load()
         self.filters.load()
 
     def reconfigure(self, settings: BrokerSettings) -> None:
         """Go by other settings from now on, as far as that is possible: `engine.broker.live_config.LIVE`."""
-        if settings.permission != self.settings.permission:
-            self.topics.version.next(self.now_ms())  # name services are to be told: routes change with it
+        permission = self.settings.permission
         self.settings = self.topics.settings = settings
         self.groups.auto_create = settings.auto_create_group
+        if settings.permission != permission:
+            self.topics.version.next(self.now_ms())
+            self.topics.changed()  # routes change with it: name servers are to know
 
     @staticmethod
     def now_ms() -> int:

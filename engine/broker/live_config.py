@@ -42,6 +42,7 @@ LIVE = frozenset(
         "transactionCheckInterval",
         "flushConsumerOffsetInterval",
         "storeReplyMessageEnable",
+        "orderMessageEnable",
     }
 )
 """The broker's keys that count at once; of the store's, `engine.store.RECONFIGURABLE` do."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+import socket
+import ssl
+from typing import TYPE_CHECKING, Protocol
 
 from engine.broker.answers import Answer
 from engine.broker.connection import OTHER, Connection
@@ -21,6 +23,7 @@ from engine.broker.handlers.query import QueryHandler
 from engine.broker.handlers.reply import ReplyHandler
 from engine.broker.handlers.route import RouteHandler
 from engine.broker.handlers.send import SendHandler
+from engine.broker.sniffing import SniffingServer
 from engine.errors import RStoreError
 from engine.wire.codes import RequestCode, ResponseCode
 
@@ -48,7 +51,7 @@ class Switchboard:
     Attributes:
         connections: that are open.
         answers: see Serves.
-        refused: connections, as there were too many.
+        refused: connections, as there were too many, or not as TLS wants them.
         cut: connections that were cut off, by reason: see Connection.
     """
 
@@ -78,13 +81,15 @@ class Switchboard:
     def opened(self, connection: Connection) -> bool:
         """As of Serves."""
         if len(self.connections) >= self._settings.connections:
-            self.refused += 1
-            self._log.warning(
-                "a connection was refused", extra={"peer": connection.address, "why": "too many connections"}
-            )
+            self.refuse(connection.address, "too many connections")
             return False
         self.connections.add(connection)
         return True
+
+    def refuse(self, peer: str, why: str) -> None:
+        """A connection is not served."""
+        self.refused += 1
+        self._log.warning("a connection was refused", extra={"peer": peer, "why": why})
 
     def lost(self, connection: Connection) -> None:
         """As of Serves."""
@@ -156,28 +161,36 @@ def broker_handlers(broker: Broker, pulls: PullHandler) -> dict[int, Handler]:
     }
 
 
-def name_handlers(broker: Broker) -> dict[int, Handler]:
+def name_handlers(broker: Broker) -> Mapping[int, Handler]:
     """What the name service's port answers."""
-    code, route = RequestCode, RouteHandler(broker)
-    return {
-        **name_admin_handlers(broker),
-        code.GET_ROUTEINFO_BY_TOPIC: route.route,
-        code.GET_BROKER_CLUSTER_INFO: route.cluster,
-        code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: route.topics,
-        code.GET_TOPICS_BY_CLUSTER: route.topics,
-        code.GET_SYSTEM_TOPIC_LIST_FROM_NS: route.system_topics,
-        code.PUT_KV_CONFIG: route.put_kv,
-        code.GET_KV_CONFIG: route.get_kv,
-        code.DELETE_KV_CONFIG: route.delete_kv,
-        code.GET_KVLIST_BY_NAMESPACE: route.kv_list,
-        code.DELETE_TOPIC_IN_NAMESRV: route.delete_topic,
-    }
+    return {**RouteHandler(broker).handlers(), **name_admin_handlers(broker)}
+
+
+class Listener(Protocol):
+    """What listens on a port."""
+
+    @property
+    def sockets(self) -> tuple[socket.socket, ...]:
+        """Those that it has."""
+
+    def close(self) -> None:
+        """Stop."""
 
 
 async def listen(
-    board: Switchboard, settings: BrokerSettings, loop: asyncio.AbstractEventLoop, port: int
-) -> asyncio.Server:
-    """A listener. Raises OSError: the port is taken."""
-    return await loop.create_server(
-        lambda: Connection(board, settings, loop), settings.listen_host, port, backlog=_BACKLOG
-    )
+    board: Switchboard,
+    settings: BrokerSettings,
+    loop: asyncio.AbstractEventLoop,
+    port: int,
+    context: ssl.SSLContext | None,
+    log: logging.Logger,
+) -> Listener:
+    """A listener; with a context, for TLS. Raises OSError: the port is taken."""
+
+    def make() -> Connection:
+        return Connection(board, settings, loop)
+
+    if context is None:
+        return await loop.create_server(make, settings.listen_host, port, backlog=_BACKLOG)
+    server = SniffingServer(loop, make, context, settings.tls.mode, settings.connections, board.refuse, log)
+    return await server.start(settings.listen_host, port, _BACKLOG)

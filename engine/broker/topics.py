@@ -13,7 +13,7 @@ from engine.broker.config_file import VersionedTable
 from engine.format import names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Container, Mapping
 
     from engine.broker.config_file import ConfigFile
     from engine.broker.settings import BrokerSettings
@@ -159,6 +159,13 @@ class TopicTable(VersionedTable):
             found = TopicConfig(name, queues, queues)
             self.put(found)
         return found
+
+    def set_ordered(self, names: Container[str]) -> None:
+        """These topics are ordered, and no others. Source: #updateOrderTopicConfig."""
+        wrong = [topic for topic in self.topics.values() if topic.order != (topic.name in names)]
+        self.topics.update((topic.name, replace(topic, order=not topic.order)) for topic in wrong)
+        if wrong:
+            self._save()
 
     def to_json(self) -> dict[str, Any]:
         """TopicConfigSerializeWrapper; topics.json."""

@@ -69,10 +69,14 @@ def serve(root: Path, settings: str = SETTINGS, *options: str) -> Iterator[Serve
             process.wait()
 
 
-def run_scenario(names: str, name: str, count: int) -> dict[str, Any]:
-    """One of the Java side's Scenarios; what it counted."""
-    java = [str(toolchain.java()), "-cp", toolchain.clients(), "io.rstore.clients.Scenarios", name]
-    return run_client([*java, names, str(count)])
+def run_scenario(names: str, name: str, count: int, *options: str) -> dict[str, Any]:
+    """One of the Java side's Scenarios; what it counted. `options`: of Java."""
+    return run_client(java_client("Scenarios", name, names, str(count), options=options))
+
+
+def java_client(program: str, *words: str, options: tuple[str, ...] = ()) -> list[str]:
+    """The command that runs one of the Java side's programs."""
+    return [str(toolchain.java()), *options, "-cp", toolchain.clients(), f"io.rstore.clients.{program}", *words]
 
 
 def run_client(command: list[str]) -> dict[str, Any]:
@@ -125,11 +129,12 @@ class Admins:
 _LOGBACK = '<configuration><appender name="N" class="ch.qos.logback.core.helpers.NOPAppender"/></configuration>'
 
 
-def mqadmin(home: Path, names: str, *words: str) -> str:
-    """What mqadmin prints. `home`: a directory for its settings."""
+def mqadmin(home: Path, names: str, *words: str, options: tuple[str, ...] = ()) -> str:
+    """What mqadmin prints. `home`: a directory for its settings, conf/tools.yml among them. `options`: of Java."""
     _settings(home)
     command = [
         str(toolchain.java()),
+        *options,
         f"-Drocketmq.namesrv.addr={names}",
         f"-Drocketmq.home.dir={home}",
         "-cp",

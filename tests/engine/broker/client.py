@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import count
@@ -34,9 +35,9 @@ class Client:
         self._opaque = count(1)
 
     @classmethod
-    async def to(cls, address: str) -> Client:
+    async def to(cls, address: str, tls: ssl.SSLContext | None = None) -> Client:
         host, _, port = address.rpartition(":")
-        return cls(*await asyncio.open_connection(host, int(port)))
+        return cls(*await asyncio.open_connection(host, int(port), ssl=tls))
 
     async def ask(self, code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> RemotingCommand:
         """The answer to a request."""
@@ -178,7 +179,7 @@ async def daemon(
     try:
         wanted = BrokerSettings(listen_port=0, name_service_port=0)
         made = BrokerSettings.of({}, **{"listen_port": 0, "name_service_port": 0, **settings}) if settings else wanted
-        async with Daemon(made, store, loop, logging.getLogger("test"), before) as found:
+        async with Daemon(made, store, loop, logging.getLogger("test"), topics_before=before) as found:
             yield found
     finally:
         await loop.run_in_executor(None, store.close)
