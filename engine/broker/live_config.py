@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from engine.broker.config_file import DataVersion
-from engine.broker.settings import BrokerSettings, apache_names
+from engine.broker.settings import FIELDS, BrokerSettings
 from engine.config import StoreConfig, apache_key, parse
 from engine.files.disk import Disk
 from engine.store import RECONFIGURABLE
@@ -125,7 +125,7 @@ class LiveConfig:
         store = parse(javaproperties.dumps(live, timestamp=False), broker.store.config)
         mine = {key: value for key, value in known.items() if key in LIVE}
         fresh = BrokerSettings.of(mine)
-        names = {apache_names()[key] for key in mine}
+        names = {FIELDS[key] for key in mine}
         return store, dataclasses.replace(broker.settings, **{name: getattr(fresh, name) for name in names})
 
     def _write(self, known: Mapping[str, str]) -> None:
@@ -163,7 +163,7 @@ def _told(config: StoreConfig) -> dict[str, str]:
 
 
 def _told_of_broker(settings: BrokerSettings) -> dict[str, str]:
-    return {key: _text(value) for key, name in apache_names().items() if (value := getattr(settings, name)) is not None}
+    return {key: _text(value) for key, name in FIELDS.items() if (value := getattr(settings, name)) is not None}
 
 
 def _text(value: Any) -> str:

@@ -15,7 +15,7 @@ from engine.format.hosts import Host
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_KEYS = {
+FIELDS = {
     "brokerName": "broker_name",
     "brokerClusterName": "cluster_name",
     "brokerId": "broker_id",
@@ -53,6 +53,7 @@ _KEYS = {
     "serverChannelMaxIdleTimeSeconds": "idle_s",
     "com.rocketmq.remoting.frameMaxLength": "frame_limit",
 }
+"""Keys of a broker's properties file, and the fields that they set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,7 @@ class BrokerSettings:
         """
         found: dict[str, Any] = {}
         base = cls()
-        for key, name in _KEYS.items():
+        for key, name in FIELDS.items():
             if key in other:
                 found[name] = _value(key, other[key].strip(), type(getattr(base, name)))
         if changes.get("tls") is None:
@@ -184,12 +185,7 @@ class BrokerSettings:
             raise InvalidArgument(f"brokerIP1 = {self.broker_ip1}: no IP address") from None
 
 
-def apache_names() -> Mapping[str, str]:
-    """Apache's key → the field that has its value."""
-    return _KEYS
-
-
-KEYS = frozenset(_KEYS) | tls.KEYS
+KEYS = frozenset(FIELDS) | tls.KEYS
 """The keys of a broker's properties file that `BrokerSettings.of` knows."""
 
 
