@@ -41,10 +41,8 @@ def signature(ext: Mapping[str, str], body: bytes | memoryview, secret: bytes, *
     """
     skipped = (SIGNATURE,) if query_flag else (SIGNATURE, UNIQUE_KEY_QUERY)
     content = "".join([ext[name] for name in sorted(ext) if name not in skipped])
-    made = hmac.new(secret, content.encode("utf-8", "replace"), "sha1")
-    if len(body):
-        made.update(body)
-    return base64.b64encode(made.digest()).decode()
+    made = hmac.digest(secret, b"".join((content.encode("utf-8", "replace"), body)), "sha1")
+    return base64.b64encode(made).decode()
 
 
 class Guard:
