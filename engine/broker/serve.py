@@ -15,8 +15,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from engine.broker import health, schedule, stats
+from engine.broker import consumer_filters, health, schedule, stats
 from engine.broker.broker import Broker
+from engine.broker.deleted import remove_revived, topics_with_queues
 from engine.broker.door import Door
 from engine.broker.handlers.pull import TICK_MS, PullHandler
 from engine.broker.http import Operations
@@ -24,6 +25,7 @@ from engine.broker.live import Live
 from engine.broker.name_servers import NameServers
 from engine.broker.server import Switchboard, broker_handlers, listen, name_handlers
 from engine.errors import RStoreError, StorageError
+from engine.files.disk import Disk
 from engine.store import MessageStore
 from engine.wire.codes import RequestCode
 
@@ -82,10 +84,11 @@ async def _serve(
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    before = topics_with_queues(Disk(), config)
     door = Door.of(settings, log)
     store = MessageStore.open(config, cleaning=True)
     try:
-        async with Daemon(settings, store, loop, log, door) as daemon:
+        async with Daemon(settings, store, loop, log, door, before) as daemon:
             where = daemon.listening
             told = {"broker": where.broker, "names": where.names, "metrics": where.metrics}
             log.info("serving", extra={**told, "max_offset": store.log.max_offset})
@@ -100,7 +103,11 @@ async def _serve(
 
 
 class Daemon:
-    """Listeners and timers around an open store. An async context manager. `door`: as the settings say, if None."""
+    """Listeners and timers around an open store. An async context manager.
+
+    `door`: as the settings say, if None. `topics_before`: those that had queues before the store was opened
+    (`engine.broker.deleted`); None: don't ask.
+    """
 
     def __init__(
         self,
@@ -109,8 +116,10 @@ class Daemon:
         loop: asyncio.AbstractEventLoop,
         log: logging.Logger,
         door: Door | None = None,
+        topics_before: frozenset[str] | None = None,
     ) -> None:
         self._settings = settings
+        self._topics_before = topics_before
         self._door = door
         self._store = store
         self._loop = loop
@@ -174,6 +183,9 @@ class Daemon:
         port = server.sockets[0].getsockname()[1]
         broker = self._broker = Broker(settings, self._store, loop, port, self._log)
         broker.load()
+        if self._topics_before is not None:
+            for queue in remove_revived(broker, self._topics_before):
+                self._log.info("a queue of a deleted topic was taken away again", extra={"queue": str(queue)})
         pulls = self._pulls = PullHandler(broker)
         handlers = broker_handlers(broker, pulls)
         if door.acl is not None:
@@ -217,17 +229,18 @@ class Daemon:
         self._store.add_listener(arrived, lambda: pulls.held > 0)
         every, keep = self._every, self._keep
         work = [
-            every(TICK_MS / 1000, pulls.tick),
-            keep(self._settings.flush_offsets_ms / 1000, broker.offsets),
-            every(_SCAN_S, self._scan),
-            every(schedule.TICK_MS / 1000, broker.schedule.tick),
-            every(stats.TICK_S, broker.stats.tick),
-            every(health.TICK_S, self._health.tick),
-            keep(_SCAN_S, broker.schedule),
-            every(self._settings.transaction_check_interval_ms / 1000, broker.transactions.check),
+            every(lambda: TICK_MS / 1000, pulls.tick),
+            keep(lambda: broker.settings.flush_offsets_ms / 1000, broker.offsets),
+            keep(lambda: consumer_filters.WRITE_S, broker.filters),
+            every(lambda: _SCAN_S, self._scan),
+            every(lambda: schedule.TICK_MS / 1000, broker.schedule.tick),
+            every(lambda: stats.TICK_S, broker.stats.tick),
+            every(lambda: health.TICK_S, self._health.tick),
+            keep(lambda: _SCAN_S, broker.schedule),
+            every(lambda: broker.settings.transaction_check_interval_ms / 1000, broker.transactions.check),
         ]
         if self._door is not None and self._door.acl is not None:
-            work.append(every(_WATCH_S, self._door.acl.look))
+            work.append(every(lambda: _WATCH_S, self._door.acl.look))
         self._timers = [loop.create_task(one) for one in work]
 
     def _name_client_lost(self, connection: Connection) -> None:
@@ -241,6 +254,7 @@ class Daemon:
         for timer in self._timers:
             timer.cancel()
         await self._close_servers()
+        await self._broker.later.close()
         self._broker.flow.close()
         self._pulls.close()
         for board in self._boards:
@@ -249,7 +263,7 @@ class Daemon:
         await asyncio.sleep(0)
         if self._operations is not None:
             await self._operations.stop()
-        for table in (self._broker.offsets, self._broker.schedule):
+        for table in (self._broker.offsets, self._broker.schedule, self._broker.filters):
             changes = table.changes()
             if changes is not None:
                 table.write(changes)
@@ -266,18 +280,18 @@ class Daemon:
             server.close()
         self._servers.clear()
 
-    async def _every(self, seconds: float, work: Callable[[], object]) -> None:
+    async def _every(self, seconds: Callable[[], float], work: Callable[[], object]) -> None:
         while True:
-            await asyncio.sleep(seconds)
+            await asyncio.sleep(seconds())
             try:
                 work()
             except Exception:  # noqa: BLE001 - whatever it is, the others go on
                 self._log.exception("a timer failed, and goes on")
 
-    async def _keep(self, seconds: float, table: KeptTable) -> None:
+    async def _keep(self, seconds: Callable[[], float], table: KeptTable) -> None:
         """Write a table now and then, beside the loop: a disk takes its time."""
         while True:
-            await asyncio.sleep(seconds)
+            await asyncio.sleep(seconds())
             changes = table.changes()
             if changes is not None:
                 try:
@@ -293,6 +307,8 @@ class Daemon:
             board.close_idle(self._loop.time())
         for connection in self._broker.members.expire():
             connection.close()
+        self._broker.locks.expire()
+        self._broker.filters.expire()
         for address, owner in self._broker.names.expire():
             self._log.warning("a broker has gone", extra={"peer": address, "why": "it has been silent for too long"})
             cast("Connection", owner).close()

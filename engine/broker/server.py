@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from engine.broker.answers import Answer
 from engine.broker.connection import OTHER, Connection
-from engine.broker.handlers.admin import AdminHandler
+from engine.broker.handlers.admin import admin_handlers
 from engine.broker.handlers.back import BackHandler
 from engine.broker.handlers.consume import ConsumeHandler
+from engine.broker.handlers.name_admin import name_admin_handlers
 from engine.broker.handlers.pull import PullHandler
 from engine.broker.handlers.query import QueryHandler
+from engine.broker.handlers.reply import ReplyHandler
 from engine.broker.handlers.route import RouteHandler
 from engine.broker.handlers.send import SendHandler
 from engine.broker.sniffing import SniffingServer
@@ -129,12 +131,15 @@ def broker_handlers(broker: Broker, pulls: PullHandler) -> dict[int, Handler]:
     """What the broker's port answers."""
     code = RequestCode
     send, back, consume = SendHandler(broker), BackHandler(broker), ConsumeHandler(broker)
-    query, admin = QueryHandler(broker), AdminHandler(broker)
+    query, reply = QueryHandler(broker), ReplyHandler(broker, send)
     sends = broker.flow.guard(send.handle)
     return {
+        **admin_handlers(broker),
         code.SEND_MESSAGE: sends,
         code.SEND_MESSAGE_V2: sends,
         code.SEND_BATCH_MESSAGE: sends,
+        code.SEND_REPLY_MESSAGE: reply.handle,
+        code.SEND_REPLY_MESSAGE_V2: reply.handle,
         code.PULL_MESSAGE: pulls.handle,
         code.LITE_PULL_MESSAGE: pulls.handle,
         code.HEART_BEAT: consume.heartbeat,
@@ -153,26 +158,12 @@ def broker_handlers(broker: Broker, pulls: PullHandler) -> dict[int, Handler]:
         code.GET_EARLIEST_MSG_STORETIME: query.earliest,
         code.VIEW_MESSAGE_BY_ID: query.view,
         code.QUERY_MESSAGE: query.by_key,
-        code.UPDATE_AND_CREATE_TOPIC: admin.put_topic,
-        code.DELETE_TOPIC_IN_BROKER: admin.delete_topic,
-        code.GET_ALL_TOPIC_CONFIG: admin.all_topics,
-        code.GET_TOPIC_STATS_INFO: admin.topic_stats,
-        code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: admin.system_topics,
-        code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: admin.put_group,
-        code.DELETE_SUBSCRIPTIONGROUP: admin.delete_group,
-        code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: admin.all_groups,
-        code.GET_ALL_CONSUMER_OFFSET: admin.all_offsets,
-        code.GET_CONSUMER_CONNECTION_LIST: admin.consumer_connections,
-        code.GET_PRODUCER_CONNECTION_LIST: admin.producer_connections,
-        code.GET_CONSUME_STATS: admin.consume_stats,
-        code.QUERY_TOPIC_CONSUME_BY_WHO: admin.who_consumes,
-        code.GET_BROKER_RUNTIME_INFO: admin.runtime,
     }
 
 
 def name_handlers(broker: Broker) -> Mapping[int, Handler]:
     """What the name service's port answers."""
-    return RouteHandler(broker).handlers()
+    return {**RouteHandler(broker).handlers(), **name_admin_handlers(broker)}
 
 
 class Listener(Protocol):

@@ -33,6 +33,8 @@ FIELDS = {
     "transactionTimeOut": "transaction_timeout_ms",
     "transactionCheckMax": "transaction_check_max",
     "transactionCheckInterval": "transaction_check_interval_ms",
+    "storeReplyMessageEnable": "store_reply",
+    "filterDataCleanTimeSpan": "filter_data_ms",
     "aclEnable": "acl_enable",
     "rocketmqHome": "rocketmq_home",
     "rocketmq.acl.plain.file": "acl_file",
@@ -70,6 +72,9 @@ class BrokerSettings:
         output_limit: bytes that wait for a client that doesn't read; beyond, it is disconnected.
         held_pulls: pulls that may wait at a time.
         connections: that may be open at a time.
+        store_reply: whether replies to requests are stored, too.
+        filter_data_ms: how long the SQL filters of a group are kept that has gone.
+        config_file: the properties file that the settings are from; None without one.
         acl_enable, acl_file, rocketmq_home: Apache's plain ACL, see `acl_paths`.
         name_servers: `host:port;host:port` to register with, "" for none.
         register_period_ms: 10 to 60 s. `register_timeout_ms`: of one registration.
@@ -107,6 +112,9 @@ class BrokerSettings:
     output_limit: int = 64 << 20
     held_pulls: int = 100_000
     connections: int = 20_000
+    store_reply: bool = True
+    filter_data_ms: int = 24 * 3_600_000
+    config_file: str | None = None
     acl_enable: bool = False
     acl_file: str = "conf/plain_acl.yml"
     rocketmq_home: str = ""

@@ -86,12 +86,17 @@ class TopicTable(VersionedTable):
         settings: the broker's.
         file: topics.json.
         now_ms: the clock.
+
+    Attributes:
+        settings: what holds now.
+        was_kept: topics.json was there at the start.
     """
 
     def __init__(self, settings: BrokerSettings, file: ConfigFile, now_ms: Callable[[], int]) -> None:
         super().__init__(file, now_ms)
-        self._settings = settings
+        self.settings = settings
         self.topics: dict[str, TopicConfig] = {}
+        self.was_kept = False
         queues = settings.default_topic_queue_nums
         own = [
             TopicConfig(SELF_TEST, 1, 1),
@@ -109,7 +114,9 @@ class TopicTable(VersionedTable):
 
     def load(self) -> None:
         """What topics.json says, over the predefined ones. Raises CannotMend, StorageError."""
-        for name, said in self._read("topicConfigTable").items():
+        table = self._read("topicConfigTable")
+        self.was_kept = bool(table)
+        for name, said in table.items():
             self.topics[name] = TopicConfig.of_json(name, said)
 
     def find(self, name: str) -> TopicConfig | None:
@@ -134,7 +141,7 @@ class TopicTable(VersionedTable):
         if found is not None:
             return found
         model = self.topics.get(default_topic)
-        if model is not None and default_topic == TBW102 and not self._settings.auto_create_topic:
+        if model is not None and default_topic == TBW102 and not self.settings.auto_create_topic:
             model = None
         if model is not None and model.perm & PERM_INHERIT:
             queues = max(0, min(default_queues, model.write_queues))

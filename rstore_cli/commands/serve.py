@@ -87,6 +87,7 @@ def serve(
         config.other,
         listen_host=listen,
         listen_port=port,
+        config_file=None if settings.config is None else str(settings.config),
         acl_file=None if acl is None else str(acl.absolute()),
         acl_enable=None if acl is None else True,
         name_servers=namesrv,
