@@ -13,6 +13,7 @@ from engine.broker.config_file import ConfigFile
 from engine.broker.consumer_filters import ConsumerFilters
 from engine.broker.flow import FlowControl
 from engine.broker.groups import GroupTable
+from engine.broker.ha.role import Role
 from engine.broker.kv import KvConfig
 from engine.broker.later import Later
 from engine.broker.live_config import LiveConfig
@@ -64,6 +65,7 @@ class Broker:
             ConfigFile(disk, root, "subscriptionGroup.json"), self.now_ms, auto_create=settings.auto_create_group
         )
         self.offsets = ConsumerOffsets(ConfigFile(disk, root, "consumerOffset.json"))
+        self.role = Role(self, settings.ha, log or logging.getLogger(__name__))
         self.schedule = ScheduleService(self, ConfigFile(disk, root, "delayOffset.json"))
         self.transactions = Transactions(self)
         self.members = Members(self.now_ms, self._members_changed)

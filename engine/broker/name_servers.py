@@ -161,7 +161,7 @@ class _NameServer:
         compressed = settings.compressed_register
         body = registration.encode(table.version, topics, compressed=compressed)
         ext = {
-            "haServerAddr": settings.ha_address,
+            "haServerAddr": self._broker.role.address,
             "compressed": "true" if compressed else "false",
             "bodyCrc32": str(registration.crc(body)),
         }

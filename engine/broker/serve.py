@@ -32,6 +32,7 @@ from engine.wire.codes import RequestCode
 if TYPE_CHECKING:
     from engine.broker.config_file import KeptTable
     from engine.broker.connection import Connection
+    from engine.broker.ha.role import Role
     from engine.broker.server import Listener
     from engine.broker.settings import BrokerSettings
     from engine.config import StoreConfig
@@ -47,11 +48,12 @@ _WATCH_S = 5
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """Where clients find us. `metrics`: where who watches does."""
+    """Where clients find us. `metrics`: where who watches does; `ha`: where a master's slaves do."""
 
     broker: str
     names: str | None
     metrics: str | None = None
+    ha: str | None = None
 
 
 def serve(
@@ -90,7 +92,7 @@ async def _serve(
     try:
         async with Daemon(settings, store, loop, log, door, before) as daemon:
             where = daemon.listening
-            told = {"broker": where.broker, "names": where.names, "metrics": where.metrics}
+            told = {"broker": where.broker, "names": where.names, "metrics": where.metrics, "ha": where.ha}
             log.info("serving", extra={**told, "max_offset": store.log.max_offset})
             gc.collect()
             gc.freeze()  # what is there now stays: it need not be looked through again and again
@@ -128,6 +130,7 @@ class Daemon:
         self._boards: list[Switchboard] = []
         self._timers: list[asyncio.Task[None]] = []
         self._name_servers: NameServers | None = None
+        self._role: Role | None = None
         self._operations: Operations | None = None
         self._not_held = 0
         self.listening = Listening("", None)
@@ -154,14 +157,14 @@ class Daemon:
             await self._listen()
         except (OSError, RStoreError) as error:
             await self._close_servers()
-            if self._operations is not None:
-                await self._operations.stop()
+            await self._end_services()
             if isinstance(error, RStoreError):
                 raise
             raise StorageError(
                 f"can't listen: {error.strerror or error}", hint="is a broker running? see listenPort and --names-port"
             ) from None
         self._start_timers()
+        self._broker.role.start(self._name_servers)
         if self._name_servers is not None:
             self._broker.topics.changed = self._name_servers.changed
             await self._name_servers.start()
@@ -198,6 +201,9 @@ class Daemon:
             pulls.lost(connection)
             broker.members.closed(connection)
 
+        role = self._role = broker.role
+        ha_port = settings.ha_listen_port or port + 1
+        ha = role.listen(settings.listen_host, ha_port, exactly=bool(settings.listen_port))
         board.serve(handlers, lost)
         self._boards.append(board)
         if door.name_servers:
@@ -218,6 +224,7 @@ class Daemon:
             broker.address,
             None if names is None else f"{settings.broker_ip1}:{names}",
             None if metrics is None else f"{settings.listen_host}:{metrics}",
+            ha,
         )
 
     def _start_timers(self) -> None:
@@ -233,12 +240,15 @@ class Daemon:
             keep(lambda: broker.settings.flush_offsets_ms / 1000, broker.offsets),
             keep(lambda: consumer_filters.WRITE_S, broker.filters),
             every(lambda: _SCAN_S, self._scan),
-            every(lambda: schedule.TICK_MS / 1000, broker.schedule.tick),
             every(lambda: stats.TICK_S, broker.stats.tick),
             every(lambda: health.TICK_S, self._health.tick),
             keep(lambda: _SCAN_S, broker.schedule),
-            every(lambda: broker.settings.transaction_check_interval_ms / 1000, broker.transactions.check),
         ]
+        if not broker.role.is_slave:
+            work += [
+                every(lambda: schedule.TICK_MS / 1000, broker.schedule.tick),
+                every(lambda: broker.settings.transaction_check_interval_ms / 1000, broker.transactions.check),
+            ]
         if self._door is not None and self._door.acl is not None:
             work.append(every(lambda: _WATCH_S, self._door.acl.look))
         self._timers = [loop.create_task(one) for one in work]
@@ -261,12 +271,18 @@ class Daemon:
             for connection in list(board.connections):
                 connection.close()
         await asyncio.sleep(0)
-        if self._operations is not None:
-            await self._operations.stop()
+        await self._end_services()
         for table in (self._broker.offsets, self._broker.schedule, self._broker.filters):
             changes = table.changes()
             if changes is not None:
                 table.write(changes)
+
+    async def _end_services(self) -> None:
+        """Those that have threads or files of their own."""
+        if self._role is not None:
+            await self._role.stop()
+        if self._operations is not None:
+            await self._operations.stop()
 
     async def _add(self, board: Switchboard, port: int) -> int:
         context = None if self._door is None else self._door.context

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from engine.broker import tls
+from engine.broker.ha import settings as ha
+from engine.broker.ha.settings import HaSettings
 from engine.broker.tls import TlsMode, TlsSettings
 from engine.errors import InvalidArgument
 from engine.format.hosts import Host
@@ -80,7 +82,8 @@ class BrokerSettings:
         register_period_ms: 10 to 60 s. `register_timeout_ms`: of one registration.
         force_register: in each period, whether anything has changed or not.
         order_message_enable: routes tell the order of an ordered topic's queues.
-        broker_ip2, ha_listen_port: where slaves find us, as name servers are told.
+        broker_ip2, ha_listen_port: where slaves find us, as name servers are told; 0: the broker's port and one more.
+        ha: of replication.
         tls: of all listeners, and of our own connections to name servers.
         fast_failure: sends that have waited for too long are refused.
         send_queue: sends that may wait for the disk at a time; more are refused.
@@ -125,7 +128,8 @@ class BrokerSettings:
     compressed_register: bool = False
     order_message_enable: bool = False
     broker_ip2: str = ""
-    ha_listen_port: int = 10912
+    ha_listen_port: int = 0
+    ha: HaSettings = field(default_factory=HaSettings)
     tls: TlsSettings = field(default_factory=TlsSettings)
     fast_failure: bool = True
     send_queue: int = 10_000
@@ -145,15 +149,12 @@ class BrokerSettings:
                 found[name] = _value(key, other[key].strip(), type(getattr(base, name)))
         if changes.get("tls") is None:
             found["tls"] = TlsSettings.of(other)
+        if changes.get("ha") is None:
+            found["ha"] = HaSettings.of(other)
         found.update({name: value for name, value in changes.items() if value is not None})
         made = replace(base, **found)
         made.store_host(0)
         return made
-
-    @property
-    def ha_address(self) -> str:
-        """`ip:port` where slaves find us."""
-        return f"{self.broker_ip2 or self.broker_ip1}:{self.ha_listen_port}"
 
     def acl_paths(self) -> tuple[str, str]:
         """The ACL's file, and the directory of further ones: in conf/ of rocketmqHome, or beside a file named in full.
@@ -185,7 +186,7 @@ class BrokerSettings:
             raise InvalidArgument(f"brokerIP1 = {self.broker_ip1}: no IP address") from None
 
 
-KEYS = frozenset(FIELDS) | tls.KEYS
+KEYS = frozenset(FIELDS) | tls.KEYS | ha.KEYS
 """The keys of a broker's properties file that `BrokerSettings.of` knows."""
 
 

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from engine.errors import InvalidArgument
 from rstore_cli._common import settings_of
 from rstore_cli.daemon_log import Format, Level, begin
 
 if TYPE_CHECKING:
     from engine.broker.serve import Listening
+    from engine.config import BrokerRole
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -51,6 +53,19 @@ def serve(
     tls_client_auth: Annotated[
         str | None, typer.Option("--tls-client-auth", metavar="WORD", help="none (default), optional or require.")
     ] = None,
+    role: Annotated[
+        str | None,
+        typer.Option("--role", metavar="ROLE", help="async-master (default), sync-master or slave."),
+    ] = None,
+    broker_id: Annotated[
+        int | None, typer.Option("--broker-id", min=0, metavar="N", help="0 for a master, above for its slaves.")
+    ] = None,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            "--master", metavar="HOST:PORT", help="The broker that a slave copies (default: a name server's)."
+        ),
+    ] = None,
     metrics_port: Annotated[
         int | None,
         typer.Option(
@@ -76,10 +91,14 @@ def serve(
     """
     settings = settings_of(context)
 
+    from engine.broker.ha.settings import HaSettings
     from engine.broker.settings import KEYS, BrokerSettings
     from engine.broker.tls import TlsSettings
 
     config = settings.load(KEYS)
+    if role is not None:
+        config = config.with_changes(broker_role=_role(role))
+    slave = config.broker_role.value == "SLAVE"
 
     from engine.broker.serve import serve as run
 
@@ -96,7 +115,13 @@ def serve(
         ),
         metrics_port=metrics_port,
         connections=max_connections,
+        ha=HaSettings.of(config.other).behind(master),
+        broker_id=broker_id,
     )
+    if slave and not broker.broker_id:
+        broker = replace(broker, broker_id=1)
+    if not slave and (broker.broker_id or master):
+        raise InvalidArgument("--master, or a --broker-id above 0, is for a slave", hint="add --role slave")
     if names_port is None:
         names_port = None if broker.name_servers else 9876
     broker = replace(broker, name_service_port=None if no_names else names_port)
@@ -105,14 +130,27 @@ def serve(
 
     def ready(where: Listening) -> None:
         if answer.json:
-            answer.document({"broker": where.broker, "nameService": where.names, "metrics": where.metrics})
+            answer.document(
+                {"broker": where.broker, "nameService": where.names, "metrics": where.metrics, "ha": where.ha}
+            )
         else:
             answer.text(f"The broker listens on {where.broker}.")
             if where.names is not None:
                 answer.text(f"The name service listens on {where.names}.")
+            if where.ha is not None:
+                answer.text(f"Slaves find it on {where.ha}.")
             if where.metrics is not None:
                 answer.text(f"Metrics and health are at http://{where.metrics}/.")
         sys.stdout.flush()  # somebody may wait for it at the other end of a pipe
 
     settings.on_interrupt = "the store was closed"
     run(config, broker, ready=ready)
+
+
+def _role(text: str) -> BrokerRole:
+    from engine.config import BrokerRole
+
+    try:
+        return BrokerRole(text.upper().replace("-", "_"))
+    except ValueError:
+        raise InvalidArgument(f"--role {text}", hint="async-master, sync-master or slave") from None

@@ -16,6 +16,7 @@ from engine.broker.ha.master import MasterService, SlaveState
 from engine.broker.ha.slave import Copied, SlaveClient
 from engine.broker.ha.sync import SlaveSync
 from engine.config import BrokerRole
+from engine.errors import StorageError
 
 if TYPE_CHECKING:
     from engine.broker.broker import Broker
@@ -32,6 +33,9 @@ class Role:
         broker: whose store and tables.
         settings: of replication.
         log: told what happens.
+
+    Attributes:
+        address: `ip:port` of a master's service, as name servers are told.
     """
 
     def __init__(self, broker: Broker, settings: HaSettings, log: logging.Logger) -> None:
@@ -43,6 +47,7 @@ class Role:
         self._sync: SlaveSync | None = None
         self._name_servers: NameServers | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self.address = ""
 
     @property
     def is_slave(self) -> bool:
@@ -64,12 +69,25 @@ class Role:
         """How often all tables of the master were taken."""
         return 0 if self._sync is None else self._sync.rounds
 
-    def listen(self, host: str, port: int) -> int | None:
-        """A master's service; the port, None on a slave. Raises StorageError: it is taken."""
-        if self.is_slave:
-            return None
-        self._master = MasterService(self._broker.store, host, port, self._settings, self._log)
-        return self._master.start()
+    def listen(self, host: str, port: int, *, exactly: bool) -> str | None:
+        """A master's service; where it is, None on a slave. `exactly`: that port, or none.
+
+        Raises:
+            StorageError: the port is taken.
+        """
+        broker = self._broker
+        if not self.is_slave:
+            master = MasterService(broker.store, host, port, self._settings, self._log)
+            try:
+                port = master.start()
+            except StorageError:
+                if exactly:
+                    raise
+                master = MasterService(broker.store, host, 0, self._settings, self._log)
+                port = master.start()
+            self._master = master
+        self.address = f"{broker.settings.broker_ip2 or broker.settings.broker_ip1}:{port}"
+        return None if self.is_slave else self.address
 
     def start(self, name_servers: NameServers | None) -> None:
         """A slave begins to copy. `name_servers`: say who the master is, where the settings don't."""

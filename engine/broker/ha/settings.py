@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import InvalidArgument
@@ -67,6 +67,18 @@ class HaSettings:
         if made.batch > MAX_BODY:
             raise InvalidArgument(f"haTransferBatchSize = {made.batch}: a slave takes {MAX_BODY} bytes at most")
         return made
+
+    def behind(self, broker: str | None) -> HaSettings:
+        """Of a slave of that broker (`host:port`), whose replication service is one port above; None: as they are.
+
+        Raises:
+            InvalidArgument: no such address.
+        """
+        if broker is None:
+            return self
+        host, port = parse_address(broker)
+        host = f"[{host}]" if ":" in host else host
+        return replace(self, master_broker=broker, master_address=self.master_address or f"{host}:{port + 1}")
 
 
 def parse_address(text: str) -> tuple[str, int]:

@@ -79,7 +79,7 @@ class RouteHandler:
         self._own = now
         topics = with_permission(broker.topics.topics.values(), settings.permission)
         own = Registration(
-            settings.cluster_name, settings.broker_name, settings.broker_id, broker.address, settings.ha_address,
+            settings.cluster_name, settings.broker_name, settings.broker_id, broker.address, broker.role.address,
             DataVersion(version.timestamp, version.counter), topics, whole=True,
         )  # fmt: skip
         self._names.register(own)
