@@ -12,8 +12,9 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from engine.broker.answers import Answer
 from engine.errors import CannotMend, FormatError
 from engine.format import fastjson
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from engine.files.disk import Disk
+
+_Entry = TypeVar("_Entry")
 
 
 class ConfigFile:
@@ -118,13 +121,19 @@ class VersionedTable(ABC):
     def to_json(self) -> dict[str, Any]:
         """What the file says."""
 
-    def _read(self, name: str) -> dict[str, Any]:
+    def _read(self, name: str, of_json: Callable[[str, Any], _Entry]) -> dict[str, _Entry]:
         """The table of that name in the file, whose version is ours then. Raises CannotMend, StorageError."""
         found = self._file.load()
-        version = found.get("dataVersion")
-        if isinstance(version, dict):
-            self.version = DataVersion(int(version.get("timestamp", 0)), int(version.get("counter", 0)))
-        table: dict[str, Any] = found.get(name, {})
+        at = "dataVersion"
+        try:
+            version = found.get(at)
+            if isinstance(version, dict):
+                self.version = DataVersion(int(version.get("timestamp", 0)), int(version.get("counter", 0)))
+            table: dict[str, _Entry] = {}
+            for at, said in found.get(name, {}).items():  # noqa: B007 - told when it can't be read
+                table[at] = of_json(at, said)
+        except (TypeError, ValueError, AttributeError, Answer) as error:
+            raise CannotMend(f"{at}: {error}", path=self._file.path) from None
         return table
 
     def _save(self) -> None:

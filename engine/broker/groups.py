@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine.broker import fields
 from engine.broker.config_file import VersionedTable
 
 if TYPE_CHECKING:
@@ -54,16 +55,16 @@ class GroupConfig:
 
     @classmethod
     def of_json(cls, name: str, found: Mapping[str, Any]) -> GroupConfig:
-        """From either. Raises ValueError, TypeError: a number that is none."""
+        """From either. Raises Answer: a number that is none."""
         return cls(
             str(found.get("groupName") or name),
             bool(found.get("consumeEnable", True)),
             bool(found.get("consumeFromMinEnable", True)),
             bool(found.get("consumeBroadcastEnable", True)),
-            int(found.get("retryQueueNums", 1)),
-            int(found.get("retryMaxTimes", 16)),
-            int(found.get("brokerId", 0)),
-            int(found.get("whichBrokerWhenConsumeSlowly", 1)),
+            fields.whole(found, "retryQueueNums", 1),
+            fields.whole(found, "retryMaxTimes", 16),
+            fields.whole(found, "brokerId", 0),
+            fields.whole(found, "whichBrokerWhenConsumeSlowly", 1),
             bool(found.get("notifyConsumerIdsChangedEnable", True)),
         )
 
@@ -78,8 +79,7 @@ class GroupTable(VersionedTable):
 
     def load(self) -> None:
         """What subscriptionGroup.json says, over the predefined ones. Raises CannotMend, StorageError."""
-        for name, said in self._read("subscriptionGroupTable").items():
-            self.groups[name] = GroupConfig.of_json(name, said)
+        self.groups.update(self._read("subscriptionGroupTable", GroupConfig.of_json))
 
     def find(self, name: str) -> GroupConfig | None:
         """The group, made where that is allowed. Source: #findSubscriptionGroupConfig."""

@@ -109,8 +109,7 @@ class TopicTable(VersionedTable):
 
     def load(self) -> None:
         """What topics.json says, over the predefined ones. Raises CannotMend, StorageError."""
-        for name, said in self._read("topicConfigTable").items():
-            self.topics[name] = TopicConfig.of_json(name, said)
+        self.topics.update(self._read("topicConfigTable", TopicConfig.of_json))
 
     def find(self, name: str) -> TopicConfig | None:
         """The topic, None when there is none."""

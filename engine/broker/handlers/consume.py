@@ -41,9 +41,10 @@ class ConsumeHandler:
         broker = self._broker
         language = "OTHER" if request.language is None else LanguageCode(request.language).name
         client = Client(str(said.get("clientID", "")), language, request.version, broker.now_ms())
-        for producer in said.get("producerDataSet") or []:
+        producers, consumers = fields.objects(said, "producerDataSet"), fields.objects(said, "consumerDataSet")
+        for producer in producers:
             broker.members.heartbeat_producer(str(producer.get("groupName", "")), connection, client)
-        for consumer in said.get("consumerDataSet") or []:
+        for consumer in consumers:
             name = str(consumer.get("groupName", ""))
             group = broker.groups.find(name)
             if group is not None and group.retry_queues > 0:
@@ -62,6 +63,8 @@ class ConsumeHandler:
         """CHECK_CLIENT_CONFIG."""
         del connection
         wanted = body_of(request).get("subscriptionData") or {}
+        if not isinstance(wanted, dict):
+            raise Answer(ResponseCode.SYSTEM_ERROR, "subscriptionData is no object")
         if wanted.get("expressionType") in TAG_KINDS:
             return request.answer()
         if not self._broker.settings.property_filter:
@@ -118,7 +121,7 @@ class ConsumeHandler:
         said = body_of(request)
         group, client, now = str(said.get("consumerGroup")), str(said.get("clientId")), self._broker.now_ms()
         got = []
-        for queue in said.get("mqSet") or []:
+        for queue in fields.objects(said, "mqSet"):
             key = (group, *_queue(queue))
             holder, since = self._locks.get(key, (client, 0))
             if holder == client or now - since > LOCKED_MS:
@@ -131,7 +134,7 @@ class ConsumeHandler:
         del connection
         said = body_of(request)
         group, client = str(said.get("consumerGroup")), str(said.get("clientId"))
-        for queue in said.get("mqSet") or []:
+        for queue in fields.objects(said, "mqSet"):
             key = (group, *_queue(queue))
             if self._locks.get(key, ("", 0))[0] == client:
                 del self._locks[key]
