@@ -86,6 +86,11 @@ class WireClient:
                     return found
             self._read(deadline)
 
+    def listen(self, seconds: float) -> None:
+        """Take what the broker says by itself for a while. Raises Gone."""
+        with contextlib.suppress(TimeoutError):
+            self._read(time.monotonic() + seconds)
+
     def _read(self, deadline: float) -> None:
         left = deadline - time.monotonic()
         if left <= 0:
