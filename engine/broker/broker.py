@@ -15,7 +15,6 @@ from engine.broker.offsets import ConsumerOffsets
 from engine.broker.schedule import ScheduleService
 from engine.broker.topics import TopicTable
 from engine.broker.transactions import Transactions
-from engine.files.disk import Disk
 from engine.wire.codes import V4_9_8, RequestCode
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ class Broker:
         self.address = f"{settings.broker_ip1}:{port}"
         self.store_host = settings.store_host(port)
         self.started_ms = self.now_ms()
-        self._disk = disk = Disk()
+        self._disk = disk = store.disk
         root = os.fspath(store.config.store_path_root_dir)
         self.topics = TopicTable(settings, ConfigFile(disk, root, "topics.json"), self.now_ms)
         self.groups = GroupTable(
