@@ -41,9 +41,9 @@ class Broker:
         self.started_ms = self.now_ms()
         self._disk = disk = store.disk
         root = os.fspath(store.config.store_path_root_dir)
-        self.topics = TopicTable(settings, ConfigFile(disk, root, "topics.json"), self.now_ms)
+        self.topics = TopicTable(settings, ConfigFile(disk, root, "topics.json"), loop, self.now_ms)
         self.groups = GroupTable(
-            ConfigFile(disk, root, "subscriptionGroup.json"), self.now_ms, auto_create=settings.auto_create_group
+            ConfigFile(disk, root, "subscriptionGroup.json"), loop, self.now_ms, auto_create=settings.auto_create_group
         )
         self.offsets = ConsumerOffsets(ConfigFile(disk, root, "consumerOffset.json"))
         self.schedule = ScheduleService(self, ConfigFile(disk, root, "delayOffset.json"))

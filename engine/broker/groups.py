@@ -9,6 +9,7 @@ from engine.broker import fields
 from engine.broker.config_file import VersionedTable
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Mapping
 
     from engine.broker.config_file import ConfigFile
@@ -69,13 +70,16 @@ class GroupConfig:
         )
 
 
-class GroupTable(VersionedTable):
+class GroupTable(VersionedTable[GroupConfig]):
     """All groups. For the loop's thread alone."""
 
-    def __init__(self, file: ConfigFile, now_ms: Callable[[], int], *, auto_create: bool) -> None:
-        super().__init__(file, now_ms)
+    def __init__(
+        self, file: ConfigFile, loop: asyncio.AbstractEventLoop, now_ms: Callable[[], int], *, auto_create: bool
+    ) -> None:
+        super().__init__(file, loop, now_ms)
         self._auto_create = auto_create
-        self.groups = {name: GroupConfig(name) for name in _OWN}
+        self.groups = self._table
+        self.groups.update((name, GroupConfig(name)) for name in _OWN)
 
     def load(self) -> None:
         """What subscriptionGroup.json says, over the predefined ones. Raises CannotMend, StorageError."""
@@ -86,24 +90,20 @@ class GroupTable(VersionedTable):
         found = self.groups.get(name)
         if found is None and name and (self._auto_create or name.startswith(_ALWAYS)):
             found = GroupConfig(name)
-            self.put(found)
+            self._put_soon(name, found)
         return found
 
     def put(self, group: GroupConfig) -> None:
-        """Make or change a group; durable when this returns."""
-        self.groups[group.name] = group
-        self._save()
+        """Make or change a group; durable when this returns. Raises DiskFull, StorageError: nothing has changed."""
+        self._put(group.name, group)
 
     def delete(self, name: str) -> bool:
-        """Forget a group; False when there was none."""
-        if self.groups.pop(name, None) is None:
+        """Forget a group; False when there was none. Raises DiskFull, StorageError: nothing has changed."""
+        if name not in self.groups:
             return False
-        self._save()
+        self._put(name, None)
         return True
 
-    def to_json(self) -> dict[str, Any]:
+    def _said(self, table: Mapping[str, GroupConfig]) -> dict[str, Any]:
         """SubscriptionGroupWrapper; subscriptionGroup.json."""
-        return {
-            "dataVersion": self.version.to_json(),
-            "subscriptionGroupTable": {name: group.to_json() for name, group in self.groups.items()},
-        }
+        return {"subscriptionGroupTable": {name: group.to_json() for name, group in table.items()}}

@@ -7,7 +7,9 @@ takes the abort mark away. A second start on the same store is refused by the st
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import resource
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from engine.services.dispatch import Arrival
 
 _SCAN_S = 10
+_RETRY_S = 1
 _VIP_BELOW = 2
 
 
@@ -69,6 +72,7 @@ async def _serve(
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    _more_descriptors()
     store = MessageStore.open(config, cleaning=True)
     try:
         async with Daemon(settings, store, loop, log) as daemon:
@@ -76,6 +80,13 @@ async def _serve(
             await stop.wait()
     finally:
         await loop.run_in_executor(None, store.close)
+
+
+def _more_descriptors() -> None:
+    """As many files as the system lets us have: a connection is one, and so is each file of each queue."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 class Daemon:
@@ -135,6 +146,8 @@ class Daemon:
             loop.create_task(self._every(TICK_MS / 1000, pulls.tick)),
             loop.create_task(self._keep(settings.flush_offsets_ms / 1000, broker.offsets)),
             loop.create_task(self._every(_SCAN_S, self._scan)),
+            loop.create_task(self._every(_RETRY_S, broker.topics.retry)),
+            loop.create_task(self._every(_RETRY_S, broker.groups.retry)),
             loop.create_task(self._every(schedule.TICK_MS / 1000, broker.schedule.tick)),
             loop.create_task(self._keep(_SCAN_S, broker.schedule)),
             loop.create_task(self._every(settings.transaction_check_interval_ms / 1000, broker.transactions.check)),
@@ -150,10 +163,15 @@ class Daemon:
             for connection in list(board.connections):
                 connection.close()
         await asyncio.sleep(0)
-        for table in (self._broker.offsets, self._broker.schedule):
-            changes = table.changes()
-            if changes is not None:
-                table.write(changes)
+        broker = self._broker
+        failures: list[RStoreError] = []
+        for finish in (broker.offsets.finish, broker.schedule.finish, broker.topics.finish, broker.groups.finish):
+            try:
+                finish()
+            except RStoreError as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
 
     async def _add(self, board: Switchboard, port: int) -> int:
         server = await listen(board, self._settings, self._loop, port)

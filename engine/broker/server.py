@@ -11,6 +11,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from engine.broker.answers import Answer
+from engine.broker.config_file import NotYet
 from engine.broker.connection import Connection
 from engine.broker.handlers.admin import AdminHandler
 from engine.broker.handlers.back import BackHandler
@@ -54,6 +55,8 @@ class Switchboard:
         self._handlers = handlers
         self._lost = lost
         self._log = log
+        self._large: dict[Connection, int] = {}
+        self._held = 0
         self.connections: set[Connection] = set()
 
     def serve(self, handlers: Mapping[int, Handler], lost: Callable[[Connection], None]) -> None:
@@ -71,6 +74,7 @@ class Switchboard:
     def lost(self, connection: Connection) -> None:
         """As of Serves."""
         self.connections.discard(connection)
+        self._held -= self._large.pop(connection, 0)
         if connection.fault is not None:
             self._log.warning("closed", extra={"peer": connection.address, "why": connection.fault})
         self._lost(connection)
@@ -85,6 +89,10 @@ class Switchboard:
                 )
             else:
                 answer = handler(connection, request)
+        except NotYet as early:
+            connection.park()
+            early.table.when_kept(lambda failure: self._again(connection, request, failure))
+            return
         except Answer as early:
             answer = request.answer(early.code, early.remark, early.ext)
         except RStoreError as error:
@@ -94,6 +102,26 @@ class Switchboard:
             answer = request.answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
         if answer is not None:
             connection.answer(request, answer)
+
+    def _again(self, connection: Connection, request: RemotingCommand, failure: RStoreError | None) -> None:
+        """What the request needed is there now, or can't be."""
+        connection.go_on()
+        if failure is None:
+            self.received(connection, request)
+        else:
+            connection.answer(request, request.answer(ResponseCode.SYSTEM_ERROR, str(failure)))
+
+    def holds(self, connection: Connection, size: int) -> None:
+        """As of Serves: who has been at a large frame for longest goes when all of them are too many bytes."""
+        self._held += size - self._large.get(connection, 0)
+        if size:
+            self._large[connection] = size
+        else:
+            self._large.pop(connection, None)
+        while self._held > self._settings.input_limit:
+            slowest = next(iter(self._large))
+            self._held -= self._large.pop(slowest)
+            slowest.give_up(f"more than {self._settings.input_limit} bytes wait for the rest of their frames")
 
     def close_idle(self, now: float) -> None:
         """Close the connections on which nothing has come or gone for too long. `now`: the loop's time, s."""

@@ -45,6 +45,7 @@ class BrokerSettings:
         name_service_port: of the embedded name service; 0: any free one, None: there is none.
         frame_limit: largest frame, bytes.
         idle_ms: a connection that neither sends nor gets anything for so long is closed.
+        input_limit: bytes of frames that aren't whole yet, of all clients of a port; beyond, the slowest is disconnected.
         output_limit: bytes that wait for a client that doesn't read; beyond, it is disconnected.
         held_pulls: pulls that may wait at a time.
         connections: that may be open at a time.
@@ -71,6 +72,7 @@ class BrokerSettings:
     transaction_check_interval_ms: int = 60_000
     frame_limit: int = 16 << 20
     idle_ms: int = 120_000
+    input_limit: int = 256 << 20
     output_limit: int = 64 << 20
     held_pulls: int = 100_000
     connections: int = 20_000

@@ -13,6 +13,7 @@ from engine.broker.config_file import VersionedTable
 from engine.format import names
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Mapping
 
     from engine.broker.config_file import ConfigFile
@@ -79,19 +80,22 @@ class TopicConfig:
         )
 
 
-class TopicTable(VersionedTable):
+class TopicTable(VersionedTable[TopicConfig]):
     """All topics. For the loop's thread alone.
 
     Args:
         settings: the broker's.
         file: topics.json.
+        loop: beside which it is written.
         now_ms: the clock.
     """
 
-    def __init__(self, settings: BrokerSettings, file: ConfigFile, now_ms: Callable[[], int]) -> None:
-        super().__init__(file, now_ms)
+    def __init__(
+        self, settings: BrokerSettings, file: ConfigFile, loop: asyncio.AbstractEventLoop, now_ms: Callable[[], int]
+    ) -> None:
+        super().__init__(file, loop, now_ms)
         self._settings = settings
-        self.topics: dict[str, TopicConfig] = {}
+        self.topics = self._table
         queues = settings.default_topic_queue_nums
         own = [
             TopicConfig(SELF_TEST, 1, 1),
@@ -116,19 +120,22 @@ class TopicTable(VersionedTable):
         return self.topics.get(name)
 
     def put(self, topic: TopicConfig) -> None:
-        """Make or change a topic; durable when this returns."""
-        self.topics[topic.name] = topic
-        self._save()
+        """Make or change a topic; durable when this returns. Raises DiskFull, StorageError: nothing has changed."""
+        self._put(topic.name, topic)
 
     def delete(self, name: str) -> bool:
-        """Forget a topic; False when there was none."""
-        if self.topics.pop(name, None) is None:
+        """Forget a topic; False when there was none. Raises DiskFull, StorageError: nothing has changed."""
+        if name not in self.topics:
             return False
-        self._save()
+        self._put(name, None)
         return True
 
     def for_send(self, name: str, default_topic: str, default_queues: int) -> TopicConfig | None:
-        """The topic to send to, made where that is allowed. Source: #createTopicInSendMessageMethod."""
+        """The topic to send to, made where that is allowed. Source: #createTopicInSendMessageMethod.
+
+        Raises:
+            NotYet: it is being made. What is acknowledged must be found after a crash, so its topic is durable first.
+        """
         found = self.topics.get(name)
         if found is not None:
             return found
@@ -140,24 +147,27 @@ class TopicTable(VersionedTable):
             made = replace(
                 model, name=name, read_queues=queues, write_queues=queues, perm=model.perm & ~PERM_INHERIT, sys_flag=0
             )
-            self.put(made)
-            return made
+            self._demand(name, made)
         return self.for_retry(name) if name.startswith(RETRY) else None
 
     def for_retry(self, name: str, queues: int = 1) -> TopicConfig:
-        """A group's topic of messages that come again, or that nobody could consume."""
+        """A group's topic of messages that come again, or that nobody could consume. Raises NotYet: it is being made."""
+        found = self.topics.get(name)
+        if found is None:
+            self._demand(name, TopicConfig(name, queues, queues))
+        return found
+
+    def there_soon(self, name: str, queues: int = 1) -> TopicConfig:
+        """The same, where nothing is put into it yet: it is there at once, and in the file a moment later."""
         found = self.topics.get(name)
         if found is None:
             found = TopicConfig(name, queues, queues)
-            self.put(found)
+            self._put_soon(name, found)
         return found
 
-    def to_json(self) -> dict[str, Any]:
+    def _said(self, table: Mapping[str, TopicConfig]) -> dict[str, Any]:
         """TopicConfigSerializeWrapper; topics.json."""
-        return {
-            "dataVersion": self.version.to_json(),
-            "topicConfigTable": {name: topic.to_json() for name, topic in self.topics.items()},
-        }
+        return {"topicConfigTable": {name: topic.to_json() for name, topic in table.items()}}
 
 
 def invalid_topic(name: str) -> str | None:

@@ -132,7 +132,7 @@ class Transactions:
     def check(self) -> None:
         """Ask about the half messages that are old enough; those without an answer for too long are set aside."""
         broker = self._broker
-        broker.topics.for_retry(HALF_TOPIC)
+        broker.topics.there_soon(HALF_TOPIC)
         store, offsets = broker.store, broker.offsets
         half_at = max(offsets.get(GROUP, HALF_TOPIC, 0) or 0, store.min_offset(HALF_TOPIC, 0))
         operations = list(self._operations())
@@ -176,7 +176,7 @@ class Transactions:
         times = int(said.get(CHECK_TIMES, "0")) if said.get(CHECK_TIMES, "0").isdecimal() else 0
         message = half.to_message()._replace(store_host=broker.store_host)
         if times >= settings.transaction_check_max:
-            topic = broker.topics.for_retry(DISCARDED)
+            topic = broker.topics.there_soon(DISCARDED)
             put(broker, message._replace(topic=topic.name, queue_id=0), lambda _: None, wait=False)
             return True
         said[CHECK_TIMES] = str(times + 1)

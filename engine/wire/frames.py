@@ -16,6 +16,9 @@ from engine.wire.command import RemotingCommand, decode_header, encode_header
 
 MAX_FRAME = 16 << 20
 """The largest total length. Source: com.rocketmq.remoting.frameMaxLength."""
+MAX_HEADER = 1 << 20
+"""The largest header, bytes: the longest properties that a message may have, each character escaped, take a fifth of it.
+Apache takes what the frame takes, and a header of a million fields costs it a thread; us it would cost the loop."""
 TLS_HELLO = 0x16
 """The first byte of a connection that wants TLS. Source: NettyRemotingServer, HandshakeHandler."""
 _LENGTHS = struct.Struct(">iI")
@@ -74,8 +77,8 @@ class FrameReader:
                 break
             kind = int.from_bytes(buffer[start + _PREFIX : start + 2 * _PREFIX], "big")
             length = kind & _HEADER_MASK
-            if length > total - _PREFIX:
-                raise BadFrame(f"a header of {length} bytes in a frame of {total}", offset=self._seen + _PREFIX)
+            if length > total - _PREFIX or length > MAX_HEADER:
+                raise BadFrame(f"a header of {length} bytes in a frame of {total}, at most {MAX_HEADER} are possible", offset=self._seen + _PREFIX)
             end = start + _PREFIX + total
             if len(buffer) < end:
                 break

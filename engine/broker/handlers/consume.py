@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from engine.wire.command import RemotingCommand
 
 LOCKED_MS = 60_000
+_LOCKS = 10_000
+"""Locks that are kept before those that are over are looked for."""
 _NEVER = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
 
 
@@ -48,7 +50,7 @@ class ConsumeHandler:
             name = str(consumer.get("groupName", ""))
             group = broker.groups.find(name)
             if group is not None and group.retry_queues > 0:
-                broker.topics.for_retry(RETRY + name, group.retry_queues)
+                broker.topics.there_soon(RETRY + name, group.retry_queues)
             notify = group is None or group.notify_consumer_ids_changed_enable
             broker.members.heartbeat_consumer(name, connection, client, consumer, notify=notify)
         return request.answer()
@@ -121,6 +123,8 @@ class ConsumeHandler:
         said = body_of(request)
         group, client, now = str(said.get("consumerGroup")), str(said.get("clientId")), self._broker.now_ms()
         got = []
+        if len(self._locks) > _LOCKS:
+            self._locks = {key: held for key, held in self._locks.items() if now - held[1] <= LOCKED_MS}
         for queue in fields.objects(said, "mqSet"):
             key = (group, *_queue(queue))
             holder, since = self._locks.get(key, (client, 0))
