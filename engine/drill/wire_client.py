@@ -37,6 +37,10 @@ class WireClient:
         timeout_s: how long anything is waited for.
         pushed: is called with requests of the broker.
 
+    Attributes:
+        local: `ip:port` of this end.
+        id: its client id.
+
     Raises:
         Gone: nobody listens there.
     """
@@ -58,7 +62,9 @@ class WireClient:
         except OSError as error:
             raise Gone(str(error)) from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.id = f"{self._socket.getsockname()[1]}@drill"
+        host, port = self._socket.getsockname()[:2]
+        self.local = f"{host}:{port}"
+        self.id = f"{port}@drill"
 
     def ask(self, code: int, ext: Mapping[str, str] | None = None, body: bytes = b"") -> RemotingCommand:
         """The answer to a request. Raises Gone, TimeoutError."""
@@ -111,9 +117,10 @@ class WireClient:
                 self._pushed(self, command)
 
     def close(self) -> None:
-        """Hang up."""
+        """Hang up; from any thread: one that waits for an answer is told."""
         with contextlib.suppress(OSError):
-            self._socket.close()
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
 
     def __enter__(self) -> Self:
         return self
