@@ -33,7 +33,10 @@ if TYPE_CHECKING:
     from engine.wire.command import RemotingCommand
 
 GROUP = "drill"
-FULL_REMARKS = ("service not available now. It may be caused by", "create mapped file failed, server is busy or broken.")
+FULL_REMARKS = (
+    "service not available now. It may be caused by",
+    "create mapped file failed, server is busy or broken.",
+)
 """What a client of Apache's is told when the disk is full. Source: SendMessageProcessor#handlePutMessageResult."""
 _CLUSTER = "DefaultCluster"
 _READY_S = 30
@@ -197,7 +200,9 @@ class Served:
         record = encode(message, raw)
         number, offset = int(answer.fields["queueOffset"]), int(answer.fields["msgId"][-16:], 16)
         patch(record, 0, queue_offset=number, physical_offset=offset, store_timestamp=0)
-        return Stored(topic, queue_id, number, offset, said[properties.UNIQ_KEY], raw, bytes(record), timed=False), answer
+        return Stored(
+            topic, queue_id, number, offset, said[properties.UNIQ_KEY], raw, bytes(record), timed=False
+        ), answer
 
     # --- consumers --------------------------------------------------------------------------------------------------
 

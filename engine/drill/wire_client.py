@@ -143,7 +143,9 @@ class WireClient:
         """SEND_MESSAGE_V2. Raises Gone, TimeoutError."""
         return self.ask(RequestCode.SEND_MESSAGE_V2, send_fields(topic, queue_id, said, group, sys_flag), body)
 
-    def heartbeat(self, *, producer: str | None = None, consumer: str | None = None, topics: tuple[str, ...] = ()) -> None:
+    def heartbeat(
+        self, *, producer: str | None = None, consumer: str | None = None, topics: tuple[str, ...] = ()
+    ) -> None:
         """Become a member of groups. Raises Gone, TimeoutError."""
         said = {
             "clientID": self.id,

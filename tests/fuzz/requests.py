@@ -94,18 +94,27 @@ def sound() -> dict[int, Sound]:
         code.CHECK_CLIENT_CONFIG: ({}, {"clientId": "c", "group": "G", "subscriptionData": _SUBSCRIPTION}),
         code.UPDATE_CONSUMER_OFFSET: ({**_PLACE, "commitOffset": "1"}, b""),
         code.CONSUMER_SEND_MSG_BACK: (
-            {"offset": "0", "group": "G", "delayLevel": "0", "originMsgId": "x", "originTopic": "Fuzzed"}, b""
+            {"offset": "0", "group": "G", "delayLevel": "0", "originMsgId": "x", "originTopic": "Fuzzed"},
+            b"",
         ),
         code.END_TRANSACTION: (
-            {"producerGroup": "G", "tranStateTableOffset": "0", "commitLogOffset": "0", "commitOrRollback": "8",
-             "msgId": "u", "transactionId": "u"}, b"",
+            {
+                "producerGroup": "G",
+                "tranStateTableOffset": "0",
+                "commitLogOffset": "0",
+                "commitOrRollback": "8",
+                "msgId": "u",
+                "transactionId": "u",
+            },
+            b"",
         ),
         code.LOCK_BATCH_MQ: ({}, {"consumerGroup": "G", "clientId": "c", "mqSet": [_QUEUE]}),
         code.UNLOCK_BATCH_MQ: ({}, {"consumerGroup": "G", "clientId": "c", "mqSet": [_QUEUE]}),
         code.SEARCH_OFFSET_BY_TIMESTAMP: (by_time, b""),
         code.VIEW_MESSAGE_BY_ID: ({"offset": "0"}, b""),
         code.QUERY_MESSAGE: (
-            {"topic": "Fuzzed", "key": "k", "maxNum": "9", "beginTimestamp": "0", "endTimestamp": str((1 << 63) - 1)}, b""
+            {"topic": "Fuzzed", "key": "k", "maxNum": "9", "beginTimestamp": "0", "endTimestamp": str((1 << 63) - 1)},
+            b"",
         ),
         code.UPDATE_AND_CREATE_TOPIC: (_TOPIC, b""),
         code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: ({}, {"groupName": "H", "retryQueueNums": 1, "retryMaxTimes": 2}),
@@ -140,7 +149,9 @@ def mangled(chance: random.Random, code: int, kind: SerializeType) -> RemotingCo
     if "i" in ext and chance.random() < 0.5:
         ext["i"] = properties.join(chance.choice(_PAIRS))
     if not isinstance(body, bytes) or chance.random() < 0.1:
-        what = _json_mangled(chance, body if not isinstance(body, bytes) else _HEARTBEAT, chance.choice((0, 1, 1, 2, 3)))
+        what = _json_mangled(
+            chance, body if not isinstance(body, bytes) else _HEARTBEAT, chance.choice((0, 1, 1, 2, 3))
+        )
         body = orjson.dumps(what)
     if chance.random() < 0.25:
         body = _bytes_mangled(chance, body)

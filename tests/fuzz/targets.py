@@ -173,7 +173,9 @@ def targets() -> dict[str, Target]:
         Target("wire-json", _header(command.SerializeType.JSON), (_commands()[0][8:-4],), 128),
         Target("wire-binary", _header(command.SerializeType.ROCKETMQ), (_commands()[1][8:-4],), 64),
         Target("wire-batch", columns_of, seeds["batches"], 64),
-        Target("sql", _text(sql.compile_expression), (b"(a BETWEEN 1 AND 3 AND b = 'x') OR c IS NOT NULL", b"a>1.5"), 512),
+        Target(
+            "sql", _text(sql.compile_expression), (b"(a BETWEEN 1 AND 3 AND b = 'x') OR c IS NOT NULL", b"a>1.5"), 512
+        ),
         Target("walk", _walk, (b"".join(seeds["records"]),)),
         Target("scan", _scan, (_log(),), 32),
     ]

@@ -84,7 +84,9 @@ class Told:
             return self._line(times)
 
     def _line(self, times: list[float]) -> str:
-        said = {name: getattr(self, name) for name in ("keys", "places", "doubled", "gone", "moved", "skipped", "sent_back")}
+        said = {
+            name: getattr(self, name) for name in ("keys", "places", "doubled", "gone", "moved", "skipped", "sent_back")
+        }
         parts = {f"p{part}": times[min(len(times) - 1, int(len(times) * part / 100))] for part in (50, 99) if times}
         return json.dumps({**said, **parts, "max": times[-1] if times else None, "refused": dict(self.refused)})
 
@@ -141,7 +143,12 @@ class Process:
                 continue
             number = self._next()
             began = time.monotonic()
-            self._send(client, number, body, ("plain", "delayed", "transaction")[number % 3] if wanted.kind == "mixed" else wanted.kind)
+            self._send(
+                client,
+                number,
+                body,
+                ("plain", "delayed", "transaction")[number % 3] if wanted.kind == "mixed" else wanted.kind,
+            )
             took = (time.monotonic() - began) * 1000
             sent += 1
             with self.told.lock:
@@ -178,7 +185,9 @@ class Process:
             self._end(client, key, found.fields["queueOffset"], found.fields["msgId"])
 
     def _end(self, client: WireClient, key: str, queue_offset: str, msg_id: str) -> None:
-        client.request(RequestCode.END_TRANSACTION, self._end_fields(key, queue_offset, str(int(msg_id[-16:], 16))), oneway=True)
+        client.request(
+            RequestCode.END_TRANSACTION, self._end_fields(key, queue_offset, str(int(msg_id[-16:], 16))), oneway=True
+        )
 
     def _end_fields(self, key: str, queue_offset: str, place: str) -> dict[str, str]:
         return {

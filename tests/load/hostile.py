@@ -76,7 +76,9 @@ def with_header(header: bytes, kind: int = 0, body: bytes = b"") -> bytes:
 
 def huge_lengths(address: str) -> bool:
     """Lengths of 1 GiB, negative ones, a header longer than its frame: each is closed at once."""
-    lengths = [struct.pack(">iI", *pair) for pair in ((1 << 30, 100), (-1, 100), (0x7FFFFFFF, 0xFFFFFF), (100, 5000), (3, 0))]
+    lengths = [
+        struct.pack(">iI", *pair) for pair in ((1 << 30, 100), (-1, 100), (0x7FFFFFFF, 0xFFFFFF), (100, 5000), (3, 0))
+    ]
     closed = []
     for data in lengths:
         with contextlib.closing(connect(address)) as one:
@@ -109,7 +111,13 @@ def many_fields(address: str, count: int = 1_000_000) -> bool:
 def absurd_binary(address: str) -> bool:
     """Binary headers whose inner lengths say 2 GiB, nothing, or less: closed."""
     big, closed = 0x7FFFFFFF, []
-    for remark, ext, rest in ((big, 0, b""), (0, big, b""), (-5, 0, b""), (0, 50, b"\x7f\xff"), (0, 6, b"\x00\x01a\x7f\xff\xff\xff")):
+    for remark, ext, rest in (
+        (big, 0, b""),
+        (0, big, b""),
+        (-5, 0, b""),
+        (0, 50, b"\x7f\xff"),
+        (0, 6, b"\x00\x01a\x7f\xff\xff\xff"),
+    ):
         header = _FIXED.pack(10, 0, 409, 1, 0, remark) + struct.pack(">i", ext) + rest
         with contextlib.closing(connect(address)) as one:
             pour(one, with_header(header, SerializeType.ROCKETMQ))
@@ -193,9 +201,7 @@ def topics_sent_to(address: str, count: int) -> dict[int, int]:
     """Sends to so many topics that there aren't, all in one go; how many answers of each code."""
     codes: dict[int, int] = {}
     with WireClient(address, 120) as client:
-        asked = [
-            client.request(RequestCode.SEND_MESSAGE_V2, send_fields(f"garbage{n}", 0), b"x") for n in range(count)
-        ]
+        asked = [client.request(RequestCode.SEND_MESSAGE_V2, send_fields(f"garbage{n}", 0), b"x") for n in range(count)]
         for _ in asked:
             code = client.answer().code
             codes[code] = codes.get(code, 0) + 1
