@@ -66,12 +66,15 @@ public final class Load {
                         if (producer.send(message).getSendStatus() == SendStatus.SEND_OK) {
                             keys.add(key);
                         }
-                    } catch (MQBrokerException e) {
-                        refused.computeIfAbsent(e.getResponseCode() + " " + e.getErrorMessage(), k -> new AtomicInteger())
-                            .incrementAndGet();
-                        rest();
                     } catch (Exception e) {
-                        cut.incrementAndGet();
+                        Throwable why = e instanceof MQBrokerException ? e : e.getCause(); // that of its last retry
+                        if (why instanceof MQBrokerException) {
+                            MQBrokerException said = (MQBrokerException) why;
+                            refused.computeIfAbsent(said.getResponseCode() + " " + said.getErrorMessage(),
+                                k -> new AtomicInteger()).incrementAndGet();
+                        } else {
+                            cut.incrementAndGet();
+                        }
                         rest();
                     }
                 }
