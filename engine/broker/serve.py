@@ -13,7 +13,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from engine.broker import schedule
@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 
 _SCAN_S = 10
 _RETRY_S = 1
+FOR_THE_STORE = 512
+"""Descriptors that no connection gets: a store that can't open its files takes no messages any more."""
+FEWEST = 64
+"""Connections that are served where there are fewer descriptors than that."""
 _SWITCH_S = 0.0005
 """How long a thread of the store may keep the loop waiting for the interpreter; Python's own 5 ms are a slow answer."""
 _VIP_BELOW = 2
@@ -76,7 +80,8 @@ async def _serve(
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    _more_descriptors()
+    room = max(FEWEST, _descriptors() - FOR_THE_STORE)
+    settings = replace(settings, connections=min(settings.connections, room))
     store = MessageStore.open(config, cleaning=True)
     try:
         async with Daemon(settings, store, loop, log) as daemon:
@@ -86,11 +91,12 @@ async def _serve(
         await loop.run_in_executor(None, store.close)
 
 
-def _more_descriptors() -> None:
-    """As many files as the system lets us have: a connection is one, and so is each file of each queue."""
+def _descriptors() -> int:
+    """As many as the system lets us have; a connection takes one, and so does each file."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 class Daemon:
@@ -113,7 +119,8 @@ class Daemon:
         settings, loop = self._settings, self._loop
         try:
             # The port is known before anything is answered: it is part of the storeHost of every message.
-            board = Switchboard(settings, {}, lambda _: None, self._log)
+            everyone: set[Connection] = set()
+            board = Switchboard(settings, {}, lambda _: None, self._log, everyone)
             server = await listen(board, settings, loop, settings.listen_port)
             self._servers.append(server)
             port = server.sockets[0].getsockname()[1]
@@ -130,10 +137,10 @@ class Daemon:
             self._boards.append(board)
             vip = {code: handler for code, handler in handlers.items() if code != RequestCode.PULL_MESSAGE}
             if settings.listen_port:
-                await self._add(Switchboard(settings, vip, lost, self._log), port - _VIP_BELOW)
+                await self._add(Switchboard(settings, vip, lost, self._log, everyone), port - _VIP_BELOW)
             names = None
             if settings.name_service_port is not None:
-                name_board = Switchboard(settings, name_handlers(broker), lambda _: None, self._log)
+                name_board = Switchboard(settings, name_handlers(broker), lambda _: None, self._log, everyone)
                 names = await self._add(name_board, settings.name_service_port)
             self.listening = Listening(broker.address, None if names is None else f"{settings.broker_ip1}:{names}")
         except OSError as error:

@@ -42,6 +42,7 @@ class Switchboard:
         settings: limits.
         handlers: by request code.
         lost: is told of connections that have gone.
+        everyone: the connections of all listeners, which the limit is about (default: this one's).
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Switchboard:
         handlers: Mapping[int, Handler],
         lost: Callable[[Connection], None],
         log: logging.Logger,
+        everyone: set[Connection] | None = None,
     ) -> None:
         self._settings = settings
         self._handlers = handlers
@@ -58,6 +60,7 @@ class Switchboard:
         self._large: dict[Connection, int] = {}
         self._held = 0
         self.connections: set[Connection] = set()
+        self._everyone = self.connections if everyone is None else everyone
 
     def serve(self, handlers: Mapping[int, Handler], lost: Callable[[Connection], None]) -> None:
         """Have these answer from now on."""
@@ -65,15 +68,17 @@ class Switchboard:
 
     def opened(self, connection: Connection) -> bool:
         """As of Serves."""
-        if len(self.connections) >= self._settings.connections:
+        if len(self._everyone) >= self._settings.connections:
             self._log.warning("refused", extra={"peer": connection.address, "why": "too many connections"})
             return False
         self.connections.add(connection)
+        self._everyone.add(connection)
         return True
 
     def lost(self, connection: Connection) -> None:
         """As of Serves."""
         self.connections.discard(connection)
+        self._everyone.discard(connection)
         self._held -= self._large.pop(connection, 0)
         if connection.fault is not None:
             self._log.warning("closed", extra={"peer": connection.address, "why": connection.fault})
