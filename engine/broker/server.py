@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from engine.broker.answers import Answer
 from engine.broker.config_file import NotYet
-from engine.broker.connection import Connection
+from engine.broker.connection import OTHER, Connection
 from engine.broker.handlers.admin import AdminHandler
 from engine.broker.handlers.back import BackHandler
 from engine.broker.handlers.consume import ConsumeHandler
@@ -42,7 +42,14 @@ class Switchboard:
         settings: limits.
         handlers: by request code.
         lost: is told of connections that have gone.
+        name: of the listener: broker, vip or names.
         everyone: the connections of all listeners, which the limit is about (default: this one's).
+
+    Attributes:
+        connections: that are open.
+        answers: see Serves.
+        refused: connections, as there were too many.
+        cut: connections that were cut off, by reason: see Connection.
     """
 
     def __init__(
@@ -51,25 +58,34 @@ class Switchboard:
         handlers: Mapping[int, Handler],
         lost: Callable[[Connection], None],
         log: logging.Logger,
+        name: str = "broker",
         everyone: set[Connection] | None = None,
     ) -> None:
         self._settings = settings
-        self._handlers = handlers
-        self._lost = lost
         self._log = log
+        self.name = name
         self._large: dict[Connection, int] = {}
         self._held = 0
         self.connections: set[Connection] = set()
         self._everyone = self.connections if everyone is None else everyone
+        self.answers: dict[int, dict[int, int]] = {OTHER: {}}
+        self.refused = 0
+        self.cut = {"frame": 0, "input": 0, "output": 0, "idle": 0}
+        self.serve(handlers, lost)
 
     def serve(self, handlers: Mapping[int, Handler], lost: Callable[[Connection], None]) -> None:
         """Have these answer from now on."""
         self._handlers, self._lost = handlers, lost
+        for code in handlers:
+            self.answers.setdefault(int(code), {0: 0})
 
     def opened(self, connection: Connection) -> bool:
         """As of Serves."""
         if len(self._everyone) >= self._settings.connections:
-            self._log.warning("refused", extra={"peer": connection.address, "why": "too many connections"})
+            self.refused += 1
+            self._log.warning(
+                "a connection was refused", extra={"peer": connection.address, "why": "too many connections"}
+            )
             return False
         self.connections.add(connection)
         self._everyone.add(connection)
@@ -81,7 +97,8 @@ class Switchboard:
         self._everyone.discard(connection)
         self._held -= self._large.pop(connection, 0)
         if connection.fault is not None:
-            self._log.warning("closed", extra={"peer": connection.address, "why": connection.fault})
+            self.cut[connection.cut] += 1
+            self._log.warning("a connection was cut off", extra={"peer": connection.address, "why": connection.fault})
         self._lost(connection)
 
     def received(self, connection: Connection, request: RemotingCommand) -> None:
@@ -126,12 +143,13 @@ class Switchboard:
         while self._held > self._settings.input_limit:
             slowest = next(iter(self._large))
             self._held -= self._large.pop(slowest)
-            slowest.give_up(f"more than {self._settings.input_limit} bytes wait for the rest of their frames")
+            slowest.give_up(f"more than {self._settings.input_limit} bytes wait for the rest of their frames", "input")
 
     def close_idle(self, now: float) -> None:
         """Close the connections on which nothing has come or gone for too long. `now`: the loop's time, s."""
-        limit = now - self._settings.idle_ms / 1000
+        limit = now - self._settings.idle_s
         for connection in [one for one in self.connections if one.active < limit]:
+            self.cut["idle"] += 1
             connection.close()
 
 
@@ -140,10 +158,11 @@ def broker_handlers(broker: Broker, pulls: PullHandler) -> dict[int, Handler]:
     code = RequestCode
     send, back, consume = SendHandler(broker), BackHandler(broker), ConsumeHandler(broker)
     query, admin = QueryHandler(broker), AdminHandler(broker)
+    sends = broker.flow.guard(send.handle)
     return {
-        code.SEND_MESSAGE: send.handle,
-        code.SEND_MESSAGE_V2: send.handle,
-        code.SEND_BATCH_MESSAGE: send.handle,
+        code.SEND_MESSAGE: sends,
+        code.SEND_MESSAGE_V2: sends,
+        code.SEND_BATCH_MESSAGE: sends,
         code.PULL_MESSAGE: pulls.handle,
         code.LITE_PULL_MESSAGE: pulls.handle,
         code.HEART_BEAT: consume.heartbeat,
@@ -154,7 +173,7 @@ def broker_handlers(broker: Broker, pulls: PullHandler) -> dict[int, Handler]:
         code.UPDATE_CONSUMER_OFFSET: consume.update_offset,
         code.LOCK_BATCH_MQ: consume.lock,
         code.UNLOCK_BATCH_MQ: consume.unlock,
-        code.CONSUMER_SEND_MSG_BACK: back.handle,
+        code.CONSUMER_SEND_MSG_BACK: broker.flow.guard(back.handle),
         code.END_TRANSACTION: broker.transactions.end,
         code.GET_MAX_OFFSET: query.max_offset,
         code.GET_MIN_OFFSET: query.min_offset,

@@ -47,7 +47,9 @@ def small_disk(place: Path) -> Iterator[None]:
     mount = shutil.which("mount")
     if mount is None:
         pytest.skip("no mount(8) here: no small disk")
-    done = subprocess.run([mount, "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", place], capture_output=True, check=False)
+    done = subprocess.run(
+        [mount, "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", place], capture_output=True, check=False
+    )
     if done.returncode:
         pytest.skip("no small disk can be mounted here: " + done.stderr.decode().strip())
     try:
@@ -76,7 +78,6 @@ def until_refused(one: Clients, more_than: int = 0) -> None:
     while sum(refusals(one).values()) <= more_than:
         assert time.monotonic() < end, "nothing was refused"
         time.sleep(0.1)
-
 
 
 def test_a_full_disk_is_told_and_survived(tmp_path: Path) -> None:
