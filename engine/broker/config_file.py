@@ -64,7 +64,7 @@ class ConfigFile:
     def save(self, value: dict[str, Any], number: int | None = None) -> None:
         """Replace the file, durably; what it held is in `.bak` then. In any thread. Raises DiskFull, StorageError.
 
-        `number`: of the state. One that is older than what is written already is not written: the newer one has all of it.
+        `number`: of the state. One that is older than what is written already isn't written: the newer has all of it.
         """
         text = fastjson.dumps(value).encode()
         with self._lock:

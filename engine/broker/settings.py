@@ -52,7 +52,7 @@ class BrokerSettings:
         metrics_port: of /metrics, /health and /ready; 0: any free one, None: there is none.
         frame_limit: largest frame, bytes.
         idle_s: a connection that neither sends nor gets anything for so many seconds is closed.
-        input_limit: bytes of frames that aren't whole yet, of all clients of a port; beyond, the slowest is disconnected.
+        input_limit: bytes of frames that aren't whole yet, of all clients of a port; beyond, the slowest is cut off.
         output_limit: bytes that wait for a client that doesn't read; beyond, it is disconnected.
         held_pulls: pulls that may wait at a time.
         connections: that may be open at a time.

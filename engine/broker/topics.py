@@ -151,7 +151,7 @@ class TopicTable(VersionedTable[TopicConfig]):
         return self.for_retry(name) if name.startswith(RETRY) else None
 
     def for_retry(self, name: str, queues: int = 1) -> TopicConfig:
-        """A group's topic of messages that come again, or that nobody could consume. Raises NotYet: it is being made."""
+        """A group's topic of messages that come again, or that nobody could consume. Raises NotYet: it comes."""
         found = self.topics.get(name)
         if found is None:
             self._demand(name, TopicConfig(name, queues, queues))

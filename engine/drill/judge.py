@@ -296,12 +296,12 @@ def _bounds(store: MessageReader, topic: str, queue_id: int) -> Iterator[str]:
     step = max(1, (end - first) // _TIMES)
     for probe in range(first, end, step):
         stored = store.message_store_timestamp(topic, queue_id, probe)
-        for time in (stored - 1, stored, stored + 1):
-            at = store.lower_bound(topic, queue_id, time)
+        for at_time in (stored - 1, stored, stored + 1):
+            at = store.lower_bound(topic, queue_id, at_time)
             if not first <= at <= end:
-                yield f"{topic}/{queue_id}: {time} is at {at}, outside of {first} to {end}"
+                yield f"{topic}/{queue_id}: {at_time} is at {at}, outside of {first} to {end}"
                 continue
-            reached = at == end or store.message_store_timestamp(topic, queue_id, at) >= time
-            before = at == first or store.message_store_timestamp(topic, queue_id, at - 1) < time
+            reached = at == end or store.message_store_timestamp(topic, queue_id, at) >= at_time
+            before = at == first or store.message_store_timestamp(topic, queue_id, at - 1) < at_time
             if not (reached and before):
-                yield f"{topic}/{queue_id}: {time} is not at {at}"
+                yield f"{topic}/{queue_id}: {at_time} is not at {at}"

@@ -104,7 +104,7 @@ class Served:
         self._consumer.start()
 
     def stop(self) -> None:
-        """Stop consumers and daemon, as SIGTERM does. Raises StorageError: what the daemon had an error of its own with."""
+        """Stop consumers and daemon, as SIGTERM does. Raises StorageError: the daemon met an error of its own."""
         self._ended.set()
         wire = self._wire
         if wire is not None:
@@ -127,7 +127,7 @@ class Served:
 
     async def _serve(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        log = logging.Logger("drill")  # noqa: LOG001 - nobody else's
+        log = logging.Logger("drill")
         log.addHandler(self._faults)
         settings = BrokerSettings(
             cluster_name=_CLUSTER, listen_port=0, name_service_port=None, flush_offsets_ms=_OFFSETS_MS

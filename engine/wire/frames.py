@@ -19,7 +19,7 @@ MAX_FRAME = 16 << 20
 """The largest total length. Source: com.rocketmq.remoting.frameMaxLength."""
 MAX_HEADER = 1 << 20
 """The largest header, bytes: the longest properties of a message, with each character escaped, take a fifth of it.
-Apache takes what the frame takes; a header of a million fields costs it a thread for a second, and would cost us all."""
+Apache takes what the frame takes; a million fields cost it a thread for a second, and would cost us everybody."""
 TLS_HELLO = 0x16
 """The first byte of a connection that wants TLS. Source: NettyRemotingServer, HandshakeHandler."""
 _LENGTHS = struct.Struct(">iI")

@@ -1,7 +1,7 @@
 """Clients that harm: the broker's memory and descriptors stay bounded, and a client that behaves notices little.
 
-Each kind of nonsense meets a running daemon while a well-behaved producer measures each of its sends. No Java is needed;
-these are here because they take seconds each.
+Each kind of nonsense meets a running daemon while a well-behaved producer measures each of its sends. No Java is
+needed; these are here because they take seconds each.
 """
 
 from __future__ import annotations

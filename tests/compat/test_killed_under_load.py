@@ -74,7 +74,7 @@ def test_what_was_acknowledged_outlives_kills_under_load(tmp_path: Path, apache_
     ):
         java = None
         try:
-            for kill in range(KILLS):
+            for _ in range(KILLS):
                 with serve(root, SETTINGS, *options) as served:
                     if java is None:
                         java = java_producers(names, keys)

@@ -1,5 +1,6 @@
-"""Hours of a broker's life in little time: small files that roll and expire, connections that come and go, everything at
-once; and at the end the same memory, descriptors and maps as at the beginning, and a store that is clean.
+"""Hours of a broker's life in little time: small files that roll and expire, connections that come and go.
+
+At the end it holds the same memory, descriptors and maps as at the beginning, and the store is clean.
 
 A minute and a bit by default; RSTORE_SOAK=SECONDS makes it longer (`RSTORE_SOAK=540`). The log's files are made old by
 setting their times: what was written a quarter of a minute ago counts as expired.

@@ -32,8 +32,8 @@ LEVELS = {
 """Each part of the house and its floor. A module may import its own part and parts of lower floors."""
 
 BESIDE = {("engine.config", "engine.format"), ("engine.wire", "engine.format"), ("engine.drill", "engine.broker")}
-"""Imports within one floor that are wanted: settings and frames are made of what the format declares; a drill may run the
-daemon."""
+"""Imports within one floor that are wanted: settings and frames are made of what the format declares, a drill may run
+the daemon."""
 
 NO_IO_MODULES = {
     "os",

@@ -1,7 +1,7 @@
 """The power is cut under a daemon whose clients send: whatever pages were not synced, what was acknowledged is there.
 
-The cut is as in test_power_cut.py; here it may fall into the tables of config/, too. After it a daemon starts on the copy,
-knows every topic that it has acknowledged messages of, and gives them to a consumer.
+The cut is as in test_power_cut.py; here it may fall into the tables of config/, too. After it a daemon starts on the
+copy, knows every topic that it has acknowledged messages of, and gives them to a consumer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Random requests for every code: a sound one of each, and what becomes of it when fields, bodies and frames are mangled."""
+"""Random requests for every code: a sound one of each, and what becomes of it when fields and bodies are mangled."""
+
+# ruff: noqa: E501 - tables of words
 
 from __future__ import annotations
 

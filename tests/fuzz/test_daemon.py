@@ -22,7 +22,7 @@ from tests.engine.opening import assert_sound
 from tests.fuzz.mutator import mutate
 from tests.fuzz.requests import mangled, sound
 
-ROUNDS = 8
+ROUNDS = 5
 """Requests of each code, on each of the two ports."""
 SILENT = {RequestCode.END_TRANSACTION}
 """Requests that may have no answer at all: an end that says "unknown"."""
