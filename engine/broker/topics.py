@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from engine.broker.config_file import VersionedTable
+from engine.errors import InvalidArgument
 from engine.format import names
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ FORBIDDEN = frozenset(
     {names.SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, "TRANS_CHECK_MAX_TIME_TOPIC", SELF_TEST, OFFSET_MOVED}
 )
 """Topics that clients may not send to. Source: TopicValidator."""
+QUEUES_MAX = 1 << 16
+"""Of a topic. Apache has no limit; what looks at each queue of a topic would never end."""
 FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 _ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+")
 
@@ -120,7 +123,16 @@ class TopicTable(VersionedTable[TopicConfig]):
         return self.topics.get(name)
 
     def put(self, topic: TopicConfig) -> None:
-        """Make or change a topic; durable when this returns. Raises DiskFull, StorageError: nothing has changed."""
+        """Make or change a topic; durable when this returns.
+
+        Raises:
+            InvalidArgument: numbers of queues that no topic can have. DiskFull, StorageError: nothing has changed.
+        """
+        if not (0 <= topic.read_queues <= QUEUES_MAX and 0 <= topic.write_queues <= QUEUES_MAX):
+            raise InvalidArgument(
+                f"a topic of {topic.read_queues} queues to read and {topic.write_queues} to write",
+                hint=f"0 to {QUEUES_MAX}",
+            )
         self._put(topic.name, topic)
 
     def delete(self, name: str) -> bool:

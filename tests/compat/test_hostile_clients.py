@@ -117,6 +117,11 @@ def test_a_header_of_a_million_fields_is_not_even_read(broker: Served) -> None:
         assert answer.fields["offset"] == "200"
 
 
+def test_bodies_of_megabytes_that_are_no_json(broker: Served) -> None:
+    with unharmed(broker, rss=300 * MIB):
+        assert hostile.large_bodies(broker.broker) == [1, 1, 0, 1]
+
+
 def test_a_client_that_never_reads(broker: Served) -> None:
     with unharmed(broker, rss=3 * 64 * MIB):
         hostile.never_reads(broker.broker, "Big")

@@ -3,7 +3,7 @@
     python -m tests.load.clients '{"role": "produce", "broker": "127.0.0.1:1", …}'
 
 A process runs until its stdin ends, and says a line of JSON then. Lines on stdin tell it where the broker is now
-(`{"broker": address}`), that it sends no more but stays (`{"quiet": true}`), and to say its line now (`{"tell": true}`).
+(`{"broker": address}`), that it sends no more but stays (`{"quiet": true}`), and to say its line (`{"tell": true}`).
 Every key is `name-kind-number`; what is to become of a message follows from its number.
 """
 

@@ -97,6 +97,20 @@ def test_what_consumers_make_is_written_when_there_is_space(tmp_path: Path) -> N
     assert_sound(StoreConfig(store_path_root_dir=root))
 
 
+def test_a_topic_of_more_queues_than_anybody_could_look_at(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with daemon(tmp_path / "store") as found:
+            client = await Client.to(found.listening.broker)
+            for queues in ("-1", "2147483647"):
+                made = {"topic": "Made", "readQueueNums": queues, "writeQueueNums": "2", "perm": "6"}
+                answer = await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, made)
+                assert answer.code == 1
+                assert queues in (answer.remark or "")
+                assert (await client.ask(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "Made"})).code == 17
+
+    asyncio.run(run())
+
+
 def test_many_topics_at_once_are_written_at_once(tmp_path: Path) -> None:
     disk = NoConfig()
 
