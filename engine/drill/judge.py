@@ -205,7 +205,7 @@ class Judge:
             there = [one for one in ledger.acknowledged if one.end <= position]
             yield from _some("acknowledged", self._expect.acknowledged, missing(store, there))
             yield from _some("acknowledged", self._expect.acknowledged, _by_place(store, ledger.acknowledged))
-        if self._expect.nothing_new:
+        if self._expect.nothing_new and self._scene.baseline is None:
             queues = itertools.product(ledger.topics, range(ledger.queues))
             yield from _some("nothing_new", "only what was put", strangers(store, queues, ledger))
 

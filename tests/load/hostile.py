@@ -211,6 +211,7 @@ def topics_sent_to(address: str, count: int) -> dict[int, int]:
 
 def large_bodies(address: str) -> list[int]:
     """Heartbeats of 15.75 and of 4 MiB that are no JSON, or little more than brackets; the answers' codes."""
-    bodies = [b'{"a":"b",' * (14 << 17), b"{1:2," * 800_000, b'{"a":[' + b'"x",' * 1_000_000 + b'""]}', b"[" * (4 << 20)]
+    words = b'{"a":[' + b'"x",' * 1_000_000 + b'""]}'
+    bodies = [b'{"a":"b",' * (14 << 17), b"{1:2," * 800_000, words, b"[" * (3 << 20)]
     with WireClient(address, 60) as client:
         return [client.ask(RequestCode.HEART_BEAT, None, body).code for body in bodies]
