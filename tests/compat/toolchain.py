@@ -10,10 +10,12 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 JAVA_DIR = Path(__file__).parent / "java"
 CLIENTS_DIR = Path(__file__).parent / "clients"
+BROKER_DIR = Path(__file__).parent / "broker"
 GO_DIR = Path(__file__).parent / "go"
 NODE_DIR = Path(__file__).parent / "node"
 BUILD_TIMEOUT = 600.0
@@ -59,6 +61,30 @@ def harness() -> str:
 def clients() -> str:
     """The class path of Apache's clients and mqadmin, built as `harness`."""
     return _class_path(CLIENTS_DIR, "rstore-clients", "rocketmq-tools")
+
+
+@dataclass(frozen=True, slots=True)
+class ApacheBroker:
+    """Apache's broker and name server: their class path and their release, such as 4.9.8."""
+
+    class_path: str
+    version: str
+
+
+@functools.cache
+def apache_broker() -> ApacheBroker:
+    """That of ROCKETMQ_HOME, a distribution of Apache's, or else what Maven has (its pom.xml says why it is older)."""
+    home = os.environ.get("ROCKETMQ_HOME")
+    if home:
+        java()
+        jars, class_path = Path(home) / "lib", f"{Path(home) / 'lib'}{os.sep}*"
+    else:
+        class_path = _class_path(BROKER_DIR, "rstore-broker", "rocketmq-broker")
+        jars = BROKER_DIR / "target" / "lib"
+    found = [jar.stem.removeprefix("rocketmq-broker-") for jar in jars.glob("rocketmq-broker-*.jar")]
+    if len(found) != 1:
+        raise Missing(f"ROCKETMQ_HOME = {home}: there is no rocketmq-broker jar in its lib.")
+    return ApacheBroker(class_path, found[0])
 
 
 @functools.cache

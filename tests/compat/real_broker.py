@@ -1,0 +1,196 @@
+"""Apache's own name server and broker as Java processes: what ours is compared with and measured against.
+
+Which release it is, `RealBroker.version` says: 4.9.8 where ROCKETMQ_HOME leads to one (toolchain.py).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.compat import toolchain
+from tests.compat.served import SETTINGS
+
+START_S = 60
+STOP_S = 60
+_OPENED = [
+    option
+    for package in ("sun.nio.ch", "java.nio", "jdk.internal.ref")
+    for option in (
+        "--add-opens",
+        f"java.base/{package}=ALL-UNNAMED",
+        "--add-exports",
+        f"java.base/{package}=ALL-UNNAMED",
+    )
+]
+_LOGBACK = """<configuration>
+  <appender name="F" class="ch.qos.logback.core.FileAppender">
+    <file>{file}</file>
+    <encoder><pattern>%d{{HH:mm:ss.SSS}} %-5level [%thread] %logger - %msg%n</pattern></encoder>
+  </appender>
+  <appender name="A" class="ch.qos.logback.classic.AsyncAppender"><appender-ref ref="F"/></appender>
+  <root level="{level}"><appender-ref ref="A"/></root>
+</configuration>
+"""
+
+
+@dataclass(slots=True)
+class RealBroker:
+    """A running one, as `served.Served`: its store, and where clients find it.
+
+    Attributes:
+        home: its settings and logs.
+        version: its release, such as 4.9.8.
+    """
+
+    root: Path
+    broker: str
+    names: str
+    process: subprocess.Popen[bytes]
+    home: Path
+    version: str
+
+    def kill(self) -> None:
+        """As a power cut would, but for the page cache."""
+        self.process.kill()
+        self.process.wait()
+
+
+@contextmanager
+def name_server(home: Path, *, port: int = 0, heap: str = "128m", level: str = "INFO") -> Iterator[str]:
+    """Apache's name server alone; its address. `home`: a directory for its settings and logs. Raises Missing."""
+    port = port or free_port(1)
+    said = {"listenPort": port, "kvConfigPath": home / "kvConfig.json"}
+    main = "org.apache.rocketmq.namesrv.NamesrvStartup"
+    process = _start(main, home, "namesrv", said, "", heap, level)
+    try:
+        _until_booted(process, home / "namesrv.out")
+        yield f"127.0.0.1:{port}"
+        _stop(process, home / "namesrv.out")
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def broker(
+    root: Path,
+    names: str,
+    settings: str = SETTINGS,
+    *,
+    port: int = 0,
+    heap: str = "512m",
+    level: str = "INFO",
+    java_options: tuple[str, ...] = (),
+) -> Iterator[RealBroker]:
+    """Apache's broker, registered at a name server; stopped by SIGTERM.
+
+    Args:
+        root: the store; what is in it already is recovered. Settings and logs are beside it, in `<root>-home`.
+        names: a name server's address, Apache's or ours.
+        settings: as of broker.conf; stronger than what is said here (brokerId, brokerRole, sizes, a slave's...).
+        port: listenPort; the VIP port is two below, the HA port one above. 0: free ones.
+        heap: of Java.
+        level: of its log.
+
+    Raises:
+        Missing: Java or Apache's jars are not to be had here.
+    """
+    home = root.parent / f"{root.name}-home"
+    port = port or free_port(4)
+    said: dict[str, object] = {
+        "listenPort": port,
+        "namesrvAddr": names,
+        "brokerIP1": "127.0.0.1",
+        "brokerIP2": "127.0.0.1",
+        "storePathRootDir": root,
+        "storePathCommitLog": root / "commitlog",
+    }
+    main = "org.apache.rocketmq.broker.BrokerStartup"
+    process = _start(main, home, "broker", said, settings, heap, level, java_options)
+    out = home / "broker.out"
+    try:
+        _until_booted(process, out)
+        version = toolchain.apache_broker().version
+        yield RealBroker(root, f"127.0.0.1:{port}", names, process, home, version)
+        if process.poll() is None:
+            _stop(process, out)
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def serve(root: Path, settings: str = SETTINGS, *, port: int = 0, heap: str = "512m") -> Iterator[RealBroker]:
+    """A name server and a broker, as `served.serve` is both in one."""
+    with (
+        name_server(root.parent / f"{root.name}-names") as names,
+        broker(root, names, settings, port=port, heap=heap) as found,
+    ):
+        yield found
+
+
+def free_port(needed: int) -> int:
+    """A port p such that p - 2 to p + `needed` - 3 are free now (1: p alone)."""
+    first = -2 if needed > 1 else 0
+    for _ in range(200):
+        port = random.randrange(20_002, 32_000)
+        if all(_is_free(port + step) for step in range(first, first + needed)):
+            return port
+    raise AssertionError("no free ports")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def _start(
+    main: str,
+    home: Path,
+    name: str,
+    said: Mapping[str, object],
+    settings: str,
+    heap: str,
+    level: str,
+    java_options: tuple[str, ...] = (),
+) -> subprocess.Popen[bytes]:
+    (home / "conf").mkdir(parents=True, exist_ok=True)
+    (home / "conf" / f"logback_{name}.xml").write_text(_LOGBACK.format(file=home / f"{name}.log", level=level))
+    conf = home / f"{name}.conf"
+    conf.write_text("".join(f"{key}={value}\n" for key, value in said.items()) + settings)
+    command = [
+        str(toolchain.java()), f"-Xms{heap}", f"-Xmx{heap}", "-XX:MaxDirectMemorySize=2g", *_OPENED, *java_options,
+        f"-Drocketmq.home.dir={home}", f"-Duser.home={home}",
+        "-cp", toolchain.apache_broker().class_path, main, "-c", str(conf),
+    ]  # fmt: skip
+    hidden = {"ROCKETMQ_HOME", "NAMESRV_ADDR", "JAVA_TOOL_OPTIONS"}
+    environment = {key: value for key, value in os.environ.items() if key not in hidden}
+    with (home / f"{name}.out").open("wb") as out:
+        return subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=environment, cwd=home)
+
+
+def _until_booted(process: subprocess.Popen[bytes], out: Path) -> None:
+    until = time.monotonic() + START_S
+    while "boot success" not in out.read_text():
+        assert process.poll() is None, out.read_text()[-4000:]
+        assert time.monotonic() < until, out.read_text()[-4000:]
+        time.sleep(0.05)
+
+
+def _stop(process: subprocess.Popen[bytes], out: Path) -> None:
+    process.send_signal(signal.SIGTERM)
+    code = process.wait(STOP_S)
+    assert code in (0, 128 + signal.SIGTERM), f"{code}: {out.read_text()[-4000:]}"
