@@ -45,6 +45,8 @@ transactionTimeOut=2000
 flushConsumerOffsetInterval=500
 """
 KEPT_S = 15
+BUSY = "2 "
+"""Flow control: a machine that is short of everything may be slow for a moment, and what was refused isn't stored."""
 WARM_UP = 4
 """The part of the samples (1 of so many) that doesn't count: caches fill, code is compiled."""
 PATIENCE_S = 60
@@ -94,9 +96,9 @@ def test_it_is_the_same_at_the_end(tmp_path: Path) -> None:
             wanted = {key for key in acknowledged if not rolled_back(key)}
             missing = everything.until(wanted, PATIENCE_S)
             got, got_some = everything.told(), some.told()
-            for one in producers:
-                assert one.told()["refused"] == {}
+            refused = [code for one in producers for code in one.told()["refused"]]
         tell(samples, acknowledged, got, got_some)
+        assert all(code.startswith(BUSY) for code in refused), refused
         assert len(missing) <= got["skipped"], "neither consumed nor expired"
         tagged = {key for key in wanted if not key.startswith("tags-") or int(key.rpartition("-")[2]) % 3 < 2}
         assert len(tagged - set(got_some["keys"])) <= got_some["skipped"]
