@@ -54,7 +54,9 @@ class Refused:
 
     @property
     def clear(self) -> bool:
-        """Whether it is the word of a full disk."""
+        """Whether it is the word of a full disk, or of one that is slow meanwhile."""
+        if self.code == ResponseCode.SYSTEM_BUSY:
+            return True
         known = self.code in (ResponseCode.SYSTEM_ERROR, ResponseCode.SERVICE_NOT_AVAILABLE)
         return known and self.remark.startswith(FULL_REMARKS)
 

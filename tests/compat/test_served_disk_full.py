@@ -73,9 +73,9 @@ def refusals(one: Clients) -> dict[str, int]:
     return found
 
 
-def until_refused(one: Clients, more_than: int = 0) -> None:
+def until_refused(one: Clients) -> None:
     end = time.monotonic() + PATIENCE_S
-    while sum(refusals(one).values()) <= more_than:
+    while not any(said.startswith(("1 ", "14 ")) for said in refusals(one)):
         assert time.monotonic() < end, "nothing was refused"
         time.sleep(0.1)
 
@@ -95,7 +95,7 @@ def test_a_full_disk_is_told_and_survived(tmp_path: Path) -> None:
                     start("consume", served.broker, "group", threads=2) as group,
                 ):
                     time.sleep(5)
-                    assert not refusals(raw)
+                    assert all(one.startswith("2 ") for one in refusals(raw))
                     fill(root / "ballast")
                     until_refused(raw)
                     before = set(raw.told()["keys"])
@@ -116,8 +116,9 @@ def test_a_full_disk_is_told_and_survived(tmp_path: Path) -> None:
                     acknowledged = {*said["keys"], *keys.read_text().split()}
                     assert not group.until(acknowledged, PATIENCE_S), "acknowledged, and not consumed"
                     for code, remark in (one.split(" ", 1) for one in {**said["refused"], **java_said["refused"]}):
-                        assert code in ("1", "14"), remark
-                        assert any(word in remark for word in FULL_REMARKS), remark
+                        if code != "2":  # a disk that fills may be slow, too: flow control
+                            assert code in ("1", "14"), remark
+                            assert any(word in remark for word in FULL_REMARKS), remark
                     assert java_said["refused"]
                     assert said["gone"] == 0
                     assert java_consumes(served.names, keys)["missing"] == 0
