@@ -136,7 +136,8 @@ class VersionedTable(ABC, Generic[Entry]):
     """Entries by name. For the loop's thread alone.
 
     An entry comes in three ways: `_put` (durable when it returns, or not there at all), `_put_soon` (there at once, and
-    written soon) and `_demand` (there when it is durable; until then requests that need it wait).
+    written soon) and `_demand` (there when it is durable; until then requests that need it wait). `changed` is called
+    when entries have come, changed or gone.
     """
 
     def __init__(self, file: ConfigFile, loop: asyncio.AbstractEventLoop, now_ms: Callable[[], int]) -> None:
@@ -150,6 +151,7 @@ class VersionedTable(ABC, Generic[Entry]):
         self._unwritten = False
         self._writing = False
         self.version = DataVersion(now_ms())
+        self.changed: Callable[[], None] = lambda: None
 
     @abstractmethod
     def _said(self, table: Mapping[str, Entry]) -> dict[str, Any]:
@@ -194,6 +196,7 @@ class VersionedTable(ABC, Generic[Entry]):
         else:
             self._table[name] = entry
         self._unwritten = False
+        self.changed()
 
     def _put_soon(self, name: str, entry: Entry) -> None:
         """Make an entry; it is in the file soon: what can be made again need not be waited for."""
@@ -236,6 +239,8 @@ class VersionedTable(ABC, Generic[Entry]):
         unwritten, self._unwritten = self._unwritten, False
         self.version.next(self._now_ms())
         version, number = self.version.to_json(), self.version.counter
+        if unwritten:
+            self.changed()
         table = {**self._table, **self._on_its_way}
 
         def write() -> RStoreError | None:
@@ -252,6 +257,8 @@ class VersionedTable(ABC, Generic[Entry]):
             if error is None:
                 for name, entry in coming.items():
                     self._table.setdefault(name, entry)
+                if coming:
+                    self.changed()
             else:
                 self._unwritten |= unwritten
             for done in waiting:

@@ -77,7 +77,7 @@ class GroupTable(VersionedTable[GroupConfig]):
         self, file: ConfigFile, loop: asyncio.AbstractEventLoop, now_ms: Callable[[], int], *, auto_create: bool
     ) -> None:
         super().__init__(file, loop, now_ms)
-        self._auto_create = auto_create
+        self.auto_create = auto_create
         self.groups = self._table
         self.groups.update((name, GroupConfig(name)) for name in _OWN)
 
@@ -88,7 +88,7 @@ class GroupTable(VersionedTable[GroupConfig]):
     def find(self, name: str) -> GroupConfig | None:
         """The group, made where that is allowed. Source: #findSubscriptionGroupConfig."""
         found = self.groups.get(name)
-        if found is None and name and (self._auto_create or name.startswith(_ALWAYS)):
+        if found is None and name and (self.auto_create or name.startswith(_ALWAYS)):
             found = GroupConfig(name)
             self._put_soon(name, found)
         return found

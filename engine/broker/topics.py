@@ -15,7 +15,7 @@ from engine.format import names
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Container, Mapping
 
     from engine.broker.config_file import ConfigFile
     from engine.broker.settings import BrokerSettings
@@ -91,14 +91,19 @@ class TopicTable(VersionedTable[TopicConfig]):
         file: topics.json.
         loop: beside which it is written.
         now_ms: the clock.
+
+    Attributes:
+        settings: what holds now.
+        was_kept: topics.json was there at the start.
     """
 
     def __init__(
         self, settings: BrokerSettings, file: ConfigFile, loop: asyncio.AbstractEventLoop, now_ms: Callable[[], int]
     ) -> None:
         super().__init__(file, loop, now_ms)
-        self._settings = settings
+        self.settings = settings
         self.topics = self._table
+        self.was_kept = False
         queues = settings.default_topic_queue_nums
         own = [
             TopicConfig(SELF_TEST, 1, 1),
@@ -116,7 +121,9 @@ class TopicTable(VersionedTable[TopicConfig]):
 
     def load(self) -> None:
         """What topics.json says, over the predefined ones. Raises CannotMend, StorageError."""
-        self.topics.update(self._read("topicConfigTable", TopicConfig.of_json))
+        table = self._read("topicConfigTable", TopicConfig.of_json)
+        self.was_kept = bool(table)
+        self.topics.update(table)
 
     def find(self, name: str) -> TopicConfig | None:
         """The topic, None when there is none."""
@@ -152,7 +159,7 @@ class TopicTable(VersionedTable[TopicConfig]):
         if found is not None:
             return found
         model = self.topics.get(default_topic)
-        if model is not None and default_topic == TBW102 and not self._settings.auto_create_topic:
+        if model is not None and default_topic == TBW102 and not self.settings.auto_create_topic:
             model = None
         if model is not None and model.perm & PERM_INHERIT:
             queues = max(0, min(default_queues, model.write_queues))
@@ -176,6 +183,11 @@ class TopicTable(VersionedTable[TopicConfig]):
             found = TopicConfig(name, queues, queues)
             self._put_soon(name, found)
         return found
+
+    def set_ordered(self, names: Container[str]) -> None:
+        """These topics are ordered, and no others. Source: #updateOrderTopicConfig."""
+        for topic in [topic for topic in self.topics.values() if topic.order != (topic.name in names)]:
+            self._put_soon(topic.name, replace(topic, order=not topic.order))
 
     def _said(self, table: Mapping[str, TopicConfig]) -> dict[str, Any]:
         """TopicConfigSerializeWrapper; topics.json."""

@@ -1,6 +1,6 @@
 """Heartbeats, members, offsets and locks of queues: what consumers do besides pulling (remoting.md 2.2, 2.3).
 
-Sources: ClientManageProcessor, ConsumerManageProcessor, AdminBrokerProcessor#lockBatchMQ, RebalanceLockManager.
+Sources: ClientManageProcessor, ConsumerManageProcessor, AdminBrokerProcessor#lockBatchMQ.
 """
 
 from __future__ import annotations
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from engine.broker.connection import Connection
     from engine.wire.command import RemotingCommand
 
-LOCKED_MS = 60_000
-_LOCKS = 10_000
-"""Locks that are kept before those that are over are looked for."""
 BODY_MAX = 4 << 20
 """The largest JSON body that is read, bytes: a heartbeat of ten thousand groups takes half of it."""
 LENIENT_MAX = 1 << 18
@@ -39,7 +36,6 @@ class ConsumeHandler:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._locks: dict[tuple[str, str, str, int], tuple[str, int]] = {}
 
     def heartbeat(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """HEART_BEAT."""
@@ -57,6 +53,7 @@ class ConsumeHandler:
                 broker.topics.there_soon(RETRY + name, group.retry_queues)
             notify = group is None or group.notify_consumer_ids_changed_enable
             broker.members.heartbeat_consumer(name, connection, client, consumer, notify=notify)
+            broker.filters.register(name, broker.members.consumers[name].subscriptions.values())
         return request.answer()
 
     def unregister(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
@@ -125,16 +122,8 @@ class ConsumeHandler:
         """LOCK_BATCH_MQ: the queues that the client holds now."""
         del connection
         said = body_of(request)
-        group, client, now = str(said.get("consumerGroup")), str(said.get("clientId")), self._broker.now_ms()
-        got = []
-        if len(self._locks) > _LOCKS:
-            self._locks = {key: held for key, held in self._locks.items() if now - held[1] <= LOCKED_MS}
-        for queue in fields.objects(said, "mqSet"):
-            key = (group, *_queue(queue))
-            holder, since = self._locks.get(key, (client, 0))
-            if holder == client or now - since > LOCKED_MS:
-                self._locks[key] = (client, now)
-                got.append(queue)
+        group, client, locks = str(said.get("consumerGroup")), str(said.get("clientId")), self._broker.locks
+        got = [queue for queue in fields.objects(said, "mqSet") if locks.lock(group, _queue(queue), client)]
         return request.answer(body=orjson.dumps({"lockOKMQSet": got}))
 
     def unlock(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
@@ -143,9 +132,7 @@ class ConsumeHandler:
         said = body_of(request)
         group, client = str(said.get("consumerGroup")), str(said.get("clientId"))
         for queue in fields.objects(said, "mqSet"):
-            key = (group, *_queue(queue))
-            if self._locks.get(key, ("", 0))[0] == client:
-                del self._locks[key]
+            self._broker.locks.unlock(group, _queue(queue), client)
         return request.answer()
 
 
