@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from engine.broker import fields
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -39,12 +41,12 @@ class Subscription:
 
     @classmethod
     def of_json(cls, said: dict[str, Any]) -> Subscription:
-        """From a heartbeat. Raises ValueError, TypeError: a version that is no number."""
+        """From a heartbeat. Raises Answer: a version that is no number."""
         return cls(
             str(said.get("topic", "")),
             str(said.get("subString") or "*"),
             str(said.get("expressionType") or "TAG"),
-            int(said.get("subVersion") or 0),
+            fields.whole(said, "subVersion", 0),
             said,
         )
 
@@ -84,14 +86,14 @@ class Members:
     def heartbeat_consumer(
         self, group: str, connection: Connection, client: Client, said: dict[str, Any], *, notify: bool
     ) -> None:
-        """A consumer is there, and says what it wants. Source: ConsumerManager#registerConsumer."""
+        """A consumer is there, and says what it wants. Raises Answer. Source: ConsumerManager#registerConsumer."""
+        wanted = {one.topic: one for one in map(Subscription.of_json, fields.objects(said, "subscriptionDataSet"))}
         found = self.consumers.setdefault(group, ConsumerGroup(group))
         found.consume_type = str(said.get("consumeType") or found.consume_type)
         found.message_model = str(said.get("messageModel") or found.message_model)
         found.consume_from_where = str(said.get("consumeFromWhere") or found.consume_from_where)
         changed = connection not in found.members
         found.members[connection] = client
-        wanted = {one.topic: one for one in map(Subscription.of_json, said.get("subscriptionDataSet") or [])}
         for topic, one in wanted.items():
             old = found.subscriptions.get(topic)
             if old is None:

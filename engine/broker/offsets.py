@@ -22,13 +22,23 @@ class ConsumerOffsets(KeptTable):
 
     def load(self) -> None:
         """What the file says. Raises CannotMend, StorageError."""
-        for key, queues in self._file.load().get("offsetTable", {}).items():
+        self._table.update(self._parsed(self._file.load()))
+
+    def take(self, found: dict[str, Any]) -> None:
+        """A master's offsets over ours. Raises CannotMend. Source: SlaveSynchronize#syncConsumerOffset."""
+        self._table.update(self._parsed(found))
+        self._changed = True
+
+    def _parsed(self, found: dict[str, Any]) -> dict[tuple[str, str], dict[int, int]]:
+        table: dict[tuple[str, str], dict[int, int]] = {}
+        for key, queues in found.get("offsetTable", {}).items():
             topic, at, group = key.partition(_AT)
             try:
                 if at and isinstance(queues, dict):
-                    self._table[topic, group] = {int(queue): int(offset) for queue, offset in queues.items()}
+                    table[topic, group] = {int(queue): int(offset) for queue, offset in queues.items()}
             except (TypeError, ValueError):
                 raise CannotMend(f"{key}: an offset that is no number", path=self._file.path) from None
+        return table
 
     def get(self, group: str, topic: str, queue_id: int) -> int | None:
         """The next queue offset, None when the group has none there (or committed a negative one)."""

@@ -59,8 +59,16 @@ class ScheduleService(KeptTable):
 
     def load(self) -> None:
         """Read delayOffset.json. Raises CannotMend, StorageError."""
+        self._read(self._file.load())
+
+    def take(self, found: dict[str, Any]) -> None:
+        """A master's offsets instead of ours. Raises CannotMend. Source: SlaveSynchronize#syncDelayOffset."""
+        self._read(found)
+        self._changed = True
+
+    def _read(self, said: dict[str, Any]) -> None:
         try:
-            found = self._file.load().get("offsetTable", {})
+            found = said.get("offsetTable", {})
             self._offsets = {int(level): int(offset) for level, offset in found.items()}
         except (TypeError, ValueError, AttributeError):
             raise CannotMend("an offset that is no number", path=self._file.path) from None

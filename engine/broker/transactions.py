@@ -64,6 +64,8 @@ class Transactions:
 
     def end(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """END_TRANSACTION."""
+        if self._broker.role.is_slave:
+            raise Answer(ResponseCode.SLAVE_NOT_AVAILABLE)
         ext = request.fields
         kind = fields.number(ext, "commitOrRollback")
         if kind not in _KINDS:
@@ -148,7 +150,7 @@ class Transactions:
     def check(self) -> None:
         """Ask about the half messages that are old enough; those without an answer for too long are set aside."""
         broker = self._broker
-        broker.topics.for_retry(HALF_TOPIC)
+        broker.topics.there_soon(HALF_TOPIC)
         store, offsets = broker.store, broker.offsets
         half_at = max(offsets.get(GROUP, HALF_TOPIC, 0) or 0, store.min_offset(HALF_TOPIC, 0))
         operations = list(self._operations())
@@ -192,7 +194,7 @@ class Transactions:
         times = int(said.get(CHECK_TIMES, "0")) if said.get(CHECK_TIMES, "0").isdecimal() else 0
         message = half.to_message()._replace(store_host=broker.store_host)
         if times >= settings.transaction_check_max:
-            topic = broker.topics.for_retry(DISCARDED)
+            topic = broker.topics.there_soon(DISCARDED)
             put(broker, message._replace(topic=topic.name, queue_id=0), self._count, wait=False)
             return True
         said[CHECK_TIMES] = str(times + 1)

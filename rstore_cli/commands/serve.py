@@ -62,9 +62,7 @@ def serve(
     ] = None,
     master: Annotated[
         str | None,
-        typer.Option(
-            "--master", metavar="HOST:PORT", help="The broker that a slave copies (default: a name server's)."
-        ),
+        typer.Option("--master", metavar="HOST:PORT", help="The broker that a slave copies (or a name server says)."),
     ] = None,
     metrics_port: Annotated[
         int | None,

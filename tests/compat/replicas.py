@@ -1,4 +1,4 @@
-"""What the tests of replication need: a proxy that fails as networks do, a producer that notes what was acknowledged."""
+"""What the tests of replication need: a proxy that fails as networks do, a producer that notes what it was promised."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replication against Apache: a slave of ours behind its master, its slave behind a master of ours, and what goes wrong."""
+"""Replication against Apache: our slave behind its master, its slave behind our master, and what goes wrong."""
 
 from __future__ import annotations
 

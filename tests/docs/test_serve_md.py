@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from engine.broker import flow, health, metrics, settings, tls
+from engine.broker.ha import settings as ha
 from rstore_cli.app import COMMANDS
 from tests.docs.markdown import section, tables
 from tests.rstore_cli.conftest import Cli, cli
@@ -49,6 +50,14 @@ def test_every_setting_is_there_with_its_default() -> None:
 def test_every_key_of_tls() -> None:
     told = tables(section(PAGE, "TLS, access control and name servers"))[0]
     assert {row["key"] for row in told} == tls.KEYS
+
+
+def test_every_key_of_replication() -> None:
+    base = ha.HaSettings()
+    there = {key: str(getattr(base, name)) for key, name in ha.FIELDS.items()}
+    told = tables(section(PAGE, "Replication"))[0]
+    assert {row["key"]: row["default"] for row in told} == {**there, "haMasterAddress": ""}
+    assert there.keys() | {"haMasterAddress"} == ha.KEYS
 
 
 def test_every_reason_and_remark() -> None:

@@ -1,7 +1,7 @@
 """What a broker does as a master or as a slave, beside serving clients.
 
-A master has the service that slaves copy its log from; with SYNC_MASTER puts wait for them. A slave copies the log and the
-tables of its master: the one that it was told, or the one that a name server knows.
+A master has the service that slaves copy its log from; with SYNC_MASTER puts wait for them. A slave copies the log and
+the tables of its master: the one that it was told, or the one that a name server knows.
 
 Source: BrokerController#handleSlaveSynchronize, DefaultMessageStore#start (4.9.8).
 """

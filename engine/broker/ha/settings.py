@@ -11,13 +11,14 @@ from engine.wire.ha import MAX_BODY
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_KEYS = {
+FIELDS = {
     "haSendHeartbeatInterval": "heartbeat_ms",
     "haHousekeepingInterval": "housekeeping_ms",
     "haTransferBatchSize": "batch",
     "haSlaveFallbehindMax": "fall_behind_max",
 }
-KEYS = frozenset((*_KEYS, "haMasterAddress"))
+"""Keys of a broker's properties file, and the fields that they set."""
+KEYS = frozenset((*FIELDS, "haMasterAddress"))
 """The keys of a broker's properties file that `HaSettings.of` knows."""
 
 
@@ -53,7 +54,7 @@ class HaSettings:
             InvalidArgument: a value that makes no sense.
         """
         found: dict[str, Any] = {}
-        for key, name in _KEYS.items():
+        for key, name in FIELDS.items():
             if key in other:
                 text = other[key].strip()
                 if not text.isdecimal() or not int(text):

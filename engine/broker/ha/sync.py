@@ -16,7 +16,7 @@ from engine.broker.ha import metadata
 from engine.errors import RStoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 FIRST_S, EVERY_S = 3.0, 10.0
 
@@ -31,7 +31,7 @@ class SlaveSync:
     """
 
     def __init__(
-        self, master: Callable[[], str], take: dict[str, Callable[[dict[str, Any]], None]], log: logging.Logger
+        self, master: Callable[[], str], take: Mapping[str, Callable[[dict[str, Any]], None]], log: logging.Logger
     ) -> None:
         self._master = master
         self._take = take

@@ -38,6 +38,8 @@ NO_SQL = "The broker does not support consumer to filter message by SQL92"
 TAG_KINDS = (None, "", "TAG")
 SQL = "SQL92"
 _FILTERS = 1000
+_AT_ONCE = 200
+"""Held pulls that are tried in one turn of the loop: some ms."""
 _CODES = {
     GetMessageStatus.FOUND: ResponseCode.SUCCESS,
     GetMessageStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -90,7 +92,7 @@ class PullHandler:
             pull, flags = self._judge(connection, request)
         except Answer as answer:
             return request.answer(answer.code, answer.remark, answer.ext or {})
-        if flags & COMMIT:
+        if flags & COMMIT and not self._broker.role.is_slave:
             offset = fields.long(request.fields, "commitOffset", 0)
             self._broker.offsets.commit(pull.group, pull.topic, pull.queue_id, offset)
         found = self._get(pull)
@@ -113,18 +115,20 @@ class PullHandler:
             if not waiting:
                 continue
             come = [(one.next_offset, one.tags_code) for one in arrivals if (one.topic, one.queue_id) == key]
-            for pull in list(waiting):
-                if any(end > pull.offset and pull.tags.matches_queue(code, None) for end, code in come):
-                    self._try(pull)
+            self._try_each(
+                [
+                    pull
+                    for pull in waiting
+                    if any(end > pull.offset and pull.tags.matches_queue(code, None) for end, code in come)
+                ]
+            )
 
     def tick(self) -> None:
         """Try all that wait again, and answer those whose time is over."""
         now = self._broker.loop.time()
-        for waiting in list(self._held.values()):
-            for pull in list(waiting):
-                over = now >= pull.deadline
-                if over or self._has_more(pull):
-                    self._try(pull, over=over)
+        every = [pull for waiting in self._held.values() for pull in waiting]
+        self._try_each([pull for pull in every if now >= pull.deadline], over=True)
+        self._try_each([pull for pull in every if now < pull.deadline and self._has_more(pull)])
 
     def lost(self, connection: Connection) -> None:
         """Nobody waits any more."""
@@ -136,6 +140,14 @@ class PullHandler:
         for waiting in list(self._held.values()):
             for pull in list(waiting):
                 self._try(pull, over=True)
+
+    def _try_each(self, pulls: list[_Pull], over: bool = False) -> None:
+        """Try them, some in each turn of the loop: other requests have theirs between thousands of pulls."""
+        for pull in pulls[:_AT_ONCE]:
+            if pull in self._by_connection.get(pull.connection, ()):
+                self._try(pull, over=over)
+        if len(pulls) > _AT_ONCE:
+            self._broker.loop.call_soon(self._try_each, pulls[_AT_ONCE:], over)
 
     def _try(self, pull: _Pull, *, over: bool = False) -> None:
         found = self._get(pull)
@@ -264,6 +276,13 @@ class PullHandler:
             stats.missed()
         return found
 
+    def _suggested(self, pull: _Pull, *, behind: bool) -> int:
+        """The broker id at which the consumer had better ask next. Source: PullMessageProcessor#processRequest."""
+        group = self._broker.groups.find(pull.group) if self._broker.settings.slave_read else None
+        if group is None:
+            return 0
+        return group.which_broker_when_consume_slowly if behind else group.broker_id
+
     @staticmethod
     def _code(pull: _Pull, found: GetResult | RStoreError) -> int:
         if isinstance(found, RStoreError):
@@ -276,13 +295,17 @@ class PullHandler:
         code = self._code(pull, found)
         if isinstance(found, RStoreError):
             return pull.request.answer(code, str(found), {})
+        moved = code == ResponseCode.PULL_OFFSET_MOVED
+        unsure = moved and self._broker.role.is_slave and not self._broker.store.config.offset_check_in_slave
+        if unsure:  # a slave that lags can't tell: the consumer asks again, where its group is told to
+            code = ResponseCode.PULL_RETRY_IMMEDIATELY
         ext = {
-            "suggestWhichBrokerId": "0",
+            "suggestWhichBrokerId": str(self._suggested(pull, behind=found.suggest_from_slave and not unsure)),
             "nextBeginOffset": str(found.next_begin_offset),
             "minOffset": str(found.min_offset),
             "maxOffset": str(found.max_offset),
         }
-        if code == ResponseCode.PULL_OFFSET_MOVED:
+        if moved and not unsure:
             offset_moved(self._broker, pull.group, pull.topic, pull.queue_id, pull.offset, found.next_begin_offset)
         body = b"".join(found.messages) if code == ResponseCode.SUCCESS else b""
         return pull.request.answer(code, found.status.value, ext, body)

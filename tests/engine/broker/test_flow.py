@@ -81,7 +81,7 @@ def test_what_waits_for_too_long_is_refused_and_pulls_go_on(tmp_path: Path) -> N
                 for answer in answers:
                     remark = answer.remark or ""
                     assert remark.startswith("[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period")
-                    assert "size of queue: 0" in remark
+                    assert remark.rpartition(": ")[2].isdecimal()
                 assert (await two.ask(RequestCode.PULL_MESSAGE, pull_fields("T", 0))).code == 0
             assert (await one.answer(sent[0])).code == 0  # it was under way
             assert (await one.put("T", b"and on")).fields["queueOffset"] == "2"
