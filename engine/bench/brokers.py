@@ -7,7 +7,6 @@ and differ in two administrative handlers alone.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import random
 import signal
@@ -20,6 +19,7 @@ from pathlib import Path
 
 from engine.bench.apache import OPENS, Apache
 from engine.errors import StorageError
+from engine.format import fastjson
 from engine.wire.codes import RequestCode
 from engine.wire.command import RemotingCommand
 from engine.wire.frames import FrameReader, encode
@@ -36,27 +36,38 @@ _AROUND = (-2, 0, 1)
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A broker that answers: its name service's `ip:port`, and its process."""
+    """A broker that answers: its name service's `ip:port`, its process, and its own port."""
 
     names: str
     pid: int
+    port: int
+
+    @property
+    def address(self) -> str:
+        """Of the broker, `ip:port`."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def ha_address(self) -> str:
+        """Where slaves find it."""
+        return f"127.0.0.1:{self.port + 1}"
 
 
 @contextlib.contextmanager
 def ours(program: Sequence[str], place: Path, settings: Mapping[str, str]) -> Iterator[Running]:
-    """`rstore serve` on an empty store in `place`. Raises StorageError: it does not start, or does not stop cleanly."""
+    """`rstore serve` on the store in `place`. Raises StorageError: it does not start, or does not stop cleanly."""
     port = free_port()
     conf = _written(place / "broker.conf", {"listenPort": str(port), **settings})
     names = free_port()
     words = [*program, "serve", "--store", str(place / "store"), "-c", str(conf), "--names-port", str(names)]
-    with _process(words, place / "broker.log") as process:
-        yield _ready(process, f"127.0.0.1:{names}", place / "broker.log")
-        _stopped(process, place / "broker.log")
+    with process(words, place / "broker.log") as broker:
+        yield _ready(broker, f"127.0.0.1:{names}", port, place / "broker.log")
+        _stopped(broker, place / "broker.log")
 
 
 @contextlib.contextmanager
 def theirs(peer: Apache, place: Path, settings: Mapping[str, str]) -> Iterator[Running]:
-    """Apache's name server and broker on an empty store in `place`. Raises StorageError: they do not start."""
+    """Apache's name server and broker on the store in `place`. Raises StorageError: they do not start."""
     port, names = free_port(), free_port()
     for name in _LOGS:
         (place / "conf").mkdir(parents=True, exist_ok=True)
@@ -67,10 +78,10 @@ def theirs(peer: Apache, place: Path, settings: Mapping[str, str]) -> Iterator[R
     names_conf = _written(place / "names.conf", {"listenPort": str(names)})
     java = [str(peer.java), *OPENS, f"-Duser.home={place}", f"-Drocketmq.home.dir={place}", "-cp", peer.class_path]
     with (
-        _process([*java, _NAMES_MAIN, "-c", str(names_conf)], place / "names.log"),
-        _process([*java, _BROKER_MAIN, "-c", str(broker_conf)], place / "broker.log") as broker,
+        process([*java, _NAMES_MAIN, "-c", str(names_conf)], place / "names.log"),
+        process([*java, _BROKER_MAIN, "-c", str(broker_conf)], place / "broker.log") as broker,
     ):
-        yield _ready(broker, f"127.0.0.1:{names}", place / "broker.log")
+        yield _ready(broker, f"127.0.0.1:{names}", port, place / "broker.log")
 
 
 def free_port() -> int:
@@ -96,31 +107,32 @@ def _written(path: Path, settings: Mapping[str, str]) -> Path:
 
 
 @contextlib.contextmanager
-def _process(words: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def process(words: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that says what it says into a file, and is killed in the end."""
     with log.open("wb") as said:
-        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=dict(os.environ))
+        running = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=dict(os.environ))
         try:
-            yield process
+            yield running
         finally:
-            process.kill()
-            process.wait()
+            running.kill()
+            running.wait()
 
 
-def _ready(process: subprocess.Popen[bytes], names: str, log: Path) -> Running:
+def _ready(broker: subprocess.Popen[bytes], names: str, port: int, log: Path) -> Running:
     """Wait until the name service tells of a broker. Raises StorageError."""
     until = time.monotonic() + START_S
-    while time.monotonic() < until and process.poll() is None:
+    while time.monotonic() < until and broker.poll() is None:
         with contextlib.suppress(OSError, ValueError):
             if _cluster(names).get("brokerAddrTable"):
-                return Running(names, process.pid)
+                return Running(names, broker.pid, port)
         time.sleep(0.2)
     raise StorageError(f"a broker does not start: {_last(log)}", path=log)
 
 
-def _stopped(process: subprocess.Popen[bytes], log: Path) -> None:
-    process.send_signal(signal.SIGTERM)
+def _stopped(broker: subprocess.Popen[bytes], log: Path) -> None:
+    broker.send_signal(signal.SIGTERM)
     try:
-        code = process.wait(STOP_S)
+        code = broker.wait(STOP_S)
     except subprocess.TimeoutExpired:
         code = None
     if code:
@@ -135,8 +147,8 @@ def _cluster(names: str) -> dict[str, object]:
         reader = FrameReader()
         while data := client.recv(1 << 16):
             for answer in reader.feed(data):
-                found = json.loads(bytes(answer.body).replace(b"{0:", b'{"0":') or b"{}")
-                return dict(found)
+                found = fastjson.loads(bytes(answer.body).decode("utf-8", "replace") or "{}")
+                return dict(found) if isinstance(found, dict) else {}
     return {}
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from engine.bench.jobs import BY_NAME, LIMITS, Against, Floor, Job
+from engine.bench.report_replicated import replication_lines
 from engine.bench.report_served import served_lines
 from engine.bench.report_table import cell, ratio_text, table
 from engine.bench.results import MIB, Cache, Place, Results, Side, Verdict
@@ -116,6 +117,7 @@ def _lines(results: Results, *, drawn: bool) -> Iterator[str]:
     yield from _growth(results)
     yield from _spark(results)
     yield from served_lines(results.served)
+    yield from replication_lines(results.replicated)
     yield from _how()
 
 

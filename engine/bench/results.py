@@ -10,6 +10,7 @@ from typing import Any
 
 from engine.bench.jobs import BY_NAME, FLOORS, GROWN, LIMITS, Against, Floor
 from engine.bench.measure import Sample
+from engine.bench.replicated import ReplicationResults
 from engine.bench.served import ServedResults
 from engine.bench.spark import SparkMeasure
 from engine.bench.workload import GIB, GROWTH, growth_name
@@ -71,6 +72,7 @@ class Results:
         spark: the pipeline's jobs on Spark and by the engine alone; `spark_starts`: seconds until Spark was there, by
             cores.
         served: the daemon under load.
+        replicated: copies of logs, and sends to masters with slaves.
     """
 
     samples: dict[tuple[Place, Side], list[Sample]] = field(default_factory=dict)
@@ -83,6 +85,7 @@ class Results:
     spark: list[SparkMeasure] = field(default_factory=list)
     spark_starts: dict[int, float] = field(default_factory=dict)
     served: ServedResults = field(default_factory=ServedResults)
+    replicated: ReplicationResults = field(default_factory=ReplicationResults)
 
     def add(self, place: Place, side: Side, sample: Sample) -> None:
         """One more."""
@@ -206,6 +209,7 @@ class Results:
             "spark": [measure.to_json() for measure in self.spark],
             "sparkStartSeconds": {str(cores): seconds for cores, seconds in self.spark_starts.items()},
             "serve": self.served.to_json(),
+            "replication": self.replicated.to_json(),
             "failures": self.failures,
             "ended": self.ended,
         }

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from engine.bench import apache, served, spark, stores
+from engine.bench import apache, replicated, served, spark, stores
 from engine.bench.child import MAKE
 from engine.bench.jobs import GROWN, JOBS, LIMITS, Against, Job, Size
 from engine.bench.machine import machine
@@ -30,7 +30,7 @@ SMALLEST = MIB
 LIMIT_S = 300
 _MAKE_S = 1800
 _SPARK_S = 3600
-_APART = (spark.NAME, served.NAME)
+_APART = (spark.NAME, served.NAME, replicated.NAME)
 """Jobs that have their own workloads."""
 _ON_SPARK = "b1k"
 """The workload that the pipeline is measured on."""
@@ -59,8 +59,8 @@ class Wanted:
         growth: whether the growing logs are measured, too: ours alone.
         work: where logs and copies go and stay; None: a temporary directory that goes.
         limit: seconds after which a measure is ended.
-        spark, serve: whether the pipeline on Spark, or the daemon under load, is measured, too; alone, where it is the
-            only job.
+        spark, serve, replication: whether the pipeline on Spark, the daemon under load, or replication is measured,
+            too; alone, where it is the only job.
         quick: short loads.
     """
 
@@ -77,6 +77,7 @@ class Wanted:
     limit: int = LIMIT_S
     spark: bool = False
     serve: bool = False
+    replication: bool = False
     quick: bool = False
 
     @property
@@ -89,6 +90,16 @@ class Wanted:
         """By the flag, or as a job."""
         return self.serve or served.NAME in self.jobs
 
+    @property
+    def wants_replication(self) -> bool:
+        """By the flag, or as a job."""
+        return self.replication or replicated.NAME in self.jobs
+
+    @property
+    def apart(self) -> int:
+        """Jobs that have their own workloads and are wanted."""
+        return self.wants_spark + self.wants_serve + self.wants_replication
+
     def checked(self) -> Wanted:
         """Self. Raises InvalidArgument: a name that there isn't, a size that is too small."""
         known = {"workload": tuple(self._workloads()), "job": (*(job.name for job in JOBS), *_APART)}
@@ -98,7 +109,7 @@ class Wanted:
                     raise InvalidArgument(f"no such {what}: {name}", hint="there are " + ", ".join(known[what]))
         if not SMALLEST <= self.size <= GIB:
             raise InvalidArgument(f"a log of {self.size} bytes: 1M to 1G are possible")
-        if not any(self.plan()) and not self.wants_spark and not self.wants_serve:
+        if not any(self.plan()) and not self.apart:
             raise InvalidArgument("none of these jobs is measured on these workloads")
         return self
 
@@ -170,7 +181,7 @@ class _Run:
         """Everything."""
         results, wanted = self.results, self.wanted
         plan = list(wanted.plan())
-        self.total = sum(len(jobs) for _, jobs in plan) + wanted.wants_spark + wanted.wants_serve
+        self.total = sum(len(jobs) for _, jobs in plan) + wanted.apart
         kept_bytes = [workload.size * workload.fill * _KEPT for workload, _ in plan] or [wanted.size * _KEPT]
         stored = max(kept_bytes) if wanted.work is None else sum(kept_bytes)
         stores.demand_room(self.work, int(stored + wanted.size * _COPIES))
@@ -198,28 +209,51 @@ class _Run:
             self._spark()
         if wanted.wants_serve:
             self._serve()
+        if wanted.wants_replication:
+            self._replication()
         return results
+
+    def _told(self, label: str) -> None:
+        self.progress(self.done, self.total, label)
+
+    def _loader(self, what: str) -> apache.Apache | None:
+        """The load is a Java client's, whoever is loaded; None: there is none, which is noted."""
+        try:
+            return self.peer or apache.find()
+        except apache.Missing as missing:
+            self.results.settings[what] = f"left out: {missing}"
+            return None
 
     def _serve(self) -> None:
         """The daemon under load, against Apache's broker."""
-        if self.peer is None:
-            try:
-                self.peer = apache.find()  # the load is a Java client's, whoever is loaded
-            except apache.Missing as missing:
-                self.results.settings["rstore serve"] = f"left out: {missing}"
-                return
-        wanted = self.wanted
-
-        def told(label: str) -> None:
-            self.progress(self.done, self.total, label)
-
+        wanted, peer = self.wanted, self._loader("rstore serve")
+        if peer is None:
+            return
         try:
             self.results.served = served.measure_all(
-                wanted.program, self.peer, self.work, wanted.rounds, told, quick=wanted.quick, apache=wanted.apache
+                wanted.program, peer, self.work, wanted.rounds, self._told, quick=wanted.quick, apache=wanted.apache
             )
         except StorageError as error:
             self.results.failures.append(f"rstore serve under load: {error}")
         self.done += 1
+
+    def _replication(self) -> None:
+        """Copies and sends, against Apache's slaves and masters."""
+        wanted, peer = self.wanted, self._loader("replication")
+        if peer is None:
+            return
+        self._told("making a log to copy")
+        kept = stores.keep(replicated.workload(wanted.size), self.work, self._make)
+        bench = replicated.Bench(
+            wanted.program, peer, self.work, kept, self._told, quick=wanted.quick, apache=wanted.apache
+        )
+        try:
+            self.results.replicated = bench.measure(wanted.rounds)
+        except StorageError as error:
+            self.results.failures.append(f"replication: {error}")
+        self.done += 1
+        if wanted.work is None:
+            stores.remove(kept.root)
 
     def _spark(self) -> None:
         """The pipeline's jobs, against the engine alone."""

@@ -72,6 +72,18 @@ class One:
     broker_cpu: float
     broker_rss: int
 
+    def to_json(self) -> dict[str, Any]:
+        """For report.json."""
+        return {
+            "messagesPerSecond": self.rate,
+            "p50Ms": self.p50,
+            "p99Ms": self.p99,
+            "p999Ms": self.p999,
+            "failed": self.failed,
+            "brokerCpuSeconds": self.broker_cpu,
+            "brokerRss": self.broker_rss,
+        }
+
 
 @dataclass(slots=True)
 class ServedResults:
@@ -105,18 +117,7 @@ class ServedResults:
             {
                 "load": load,
                 "side": side,
-                "rounds": [
-                    {
-                        "messagesPerSecond": one.rate,
-                        "p50Ms": one.p50,
-                        "p99Ms": one.p99,
-                        "p999Ms": one.p999,
-                        "failed": one.failed,
-                        "brokerCpuSeconds": one.broker_cpu,
-                        "brokerRss": one.broker_rss,
-                    }
-                    for one in found
-                ],
+                "rounds": [one.to_json() for one in found],
             }
             for (load, side), found in self.ones.items()
         ]
@@ -157,7 +158,7 @@ def measure_all(
                         for load in LOADS:
                             if load.flush == flush:
                                 progress(f"{load.name}, {side}")
-                                one = _one(load, peer, running, place, quick=quick)
+                                one = measure_one(load, peer, running, place, quick=quick)
                                 results.ones.setdefault((load.name, side), []).append(one)
                 finally:
                     shutil.rmtree(place, ignore_errors=True)
@@ -170,7 +171,8 @@ def _broker(
     return brokers.ours(program, place, settings) if side == "ours" else brokers.theirs(peer, place, settings)
 
 
-def _one(load: Load, peer: Apache, running: Running, place: Path, *, quick: bool) -> One:
+def measure_one(load: Load, peer: Apache, running: Running, place: Path, *, quick: bool) -> One:
+    """Load a running broker once; `place`: a directory for what the client writes. Raises StorageError."""
     words = {
         "names": running.names,
         "topic": load.topic,
@@ -182,7 +184,7 @@ def _one(load: Load, peer: Apache, running: Running, place: Path, *, quick: bool
     }
     java = [str(peer.java), f"-Duser.home={place}", "-Drocketmq.client.logLevel=ERROR", "-cp", peer.class_path]
     command = [*java, MAIN, load.job, *(f"{name}={value}" for name, value in words.items())]
-    before = _cpu(running.pid)
+    before = cpu(running.pid)
     sample: Sample = measure(command, answers=True, timeout=_LIMIT_S)
     more = sample.more
     return One(
@@ -191,12 +193,12 @@ def _one(load: Load, peer: Apache, running: Running, place: Path, *, quick: bool
         more["p99"],
         more["p999"],
         int(more.get("failed", 0)),
-        _cpu(running.pid) - before,
+        cpu(running.pid) - before,
         _rss(running.pid),
     )
 
 
-def _cpu(pid: int) -> float:
+def cpu(pid: int) -> float:
     """Processor seconds that a process has taken."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS

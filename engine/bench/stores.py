@@ -59,10 +59,10 @@ class Kept:
         """
         remove(into)
         into.mkdir(parents=True)
-        _cp("-al", self.root / names.COMMITLOG, into)
+        cp("-al", self.root / names.COMMITLOG, into)
         if state in (State.CRASHED, State.CLOSED):
             for name in (names.CONSUMEQUEUE, names.INDEX):
-                _cp("-a", "--reflink=auto", "--sparse=auto", self.root / name, into)
+                cp("-a", "--reflink=auto", "--sparse=auto", self.root / name, into)
             shutil.copyfile(self.root / names.CHECKPOINT, into / names.CHECKPOINT)
         else:
             (into / names.CHECKPOINT).write_bytes(bytes(FILE_SIZE))
@@ -183,7 +183,8 @@ def _stretches(descriptor: int) -> Iterator[tuple[int, int]]:
         at = end
 
 
-def _cp(*words: str | Path) -> None:
+def cp(*words: str | Path) -> None:
+    """The system's `cp`, which knows holes, links and clones. Raises StorageError."""
     ran = subprocess.run(["cp", *words], capture_output=True, text=True, check=False)
     if ran.returncode:
         raise StorageError(f"cp: {' '.join(ran.stderr.split())}", path=words[-1])

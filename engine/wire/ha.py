@@ -16,6 +16,7 @@ from engine.errors import FormatError
 
 HEADER = struct.Struct(">qi")
 ACK = struct.Struct(">q")
+_LAST = (1 << 63) - 1
 MAX_BODY = (4 << 20) - HEADER.size
 """The largest body that a slave of Apache's can take, bytes. Source: HAClient#READ_MAX_BUFFER_SIZE."""
 
@@ -33,7 +34,7 @@ class Transfer(NamedTuple):
     """
 
     offset: int
-    body: bytes
+    body: bytes | memoryview
 
     @property
     def end(self) -> int:
@@ -52,49 +53,58 @@ def encode_ack(offset: int) -> bytes:
 
 
 class TransferReader:
-    """A slave's side: takes bytes as they come, gives transfers.
+    """A slave's side: takes bytes as they come, gives what they carry, without a copy and without waiting for the rest.
 
     Args:
         max_body: the largest body that is taken, bytes.
     """
 
-    __slots__ = ("_buffer", "_max_body", "_seen")
+    __slots__ = ("_head", "_left", "_max_body", "_next", "_seen")
 
     def __init__(self, max_body: int = MAX_BODY) -> None:
-        self._buffer = bytearray()
-        self._seen = 0
+        self._head = b""
+        self._next = self._left = self._seen = 0
         self._max_body = max_body
 
     @property
-    def held(self) -> int:
-        """Bytes that are kept because their transfer is not whole yet."""
-        return len(self._buffer)
+    def within(self) -> bool:
+        """Whether a transfer has begun and is not whole yet."""
+        return bool(self._head or self._left)
 
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[Transfer]:
-        """The transfers that are whole with these bytes. To be iterated to its end before the next call.
+        """What these bytes carry: transfers, or as much of one as is here. Bodies are views of `data`.
+
+        To be iterated to its end before the next call.
 
         Raises:
             BadTransfer: nothing more can be read from this connection.
         """
-        buffer = self._buffer
-        buffer += data
-        start = 0
-        while len(buffer) - start >= HEADER.size:
-            offset, size = HEADER.unpack_from(buffer, start)
-            if offset < 0 or not 0 <= size <= self._max_body:
-                raise BadTransfer(
-                    f"a transfer of {size} bytes for offset {offset}, at most {self._max_body} are possible",
-                    offset=self._seen + start,
-                )
-            end = start + HEADER.size + size
-            if len(buffer) < end:
-                break
-            with memoryview(buffer) as view:
-                body = bytes(view[start + HEADER.size : end])
-            start = end
-            yield Transfer(offset, body)
-        self._seen += start
-        del buffer[:start]
+        view = memoryview(data)
+        at, end = 0, len(view)
+        while at < end:
+            if self._left:
+                body = view[at : at + self._left]
+                offset = self._next
+                self._next += len(body)
+                self._left -= len(body)
+                at += len(body)
+                yield Transfer(offset, body)
+                continue
+            take = min(HEADER.size - len(self._head), end - at)
+            self._head += view[at : at + take]
+            at += take
+            if len(self._head) == HEADER.size:
+                offset, size = HEADER.unpack(self._head)
+                self._head = b""
+                if offset < 0 or not 0 <= size <= self._max_body or offset + size > _LAST:
+                    raise BadTransfer(
+                        f"a transfer of {size} bytes for offset {offset}, at most {self._max_body} are possible",
+                        offset=self._seen + at - HEADER.size,
+                    )
+                self._next, self._left = offset, size
+                if not size:
+                    yield Transfer(offset, b"")
+        self._seen += end
 
 
 class AckReader:

@@ -55,6 +55,10 @@ def bench(
         bool,
         typer.Option("--serve", help="The daemon under load beside Apache's broker, too (it alone: --job serve)."),
     ] = False,
+    replication: Annotated[
+        bool,
+        typer.Option("--replication", help="Slaves and masters beside Apache's, too (it alone: --job replication)."),
+    ] = False,
     work: Annotated[
         Path | None,
         typer.Option(
@@ -96,6 +100,7 @@ def bench(
         limit,
         spark,
         serve,
+        replication,
         quick,
     ).checked()
     settings.on_interrupt = "what was measured so far is lost; no store was touched"
@@ -149,6 +154,21 @@ def _show(output: Output, found: Results, directory: Path) -> None:
             ["load of rstore serve", "asked for", "found", ""],
             [[load, asked, value, words[met]] for load, asked, value, met in found.served.verdicts()],
             numbers=(1, 2),
+        )
+    if found.replicated.copies:
+        from engine.bench.report_replicated import copy_rows, send_rows
+
+        output.text()
+        output.table(
+            ["master", "slave", "MiB", "MiB/s", "lowest", "highest", "ratio", "slave CPU s"],
+            list(copy_rows(found.replicated)),
+            numbers=tuple(range(2, 8)),
+        )
+        output.text()
+        output.table(
+            ["master", "role", "slave", "sends/s", "left", "p50", "p99", "failed"],
+            list(send_rows(found.replicated)),
+            numbers=tuple(range(3, 8)),
         )
     for ended in found.ended:
         output.warn(f"! {ended}")

@@ -7,6 +7,9 @@ comes to whatever it has.) Everything that is new is appended as it is.
 The protocol's report 0 means "the last file"; so who wants the log from its first byte on reports 1, and adds that byte
 himself: the first byte of a log is the highest of a record's length, which is 0 in every record that fits a file.
 
+A master of ours says with a heartbeat of another offset than the one that was asked for that it does not have that one:
+its log ends before, or begins later. (Apache's sends heartbeats of the offset that was asked for, and no more.)
+
 Sources: HAClient#dispatchReadRequest (4.9.8); remoting.md 4.1.
 """
 
@@ -35,6 +38,14 @@ class OutOfStep(FormatError):
     """The master sends another place than the one that is next: the connection is begun anew."""
 
 
+class BeginsLater(OutOfStep):
+    """The master's log begins at `begin`, physical, behind what was asked for."""
+
+    def __init__(self, begin: int) -> None:
+        super().__init__(f"the master's log begins at {begin}", offset=begin)
+        self.begin = begin
+
+
 class Follower:
     """See the module. One for each connection.
 
@@ -42,13 +53,19 @@ class Follower:
         store: of the slave.
         overlap: bytes to compare; 0: none.
         start: where an empty log begins, physical, the start of a file; None: with the master's last file.
+        master_min: where the master's log begins, as far as is known.
+
+    Raises:
+        Diverged: the master has deleted what comes next.
 
     Attributes:
         compared: bytes that were the same.
         appended: bytes.
     """
 
-    def __init__(self, store: MessageStore, overlap: int = OVERLAP, start: int | None = None) -> None:
+    def __init__(
+        self, store: MessageStore, overlap: int = OVERLAP, start: int | None = None, master_min: int = 0
+    ) -> None:
         self._store = store
         self._log = store.log
         self._expected: int | None = None
@@ -56,12 +73,19 @@ class Follower:
         self._idle = 0
         self.compared = self.appended = 0
         if self._end:
-            self._ask = max(self._log.min_offset, self._end - overlap)
+            if master_min > self._end:
+                raise Diverged(
+                    f"the master's log begins at {master_min}, this one ends at {self._end}: what is between is gone",
+                    path=store.config.store_path_root_dir,
+                    offset=self._end,
+                    hint="the slave was away for too long: move its store away and copy anew",
+                )
+            self._ask = max(self._log.min_offset, self._end - overlap, master_min)
             self._expected = self._ask = self._ask or min(1, self._end)
         elif start is None:
             self._ask = 0
         else:
-            self._ask = start or 1
+            self._ask = max(start, master_min) or 1
             self._expected = self._ask
 
     @property
@@ -85,10 +109,14 @@ class Follower:
         Raises:
             Diverged: it is not what we have; nothing of it was taken. OutOfStep. DiskFull, StorageError.
         """
-        offset, body = transfer
+        offset, body = transfer.offset, memoryview(transfer.body)
         if self._expected is None:
             self._expected = offset
         if offset != self._expected:
+            if not body and self._end and offset < self._end and not self.appended:
+                raise self._ahead(offset)
+            if not body and offset > self._expected and not (self.appended or self.compared):
+                raise BeginsLater(offset)
             raise OutOfStep(f"the master sends the log from {offset}, {self._expected} is next", offset=offset)
         if not body:
             self._heartbeat(offset)
@@ -98,20 +126,23 @@ class Follower:
         if here:
             self._compare(offset, body[:here])
         if here < len(body):
-            self._append(offset + here, memoryview(body)[here:])
+            self._append(offset + here, body[here:])
         self._expected = offset + len(body)
 
     def _heartbeat(self, offset: int) -> None:
         self._idle += 1
         if offset < self._end and self._idle >= _SURE:
-            raise Diverged(
-                f"the slave is ahead: the master's log ends at {offset}, this one at {self._end}",
-                path=self._store.config.store_path_root_dir,
-                offset=offset,
-                hint="rstore pipeline diff says what differs; truncate this store to that offset, or copy anew",
-            )
+            raise self._ahead(offset)
 
-    def _compare(self, offset: int, body: bytes) -> None:
+    def _ahead(self, offset: int) -> Diverged:
+        return Diverged(
+            f"the slave is ahead: the master's log ends at {offset}, this one at {self._end}",
+            path=self._store.config.store_path_root_dir,
+            offset=offset,
+            hint="rstore pipeline diff says what differs; truncate this store to that offset, or copy anew",
+        )
+
+    def _compare(self, offset: int, body: memoryview) -> None:
         at = 0
         while at < len(body):
             own = self._log.read(offset + at, len(body) - at)

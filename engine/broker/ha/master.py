@@ -6,7 +6,9 @@ appended; a heartbeat tells that it lives. The first report says where to begin:
 anything else exactly there.
 
 Where this differs from Apache: a report beyond the log ends the connection, the first one, too (Apache waits for ever);
-so does one below it, whose file was deleted.
+so does one below it, whose file was deleted. Before that a heartbeat says where the log ends or begins: no slave takes
+it for the place that it has asked for. The first report 1 (`follower`) is right for an empty log. At most LINKS slaves
+are there at a time; who has reported nothing makes room for the next.
 """
 
 from __future__ import annotations
@@ -23,16 +25,22 @@ from engine.broker.ha.group import GroupTransfer
 from engine.errors import FormatError, RStoreError, StorageError
 from engine.log.results import PutMessageStatus
 from engine.services.waiting import FlushFuture
-from engine.wire.ha import HEADER, AckReader, encode_header
+from engine.wire.ha import AckReader, encode_header
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from engine.broker.ha.settings import HaSettings
     from engine.log.commitlog import CommitLog
     from engine.store import MessageStore
 
+LINKS = 64
 _BACKLOG = 64
 _LOOK_S = 1.0
 _PIECE = 1 << 12
+_AT_ONCE = 8
+"""Transfers that are handed to the system together."""
+_END_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +99,11 @@ class MasterService:
             listener.close()
         if self._thread is not None:
             self._thread.join()
-        for link in self._links:
+        links = self._links
+        for link in links:
             link.close()
+        for link in links:
+            link.join()
         self._group.stop()
 
     @property
@@ -109,7 +120,12 @@ class MasterService:
             none.settle(PutMessageStatus.SLAVE_NOT_AVAILABLE)
             return none
         future = self._group.submit(next_offset)
-        self._wake()
+        # A slave may have been quicker than we: its report came before there was somebody to tell.
+        reported = [link.acked for link in self._links if link.acked is not None]
+        if reported and max(reported) >= next_offset:
+            future.settle(PutMessageStatus.PUT_OK)
+        else:
+            self._wake()
         return future
 
     def reported(self, offset: int) -> None:
@@ -128,13 +144,33 @@ class MasterService:
         while self._listener is not None:
             try:
                 client, address = listener.accept()
-            except OSError:
-                return
-            link = _Link(self, self._store.log, client, f"{address[0]}:{address[1]}", self._settings)
+            except OSError as error:
+                if self._listener is not None:  # no descriptor left, a client that has gone already
+                    self._log.warning("a slave was not let in", extra={"why": str(error)})
+                    time.sleep(_LOOK_S / 10)
+                continue
+            peer = f"{address[0]}:{address[1]}"
+            if not self._make_room():
+                self._log.warning("a slave was not let in", extra={"peer": peer, "why": f"{LINKS} are there"})
+                client.close()
+                continue
+            link = _Link(self, self._store.log, client, peer, self._settings)
             with self._lock:
                 self._links = (*self._links, link)
-            self._log.info("a slave has come", extra={"peer": link.address})
-            link.start()
+            self._log.info("a slave has come", extra={"peer": peer})
+            try:
+                link.start()
+            except (OSError, RuntimeError) as error:  # it has gone already; no thread can be started
+                link.close(str(error))
+
+    def _make_room(self) -> bool:
+        links = self._links
+        if len(links) < LINKS:
+            return True
+        silent = next((link for link in links if link.acked is None), None)
+        if silent is not None:
+            silent.close("it has reported nothing, and others come")
+        return silent is not None
 
     def _wake(self) -> None:
         for link in self._links:
@@ -157,7 +193,9 @@ class _Link:
         self._condition = threading.Condition()
         self._woken = False
         self._closed = False
-        self._from: int | None = None
+        self._from = 0
+        self._threads: list[threading.Thread] = []
+        self._running = 0
         self.address = address
         self.acked: int | None = None
 
@@ -165,8 +203,13 @@ class _Link:
         """Begin to read and write."""
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.settimeout(self._settings.housekeeping_ms / 1000)
-        for work, name in ((self._read, "HAConnection-read"), (self._write, "HAConnection-write")):
-            threading.Thread(target=self._guarded, args=(work,), name=name, daemon=True).start()
+        self._begin(self._read, "HAConnection-read")
+
+    def join(self) -> None:
+        """Wait for what `close` has ended."""
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(_END_S)
 
     def wake(self) -> None:
         """There is more to send."""
@@ -182,21 +225,43 @@ class _Link:
                 return
             self._closed = True
             self._condition.notify_all()
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+            if not self._running:
+                self._socket.close()
         self._service.lost(self, why)
 
-    def _guarded(self, work: object) -> None:
+    def _begin(self, work: Callable[[], None], name: str) -> None:
+        thread = threading.Thread(target=self._guarded, args=(work,), name=name, daemon=True)
+        with self._condition:
+            if self._closed:
+                return
+            self._running += 1
+            self._threads.append(thread)
+        try:
+            thread.start()
+        except RuntimeError:
+            self._ended()
+            raise
+
+    def _ended(self) -> None:
+        # The last one closes: a descriptor that is given away while the other still writes to it is another slave's.
+        with self._condition:
+            self._running -= 1
+            if not self._running:
+                self._socket.close()
+
+    def _guarded(self, work: Callable[[], None]) -> None:
         why = "the connection was closed"
         try:
-            work()  # type: ignore[operator]
+            work()
         except TimeoutError:
             why = f"nothing was heard for {self._settings.housekeeping_ms} ms"
-        except (OSError, RStoreError) as error:
+        except (OSError, RStoreError, RuntimeError) as error:
             why = str(error)
         finally:
             self.close(why)
+            self._ended()
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
@@ -207,29 +272,30 @@ class _Link:
             if offset is None:
                 continue
             end = self._log.max_offset
-            if offset > end:
+            if self.acked is None:
+                self._start_at(offset, end)
+            elif offset > end:
                 raise FormatError(f"the slave has the log up to {offset}, ours ends at {end}")
-            first = self.acked is None
-            self.acked = offset
-            if first:
-                self._begin(offset, end)
-            self._service.reported(offset)
+            self.acked = min(offset, end)
+            self._service.reported(self.acked)
 
-    def _begin(self, offset: int, end: int) -> None:
+    def _start_at(self, offset: int, end: int) -> None:
+        """The first report. Raises FormatError: there is nothing to send from there."""
+        first = max(self._log.min_offset, 0)
         start = offset or end - end % self._log.file_size
-        if start < self._log.min_offset:
-            raise FormatError(f"the slave wants the log from {start}, ours begins at {self._log.min_offset}")
-        with self._condition:
-            self._from = start
-            self._woken = True
-            self._condition.notify_all()
+        if start > max(end, 1):
+            self._socket.sendall(encode_header(end, 0))
+            raise FormatError(f"the slave has the log up to {offset}, ours ends at {end}")
+        if start < first:
+            self._socket.sendall(encode_header(first, 0))
+            raise FormatError(f"the slave wants the log from {start}, ours begins at {first}")
+        self._from = start
+        self._begin(self._write, "HAConnection-write")
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
     def _write(self) -> None:
-        with self._condition:
-            self._condition.wait_for(lambda: self._closed or self._from is not None)
-        next_offset = self._from or 0
+        next_offset = self._from
         heartbeat_s = self._settings.heartbeat_ms / 1000
         written = time.monotonic()
         while not self._closed:
@@ -248,17 +314,25 @@ class _Link:
                     )
 
     def _send(self, offset: int) -> int:
-        """One transfer; how many bytes of the log it has, 0: there is nothing more."""
-        body = self._log.read(offset, self._settings.batch)
-        if not len(body):
+        """Some transfers; how many bytes of the log they have, 0: there is nothing more."""
+        parts: list[bytes | memoryview] = []
+        at = offset
+        batch = self._settings.batch
+        while len(parts) < 2 * _AT_ONCE:
+            body = self._log.read(at, batch)
+            if not len(body):
+                break
+            parts += encode_header(at, len(body)), body
+            at += len(body)
+            if len(body) < batch:
+                break
+        if not parts:
             if offset < self._log.min_offset:
                 raise FormatError(f"the log from {offset} on was deleted before the slave had it")
             return 0
-        head = encode_header(offset, len(body))
-        sent = self._socket.sendmsg((head, body))
-        if sent < len(head):
-            self._socket.sendall(head[sent:])
-            sent = HEADER.size
-        if sent < HEADER.size + len(body):
-            self._socket.sendall(body[sent - HEADER.size :])
-        return len(body)
+        sent = self._socket.sendmsg(parts)
+        for part in parts:
+            if sent < len(part):
+                self._socket.sendall(memoryview(part)[sent:])
+            sent = max(0, sent - len(part))
+        return at - offset

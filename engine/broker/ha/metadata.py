@@ -50,6 +50,14 @@ async def runtime(master: RemotingClient) -> dict[str, str]:
     return {str(name): str(value) for name, value in found.items()}
 
 
+def begin(runtime: dict[str, str]) -> int:
+    """Where that broker's log begins (physical). Raises FormatError: it does not say."""
+    said = runtime.get("commitLogMinOffset", "")
+    if not said.lstrip("-").isdecimal():
+        raise FormatError(f"a broker says that its log begins at {said!r}")
+    return max(0, int(said))
+
+
 async def settings(master: RemotingClient) -> dict[str, str]:
     """A broker's own settings (GET_BROKER_CONFIG). Raises StorageError."""
     answer = await master.ask(RequestCode.GET_BROKER_CONFIG)

@@ -22,7 +22,7 @@ from engine.broker.ha.follower import OVERLAP
 from engine.broker.ha.settings import HaSettings, parse_address
 from engine.broker.ha.slave import Copied, LinkStatus, SlaveClient
 from engine.config import BrokerRole
-from engine.errors import CannotMend, RStoreError, StorageError
+from engine.errors import CannotMend, DiskFull, RStoreError, StorageError
 from engine.files.disk import Disk
 from engine.store import MessageStore
 
@@ -127,20 +127,6 @@ def replicate(config: StoreConfig, wanted: Wanted, tell: Tell, log: logging.Logg
     return asyncio.run(_Replication(config, wanted, tell, log or logging.getLogger("rstore.replicate")).run())
 
 
-class _Throttle:
-    """Lets so many bytes a second pass. Called by the client's thread."""
-
-    def __init__(self, bytes_per_s: float) -> None:
-        self._rate = bytes_per_s
-        self._free_at = time.monotonic()
-
-    def __call__(self, size: int) -> None:
-        now = time.monotonic()
-        self._free_at = max(self._free_at, now) + size / self._rate
-        if self._free_at > now:
-            time.sleep(self._free_at - now)
-
-
 class _Replication:
     def __init__(self, config: StoreConfig, wanted: Wanted, tell: Tell, log: logging.Logger) -> None:
         self._config = config
@@ -208,11 +194,12 @@ class _Replication:
             replace(HaSettings(), master_address=service, retry_ms=1000),
             self._log,
             overlap=store.log.max_offset if wanted.overlap is None else wanted.overlap,
-            start=None if wanted.last_file else max(0, int(said.get("commitLogMinOffset", 0))),
-            pace=_Throttle(wanted.bytes_per_s) if wanted.bytes_per_s else lambda _: None,
+            start=None if wanted.last_file else 0,
+            bytes_per_s=wanted.bytes_per_s,
         )
         master_end = int(said.get("commitLogMaxOffset", 0))
         self._demand_not_ahead(store, master_end)
+        client.begins_at(metadata.begin(said))
         client.start()
         heard = linked = time.monotonic()
         tables_at = heard - _METADATA_S
@@ -233,7 +220,9 @@ class _Replication:
                     return self._now(store, client.state, master_end)
                 await asyncio.sleep(_ASK_S if now.behind or not wanted.until_caught_up else _ASK_S / 10)
                 try:
-                    master_end = int((await metadata.runtime(await self._asked())).get("commitLogMaxOffset", 0))
+                    said = await metadata.runtime(await self._asked())
+                    master_end = int(said.get("commitLogMaxOffset", 0))
+                    client.begins_at(metadata.begin(said))
                     heard = time.monotonic()
                 except RStoreError as error:
                     if wanted.until_caught_up and time.monotonic() - heard > _PATIENCE_S:
@@ -261,6 +250,8 @@ class _Replication:
         for error in store.errors:
             raise error
         if state.status is LinkStatus.DIVERGED and state.error is not None:
+            raise state.error
+        if isinstance(state.error, DiskFull):
             raise state.error
 
     @staticmethod

@@ -103,7 +103,7 @@ class Role:
             "delayOffset.json": broker.schedule.take,
             "subscriptionGroup.json": broker.groups.take,
         }
-        self._sync = SlaveSync(self._master_broker, take, self._log)
+        self._sync = SlaveSync(self._master_broker, take, self._slave.begins_at, self._log)
         self._tasks = [broker.loop.create_task(self._sync.run()), broker.loop.create_task(self._look())]
 
     async def stop(self) -> None:

@@ -16,11 +16,10 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.broker.ha.follower import OVERLAP, Diverged, Follower
+from engine.broker.ha.follower import OVERLAP, BeginsLater, Diverged, Follower
 from engine.broker.ha.settings import parse_address
 from engine.config import FlushDiskType
 from engine.errors import RStoreError, StorageError
@@ -31,7 +30,11 @@ if TYPE_CHECKING:
     from engine.store import MessageStore
 
 _PIECE = 1 << 18
+_PER_S = 4
+"""Pieces a second at least, where a rate is given."""
 _LOOK_S = 0.5
+_CONNECT_S = 3.0
+"""Source: RemotingUtil#connect is given 5 s; nobody waits so long for an end."""
 _DIVERGED_S = 60.0
 
 
@@ -73,7 +76,7 @@ class SlaveClient:
         log: told of what happens.
         overlap: bytes to compare on each connection.
         start: where an empty log begins; None: with the master's last file.
-        pace: is told of the bytes of each piece, and waits as long as they may take.
+        bytes_per_s: not faster; None: as it comes.
     """
 
     def __init__(
@@ -84,17 +87,20 @@ class SlaveClient:
         *,
         overlap: int = OVERLAP,
         start: int | None = None,
-        pace: Callable[[int], None] = lambda _: None,
+        bytes_per_s: float | None = None,
     ) -> None:
         self._store = store
         self._settings = settings
         self._log = log
         self._overlap = overlap
         self._start = start
-        self._pace = pace
+        self._rate = bytes_per_s
         self._master = settings.master_address
         self._durable = store.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._master_min = 0
+        self._waits_at: int | None = None
         self._stopping = threading.Event()
+        self._hurry = threading.Event()
         self._thread: threading.Thread | None = None
         self._socket: socket.socket | None = None
         self._status = LinkStatus.AWAY
@@ -118,13 +124,21 @@ class SlaveClient:
     def follow(self, address: str) -> None:
         """Follow that master from now on; the one that is followed already: nothing changes."""
         if address != self._master:
+            self._master_min = 0
             self._master = address
-            self._cut()
+            self._again()
+
+    def begins_at(self, offset: int) -> None:
+        """The master has said elsewhere where its log begins (physical): Apache's replication service does not say."""
+        self._master_min = offset
+        waits_at = self._waits_at
+        if waits_at is not None and waits_at < offset:
+            self._again()
 
     def stop(self) -> None:
         """End; what has come is in the log."""
         self._stopping.set()
-        self._cut()
+        self._again()
         if self._thread is not None:
             self._thread.join()
 
@@ -133,18 +147,27 @@ class SlaveClient:
     def _run(self) -> None:
         while not self._stopping.is_set():
             pause_s = self._settings.retry_ms / 1000
+            self._hurry.clear()
             if self._master:
                 try:
-                    self._follow()
+                    self._follow(self._master)
+                except BeginsLater as error:
+                    self._master_min = error.begin
+                    self._away(error)
+                    pause_s = min(pause_s, _LOOK_S)
                 except Diverged as error:
                     pause_s = max(pause_s, _DIVERGED_S)
+                    self._master_min = 0
+                    if self._status is not LinkStatus.DIVERGED:
+                        said = {"peer": self._master, "why": str(error)}
+                        self._log.error("master and slave have diverged", extra=said)
                     self._tell(LinkStatus.DIVERGED, error)
-                    self._log.error("master and slave have diverged", extra={"peer": self._master, "why": str(error)})
                 except RStoreError as error:
                     self._away(error)
                 except OSError as error:
                     self._away(StorageError(f"{self._master}: {(error.strerror or str(error)).lower()}"))
-            self._stopping.wait(pause_s)
+            if not self._stopping.is_set():
+                self._hurry.wait(pause_s)
 
     def _away(self, error: RStoreError) -> None:
         if self._stopping.is_set():
@@ -153,43 +176,48 @@ class SlaveClient:
             self._log.warning("the master is away", extra={"peer": self._master, "why": str(error)})
         self._tell(LinkStatus.AWAY, error)
 
-    def _follow(self) -> None:
+    def _follow(self, master: str) -> None:
         """One connection, until it ends. Raises RStoreError, OSError."""
-        host, port = parse_address(self._master)
+        host, port = parse_address(master)
         limit_s = self._settings.housekeeping_ms / 1000
-        with socket.create_connection((host, port), limit_s) as link:
+        with socket.create_connection((host, port), min(limit_s, _CONNECT_S)) as link:
             self._socket = link
-            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            link.settimeout(_LOOK_S)
-            follower = Follower(self._store, self._overlap, self._start)
-            link.sendall(encode_ack(follower.first_report))
-            self._log.info("following the master", extra={"peer": self._master, "from": follower.first_report})
-            self._tell(LinkStatus.COMPARING if follower.comparing else LinkStatus.FOLLOWING, None)
             try:
-                self._copy(link, follower, limit_s)
+                link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                link.settimeout(_LOOK_S)
+                follower = Follower(self._store, self._overlap, self._start, self._master_min)
+                self._waits_at = follower.first_report
+                link.sendall(encode_ack(follower.first_report))
+                self._log.info("following the master", extra={"peer": master, "from": follower.first_report})
+                if self._status is not LinkStatus.DIVERGED:  # that is over when the comparison is
+                    self._tell(LinkStatus.COMPARING if follower.comparing else LinkStatus.FOLLOWING, None)
+                self._copy(link, follower, limit_s, master)
             finally:
-                self._socket = None
+                self._socket = self._waits_at = None
 
-    def _copy(self, link: socket.socket, follower: Follower, limit_s: float) -> None:
+    def _copy(self, link: socket.socket, follower: Follower, limit_s: float, master: str) -> None:
         reader = TransferReader()
         heartbeat_s = self._settings.heartbeat_ms / 1000
-        heard = reported = time.monotonic()
-        while not self._stopping.is_set():
+        rate = self._rate
+        piece = _PIECE if rate is None else max(1, min(_PIECE, int(rate / _PER_S)))
+        buffer = memoryview(bytearray(piece))
+        heard = reported = free_at = time.monotonic()
+        while not self._stopping.is_set() and self._master == master:
             try:
-                data = link.recv(_PIECE)
+                size = link.recv_into(buffer)
             except TimeoutError:
-                data = None
+                size = -1
             now = time.monotonic()
-            if data == b"":
-                raise StorageError(f"{self._master}: the connection was closed")
-            before = follower.end
-            if data:
+            if not size:
+                raise StorageError(f"{master}: the connection was closed")
+            before, compared = follower.end, follower.comparing
+            if size > 0:
                 heard = now
-                self._take(reader, follower, data)
-                self._pace(len(data))
+                self._take(reader, follower, buffer[:size])
             elif now - heard >= limit_s:
-                raise StorageError(f"{self._master}: nothing was heard for {self._settings.housekeeping_ms} ms")
-            if follower.end > before or (now - reported >= heartbeat_s and not follower.comparing):
+                raise StorageError(f"{master}: nothing was heard for {self._settings.housekeeping_ms} ms")
+            compared = compared and not follower.comparing
+            if follower.end > before or compared or (now - reported >= heartbeat_s and not follower.comparing):
                 if self._durable:
                     self._store.flush()
                 link.sendall(encode_ack(follower.end))
@@ -197,9 +225,12 @@ class SlaveClient:
             elif now - reported >= heartbeat_s:  # while it compares: a sign of life that says no more than it knows
                 link.sendall(encode_ack(follower.first_report))
                 reported = now
+            if rate is not None and size > 0:
+                free_at = max(free_at, now) + size / rate
+                self._stopping.wait(free_at - now)
 
-    def _take(self, reader: TransferReader, follower: Follower, data: bytes) -> None:
-        for error in self._store.errors:
+    def _take(self, reader: TransferReader, follower: Follower, data: memoryview) -> None:
+        for error in self._store.flags.errors:
             raise error  # a damaged record, a queue that can't be written: nothing is appended behind it
         appended, compared = follower.appended, follower.compared
         try:
@@ -208,12 +239,21 @@ class SlaveClient:
         finally:
             self._appended += follower.appended - appended
             self._compared += follower.compared - compared
-        self._tell(LinkStatus.COMPARING if follower.comparing else LinkStatus.FOLLOWING, None)
+        if follower.appended or follower.compared:
+            self._waits_at = None
+        if not follower.comparing:
+            self._tell(LinkStatus.FOLLOWING, None)
+        elif self._status is not LinkStatus.DIVERGED:
+            self._tell(LinkStatus.COMPARING, None)
 
     def _tell(self, status: LinkStatus, error: RStoreError | None) -> None:
         with self.heard:
             self._status, self._error = status, error
             self.heard.notify_all()
+
+    def _again(self) -> None:
+        self._hurry.set()
+        self._cut()
 
     def _cut(self) -> None:
         link = self._socket

@@ -27,13 +27,19 @@ class SlaveSync:
     Args:
         master: `host:port` of the master's broker, "" while it is not known; asked before each round.
         take: by the table's file name, what takes it over; in the loop's thread.
+        begins_at: is told where the master's log begins (physical).
         log: told what fails.
     """
 
     def __init__(
-        self, master: Callable[[], str], take: Mapping[str, Callable[[dict[str, Any]], None]], log: logging.Logger
+        self,
+        master: Callable[[], str],
+        take: Mapping[str, Callable[[dict[str, Any]], None]],
+        begins_at: Callable[[int], None],
+        log: logging.Logger,
     ) -> None:
         self._master = master
+        self._begins_at = begins_at
         self._take = take
         self._log = log
         self.rounds = 0
@@ -52,6 +58,7 @@ class SlaveSync:
         wrong = 0
         try:
             async with await RemotingClient.connect(address) as master:
+                self._begins_at(metadata.begin(await metadata.runtime(master)))
                 for name, take in self._take.items():
                     try:
                         take(await metadata.fetch(master, name))

@@ -18,7 +18,7 @@ from engine.broker.ha.slave import LinkStatus, SlaveClient
 from engine.config import BrokerRole
 from engine.log.results import PutMessageStatus
 from engine.store import MessageStore
-from engine.wire.ha import HEADER, TransferReader, encode_ack
+from engine.wire.ha import HEADER, TransferReader, encode_ack, encode_header
 from tests.engine.opening import assert_sound, bodies, message, small
 
 QUICK = HaSettings(heartbeat_ms=100, housekeeping_ms=2000, retry_ms=50)
@@ -198,6 +198,8 @@ def test_a_report_that_cannot_be_true_ends_the_connection(pair: Callable[..., Pa
     with socket.create_connection(("127.0.0.1", one.port)) as link:
         link.settimeout(WAIT_S)
         link.sendall(encode_ack(report))
+        said = link.recv(100)
+        assert said == (encode_header(0, 0) if report > 0 else b"")  # where our log ends
         assert link.recv(1) == b""
     assert one.master.put(message()).status is PutMessageStatus.SLAVE_NOT_AVAILABLE
 

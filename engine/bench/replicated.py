@@ -1,0 +1,263 @@
+"""Replication beside Apache's: how fast a log is copied that is there already, and what slaves cost their master.
+
+A round of copies is a master on a store with a log of one file, and slaves on empty stores behind it, in
+turn. Their rate is taken from their log's file: from the moment in which its first record is there to that of its last.
+
+A round of sends is a master on an empty store with or without a slave; the load is that of `engine.bench.served`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from engine.bench import brokers, served, stores
+from engine.bench.apache import Apache
+from engine.bench.brokers import Running
+from engine.bench.workload import GIB, KIB, MIB, Workload
+from engine.broker.client import RemotingClient
+from engine.errors import StorageError
+from engine.format import names
+from engine.wire.codes import RequestCode, ResponseCode
+
+NAME = "replication"
+"""As a job's name on the command line."""
+LOG_SIZE = 512 * MIB
+THREADS = 8
+_LIMIT_S = 300.0
+_LOOK_S = 0.002
+_MAGIC = slice(4, 8)
+
+SLAVE, REPLICATE, APACHE = "ours", "rstore replicate", "apache"
+COPIES = tuple((master, slave) for master in ("apache", "ours") for slave in (APACHE, SLAVE, REPLICATE))
+"""Who copies from whom: (master, slave)."""
+NONE = "none"
+SENDS = tuple(
+    (master, role, slave)
+    for master in ("apache", "ours")
+    for role, slaves in (("ASYNC_MASTER", (NONE, APACHE, SLAVE)), ("SYNC_MASTER", (APACHE, SLAVE)))
+    for slave in slaves
+)
+"""Loads: (master, brokerRole, slave). A SYNC_MASTER without a slave tells every sender that it has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """One copy of a log. Bytes, seconds; processor seconds of the slave's process over the copy."""
+
+    size: int
+    seconds: float
+    slave_cpu: float
+
+    @property
+    def rate(self) -> float:
+        """Bytes a second."""
+        return self.size / self.seconds if self.seconds else 0.0
+
+
+@dataclass(slots=True)
+class ReplicationResults:
+    """All measures: copies by (master, slave), sends by (master, role, slave)."""
+
+    copies: dict[tuple[str, str], list[Copy]] = field(default_factory=dict)
+    sends: dict[tuple[str, str, str], list[served.One]] = field(default_factory=dict)
+
+    def copy_rate(self, master: str, slave: str) -> float | None:
+        """Median over the rounds, bytes a second; None where there is none."""
+        found = self.copies.get((master, slave))
+        return statistics.median(one.rate for one in found) if found else None
+
+    def send_rate(self, master: str, role: str, slave: str) -> float | None:
+        """Median over the rounds, messages a second."""
+        found = self.sends.get((master, role, slave))
+        return statistics.median(one.rate for one in found) if found else None
+
+    def copy_ratio(self, master: str, slave: str) -> float | None:
+        """Against Apache's slave of the same master."""
+        ours, theirs = self.copy_rate(master, slave), self.copy_rate(master, APACHE)
+        return ours / theirs if ours is not None and theirs else None
+
+    def kept(self, master: str, role: str, slave: str) -> float | None:
+        """The share of the sends of an ASYNC_MASTER without a slave that is left."""
+        found, alone = self.send_rate(master, role, slave), self.send_rate(master, "ASYNC_MASTER", NONE)
+        return found / alone if found is not None and alone else None
+
+    def to_json(self) -> dict[str, Any]:
+        """For report.json."""
+        return {
+            "copies": [
+                {
+                    "master": master,
+                    "slave": slave,
+                    "rounds": [
+                        {"bytes": one.size, "seconds": one.seconds, "slaveCpuSeconds": one.slave_cpu} for one in found
+                    ],
+                }
+                for (master, slave), found in self.copies.items()
+            ],
+            "sends": [
+                {"master": master, "role": role, "slave": slave, "rounds": [one.to_json() for one in found]}
+                for (master, role, slave), found in self.sends.items()
+            ],
+        }
+
+
+def workload(size: int) -> Workload:
+    """Records of 1 KiB bodies, `size` bytes of them, in one file: Apache's slave begins with a master's last one."""
+    return Workload("replicated", KIB, size=GIB, segment=GIB, fill=min(size, LOG_SIZE) / GIB)
+
+
+@dataclass(slots=True)
+class Bench:
+    """One run.
+
+    Attributes:
+        program: the words that run the command line.
+        peer: Java, and the load's class path.
+        work: a directory for stores, which are removed.
+        kept: the store with the log that is copied.
+        progress: is told what is measured.
+        quick: short loads, to see that it runs.
+        apache: whether Apache's broker takes part.
+    """
+
+    program: tuple[str, ...]
+    peer: Apache
+    work: Path
+    kept: stores.Kept
+    progress: Callable[[str], None]
+    quick: bool
+    apache: bool
+
+    def measure(self, rounds: int) -> ReplicationResults:
+        """Everything, `rounds` times. Raises StorageError: a broker or a load failed."""
+        results = ReplicationResults()
+        for _ in range(rounds):
+            for master in dict.fromkeys(master for master, _ in COPIES):
+                slaves = [slave for whose, slave in COPIES if whose == master and self._has(master, slave)]
+                if slaves:
+                    self._copies(results, master, slaves)
+            for master, role, slave in SENDS:
+                if self._has(master, slave):
+                    self.progress(f"sends to {master}, {role}, slave: {slave}")
+                    results.sends.setdefault((master, role, slave), []).append(self._send(master, role, slave))
+        return results
+
+    def _has(self, master: str, slave: str) -> bool:
+        return self.apache or APACHE not in (master, slave)
+
+    # --- copies -----------------------------------------------------------------------------------------------------
+
+    def _copies(self, results: ReplicationResults, master: str, slaves: list[str]) -> None:
+        with self._place("master") as place:
+            # A broker may write its log: it gets one of its own, not the links that other measures share.
+            self.kept.copy(stores.State.CLOSED, place / "store")
+            log = place / "store" / names.COMMITLOG
+            stores.remove(log)
+            _copy_sparse(self.kept.root / names.COMMITLOG, log)
+            stores.warm(place / "store")
+            with self._broker(master, place, {"brokerRole": "ASYNC_MASTER"}) as running:
+                for slave in slaves:
+                    self.progress(f"copy of {master}'s log by {slave}")
+                    with self._place("slave") as behind, self._slave(slave, behind, running) as pid:
+                        results.copies.setdefault((master, slave), []).append(self._watch(behind / "store", pid))
+
+    def _watch(self, store: Path, pid: int) -> Copy:
+        """From the first record to the last. Raises StorageError: it does not come."""
+        file = store / names.COMMITLOG / names.segment_name(0)
+        end = self.kept.record_bytes
+        until = time.monotonic() + _LIMIT_S
+        began = cpu = None
+        while time.monotonic() < until:
+            with contextlib.suppress(FileNotFoundError), file.open("rb", buffering=0) as log:
+                while time.monotonic() < until:
+                    now = time.monotonic()
+                    if began is None and any(os.pread(log.fileno(), 8, 0)[_MAGIC]):
+                        began, cpu = now, served.cpu(pid)
+                    if began is not None and cpu is not None and any(os.pread(log.fileno(), 16, end - 16)):
+                        return Copy(end, now - began, served.cpu(pid) - cpu)
+                    time.sleep(_LOOK_S)
+            time.sleep(_LOOK_S)
+        raise StorageError(f"the log was not copied in {_LIMIT_S:.0f} s", path=file)
+
+    # --- sends ------------------------------------------------------------------------------------------------------
+
+    def _send(self, master: str, role: str, slave: str) -> served.One:
+        load = served.Load("send", "", "serve-send", THREADS)
+        with (
+            self._place("master") as place,
+            self._broker(master, place, {"brokerRole": role}) as running,
+            contextlib.ExitStack() as behind,
+        ):
+            if slave != NONE:
+                where = behind.enter_context(self._place("slave"))
+                behind.enter_context(self._slave(slave, where, running))
+                asyncio.run(_send_until_copied(running.address, load.topic, where / "store"))
+            return served.measure_one(load, self.peer, running, place, quick=self.quick)
+
+    # --- brokers ----------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _place(self, name: str) -> Iterator[Path]:
+        place = self.work / f"replication-{name}"
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
+        try:
+            yield place
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+
+    def _broker(
+        self, side: str, place: Path, settings: Mapping[str, str]
+    ) -> contextlib.AbstractContextManager[Running]:
+        if side == APACHE:
+            return brokers.theirs(self.peer, place, settings)
+        return brokers.ours(self.program, place, settings)
+
+    @contextlib.contextmanager
+    def _slave(self, slave: str, place: Path, master: Running) -> Iterator[int]:
+        """A slave on an empty store; its process."""
+        if slave == REPLICATE:
+            words = [*self.program, "--store", str(place / "store"), "-q", "replicate", "--from", master.address]
+            with brokers.process([*words, "--until-caught-up"], place / "replicate.log") as running:
+                yield running.pid
+                if running.wait(_LIMIT_S):
+                    raise StorageError("rstore replicate has failed", path=place / "replicate.log")
+            return
+        settings = {"brokerRole": "SLAVE", "brokerId": "1", "haMasterAddress": master.ha_address}
+        with self._broker(slave, place, settings) as behind:
+            yield behind.pid
+
+
+def _copy_sparse(source: Path, target: Path) -> None:
+    """A directory of files, blocks that are not there left out. Raises StorageError."""
+    stores.cp("-a", "--sparse=always", source, target)
+
+
+async def _send_until_copied(address: str, topic: str, store: Path) -> None:
+    """Send until a message is answered with SUCCESS and a slave has begun its log. Raises StorageError."""
+    file = store / names.COMMITLOG / names.segment_name(0)
+    fields = {
+        "a": "bench", "b": topic, "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": str(int(time.time() * 1000)),
+        "h": "0", "i": "", "j": "0", "k": "false", "m": "false",
+    }  # fmt: skip
+    until = time.monotonic() + _LIMIT_S
+    async with await RemotingClient.connect(address) as client:
+        while time.monotonic() < until:
+            answer = await client.ask(RequestCode.SEND_MESSAGE_V2, fields, b"x", timeout_s=10)
+            if answer.code == ResponseCode.SUCCESS:
+                with contextlib.suppress(FileNotFoundError):
+                    head = await asyncio.to_thread(file.open, "rb")
+                    with head:
+                        if any(head.read(8)[_MAGIC]):
+                            return
+            await asyncio.sleep(0.2)
+    raise StorageError("a slave does not come", path=store)

@@ -1,0 +1,67 @@
+"""The report's part about replication."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+
+from engine.bench.replicated import COPIES, NONE, SENDS, ReplicationResults
+from engine.bench.report_table import ratio_text, table
+from engine.bench.workload import MIB
+
+_HOW = """\
+Copies: a slave with an empty store behind a master that has a log of 1 KiB messages already; from the first record on
+the slave to the last, so that neither's start counts. The ratio is against Apache's slave of the same master.
+Sends: Apache's own Java client, 8 threads, each call waited for, 1 KiB; all processes share the machine.
+What is left is the share of the sends of the same master as an ASYNC_MASTER without a slave. Medians of the rounds.
+"""
+
+
+def replication_lines(results: ReplicationResults) -> Iterator[str]:
+    """The section; nothing when nothing was measured."""
+    if not results.copies and not results.sends:
+        return
+    yield ""
+    yield "## Replication beside Apache's"
+    yield ""
+    yield from _HOW.splitlines()
+    yield ""
+    yield from table(
+        ["master", "slave", "MiB", "MiB/s", "lowest", "highest", "ratio", "slave CPU s"],
+        list(copy_rows(results)),
+        numbers=range(2, 8),
+    )
+    yield ""
+    yield from table(
+        ["master", "role", "slave", "sends/s", "left", "p50", "p99", "failed"],
+        list(send_rows(results)),
+        numbers=range(3, 8),
+    )
+
+
+def copy_rows(results: ReplicationResults) -> Iterator[list[str]]:
+    """A row for each that copied."""
+    for master, slave in COPIES:
+        found = results.copies.get((master, slave))
+        if found:
+            rates = [one.rate / MIB for one in found]
+            cpu = statistics.median(one.slave_cpu for one in found)
+            ratio = results.copy_ratio(master, slave)
+            values = [f"{value:,.0f}" for value in (statistics.median(rates), min(rates), max(rates))]
+            size = f"{found[0].size / MIB:.0f}"
+            yield [master, slave, size, *values, "-" if ratio is None else ratio_text(ratio), f"{cpu:.1f}"]
+
+
+def send_rows(results: ReplicationResults) -> Iterator[list[str]]:
+    """A row for each load."""
+    for master, role, slave in SENDS:
+        found = results.sends.get((master, role, slave))
+        if found:
+            kept = results.kept(master, role, slave)
+            left = "" if slave == NONE or kept is None else f"{kept:.0%}"
+            times = [
+                f"{statistics.median(values):.2f}" for values in zip(*((o.p50, o.p99) for o in found), strict=True)
+            ]
+            rate = statistics.median(one.rate for one in found)
+            failed = statistics.median(one.failed for one in found)
+            yield [master, role, slave, f"{rate:,.0f}", left, *times, f"{failed:.0f}"]
