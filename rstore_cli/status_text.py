@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rstore_cli.render import Output, count, moment, short, size
+from rstore_cli.render import Output, count, moment, printable, short, size
 
 if TYPE_CHECKING:
     from engine.repair.forecast import FileSystem, Forecast, Threshold
@@ -61,9 +61,23 @@ def show_daemon(output: Output, live: dict[str, Any]) -> None:
             ("gets/s", _rates(live["rates"]["get"])),
             ("behind", f"{size(live['flushBehind'])} to flush, {size(live['dispatchBehind'])} to dispatch"),
             ("refused", refused or "nothing"),
+            *replication(live["replication"]),
         ]
     )
     output.text()
+
+
+def replication(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """A master's slaves, or how far a slave is; nothing for a master that has none."""
+    copied = found.get("copied")
+    if copied is not None:
+        behind = "" if copied["behind"] is None else f", {size(copied['behind'])} behind"
+        lines = [("slave of", f"{copied['master'] or 'nobody yet'}: {copied['state']}{behind}")]
+        return lines + [("trouble", printable(text)) for text in [copied["error"]] if text]
+    return [
+        ("slave", f"{one['address']}: " + ("silent" if one["acked"] is None else f"{size(one['behind'])} behind"))
+        for one in found["slaves"]
+    ]
 
 
 def _rates(rates: dict[str, float | None]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rstore_cli.render import moment, printable, short, size
-from rstore_cli.status_text import duration
+from rstore_cli.status_text import duration, replication
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -89,6 +89,7 @@ class Frame:
         more = ("flushBehind", "dispatchBehind", "disks", "writeable", "errors")
         return {
             **{name: now[name] for name in (*kept, *more)},
+            "replication": now.get("replication"),
             "seconds": round(self.seconds, 3),
             "topics": [
                 {
@@ -129,6 +130,7 @@ class Frame:
             ("behind", f"{_size(now['flushBehind'])} to flush, {_size(now['dispatchBehind'])} to dispatch"),
             ("disk", disks + (", PUTS ARE REFUSED" if now["writeable"] is False else "")),
         ]
+        rows += replication(now["replication"]) if now.get("replication") else []
         return rows + [("trouble", printable(text)) for text in now["errors"]]
 
     def topic_table(self, most: int) -> tuple[Sequence[str], list[list[str]]]:

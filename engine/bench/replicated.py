@@ -177,8 +177,10 @@ class Bench:
         until = time.monotonic() + _LIMIT_S
         began = cpu = None
         while time.monotonic() < until:
+            if not _lives(pid):
+                break
             with contextlib.suppress(FileNotFoundError), file.open("rb", buffering=0) as log:
-                while time.monotonic() < until:
+                while time.monotonic() < until and _lives(pid):
                     now = time.monotonic()
                     if began is None and any(os.pread(log.fileno(), 8, 0)[_MAGIC]):
                         began, cpu = now, served.cpu(pid)
@@ -186,7 +188,8 @@ class Bench:
                         return Copy(end, now - began, served.cpu(pid) - cpu)
                     time.sleep(_LOOK_S)
             time.sleep(_LOOK_S)
-        raise StorageError(f"the log was not copied in {_LIMIT_S:.0f} s", path=file)
+        why = f"was not copied in {_LIMIT_S:.0f} s" if _lives(pid) else "is not whole, and the slave has ended"
+        raise StorageError(f"the log {why}", path=file)
 
     # --- sends ------------------------------------------------------------------------------------------------------
 
@@ -235,6 +238,11 @@ class Bench:
         settings = {"brokerRole": "SLAVE", "brokerId": "1", "haMasterAddress": master.ha_address}
         with self._broker(slave, place, settings) as behind:
             yield behind.pid
+
+
+def _lives(pid: int) -> bool:
+    """Whether a process of ours has not ended yet."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
 
 
 def _copy_sparse(source: Path, target: Path) -> None:

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from engine.errors import DiskFull
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from engine.services.dispatch import Finding
     from engine.store import MessageStore
 
@@ -34,6 +36,7 @@ CODES = {
     "disk-full": "a disk is nearly full, or full: puts are refused; pulls go on",
     "not-writeable": "the store takes no puts, as something has failed for good: look at the message, start it again",
     "dispatch-stuck": f"messages are in the log, and nobody has brought them to their queues for {STUCK_S:.0f} s",
+    "diverged": "a slave's log and its master's are not the same: nothing is copied any more; look at the message",
     "flush-stuck": f"messages are in the log, and nobody has made them durable for {STUCK_S:.0f} s",
 }
 
@@ -58,8 +61,12 @@ class Health:
         ready: clients are served.
     """
 
-    def __init__(self, store: MessageStore, log: logging.Logger) -> None:
+    def __init__(
+        self, store: MessageStore, log: logging.Logger, divergence: Callable[[], str | None] = lambda: None
+    ) -> None:
+        """`divergence`: a slave's, from its master."""
         self._store = store
+        self._divergence = divergence
         self._log = log
         self._dispatch, self._flush = _Moves(), _Moves()
         thorough_s = store.config.flush_commit_log_thorough_interval / 1000
@@ -75,7 +82,9 @@ class Health:
     @property
     def reasons(self) -> tuple[Reason, ...]:
         """Why it is not well; empty when it is. What the store says counts at once, what stands still as of a tick."""
-        return (*self._refusals(), *self._reasons)
+        diverged = self._divergence()
+        parted = () if diverged is None else (Reason("diverged", diverged),)
+        return (*self._refusals(), *parted, *self._reasons)
 
     @property
     def lag_s(self) -> float:

@@ -140,6 +140,7 @@ class Live:
             "errors": [str(error) for error in store.errors],
             "totals": {"putMessages": totals.put, "putFailed": totals.put_failed, "getMessages": totals.transferred},
             "rates": {"put": _rate(rates.put), "get": _rate(rates.transferred)},
+            "replication": broker.role.to_json(),
             "flowControl": {
                 "beside": flow.beside,
                 "waiting": flow.queued + flow.waiting,

@@ -88,7 +88,10 @@ class LiveConfig:
         """All keys that there are, as lines of a properties file."""
         import javaproperties
 
-        return javaproperties.dumps(self._said, timestamp=False, sort_keys=True, ensure_ascii=False)
+        said, service = self._said, self._broker.role.address
+        if service and not self._broker.role.is_slave:
+            said = said | {"haListenPort": service.rpartition(":")[2]}  # where it really is
+        return javaproperties.dumps(said, timestamp=False, sort_keys=True, ensure_ascii=False)
 
     def is_forbidden(self, changes: Mapping[str, str]) -> bool:
         """Whether one of the keys may not be changed."""

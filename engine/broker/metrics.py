@@ -79,6 +79,19 @@ def _maps(_: Live) -> Samples:
         yield (), sum(1 for _ in file)
 
 
+def _behind(live: Live) -> Samples:
+    copied = live.broker.role.copied
+    if copied is not None and copied.behind is not None:
+        yield (), copied.behind
+
+
+def _states(live: Live) -> Samples:
+    copied = live.broker.role.copied
+    if copied is not None:
+        for status in type(copied.status):
+            yield (status.value,), float(status is copied.status)
+
+
 METRICS: tuple[Declared, ...] = (
     Declared("rstore_put_messages", "counter", ("topic",), "Messages that clients have put.", _puts("messages")),
     Declared("rstore_put_bytes", "counter", ("topic",), "Their bytes in the log.", _puts("size")),
@@ -117,6 +130,14 @@ METRICS: tuple[Declared, ...] = (
              _one(lambda live: max(live.broker.store.log.max_offset - live.broker.store.log.flushed_where, 0))),
     Declared("rstore_dispatch_behind_bytes", "gauge", (), "Bytes of the log that are not in queues and index yet.",
              _one(lambda live: live.broker.store.dispatch_behind_bytes)),
+    Declared("rstore_slave_behind_bytes", "gauge", ("slave",), "Bytes that a slave of ours has not reported yet.",
+             lambda live: [((one.address,), one.behind) for one in live.broker.role.slaves]),
+    Declared("rstore_replication_behind_bytes", "gauge", (), "On a slave: bytes that the master had more when it was"
+             " asked last.", _behind),
+    Declared("rstore_replication_state", "gauge", ("state",), "On a slave: 1 for how it stands with its master.",
+             _states),
+    Declared("rstore_replication_appended_bytes", "counter", (), "On a slave: bytes that came from its master.",
+             lambda live: [((), one.appended) for one in [live.broker.role.copied] if one is not None]),
     Declared("rstore_disk_used_ratio", "gauge", ("part",), "How full the disks of log (CL), queues (CQ) and index are.",
              lambda live: [((part,), ratio) for part, ratio in live.disks().items()]),
     Declared("rstore_writeable", "gauge", (), "1 while puts are taken.",

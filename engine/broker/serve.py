@@ -235,7 +235,7 @@ class Daemon:
                 settings, name_handlers(broker), self._name_client_lost, self._log, "names", everyone
             )
             names = await self._add(name_board, settings.name_service_port)
-        self._health = health.Health(self._store, self._log)
+        self._health = health.Health(self._store, self._log, lambda: role.divergence)
         live = Live(broker, pulls, self._boards)
         operations = Operations(live, self._health, [broker.offsets, broker.schedule], self._log)
         self._operations = operations

@@ -50,12 +50,15 @@ async def runtime(master: RemotingClient) -> dict[str, str]:
     return {str(name): str(value) for name, value in found.items()}
 
 
-def begin(runtime: dict[str, str]) -> int:
-    """Where that broker's log begins (physical). Raises FormatError: it does not say."""
-    said = runtime.get("commitLogMinOffset", "")
-    if not said.lstrip("-").isdecimal():
-        raise FormatError(f"a broker says that its log begins at {said!r}")
-    return max(0, int(said))
+def extent(runtime: dict[str, str]) -> tuple[int, int]:
+    """Where that broker's log begins and ends (physical). Raises FormatError: it does not say."""
+    found = []
+    for name in ("commitLogMinOffset", "commitLogMaxOffset"):
+        said = runtime.get(name, "")
+        if not said.removeprefix("-").isdecimal():
+            raise FormatError(f"a broker says that its {name} is {said!r}")
+        found.append(max(0, int(said)))
+    return found[0], found[1]
 
 
 async def settings(master: RemotingClient) -> dict[str, str]:

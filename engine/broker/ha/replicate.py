@@ -143,7 +143,7 @@ class _Replication:
             said = await metadata.runtime(await self._asked())
             settings = await self._settings()
             config = self._sized(settings)
-            port = self._wanted.ha_port or int(settings.get("haListenPort") or broker_port + 1)
+            port = self._wanted.ha_port or int(settings.get("haListenPort") or 0) or broker_port + 1
             store = MessageStore.open(config)
             try:
                 return await self._copy(store, f"{host}:{port}", said)
@@ -197,9 +197,9 @@ class _Replication:
             start=None if wanted.last_file else 0,
             bytes_per_s=wanted.bytes_per_s,
         )
-        master_end = int(said.get("commitLogMaxOffset", 0))
+        begin, master_end = metadata.extent(said)
         self._demand_not_ahead(store, master_end)
-        client.begins_at(metadata.begin(said))
+        client.know(begin, master_end)
         client.start()
         heard = linked = time.monotonic()
         tables_at = heard - _METADATA_S
@@ -221,8 +221,8 @@ class _Replication:
                 await asyncio.sleep(_ASK_S if now.behind or not wanted.until_caught_up else _ASK_S / 10)
                 try:
                     said = await metadata.runtime(await self._asked())
-                    master_end = int(said.get("commitLogMaxOffset", 0))
-                    client.begins_at(metadata.begin(said))
+                    begin, master_end = metadata.extent(said)
+                    client.know(begin, master_end)
                     heard = time.monotonic()
                 except RStoreError as error:
                     if wanted.until_caught_up and time.monotonic() - heard > _PATIENCE_S:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from engine.broker.ha.master import MasterService, SlaveState
-from engine.broker.ha.slave import Copied, SlaveClient
+from engine.broker.ha.slave import Copied, LinkStatus, SlaveClient
 from engine.broker.ha.sync import SlaveSync
 from engine.config import BrokerRole
 from engine.errors import StorageError
@@ -69,6 +69,36 @@ class Role:
         """How often all tables of the master were taken."""
         return 0 if self._sync is None else self._sync.rounds
 
+    def to_json(self) -> dict[str, Any]:
+        """For programs: our role, who copies from us, how far we have copied."""
+        copied = self.copied
+        found: dict[str, Any] = {
+            "role": self._broker.store.config.broker_role.value,
+            "address": None if self.is_slave else self.address,
+            "slaves": [{"address": one.address, "acked": one.acked, "behind": one.behind} for one in self.slaves],
+        }
+        if copied is not None:
+            found["copied"] = {
+                "master": copied.master,
+                "state": copied.status.value,
+                "end": copied.end,
+                "masterEnd": copied.master_end,
+                "behind": copied.behind,
+                "appended": copied.appended,
+                "compared": copied.compared,
+                "rounds": self.rounds,
+                "error": None if copied.error is None else str(copied.error),
+            }
+        return found
+
+    @property
+    def divergence(self) -> str | None:
+        """What differs; None: nothing that is known."""
+        copied = self.copied
+        if copied is None or copied.status is not LinkStatus.DIVERGED:
+            return None
+        return str(copied.error)
+
     def listen(self, host: str, port: int, *, exactly: bool) -> str | None:
         """A master's service; where it is, None on a slave. `exactly`: that port, or none.
 
@@ -103,7 +133,7 @@ class Role:
             "delayOffset.json": broker.schedule.take,
             "subscriptionGroup.json": broker.groups.take,
         }
-        self._sync = SlaveSync(self._master_broker, take, self._slave.begins_at, self._log)
+        self._sync = SlaveSync(self._master_broker, take, self._slave.know, self._log)
         self._tasks = [broker.loop.create_task(self._sync.run()), broker.loop.create_task(self._look())]
 
     async def stop(self) -> None:

@@ -57,6 +57,7 @@ class Copied:
         end: physical offset up to which the log is here.
         appended, compared: bytes since the client was made.
         error: what went wrong last; None when nothing did since.
+        master_end: of the master's log, as it said last; None: it is not known.
     """
 
     status: LinkStatus
@@ -65,6 +66,12 @@ class Copied:
     appended: int
     compared: int
     error: RStoreError | None
+    master_end: int | None = None
+
+    @property
+    def behind(self) -> int | None:
+        """Bytes that the master has more, as far as is known."""
+        return None if self.master_end is None else max(0, self.master_end - self.end)
 
 
 class SlaveClient:
@@ -98,6 +105,7 @@ class SlaveClient:
         self._master = settings.master_address
         self._durable = store.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._master_min = 0
+        self._master_end: int | None = None
         self._waits_at: int | None = None
         self._stopping = threading.Event()
         self._hurry = threading.Event()
@@ -112,9 +120,8 @@ class SlaveClient:
     @property
     def state(self) -> Copied:
         """Now."""
-        return Copied(
-            self._status, self._master, self._store.log.max_offset, self._appended, self._compared, self._error
-        )
+        end = self._store.log.max_offset
+        return Copied(self._status, self._master, end, self._appended, self._compared, self._error, self._master_end)
 
     def start(self) -> None:
         """Begin to follow."""
@@ -124,15 +131,15 @@ class SlaveClient:
     def follow(self, address: str) -> None:
         """Follow that master from now on; the one that is followed already: nothing changes."""
         if address != self._master:
-            self._master_min = 0
+            self._master_min, self._master_end = 0, None
             self._master = address
             self._again()
 
-    def begins_at(self, offset: int) -> None:
-        """The master has said elsewhere where its log begins (physical): Apache's replication service does not say."""
-        self._master_min = offset
+    def know(self, begin: int, end: int) -> None:
+        """The master has said elsewhere where its log begins and ends (physical): Apache's service does not say."""
+        self._master_min, self._master_end = begin, end
         waits_at = self._waits_at
-        if waits_at is not None and waits_at < offset:
+        if waits_at is not None and waits_at < begin:
             self._again()
 
     def stop(self) -> None:

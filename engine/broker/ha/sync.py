@@ -27,7 +27,7 @@ class SlaveSync:
     Args:
         master: `host:port` of the master's broker, "" while it is not known; asked before each round.
         take: by the table's file name, what takes it over; in the loop's thread.
-        begins_at: is told where the master's log begins (physical).
+        know: is told where the master's log begins and ends (physical).
         log: told what fails.
     """
 
@@ -35,11 +35,11 @@ class SlaveSync:
         self,
         master: Callable[[], str],
         take: Mapping[str, Callable[[dict[str, Any]], None]],
-        begins_at: Callable[[int], None],
+        know: Callable[[int, int], None],
         log: logging.Logger,
     ) -> None:
         self._master = master
-        self._begins_at = begins_at
+        self._know = know
         self._take = take
         self._log = log
         self.rounds = 0
@@ -58,7 +58,7 @@ class SlaveSync:
         wrong = 0
         try:
             async with await RemotingClient.connect(address) as master:
-                self._begins_at(metadata.begin(await metadata.runtime(master)))
+                self._know(*metadata.extent(await metadata.runtime(master)))
                 for name, take in self._take.items():
                     try:
                         take(await metadata.fetch(master, name))

@@ -2,90 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from engine.broker.ha.master import MasterService
-from engine.broker.ha.settings import HaSettings
-from engine.broker.ha.slave import LinkStatus, SlaveClient
+from engine.broker.ha.slave import LinkStatus
 from engine.config import BrokerRole
 from engine.log.results import PutMessageStatus
 from engine.store import MessageStore
 from engine.wire.ha import HEADER, TransferReader, encode_ack, encode_header
-from tests.engine.opening import assert_sound, bodies, message, small
-
-QUICK = HaSettings(heartbeat_ms=100, housekeeping_ms=2000, retry_ms=50)
-LOG = logging.getLogger("test")
-WAIT_S = 20
-
-
-class Pair:
-    """A master that listens, and slaves that follow it."""
-
-    def __init__(self, root: Path, role: BrokerRole = BrokerRole.ASYNC_MASTER) -> None:
-        self.root = root
-        self.master = MessageStore.open(small(root / "master", broker_role=role, slave_timeout=500))
-        self.service = MasterService(self.master, "127.0.0.1", 0, QUICK, LOG)
-        self.port = self.service.start()
-        self.slaves: list[tuple[MessageStore, SlaveClient]] = []
-
-    def slave(self, name: str = "slave", start: int | None = 0, overlap: int = 1 << 20) -> SlaveClient:
-        store = MessageStore.open(small(self.root / name, broker_role=BrokerRole.SLAVE))
-        settings = replace(QUICK, master_address=f"127.0.0.1:{self.port}")
-        client = SlaveClient(store, settings, LOG, start=start, overlap=overlap)
-        client.start()
-        self.slaves.append((store, client))
-        return client
-
-    def put(self, count: int, size: int = 100) -> None:
-        for i in range(count):
-            assert self.master.put(message(bytes([i % 251]) * size, i % 3, KEYS=f"k{i}"), wait=False).append
-
-    def close_slave(self) -> None:
-        store, client = self.slaves.pop()
-        client.stop()
-        store.close()
-
-    def close(self) -> None:
-        while self.slaves:
-            self.close_slave()
-        self.service.stop()
-        self.master.close()
-
-
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Callable[..., Pair]]:
-    """`pair()`: a master; its stores are closed and looked at in the end."""
-    made: list[Pair] = []
-
-    def get(role: BrokerRole = BrokerRole.ASYNC_MASTER) -> Pair:
-        made.append(Pair(tmp_path, role))
-        return made[-1]
-
-    yield get
-    for one in made:
-        one.close()
-        for name in ("master", "slave"):
-            if (tmp_path / name).exists():
-                assert_sound(small(tmp_path / name))
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
-
-
-def log_of(root: Path, end: int) -> bytes:
-    return b"".join(path.read_bytes() for path in sorted((root / "commitlog").iterdir()))[:end]
+from tests.engine.broker.ha.pair import QUICK, WAIT_S, Pair, log_of, until
+from tests.engine.opening import bodies, message, small
 
 
 def test_the_slave_has_the_masters_bytes(pair: Callable[..., Pair], tmp_path: Path) -> None:

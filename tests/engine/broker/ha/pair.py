@@ -1,0 +1,76 @@
+"""A master and slaves of ours in one process, over real sockets."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from engine.broker.ha.master import MasterService
+from engine.broker.ha.settings import HaSettings
+from engine.broker.ha.slave import SlaveClient
+from engine.config import BrokerRole
+from engine.files.disk import Disk
+from engine.store import MessageStore
+from tests.engine.opening import message, small
+
+QUICK = HaSettings(heartbeat_ms=100, housekeeping_ms=2000, retry_ms=50)
+LOG = logging.getLogger("test")
+WAIT_S = 20
+
+
+class Pair:
+    """A master that listens, and slaves that follow it."""
+
+    def __init__(self, root: Path, role: BrokerRole = BrokerRole.ASYNC_MASTER, **changes: Any) -> None:
+        self.root = root
+        self.changes = changes
+        self.master = MessageStore.open(small(root / "master", broker_role=role, slave_timeout=500, **changes))
+        self.service = MasterService(self.master, "127.0.0.1", 0, QUICK, LOG)
+        self.port = self.service.start()
+        self.slaves: list[tuple[MessageStore, SlaveClient]] = []
+
+    def slave(
+        self,
+        name: str = "slave",
+        start: int | None = 0,
+        overlap: int = 1 << 20,
+        port: int = 0,
+        disk: Disk | None = None,
+        bytes_per_s: float | None = None,
+    ) -> SlaveClient:
+        store = MessageStore.open(small(self.root / name, broker_role=BrokerRole.SLAVE, **self.changes), disk)
+        settings = replace(QUICK, master_address=f"127.0.0.1:{port or self.port}")
+        client = SlaveClient(store, settings, LOG, start=start, overlap=overlap, bytes_per_s=bytes_per_s)
+        client.start()
+        self.slaves.append((store, client))
+        return client
+
+    def put(self, count: int, size: int = 100) -> None:
+        for i in range(count):
+            assert self.master.put(message(bytes([i % 251]) * size, i % 3, KEYS=f"k{i}"), wait=False).append
+
+    def close_slave(self) -> None:
+        store, client = self.slaves.pop()
+        client.stop()
+        store.close()
+
+    def close(self) -> None:
+        while self.slaves:
+            self.close_slave()
+        self.service.stop()
+        self.master.close()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def log_of(root: Path, end: int) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted((root / "commitlog").iterdir()))[:end]
