@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from engine.config import FlushDiskType, StoreConfig
+from engine.config import BrokerRole, FlushDiskType, StoreConfig
 from engine.errors import DiskFull, RStoreError, StorageError
 from engine.files.abort import AbortFile
 from engine.files.disk import Disk
@@ -216,7 +216,7 @@ class MessageStore(MessageReader):
         self._flush.stop()
         self.dispatch.stop()
         self._queue_flush.stop()
-        steps: list[Callable[[], object]] = [self._finish_index, lambda: self.log.close(clean=True)]
+        steps: list[Callable[[], object]] = [self._cut_back, self._finish_index, lambda: self.log.close(clean=True)]
         trapped = self._trapped()
         if trapped:
             steps.append(self._checkpoint_behind_trap)
@@ -236,6 +236,11 @@ class MessageStore(MessageReader):
         failure = self.flags.error
         if failure is not None:
             raise failure
+
+    def _cut_back(self) -> None:
+        """A slave's log may end within a record: what a stop leaves ends with a whole one. The rest comes again."""
+        if self.config.broker_role is BrokerRole.SLAVE and not self.flags.errors:
+            self.log.cut_back(self.dispatch.position)
 
     def __enter__(self) -> MessageStore:
         return self

@@ -33,6 +33,7 @@ from engine.files.transient_pool import TransientStorePool
 from engine.format.batch import BatchItem
 from engine.format.columns import MessageColumns
 from engine.format.message import BLANK_SIZE, Message, encode_blank
+from engine.log.begun import begins_a_record
 from engine.log.derive import TopicQueue
 from engine.log.prepare import Prepared, PreparedFurther, Preparer
 from engine.log.prepare_batch import BatchPreparer, PreparedBatch, PreparedColumns
@@ -174,6 +175,18 @@ class CommitLog:
                 part = view[done : done + file.file_size - file.wrote_position]
                 self._put(file, part)
                 done += len(part)
+
+    def cut_back(self, offset: int) -> bool:
+        """End the log at `offset` (physical), if what is behind is the beginning of one record; whether it was.
+
+        Raises StorageError.
+        """
+        with self._lock:
+            rest = self.files.max_wrote_position - offset
+            if rest <= 0 or not begins_a_record(self.read(offset, rest), rest):
+                return False
+            self.files.truncate_dirty(offset, zero_tail=True)
+            return True
 
     def _append(self, prepared: Prepared | PreparedFurther | PreparedBatch | PreparedColumns) -> AppendResult:
         with self._lock:

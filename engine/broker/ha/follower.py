@@ -113,7 +113,7 @@ class Follower:
         if self._expected is None:
             self._expected = offset
         if offset != self._expected:
-            if not body and self._end and offset < self._end and not self.appended:
+            if not body and self._end and offset < self._expected and not (self.appended or self.compared):
                 raise self._ahead(offset)
             if not body and offset > self._expected and not (self.appended or self.compared):
                 raise BeginsLater(offset)

@@ -1,0 +1,335 @@
+"""Replication with peers that lie, are silent or die, disks that are full, and logs whose beginning has gone."""
+
+from __future__ import annotations
+
+import errno
+import random
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from engine.broker.ha.follower import Diverged
+from engine.broker.ha.master import LINKS
+from engine.broker.ha.slave import LinkStatus
+from engine.config import BrokerRole
+from engine.errors import DiskFull, FormatError
+from engine.files.faults import FaultyDisk
+from engine.files.operations import Operation
+from engine.log.results import PutMessageStatus
+from engine.store import MessageStore
+from engine.wire.ha import encode_ack, encode_header
+from tests.engine.broker.ha.pair import Pair, log_of, until
+from tests.engine.opening import assert_sound, bodies, message, small
+
+Make = Callable[..., Pair]
+NOISE = random.Random(7).randbytes(1 << 16)
+
+
+@contextmanager
+def liar(*said: bytes) -> Iterator[int]:
+    """A master that says this to each slave that reports, and then closes; its port."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def run() -> None:
+            while True:
+                try:
+                    client, _ = listener.accept()
+                except OSError:
+                    return
+                with client:
+                    client.settimeout(5)
+                    try:
+                        client.recv(8)
+                        for piece in said:
+                            client.sendall(piece)
+                        client.shutdown(socket.SHUT_WR)
+                        client.recv(8)
+                    except OSError:
+                        pass
+
+        threading.Thread(target=run, daemon=True).start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        NOISE,
+        struct.pack(">qi", 1, 1 << 30),
+        struct.pack(">qi", 1, -5),
+        struct.pack(">qi", -1, 10),
+        struct.pack(">qi", (1 << 63) - 1, 100) + bytes(100),
+        encode_header(12345, 10) + bytes(10),
+        b"\0",
+        b"",
+    ],
+)
+def test_a_slave_takes_nothing_of_a_master_that_lies_and_then_follows_another(
+    pair: Make, tmp_path: Path, said: bytes
+) -> None:
+    one = pair()
+    one.put(20)
+    with liar(said) as port:
+        client = one.slave(port=port)
+        until(lambda: client.state.error is not None)
+        assert client.state.end == 0
+        client.follow(f"127.0.0.1:{one.port}")
+        until(lambda: client.state.end == one.master.log.max_offset)
+    end = one.master.log.max_offset
+    one.close()
+    assert log_of(tmp_path / "slave", end) == log_of(tmp_path / "master", end)
+
+
+def test_a_master_that_dies_within_a_transfer(pair: Make, tmp_path: Path) -> None:
+    one = pair()
+    one.put(50)
+    head = log_of(tmp_path / "master", 5000)[1:]
+    with liar(encode_header(1, len(head)) + head[:3333]) as port:
+        client = one.slave(port=port)
+        until(lambda: client.state.end == 3334)  # cut within a record
+        until(lambda: client.state.status is LinkStatus.AWAY)
+        client.follow(f"127.0.0.1:{one.port}")
+        until(lambda: client.state.end == one.master.log.max_offset)
+        assert client.state.compared >= 3333
+    end = one.master.log.max_offset
+    one.close()
+    assert log_of(tmp_path / "slave", end) == log_of(tmp_path / "master", end)
+
+
+def test_a_slave_that_never_reads_harms_nobody(pair: Make) -> None:
+    """The writer waits in the system's call; the others, and puts, go on; it is let go in the end."""
+    one = pair(BrokerRole.SYNC_MASTER)
+    client = one.slave()
+    one.put(100)
+    with socket.socket() as link:
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        link.connect(("127.0.0.1", one.port))
+        link.sendall(encode_ack(1))
+        until(lambda: len(one.service.slaves) == 2)
+        one.put(2000, size=3000)
+        until(lambda: client.state.end == one.master.log.max_offset)
+        until(lambda: any(slave.behind == 0 for slave in one.service.slaves))
+        assert one.master.put(message()).status is PutMessageStatus.PUT_OK
+        until(lambda: len(one.service.slaves) == 1)
+
+
+def test_many_that_never_report_are_bounded_and_make_room(pair: Make) -> None:
+    one = pair()
+    one.put(10)
+    before = threading.active_count()
+    with ExitStack() as held:
+        for _ in range(200):
+            held.enter_context(socket.create_connection(("127.0.0.1", one.port)))
+        until(lambda: len(one.service.slaves) == LINKS)
+        client = one.slave()
+        until(lambda: client.state.end == one.master.log.max_offset)
+        assert len(one.service.slaves) <= LINKS
+        assert threading.active_count() <= before + LINKS + 20
+    until(lambda: len(one.service.slaves) == 1)
+
+
+def test_a_full_disk_stops_a_slave_until_there_is_room(pair: Make, tmp_path: Path) -> None:
+    disk = FaultyDisk(None)
+    one = pair()
+    one.put(10)
+    client = one.slave(disk=disk)
+    until(lambda: client.state.end == one.master.log.max_offset)
+    log = str(tmp_path / "slave" / "commitlog")
+    disk.fail_when(
+        lambda doing: doing.path.startswith(log) and doing.operation in (Operation.CREATE, Operation.ALLOCATE),
+        errno.ENOSPC,
+    )
+    one.put(1500)
+    until(lambda: isinstance(client.state.error, DiskFull))
+    assert 0 < client.state.end < one.master.log.max_offset
+    disk.heal()
+    until(lambda: client.state.end == one.master.log.max_offset)
+    assert client.state.error is None
+    end = one.master.log.max_offset
+    one.close()
+    assert log_of(tmp_path / "slave", end) == log_of(tmp_path / "master", end)
+
+
+def test_a_record_damaged_on_the_way_is_named_and_nothing_behind_it_is_served(tmp_path: Path) -> None:
+    master = Pair(tmp_path)
+    master.put(30)
+    end = master.master.log.max_offset
+    data = bytearray(log_of(tmp_path / "master", end)[1:])
+    at = end * 2 // 3
+    data[at - 1] ^= 0x10
+    with liar(encode_header(1, len(data)) + data) as port:
+        client = master.slave(port=port)
+        store = master.slaves[0][0]
+        until(lambda: bool(store.errors))
+    (error,) = store.errors
+    assert isinstance(error, FormatError)
+    assert error.offset is not None
+    assert error.offset <= at < error.offset + 400
+    served = [body for queue in range(3) for body in bodies(store, "T", queue)]
+    assert 10 < len(served) < 30
+    assert store.dispatch.position == error.offset
+    client.follow(f"127.0.0.1:{master.port}")  # what is damaged here is not the master's
+    until(lambda: client.state.status is LinkStatus.DIVERGED or client.state.error is not None)
+    client.stop()
+    with pytest.raises(FormatError):
+        store.close()
+    master.slaves.clear()
+    master.close()
+
+
+def test_a_file_for_a_few_records(pair: Make, tmp_path: Path) -> None:
+    size = 4096
+    one = pair(mapped_file_size_commit_log=size)
+    client = one.slave()
+    one.put(200)
+    client._cut()
+    one.put(200)
+    until(lambda: client.state.end == one.master.log.max_offset)
+    end = one.master.log.max_offset
+    assert end > 10 * size
+    store = one.slaves[0][0]
+    assert store.wait_dispatched(5000)
+    assert bodies(store, "T", 1) == bodies(one.master, "T", 1)
+    one.close()
+    assert log_of(tmp_path / "slave", end) == log_of(tmp_path / "master", end)
+
+
+def expire(store: MessageStore, files: int) -> int:
+    """The first files of a log go, as they do by age; where it begins then."""
+    for _ in range(files):
+        assert store.log.files.delete_first(0)
+    return store.log.min_offset
+
+
+def test_an_empty_slave_begins_where_its_masters_log_does(pair: Make, tmp_path: Path) -> None:
+    one = pair()
+    one.put(2000)
+    begin = expire(one.master, 2)
+    assert begin > 0
+    client = one.slave()
+    until(lambda: client.state.end == one.master.log.max_offset)
+    assert one.slaves[0][0].log.min_offset == begin
+
+
+def test_expiry_within_what_is_compared_and_behind_a_slave(pair: Make) -> None:
+    one = pair()
+    one.put(1200)
+    client = one.slave()
+    until(lambda: client.state.end == one.master.log.max_offset)
+    end = client.state.end
+    one.close_slave()
+    one.put(1200)
+    begin = expire(one.master, 1)
+    client = one.slave()  # asks for what has gone, is told, and asks for what is there
+    until(lambda: client.state.end == one.master.log.max_offset)
+    assert client.state.compared == end - begin
+    end = client.state.end
+    one.close_slave()
+    one.put(3000)
+    while one.master.log.min_offset <= end:
+        expire(one.master, 1)
+    client = one.slave()
+    until(lambda: client.state.status is LinkStatus.DIVERGED)
+    error = client.state.error
+    assert isinstance(error, Diverged)
+    assert error.offset == end
+    assert f"begins at {one.master.log.min_offset}" in str(error)
+
+
+def test_a_master_that_says_elsewhere_where_its_log_begins(pair: Make) -> None:
+    """Apache's service sends heartbeats of what was asked for, and does not say that it has gone."""
+    one = pair()
+    one.put(2000)
+    begin = expire(one.master, 1)
+    with liar(encode_header(1, 0)) as port:
+        client = one.slave(port=port)
+        until(lambda: client.state.error is not None)
+        client.follow(f"127.0.0.1:{one.port}")
+        client.know(begin, one.master.log.max_offset)
+        until(lambda: client.state.behind == 0)
+    assert one.slaves[0][0].log.min_offset == begin
+
+
+def test_a_slave_of_a_master_that_was_emptied(pair: Make, tmp_path: Path) -> None:
+    """More is here than is compared: the master says where its log ends."""
+    one = pair()
+    other = MessageStore.open(small(tmp_path / "slave"))
+    for _ in range(500):
+        assert other.put(message(b"x" * 100)).ok
+    other.close()
+    client = one.slave(overlap=100)
+    until(lambda: client.state.status is LinkStatus.DIVERGED)
+    assert client.state.error is not None
+    assert client.state.error.offset == 0
+    assert "ahead" in str(client.state.error)
+
+
+def test_a_slave_that_reports_before_the_put_asks(pair: Make) -> None:
+    """A report that comes between the append and the wait for it answers the put, too."""
+    one = pair(BrokerRole.SYNC_MASTER)
+    client = one.slave()
+    one.put(10)
+    end = one.master.log.max_offset
+    until(lambda: client.state.end == end and one.service.slaves[0].acked == end)
+    future = one.service.replicate(end)
+    assert future.done
+    assert future.outcome is PutMessageStatus.PUT_OK
+
+
+def test_a_slave_that_comes_back_reports_what_was_compared(pair: Make) -> None:
+    one = pair()
+    one.put(100)
+    client = one.slave()
+    until(lambda: client.state.end == one.master.log.max_offset)
+    client._cut()
+    until(lambda: client.state.compared > 0)
+    until(lambda: [slave.behind for slave in one.service.slaves] == [0])
+
+
+def test_only_what_is_committed_leaves_a_transient_pool(pair: Make, tmp_path: Path) -> None:
+    one = pair(transient_store_pool_enable=True, transient_store_pool_size=3)
+    client = one.slave()
+    ahead = []
+    for _ in range(20):
+        one.put(50)
+        ahead.append(one.slaves[0][0].log.max_offset <= one.master.log.committed_where)
+    until(lambda: client.state.end == one.master.log.max_offset)
+    assert all(ahead)
+    end = client.state.end
+    one.close()
+    assert log_of(tmp_path / "slave", end) == log_of(tmp_path / "master", end)
+
+
+def test_a_throttled_slave_goes_no_faster_and_stops_at_once(pair: Make) -> None:
+    one = pair()
+    one.put(3000)
+    began = time.monotonic()
+    client = one.slave(bytes_per_s=400_000)
+    until(lambda: client.state.appended > 200_000)
+    assert time.monotonic() - began > 200_000 / 400_000 * 0.5
+    began = time.monotonic()
+    client.stop()
+    assert time.monotonic() - began < 0.5
+
+
+def test_both_sides_end_quickly_while_the_other_is_there(pair: Make, tmp_path: Path) -> None:
+    one = pair(BrokerRole.SYNC_MASTER)
+    client = one.slave()
+    one.put(500)
+    began = time.monotonic()
+    one.service.stop()
+    assert time.monotonic() - began < 1
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("HAConnection")]
+    assert one.master.put(message()).status is PutMessageStatus.SLAVE_NOT_AVAILABLE
+    began = time.monotonic()
+    client.stop()
+    assert time.monotonic() - began < 1
+    one.close()
+    assert_sound(small(tmp_path / "master"))
