@@ -22,7 +22,7 @@ from engine.broker.ha.follower import OVERLAP
 from engine.broker.ha.settings import HaSettings, parse_address
 from engine.broker.ha.slave import Copied, LinkStatus, SlaveClient
 from engine.config import BrokerRole
-from engine.errors import CannotMend, DiskFull, RStoreError, StorageError
+from engine.errors import CannotMend, RStoreError, StorageError
 from engine.files.disk import Disk
 from engine.store import MessageStore
 
@@ -251,7 +251,7 @@ class _Replication:
             raise error
         if state.status is LinkStatus.DIVERGED and state.error is not None:
             raise state.error
-        if isinstance(state.error, DiskFull):
+        if state.at_home and state.error is not None:
             raise state.error
 
     @staticmethod

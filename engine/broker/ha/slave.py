@@ -58,6 +58,7 @@ class Copied:
         appended, compared: bytes since the client was made.
         error: what went wrong last; None when nothing did since.
         master_end: of the master's log, as it said last; None: it is not known.
+        at_home: whether it was our own store that went wrong: what came could not be written.
     """
 
     status: LinkStatus
@@ -67,6 +68,7 @@ class Copied:
     compared: int
     error: RStoreError | None
     master_end: int | None = None
+    at_home: bool = False
 
     @property
     def behind(self) -> int | None:
@@ -107,6 +109,7 @@ class SlaveClient:
         self._master_min = 0
         self._master_end: int | None = None
         self._waits_at: int | None = None
+        self._at_home = False
         self._stopping = threading.Event()
         self._hurry = threading.Event()
         self._thread: threading.Thread | None = None
@@ -121,7 +124,16 @@ class SlaveClient:
     def state(self) -> Copied:
         """Now."""
         end = self._store.log.max_offset
-        return Copied(self._status, self._master, end, self._appended, self._compared, self._error, self._master_end)
+        return Copied(
+            self._status,
+            self._master,
+            end,
+            self._appended,
+            self._compared,
+            self._error,
+            self._master_end,
+            self._error is not None and self._at_home,
+        )
 
     def start(self) -> None:
         """Begin to follow."""
@@ -172,6 +184,7 @@ class SlaveClient:
                 except RStoreError as error:
                     self._away(error)
                 except OSError as error:
+                    self._at_home = False
                     self._away(StorageError(f"{self._master}: {(error.strerror or str(error)).lower()}"))
             if not self._stopping.is_set():
                 self._hurry.wait(pause_s)
@@ -243,6 +256,10 @@ class SlaveClient:
         try:
             for transfer in reader.feed(data):
                 follower.take(transfer)
+            self._at_home = False
+        except StorageError:
+            self._at_home = True
+            raise
         finally:
             self._appended += follower.appended - appended
             self._compared += follower.compared - compared
