@@ -24,7 +24,12 @@ STOP_S = 60
 _OPENED = [
     option
     for package in ("sun.nio.ch", "java.nio", "jdk.internal.ref")
-    for option in ("--add-opens", f"java.base/{package}=ALL-UNNAMED", "--add-exports", f"java.base/{package}=ALL-UNNAMED")
+    for option in (
+        "--add-opens",
+        f"java.base/{package}=ALL-UNNAMED",
+        "--add-exports",
+        f"java.base/{package}=ALL-UNNAMED",
+    )
 ]
 _LOGBACK = """<configuration>
   <appender name="F" class="ch.qos.logback.core.FileAppender">
@@ -137,7 +142,7 @@ def free_port(needed: int) -> int:
     """A port p such that p - 2 to p + `needed` - 3 are free now (1: p alone)."""
     first = -2 if needed > 1 else 0
     for _ in range(200):
-        port = random.randrange(20_002, 32_000)  # noqa: S311 - below the ports that the system hands out
+        port = random.randrange(20_002, 32_000)
         if all(_is_free(port + step) for step in range(first, first + needed)):
             return port
     raise AssertionError("no free ports")
