@@ -10,6 +10,7 @@ from typing import Any
 
 from engine.errors import FormatError
 from engine.format.message import decode, parse_msg_id
+from engine.wire.codes import V4_9_8
 from engine.wire.command import RemotingCommand
 
 MESSAGES = frozenset({11, 12, 33, 39, 309, 361})
@@ -32,9 +33,10 @@ _ADDRESS = re.compile(r"127\.0\.0\.1:\d+")
 
 
 class Names:
-    """What one broker's ports and places are called."""
+    """What one broker's ports and places are called. `version`: its own, as MQVersion counts."""
 
-    def __init__(self, broker: str, names: str, home: str) -> None:
+    def __init__(self, broker: str, names: str, home: str, version: int = V4_9_8) -> None:
+        self.version = version
         self._addresses = {broker: "<broker>", names: "<names>"}
         self._places: dict[int, str] = {}
         self._home = home
@@ -88,7 +90,7 @@ def answer_of(command: RemotingCommand | None, request_code: int, step: str, nam
         "flag": command.flag,
         "remark": None if command.remark is None else names.text(command.remark, step),
         "serialisation": command.serialize.name,
-        "version": command.version,
+        "version": "its own" if command.version == names.version else command.version,
         "language": command.language,
         "extFields": "none" if command.ext is None else "some",
     }
@@ -151,3 +153,9 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
             yield from _flat(f"{name}[{at}]", one)
     else:
         yield name, value
+
+
+def runtime_keys(runtime: RemotingCommand) -> list[str]:
+    """The keys of GET_BROKER_RUNTIME_INFO, without the paths that are in some."""
+    table = json.loads(bytes(runtime.body) or b"{}").get("table", {})
+    return sorted({re.sub(r"_/.*", "_<path>", key) for key in table})

@@ -145,14 +145,12 @@ class Peer:
         """One step: a one-way request; that nothing is answered."""
         self._note(step, await self.answer(self.send(code, ext, body, flag=ONEWAY), NOTHING_S), code, ())
 
-    async def pushed(self, step: str, wait_s: float = WAIT_S, code: int | None = None) -> RemotingCommand | None:
+    async def pushed(
+        self, step: str, wait_s: float = WAIT_S, code: int | None = None, loose: Iterable[str] = ()
+    ) -> RemotingCommand | None:
         """One step: the next request of the broker's own, or that there is none."""
         found = await self.next_push(wait_s, code)
-        if found is not None:
-            found = found._replace(opaque=0)
-            self.talk.note(step, answer_of(found, found.code, step, self.talk.names))
-        else:
-            self.talk.note(step, {"answer": "none"})
+        self._note(step, found, 0 if found is None else found.code, loose)
         return found
 
     async def next_push(self, wait_s: float, code: int | None = None) -> RemotingCommand | None:
