@@ -47,7 +47,7 @@ types: setup ## mypy, strict
 	$(PY) -m mypy
 
 bench: setup java ## ours against Apache 4.9.8 on this machine: build/bench/report.md (BENCH_ARGS="--quick")
-	$(PY) -m rstore_cli.app bench --spark --output build/bench $(BENCH_ARGS)
+	$(PY) -m rstore_cli.app bench --spark --serve --output build/bench $(BENCH_ARGS)
 
 interop: setup java ## against Apache RocketMQ 4.9.8 itself (Java, Maven), and the pipeline on Spark (Java); skipped without
 	@RSTORE_LARGE=1 $(PY) -m pytest -n 0 -m "interop or spark" tests/compat tests/pipeline $(PYTEST_ARGS) || { code=$$?; \

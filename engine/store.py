@@ -35,7 +35,7 @@ from engine.log.message_reader import MessageReader
 from engine.log.results import PutResult, StoreClosed
 from engine.log.state import NORMAL_FILES, StoreState
 from engine.services.clean import CleanService
-from engine.services.dispatch import DispatchService, Finding, Listener
+from engine.services.dispatch import DispatchService, Finding, Listener, Wanted
 from engine.services.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService
 from engine.services.put import PutService, Replicate
 from engine.services.queue_flush import FlushConsumeQueueService
@@ -320,9 +320,9 @@ class MessageStore(MessageReader):
         """What dispatch met in the log and went on from."""
         return self.dispatch.findings
 
-    def add_listener(self, listener: Listener) -> None:
-        """Tell `listener` of every message that can be pulled from now on."""
-        self.dispatch.add_listener(listener)
+    def add_listener(self, listener: Listener, wanted: Wanted = lambda: True) -> None:
+        """Tell `listener` of every message that can be pulled from now on, while it is `wanted`."""
+        self.dispatch.add_listener(listener, wanted)
 
     def wait_dispatched(self, timeout_ms: float | None = None) -> bool:
         """Wait until all that is readable now can be got and queried; False when it didn't come to that."""

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from engine.bench.jobs import BY_NAME, LIMITS, Against, Floor, Job
+from engine.bench.report_served import served_lines
+from engine.bench.report_table import cell, ratio_text, table
 from engine.bench.results import MIB, Cache, Place, Results, Side, Verdict
 from engine.bench.workload import GIB
 from engine.errors import StorageError
@@ -105,14 +107,15 @@ def _lines(results: Results, *, drawn: bool) -> Iterator[str]:
     yield from _floors(results)
     for failure in results.failures:
         yield ""
-        yield f"**Not measured**: {_cell(failure)}"
+        yield f"**Not measured**: {cell(failure)}"
     for ended in results.ended:
         yield ""
-        yield f"**Ended**: {_cell(ended)}"
+        yield f"**Ended**: {cell(ended)}"
     for name in dict.fromkeys(place.job for place in results.places()):
         yield from _limits(results) if name == LIMITS else _job(results, BY_NAME[name])
     yield from _growth(results)
     yield from _spark(results)
+    yield from served_lines(results.served)
     yield from _how()
 
 
@@ -123,7 +126,7 @@ def _floors(results: Results) -> Iterator[str]:
     yield ""
     yield "## Floors"
     yield ""
-    yield from _table(
+    yield from table(
         ["job", "workload", "held against", "asked for", "found", ""],
         [[v.floor.job, v.floor.workload, _against(v), *floor_text(v)] for v in verdicts],
         numbers=(3, 4),
@@ -192,7 +195,7 @@ def _job(results: Results, job: Job) -> Iterator[str]:
     places = [place for place in results.places() if place.job == job.name]
     if job.inside:
         yield ""
-        yield from _table(
+        yield from table(
             [
                 "workload",
                 "cache",
@@ -209,7 +212,7 @@ def _job(results: Results, job: Job) -> Iterator[str]:
             numbers=range(2, 10),
         )
     yield ""
-    yield from _table(
+    yield from table(
         ["workload", "cache", "side", "process s", "ratio", "peak RSS MiB", "of it no file's MiB"],
         [row for place in places for row in _whole_rows(results, place)],
         numbers=range(3, 7),
@@ -226,12 +229,12 @@ def _inside_row(results: Results, place: Place) -> list[str]:
         place.cache.value,
         _seconds(ours),
         _seconds(theirs),
-        _ratio(results.inside_ratio(place)),
+        ratio_text(results.inside_ratio(place)),
         _rate(results.per_message(place, Side.OURS)),
         _rate(results.per_message(place, Side.APACHE)),
         _seconds(own),
         _seconds(other),
-        _ratio(other / own if own and other is not None else None),
+        ratio_text(other / own if own and other is not None else None),
     ]
 
 
@@ -240,7 +243,7 @@ def _whole_rows(results: Results, place: Place) -> Iterator[list[str]]:
         wall, memory = results.wall(place, side), results.memory(place, side)
         if wall is None or memory is None:
             continue
-        ratio = _ratio(results.whole_ratio(place)) if side is Side.COMMAND else ""
+        ratio = ratio_text(results.whole_ratio(place)) if side is Side.COMMAND else ""
         shown = "-" if side is Side.OURS else _seconds(wall)  # a small store came first: no figure for a whole process
         yield [
             place.workload,
@@ -277,7 +280,7 @@ def _limits(results: Results) -> Iterator[str]:
             if value and size is not None:
                 rows.append([place.workload, name, _seconds(value), f"{size / value / 1e9:.1f}"])
         yield ""
-        yield from _table(["workload", "what", "s", "GB/s"], rows, numbers=(2, 3))
+        yield from table(["workload", "what", "s", "GB/s"], rows, numbers=(2, 3))
         for job_name in ("recover-rebuilt", "verify-crc", "check", "reindex"):
             share = results.crc_share(Place(job_name, place.workload))
             if share is not None:
@@ -295,7 +298,7 @@ def _growth(results: Results) -> Iterator[str]:
     yield "On logs of more and more files, a quarter of each full; what a message costs against that in one file."
     yield ""
     first = {job: one for job, _, _, one, _ in reversed(rows)}
-    yield from _table(
+    yield from table(
         ["job", "files", "messages", "µs a message", "s a GiB", "against the first"],
         [
             [job, str(files), f"{n:,}", f"{1e6 * one:.3f}", f"{gib:.3f}", f"{one / first[job]:.2f}"]
@@ -329,7 +332,7 @@ def _spark(results: Results) -> Iterator[str]:
     ]
     alone = {(m.job, m.cores): m.per_gib for m in results.spark if m.on == "engine"}
     yield ""
-    yield from _table(
+    yield from table(
         heads,
         [
             [
@@ -341,7 +344,7 @@ def _spark(results: Results) -> Iterator[str]:
                 f"{m.size / GIB:.3f}",
                 _seconds(m.seconds),
                 _seconds(m.per_gib),
-                _ratio(m.per_gib / alone[m.job, m.cores]),
+                ratio_text(m.per_gib / alone[m.job, m.cores]),
                 *((f"{m.rss / MIB:.0f}", f"{m.anon / MIB:.0f}") if m.on != "engine" else ("-", "-")),
             ]
             for m in sorted(results.spark, key=lambda m: m.job)
@@ -361,23 +364,8 @@ def _profile_name(job: str, workload: str) -> str:
     return f"{job}-{workload}.txt"
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[int] = ()) -> Iterator[str]:
-    yield f"| {' | '.join(heads)} |"
-    yield "|" + "|".join("---:" if i in numbers else "---" for i in range(len(heads))) + "|"
-    for row in rows:
-        yield f"| {' | '.join(map(_cell, row))} |"
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
-
-
 def _seconds(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
-
-
-def _ratio(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
 
 
 def _rate(seconds: float | None) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from engine.bench.jobs import BY_NAME, FLOORS, GROWN, LIMITS, Against, Floor
 from engine.bench.measure import Sample
+from engine.bench.served import ServedResults
 from engine.bench.spark import SparkMeasure
 from engine.bench.workload import GIB, GROWTH, growth_name
 
@@ -69,6 +70,7 @@ class Results:
         profiles: text of a profile, by job and workload, of each floor that was missed.
         spark: the pipeline's jobs on Spark and by the engine alone; `spark_starts`: seconds until Spark was there, by
             cores.
+        served: the daemon under load.
     """
 
     samples: dict[tuple[Place, Side], list[Sample]] = field(default_factory=dict)
@@ -80,6 +82,7 @@ class Results:
     profiles: dict[tuple[str, str], str] = field(default_factory=dict)
     spark: list[SparkMeasure] = field(default_factory=list)
     spark_starts: dict[int, float] = field(default_factory=dict)
+    served: ServedResults = field(default_factory=ServedResults)
 
     def add(self, place: Place, side: Side, sample: Sample) -> None:
         """One more."""
@@ -202,6 +205,7 @@ class Results:
             ],
             "spark": [measure.to_json() for measure in self.spark],
             "sparkStartSeconds": {str(cores): seconds for cores, seconds in self.spark_starts.items()},
+            "serve": self.served.to_json(),
             "failures": self.failures,
             "ended": self.ended,
         }

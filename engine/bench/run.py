@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from engine.bench import apache, spark, stores
+from engine.bench import apache, served, spark, stores
 from engine.bench.child import MAKE
 from engine.bench.jobs import GROWN, JOBS, LIMITS, Against, Job, Size
 from engine.bench.machine import machine
@@ -30,6 +30,8 @@ SMALLEST = MIB
 LIMIT_S = 300
 _MAKE_S = 1800
 _SPARK_S = 3600
+_APART = (spark.NAME, served.NAME)
+"""Jobs that have their own workloads."""
 _ON_SPARK = "b1k"
 """The workload that the pipeline is measured on."""
 _PRELOAD = 24 * MIB
@@ -57,7 +59,9 @@ class Wanted:
         growth: whether the growing logs are measured, too: ours alone.
         work: where logs and copies go and stay; None: a temporary directory that goes.
         limit: seconds after which a measure is ended.
-        spark: whether the pipeline on Spark is measured, too; alone, where it is the only job.
+        spark, serve: whether the pipeline on Spark, or the daemon under load, is measured, too; alone, where it is the
+            only job.
+        quick: short loads.
     """
 
     program: tuple[str, ...]
@@ -72,28 +76,35 @@ class Wanted:
     work: Path | None = None
     limit: int = LIMIT_S
     spark: bool = False
+    serve: bool = False
+    quick: bool = False
 
     @property
     def wants_spark(self) -> bool:
         """By the flag, or as a job."""
         return self.spark or spark.NAME in self.jobs
 
+    @property
+    def wants_serve(self) -> bool:
+        """By the flag, or as a job."""
+        return self.serve or served.NAME in self.jobs
+
     def checked(self) -> Wanted:
         """Self. Raises InvalidArgument: a name that there isn't, a size that is too small."""
-        known = {"workload": tuple(self._workloads()), "job": (*(job.name for job in JOBS), spark.NAME)}
+        known = {"workload": tuple(self._workloads()), "job": (*(job.name for job in JOBS), *_APART)}
         for what, names in (("workload", self.workloads), ("job", self.jobs)):
             for name in names:
                 if name not in known[what]:
                     raise InvalidArgument(f"no such {what}: {name}", hint="there are " + ", ".join(known[what]))
         if not SMALLEST <= self.size <= GIB:
             raise InvalidArgument(f"a log of {self.size} bytes: 1M to 1G are possible")
-        if not any(self.plan()) and not self.wants_spark:
+        if not any(self.plan()) and not self.wants_spark and not self.wants_serve:
             raise InvalidArgument("none of these jobs is measured on these workloads")
         return self
 
     def plan(self) -> Iterator[tuple[Workload, list[Job]]]:
         """The jobs of each workload, in order."""
-        if set(self.jobs) == {spark.NAME}:
+        if self.jobs and set(self.jobs) <= set(_APART):
             return
         for workload in self._workloads().values():
             if self.workloads and workload.name not in self.workloads:
@@ -159,7 +170,7 @@ class _Run:
         """Everything."""
         results, wanted = self.results, self.wanted
         plan = list(wanted.plan())
-        self.total = sum(len(jobs) for _, jobs in plan) + wanted.wants_spark
+        self.total = sum(len(jobs) for _, jobs in plan) + wanted.wants_spark + wanted.wants_serve
         kept_bytes = [workload.size * workload.fill * _KEPT for workload, _ in plan] or [wanted.size * _KEPT]
         stored = max(kept_bytes) if wanted.work is None else sum(kept_bytes)
         stores.demand_room(self.work, int(stored + wanted.size * _COPIES))
@@ -185,7 +196,30 @@ class _Run:
                 stores.remove(small.root)
         if wanted.wants_spark:
             self._spark()
+        if wanted.wants_serve:
+            self._serve()
         return results
+
+    def _serve(self) -> None:
+        """The daemon under load, against Apache's broker."""
+        if self.peer is None:
+            try:
+                self.peer = apache.find()  # the load is a Java client's, whoever is loaded
+            except apache.Missing as missing:
+                self.results.settings["rstore serve"] = f"left out: {missing}"
+                return
+        wanted = self.wanted
+
+        def told(label: str) -> None:
+            self.progress(self.done, self.total, label)
+
+        try:
+            self.results.served = served.measure_all(
+                wanted.program, self.peer, self.work, wanted.rounds, told, quick=wanted.quick, apache=wanted.apache
+            )
+        except StorageError as error:
+            self.results.failures.append(f"rstore serve under load: {error}")
+        self.done += 1
 
     def _spark(self) -> None:
         """The pipeline's jobs, against the engine alone."""

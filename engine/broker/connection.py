@@ -135,6 +135,13 @@ class Connection(asyncio.Protocol):
         else:
             self._write([head, body] if len(body) else [head])
 
+    def send_frame(self, frame: bytes) -> None:
+        """Give the client a whole frame; nothing when it has gone."""
+        if self._out is not None:
+            self._out.append(frame)
+        elif self._transport is not None:
+            self._write([frame])
+
     def answer(self, request: RemotingCommand, answer: RemotingCommand) -> None:
         """Answer a request, unless nobody waits for it."""
         if not request.is_oneway:

@@ -19,6 +19,13 @@ def text(ext: Mapping[str, str], name: str) -> str:
 
 def number(ext: Mapping[str, str], name: str, default: int | None = None) -> int:
     """An int field. Raises Answer."""
+    found = ext.get(name)
+    if found is not None:
+        try:
+            if INT_MIN <= (value := int(found)) <= INT_MAX:
+                return value
+        except ValueError:
+            pass
     return _number(ext, name, default, INT_MIN, INT_MAX)
 
 

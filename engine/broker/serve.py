@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from engine.services.dispatch import Arrival
 
 _SCAN_S = 10
+_SWITCH_S = 0.0005
+"""How long a thread of the store may keep the loop waiting for the interpreter; Python's own 5 ms are a slow answer."""
 _VIP_BELOW = 2
 
 
@@ -58,6 +61,7 @@ def serve(
         runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
     except ImportError:
         runner = asyncio.Runner()
+    sys.setswitchinterval(_SWITCH_S)
     with runner:
         runner.run(_serve(config, settings, ready, log or logging.getLogger("rstore.serve")))
 
@@ -130,7 +134,7 @@ class Daemon:
         def arrived(arrivals: Sequence[Arrival]) -> None:
             loop.call_soon_threadsafe(pulls.arrived, arrivals)
 
-        self._store.add_listener(arrived)
+        self._store.add_listener(arrived, lambda: pulls.held > 0)
         self._timers = [
             loop.create_task(self._every(TICK_MS / 1000, pulls.tick)),
             loop.create_task(self._keep(settings.flush_offsets_ms / 1000, broker.offsets)),

@@ -40,10 +40,13 @@ RETRY_MS = 1000
 """How long a full disk is waited for before the next try (Apache: 1 s between two of 30 tries)."""
 
 GATHER_MS = 1
-"""How long messages are gathered under load, to be dispatched together (Apache sleeps as long between two turns).
+"""How long messages are gathered under load at least, to be dispatched together (Apache sleeps as long between turns).
 
 A message that comes alone is dispatched at once, and so is everything while somebody waits for it.
 """
+GATHER_MOST_MS = 4
+SHARE = 8
+"""A turn is followed by so many times its own time for others, up to GATHER_MOST_MS: it holds up every other thread."""
 WORTH = 256 << 10
 """Bytes of log that are dispatched without gathering more: a batch costs the same, whatever is in it."""
 FINDINGS_KEPT = 1000
@@ -66,6 +69,9 @@ class Arrival(NamedTuple):
 
 Listener = Callable[[Sequence[Arrival]], None]
 """Is told what arrived, in log order, from the dispatch thread: it must not block."""
+
+Wanted = Callable[[], bool]
+"""Whether a listener would do anything with what arrives; asked in the dispatch thread after it can be got."""
 
 
 class KeyIndex(Protocol):
@@ -152,7 +158,7 @@ class DispatchService(Worker):
         self._deriver = Deriver(DeriveRules.of(config), self._numbers)
         self._with_times = config.enable_consume_queue_ext
         self._pending: _Work | None = None
-        self._listeners: tuple[Listener, ...] = ()
+        self._listeners: tuple[tuple[Listener, Wanted], ...] = ()
         self._moved = threading.Condition()
         self._position = 0
         self._progress = (0, 0)
@@ -188,9 +194,9 @@ class DispatchService(Worker):
         self.start()
         self.wake()
 
-    def add_listener(self, listener: Listener) -> None:
-        """Tell `listener` of everything that arrives from now on."""
-        self._listeners = (*self._listeners, listener)
+    def add_listener(self, listener: Listener, wanted: Wanted = lambda: True) -> None:
+        """Tell `listener` of everything that arrives from now on, while it is `wanted`."""
+        self._listeners = (*self._listeners, (listener, wanted))
 
     def wait_dispatched(self, offset: int, timeout_ms: float | None = None) -> bool:
         """Wait until `position` has reached `offset`; False after `timeout_ms`, or when dispatch has failed."""
@@ -221,7 +227,8 @@ class DispatchService(Worker):
             began = monotonic_ms()
             caught_up = self._dispatch()
             if caught_up:
-                self._gather(began + GATHER_MS - monotonic_ms())
+                took = monotonic_ms() - began
+                self._gather(max(GATHER_MS - took, min(SHARE * took, GATHER_MOST_MS)))
             going = self._wait(None if caught_up else RETRY_MS)
         self._dispatch()
 
@@ -330,8 +337,9 @@ class DispatchService(Worker):
             self._progress = (work.end, work.timestamp)
         self._move(work.end)
         self._on_progress()
-        if self._listeners and len(work.units):
-            self._announce(work)
+        listeners = [listener for listener, wanted in self._listeners if wanted()]
+        if listeners and len(work.units):
+            self._announce(work, listeners)
 
     def _append(self, queue: TopicQueue, units: Units, rows: NDArray[np.intp] | slice) -> None:
         try:
@@ -354,7 +362,7 @@ class DispatchService(Worker):
             if result.refused:
                 self._find(where, f"{queue}: {result.refused} messages have a queue offset that can't be true")
 
-    def _announce(self, work: _Work) -> None:
+    def _announce(self, work: _Work, listeners: Sequence[Listener]) -> None:
         units = work.units
         columns = (units.queue, units.queue_offset, units.tags_code, units.store_timestamp, units.physical_offset)
         arrivals = [
@@ -363,7 +371,7 @@ class DispatchService(Worker):
                 *(column.tolist() for column in columns), units.size.tolist(), strict=True
             )
         ]
-        for listener in self._listeners:
+        for listener in listeners:
             try:
                 listener(arrivals)
             except Exception as error:  # noqa: BLE001 - a listener is not ours; dispatch must go on

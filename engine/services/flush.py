@@ -52,23 +52,31 @@ class FlushDiskWatcher(Worker):
     def __init__(self, timeout_ms: float, on_failure: OnFailure) -> None:
         super().__init__("FlushDiskWatcher", on_failure)
         self._timeout_ms = timeout_ms
+        self._idle = True
         self._waiting: deque[tuple[float, FlushFuture]] = deque()
 
     def add(self, future: FlushFuture) -> None:
         """Answer FLUSH_DISK_TIMEOUT after the timeout, unless there is an answer by then."""
+        waiting = self._waiting
         with self._condition:
-            self._waiting.append((monotonic_ms() + self._timeout_ms, future))
-            if len(self._waiting) == 1:
+            while waiting and waiting[0][1].done():  # what is over is not kept until its time
+                waiting.popleft()
+            waiting.append((monotonic_ms() + self._timeout_ms, future))
+            if self._idle:  # else it looks when the time of an older one is over, before this one's
+                self._idle = False
                 self.wake()
 
     def _run(self) -> None:
         going = True
         while going:
-            while self._waiting and self._waiting[0][1].done():
-                self._waiting.popleft()
-            left = self._waiting[0][0] - monotonic_ms() if self._waiting else None
-            if left is not None and left <= 0:
-                settle(self._waiting.popleft()[1], PutMessageStatus.FLUSH_DISK_TIMEOUT)
+            with self._condition:
+                while self._waiting and self._waiting[0][1].done():
+                    self._waiting.popleft()
+                left = self._waiting[0][0] - monotonic_ms() if self._waiting else None
+                self._idle = left is None
+                late = self._waiting.popleft()[1] if left is not None and left <= 0 else None
+            if late is not None:
+                settle(late, PutMessageStatus.FLUSH_DISK_TIMEOUT)
             else:
                 going = self._wait(left)
 

@@ -26,6 +26,9 @@ _FIXED = struct.Struct(">hBhiii")  # code, language, version, opaque, flag, rema
 _INT = struct.Struct(">i")
 _SHORT = struct.Struct(">h")
 _NO_FIELDS: Mapping[str, str] = {}
+_NUMBERS = ("code", "opaque", "flag", "version")
+_made = tuple.__new__
+"""Makes a NamedTuple without the cost of its own `__new__`."""
 _LANGUAGES = {language.name: int(language) for language in LanguageCode}
 _NAMES = {int(language): language.name for language in LanguageCode}
 
@@ -138,23 +141,27 @@ def _decode_json(header: bytes | memoryview, body: bytes | memoryview) -> Remoti
         raise BadHeader(f"a header that is no JSON: {error.msg}", offset=error.pos) from None
     if not isinstance(said, dict):
         raise BadHeader("a header that is no JSON object", offset=0)
-    ext = said.get("extFields")
+    get = said.get
+    ext, remark = get("extFields"), get("remark")
     if ext is not None:
         if not isinstance(ext, dict):
             raise BadHeader("extFields that are no JSON object", offset=0)
-        ext = {name: _text(value) for name, value in ext.items() if value is not None}
-    remark = said.get("remark")
-    return RemotingCommand(
-        _number(said, "code"),
-        _number(said, "opaque"),
-        _number(said, "flag"),
-        None if remark is None else _text(remark),
-        ext,
-        body,
-        _language(said.get("language")),
-        _number(said, "version"),
-        SerializeType.JSON,
-    )
+        try:
+            "".join(ext.values())  # the quickest way to see that all are strings, as most clients have it
+        except TypeError:
+            ext = {name: _text(value) for name, value in ext.items() if value is not None}
+    numbers = [
+        value if type(value) is int and INT_MIN <= value <= INT_MAX else _number(said, name)
+        for name in _NUMBERS
+        for value in (get(name),)
+    ]
+    return _made(
+        RemotingCommand,
+        (
+            numbers[0], numbers[1], numbers[2], None if remark is None else _text(remark), ext, body,
+            _language(get("language")), numbers[3], SerializeType.JSON,
+        ),
+    )  # fmt: skip
 
 
 def _text(value: object) -> str:

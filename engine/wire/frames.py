@@ -12,6 +12,7 @@ import struct
 from collections.abc import Iterator
 
 from engine.errors import FormatError
+from engine.wire.codes import V4_9_8
 from engine.wire.command import RemotingCommand, decode_header, encode_header
 
 MAX_FRAME = 16 << 20
@@ -19,7 +20,9 @@ MAX_FRAME = 16 << 20
 TLS_HELLO = 0x16
 """The first byte of a connection that wants TLS. Source: NettyRemotingServer, HandshakeHandler."""
 _LENGTHS = struct.Struct(">iI")
+_TOTAL = struct.Struct(">i")
 _PREFIX = 4
+_VERSION = int(V4_9_8)
 _HEADER_BITS = 24
 _HEADER_MASK = (1 << _HEADER_BITS) - 1
 
@@ -35,25 +38,18 @@ class FrameReader:
         max_frame: the largest total length that is taken, bytes.
     """
 
-    __slots__ = ("_buffer", "_max_frame", "_seen", "_start")
+    __slots__ = ("_buffer", "_max_frame", "_seen", "_wanted")
 
     def __init__(self, max_frame: int = MAX_FRAME) -> None:
         self._buffer = bytearray()
-        self._start = 0
         self._seen = 0
+        self._wanted = 0
         self._max_frame = max_frame
 
     @property
     def held(self) -> int:
         """Bytes that are kept because their frame is not whole yet."""
-        return len(self._buffer) - self._start
-
-    @property
-    def wanted(self) -> int:
-        """Bytes that the frame under way takes in all; 0 when its length isn't there yet."""
-        if self.held < _PREFIX:
-            return 0
-        return _PREFIX + int.from_bytes(self._buffer[self._start : self._start + _PREFIX], "big")
+        return len(self._buffer)
 
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[RemotingCommand]:
         """The commands that are whole with these bytes. To be iterated to its end before the next call.
@@ -62,31 +58,44 @@ class FrameReader:
             BadFrame, BadHeader: nothing more can be read from this connection.
         """
         buffer = self._buffer
-        buffer += data
-        while len(buffer) - self._start >= _PREFIX:
-            start = self._start
-            total = int.from_bytes(buffer[start : start + _PREFIX], "big", signed=True)
-            if not _PREFIX <= total <= self._max_frame:
-                raise BadFrame(
-                    f"a frame of {total} bytes, {_PREFIX} to {self._max_frame} are possible", offset=self._seen
-                )
-            if len(buffer) - start < 2 * _PREFIX:
-                break
-            kind = int.from_bytes(buffer[start + _PREFIX : start + 2 * _PREFIX], "big")
+        if buffer:
+            buffer += data
+            if len(buffer) < self._wanted:
+                return
+            data = bytes(buffer)
+            buffer.clear()
+        elif type(data) is not bytes:
+            data = bytes(data)
+        start, size = 0, len(data)
+        while size - start >= 2 * _PREFIX:
+            total, kind = _LENGTHS.unpack_from(data, start)
             length = kind & _HEADER_MASK
-            if length > total - _PREFIX:
-                raise BadFrame(f"a header of {length} bytes in a frame of {total}", offset=self._seen + _PREFIX)
-            end = start + _PREFIX + total
-            if len(buffer) < end:
-                break
+            self._judge(total, length)
             at = start + 2 * _PREFIX
-            header, body = bytes(buffer[at : at + length]), bytes(buffer[at + length : end])
-            self._start = end
+            end = start + _PREFIX + total
+            if end > size:
+                break
             self._seen += _PREFIX + total
-            yield decode_header(header, kind >> _HEADER_BITS, body)
-        if self._start:
-            del buffer[: self._start]
-            self._start = 0
+            start = end
+            yield decode_header(data[at : at + length], kind >> _HEADER_BITS, data[at + length : end])
+        self._keep(data, start)
+
+    def _judge(self, total: int, length: int) -> None:
+        if not _PREFIX <= total <= self._max_frame:
+            raise BadFrame(f"a frame of {total} bytes, {_PREFIX} to {self._max_frame} are possible", offset=self._seen)
+        if length > total - _PREFIX:
+            raise BadFrame(f"a header of {length} bytes in a frame of {total}", offset=self._seen + _PREFIX)
+
+    def _keep(self, data: bytes, start: int) -> None:
+        """Keep the beginning of a frame, and how many bytes its next step takes."""
+        left = len(data) - start
+        self._wanted = 0
+        if left >= _PREFIX:
+            (total,) = _TOTAL.unpack_from(data, start)
+            self._judge(total, 0)
+            self._wanted = _PREFIX + total if left >= 2 * _PREFIX else 2 * _PREFIX
+        if left:
+            self._buffer += memoryview(data)[start:]
 
 
 def encode(command: RemotingCommand) -> tuple[bytes, bytes | memoryview]:
@@ -100,3 +109,16 @@ def encode(command: RemotingCommand) -> tuple[bytes, bytes | memoryview]:
     if len(header) > _HEADER_MASK or total > MAX_FRAME:
         raise FormatError(f"a frame of {total} bytes: {MAX_FRAME} are possible")
     return _LENGTHS.pack(total, command.serialize << _HEADER_BITS | len(header)) + header, command.body
+
+
+def stored_frame(opaque: int, msg_id: str, queue_id: int, queue_offset: int) -> bytes:
+    """The JSON frame that answers a send whose message is stored: as `encode` makes it, at a fraction of its cost.
+
+    `msg_id` needs no escapes.
+    """
+    header = (
+        f'{{"code":0,"extFields":{{"MSG_REGION":"DefaultRegion","TRACE_ON":"true","msgId":"{msg_id}",'
+        f'"queueId":"{queue_id}","queueOffset":"{queue_offset}"}},"flag":1,"language":"JAVA","opaque":{opaque},'
+        f'"serializeTypeCurrentRPC":"JSON","version":{_VERSION}}}'
+    ).encode("ascii")
+    return _LENGTHS.pack(_PREFIX + len(header), len(header)) + header

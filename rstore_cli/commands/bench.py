@@ -51,6 +51,10 @@ def bench(
         bool,
         typer.Option("--spark", help="The pipeline on Spark, too (it alone: --job spark)."),
     ] = False,
+    serve: Annotated[
+        bool,
+        typer.Option("--serve", help="The daemon under load beside Apache's broker, too (it alone: --job serve)."),
+    ] = False,
     work: Annotated[
         Path | None,
         typer.Option(
@@ -91,6 +95,8 @@ def bench(
         work,
         limit,
         spark,
+        serve,
+        quick,
     ).checked()
     settings.on_interrupt = "what was measured so far is lost; no store was touched"
     with _progress(settings) as progress:
@@ -135,6 +141,14 @@ def _show(output: Output, found: Results, directory: Path) -> None:
             ["job", "workload", "held against", "asked for", "found", ""],
             [[v.floor.job, v.floor.workload, v.floor.against.value, *floor_text(v)] for v in verdicts],
             numbers=(3, 4),
+        )
+    if found.served.ones:
+        output.text()
+        words = {None: "not measured", True: "met", False: "MISSED"}
+        output.table(
+            ["load of rstore serve", "asked for", "found", ""],
+            [[load, asked, value, words[met]] for load, asked, value, met in found.served.verdicts()],
+            numbers=(1, 2),
         )
     for ended in found.ended:
         output.warn(f"! {ended}")

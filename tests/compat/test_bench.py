@@ -10,6 +10,7 @@ import pytest
 from engine.bench import run as bench
 from engine.bench.jobs import JOBS
 from engine.bench.results import Place, Side
+from engine.bench.served import LOADS
 from engine.bench.workload import MIB
 
 pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("apache_store")]
@@ -30,3 +31,17 @@ def test_each_job_against_apache(tmp_path: Path) -> None:
             (ours,) = results.samples[place, Side.OURS]
             assert theirs.messages == ours.messages, job.name
             assert theirs.peak_rss > theirs.peak_anon > 0
+
+
+def test_the_daemon_under_load(tmp_path: Path) -> None:
+    program = (sys.executable, "-m", "rstore_cli.app")
+    wanted = bench.Wanted(program, tmp_path / "out", MIB, jobs=("serve",), rounds=1, work=tmp_path / "work", quick=True)
+    results = bench.run(wanted)
+    assert results.failures == []
+    for load in LOADS:
+        for side in ("ours", "apache"):
+            (one,) = results.served.ones[load.name, side]
+            assert one.rate > 0
+            assert one.failed == 0
+            assert one.p50 <= one.p99 <= one.p999
+    assert "rstore serve beside" in (tmp_path / "out" / "report.md").read_text()

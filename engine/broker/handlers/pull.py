@@ -90,6 +90,8 @@ class PullHandler:
         nothing = self._code(pull, found) == ResponseCode.PULL_NOT_FOUND
         if nothing and flags & SUSPEND and self._count < self._broker.settings.held_pulls:
             self._hold(pull)
+            if self._has_more(pull):  # it came before anybody was told that somebody waits
+                self._try(pull)
             return None
         return self._answer(pull, found)
 
@@ -112,7 +114,7 @@ class PullHandler:
         for waiting in list(self._held.values()):
             for pull in list(waiting):
                 over = now >= pull.deadline
-                if over or self._broker.store.max_offset(pull.topic, pull.queue_id) > pull.offset:
+                if over or self._has_more(pull):
                     self._try(pull, over=over)
 
     def lost(self, connection: Connection) -> None:
@@ -131,6 +133,9 @@ class PullHandler:
         if over or self._code(pull, found) != ResponseCode.PULL_NOT_FOUND:
             self._drop(pull)
             pull.connection.send(self._answer(pull, found))
+
+    def _has_more(self, pull: _Pull) -> bool:
+        return self._broker.store.max_offset(pull.topic, pull.queue_id) > pull.offset
 
     def _hold(self, pull: _Pull) -> None:
         self._held[pull.topic, pull.queue_id].add(pull)

@@ -5,8 +5,7 @@ Source: SendMessageProcessor, AbstractSendMessageProcessor (4.9.8); remoting.md 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from engine.broker import fields
 from engine.broker.answers import Answer
@@ -20,6 +19,8 @@ from engine.format.message import Message
 from engine.log.frames import columns_of
 from engine.log.results import PutMessageStatus, PutResult
 from engine.wire.codes import RequestCode, ResponseCode
+from engine.wire.command import SerializeType
+from engine.wire.frames import stored_frame
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,32 +61,42 @@ _STATUS: Mapping[PutMessageStatus, tuple[ResponseCode, str | None]] = {
     ),
     PutMessageStatus.UNKNOWN_ERROR: (ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR"),
 }
-_LETTERS = {
-    "a": "producerGroup",
-    "b": "topic",
-    "c": "defaultTopic",
-    "d": "defaultTopicQueueNums",
-    "e": "queueId",
-    "f": "sysFlag",
-    "g": "bornTimestamp",
-    "h": "flag",
-    "i": "properties",
-    "j": "reconsumeTimes",
-    "k": "unitMode",
-    "l": "maxReconsumeTimes",
-    "m": "batch",
-    "n": "bname",
-}
+_OK = PutMessageStatus.PUT_OK
+_made = tuple.__new__
+"""As in engine.wire.command."""
+_HOSTS = ~(sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6)
 
 
-@dataclass(frozen=True, slots=True)
-class _Wish:
-    """A send's header."""
+class _Names(NamedTuple):
+    """What a header's fields are called (SendMessageRequestHeader, SendMessageRequestHeaderV2)."""
 
     topic: str
-    queue_id: int
-    properties: dict[str, str]
-    ext: Mapping[str, str]
+    default_topic: str
+    default_queues: str
+    queue_id: str
+    sys_flag: str
+    born: str
+    flag: str
+    properties: str
+    times: str
+    most_times: str
+    batch: str
+
+
+_LONG = _Names(
+    "topic",
+    "defaultTopic",
+    "defaultTopicQueueNums",
+    "queueId",
+    "sysFlag",
+    "bornTimestamp",
+    "flag",
+    "properties",
+    "reconsumeTimes",
+    "maxReconsumeTimes",
+    "batch",
+)
+_SHORT = _Names(*"bcdefghijlm")
 
 
 class SendHandler:
@@ -93,112 +104,125 @@ class SendHandler:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._id_head = broker.store_host.encode().hex().upper()
 
     def handle(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE."""
+        ext = request.fields
+        fields_are = _LONG if request.code == RequestCode.SEND_MESSAGE else _SHORT
         try:
-            ext = request.fields
-            if request.code != RequestCode.SEND_MESSAGE:
-                ext = {_LETTERS.get(name, name): value for name, value in ext.items()}
-            wish = self._judge(connection, request, ext)
+            message, said = self._message(connection, request, ext, fields_are)
         except Answer as answer:
             return request.answer(answer.code, answer.remark, {**ALWAYS, **(answer.ext or {})})
-        if fields.flag(ext, "batch"):
-            return self._batch(connection, request, wish)
-        message = self._message(connection, wish, bytes(request.body))
-        stored = half_of(message) if is_half(wish.properties) else message
+        if fields.flag(ext, fields_are.batch):
+            return self._batch(connection, request, message)
+        wait = properties.waits_for_flush(said)
+        said.pop(properties.WAIT, None)
+        stored = half_of(message) if is_half(said) else message
 
         def done(result: PutResult) -> None:
-            connection.answer(request, self._answer(request, message, result))
+            append = result.append
+            if append is None or request.serialize is not SerializeType.JSON or result.status is not _OK:
+                connection.answer(request, self._answer(request, message, result))
+            elif not request.is_oneway:
+                msg_id = f"{self._id_head}{append.physical_offset:016X}"
+                connection.send_frame(stored_frame(request.opaque, msg_id, message.queue_id, append.queue_offset))
 
-        put(self._broker, stored, done, wait=properties.waits_for_flush(wish.properties))
+        put(self._broker, stored, done, wait=wait)
         return None
 
-    # --- checks -----------------------------------------------------------------------------------------------------
+    # --- the message ------------------------------------------------------------------------------------------------
 
-    def _judge(self, connection: Connection, request: RemotingCommand, ext: Mapping[str, str]) -> _Wish:
-        name = fields.text(ext, "topic")
-        topic = self._topic(name, ext.get("defaultTopic", ""), fields.number(ext, "defaultTopicQueueNums", 4))
-        queue_id = fields.number(ext, "queueId")
-        if queue_id >= max(topic.read_queues, topic.write_queues):
+    def _message(
+        self, connection: Connection, request: RemotingCommand, ext: Mapping[str, str], name: _Names
+    ) -> tuple[Message, dict[str, str]]:
+        """What is sent, as it is stored but for WAIT, and its properties. Raises Answer: it can't be stored."""
+        topic_name = fields.text(ext, name.topic)
+        topic = self._topic(topic_name, ext, name)
+        queue_id = fields.number(ext, name.queue_id)
+        if queue_id >= topic.read_queues and queue_id >= topic.write_queues:
             raise Answer(
                 ResponseCode.SYSTEM_ERROR,
                 f"request queueId[{queue_id}] is illegal, {topic} Producer: {connection.address}",
             )
         if queue_id < 0:
             queue_id = self._broker.any_queue(topic.write_queues)
-        said = properties.parse(ext.get("properties", ""))
+        said = properties.parse(ext.get(name.properties, ""))
         said[CLUSTER] = self._broker.settings.cluster_name
-        level = properties.delay_level(said)
-        if level > MOST_DELAY:
+        if properties.DELAY in said and properties.delay_level(said) > MOST_DELAY:
             said[properties.DELAY] = str(MOST_DELAY)
-        if name.startswith(RETRY):
-            name, queue_id = self._again_or_dead(request, ext, name, queue_id, said)
-        return _Wish(name, queue_id, said, ext)
+        times = fields.number(ext, name.times, 0)
+        if topic_name.startswith(RETRY):
+            most = ext.get(name.most_times)
+            topic_name, queue_id = self._again_or_dead(request, topic_name, queue_id, said, times, most)
+        message = _made(
+            Message,
+            (
+                topic_name,
+                bytes(request.body),
+                queue_id,
+                said,
+                fields.number(ext, name.flag, 0),
+                fields.number(ext, name.sys_flag, 0) & _HOSTS,
+                fields.long(ext, name.born, 0),
+                connection.host,
+                self._broker.store_host,
+                times,
+                0,
+            ),
+        )
+        return message, said
 
-    def _topic(self, name: str, default: str, queues: int) -> TopicConfig:
+    def _topic(self, name: str, ext: Mapping[str, str], names: _Names) -> TopicConfig:
         """The topic, made where that is allowed. Source: AbstractSendMessageProcessor#msgCheck. Raises Answer."""
         broker = self._broker
         if not broker.settings.permission & PERM_WRITE:
             raise Answer(
                 ResponseCode.NO_PERMISSION, f"the broker[{broker.settings.broker_ip1}] sending message is forbidden"
             )
+        if name in FORBIDDEN:
+            raise Answer(ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
+        found = broker.topics.find(name)
+        if found is not None:
+            return found
         wrong = invalid_topic(name)
         if wrong is not None:
             raise Answer(ResponseCode.SYSTEM_ERROR, wrong)
-        if name in FORBIDDEN:
-            raise Answer(ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
-        found = broker.topics.for_send(name, default, queues)
+        queues = fields.number(ext, names.default_queues, 4)
+        found = broker.topics.for_send(name, ext.get(names.default_topic, ""), queues)
         if found is None:
             raise Answer(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!{FAQ}")
         return found
 
     def _again_or_dead(
-        self, request: RemotingCommand, ext: Mapping[str, str], name: str, queue_id: int, said: dict[str, str]
+        self, request: RemotingCommand, name: str, queue_id: int, said: dict[str, str], times: int, most: str | None
     ) -> tuple[str, int]:
         """A consumer gives a message back by a send: it comes again, or goes to the dead letters."""
         group_name = name.removeprefix(RETRY)
         group = demand_group(self._broker, group_name)
-        if fields.number(ext, "reconsumeTimes", 0) < most_times(group, request.version, ext):
+        if times < most_times(group, request.version, {} if most is None else {"maxReconsumeTimes": most}):
             return name, queue_id
         dead = self._broker.topics.for_retry(DLQ + group_name)
         said[properties.DELAY] = "0"
         return dead.name, self._broker.any_queue(dead.write_queues)
 
-    # --- the message ------------------------------------------------------------------------------------------------
-
-    def _message(self, connection: Connection, wish: _Wish, body: bytes) -> Message:
-        ext = wish.ext
-        kind = fields.number(ext, "sysFlag", 0)
-        return Message(
-            wish.topic,
-            body,
-            wish.queue_id,
-            {name: value for name, value in wish.properties.items() if name != properties.WAIT},
-            fields.number(ext, "flag", 0),
-            kind & ~(sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6),
-            fields.long(ext, "bornTimestamp", 0),
-            connection.host,
-            self._broker.store_host,
-            fields.number(ext, "reconsumeTimes", 0),
-        )
-
-    def _batch(self, connection: Connection, request: RemotingCommand, wish: _Wish) -> RemotingCommand | None:
-        message = self._message(connection, wish, b"")._replace(properties=wish.properties)
+    def _batch(self, connection: Connection, request: RemotingCommand, message: Message) -> RemotingCommand | None:
+        """All messages of a batch; what they share is `message`, whose body is theirs."""
+        said = message.properties
+        illegal = properties.delay_level(said) > 0 or message.sys_flag & sysflag.TRANSACTION_MASK
+        if illegal or len(message.body) > self._broker.store.config.max_message_size:
+            return request.answer(ResponseCode.MESSAGE_ILLEGAL, self._illegal(), ALWAYS)
         try:
-            columns = columns_of(request.body)
+            columns = columns_of(message.body)
         except FormatError:
             return request.answer(ResponseCode.MESSAGE_ILLEGAL, self._illegal(), ALWAYS)
-        if properties.delay_level(wish.properties) > 0 or message.sys_flag & sysflag.TRANSACTION_MASK:
-            return request.answer(ResponseCode.MESSAGE_ILLEGAL, self._illegal(), ALWAYS)
-        if len(request.body) > self._broker.store.config.max_message_size:
-            return request.answer(ResponseCode.MESSAGE_ILLEGAL, self._illegal(), ALWAYS)
+        shared = message._replace(body=b"")
         store, loop = self._broker.store, self._broker.loop
-        wait = properties.waits_for_flush(wish.properties)
+        wait = properties.waits_for_flush(said)
 
         def put_all() -> RemotingCommand:
-            answers = store.put_columns(message, columns, wait=wait)
-            return self._answer(request, message, answers[-1], answers)
+            answers = store.put_columns(shared, columns, wait=wait)
+            return self._answer(request, shared, answers[-1], answers)
 
         if not store.puts_wait:
             return put_all()

@@ -159,7 +159,7 @@ def test_a_pull_that_waits_in_vain_is_answered_in_time_and_when_the_broker_stops
     ("code", "ext", "answer", "remark"),
     [
         (9999, None, 3, " request type 9999 not supported"),
-        (RequestCode.SEND_MESSAGE_V2, {}, 1, "the custom field <topic> is null"),
+        (RequestCode.SEND_MESSAGE_V2, {}, 1, "the custom field <b> is null"),
         (RequestCode.SEND_MESSAGE_V2, send_fields("T/x"), 1, "The specified topic contains illegal characters"),
         (RequestCode.SEND_MESSAGE_V2, send_fields("SCHEDULE_TOPIC_XXXX"), 16, "is forbidden."),
         (RequestCode.SEND_MESSAGE_V2, {**send_fields("New"), "c": "nothing"}, 17, "topic[New] not exist"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from engine.errors import FormatError
 from engine.wire.codes import LanguageCode, RequestCode, ResponseCode
 from engine.wire.command import ONEWAY, RESPONSE, BadHeader, RemotingCommand, SerializeType, decode_header
-from engine.wire.frames import MAX_FRAME, BadFrame, FrameReader, encode
+from engine.wire.frames import MAX_FRAME, BadFrame, FrameReader, encode, stored_frame
 
 ints = st.integers(-(1 << 31), (1 << 31) - 1)
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
@@ -133,13 +133,14 @@ def test_a_header_beyond_its_frame_is_refused() -> None:
     assert caught.value.offset == len(good) + 4
 
 
-def test_how_much_is_held_and_wanted() -> None:
+def test_how_much_is_held() -> None:
     data = frame(RemotingCommand(34, body=bytes(1000)))
     reader = FrameReader()
-    assert list(reader.feed(data[:3])) == []
-    assert (reader.held, reader.wanted) == (3, 0)
-    assert list(reader.feed(data[3:500])) == []
-    assert (reader.held, reader.wanted) == (500, len(data))
+    for start, end in ((0, 3), (3, 7), (7, 500)):
+        assert list(reader.feed(data[start:end])) == []
+        assert reader.held == end
+    assert len(list(reader.feed(data[500:] + data[:5]))) == 1
+    assert reader.held == 5
 
 
 @pytest.mark.parametrize("header", [b"", b"[]", b"{", b'{"code":"x"}', b'{"code":1e30}', b'{"extFields":[]}', b"\xff"])
@@ -176,3 +177,9 @@ def test_mutated_headers_give_a_command_or_a_typed_error() -> None:
             refused += error.offset is not None
     assert taken > 1000
     assert refused > 1000
+
+
+def test_the_quick_answer_to_a_send_is_the_slow_one() -> None:
+    ext = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true", "msgId": "7F0A", "queueId": "3", "queueOffset": "12"}
+    request = RemotingCommand(310, opaque=-7)
+    assert stored_frame(-7, "7F0A", 3, 12) == frame(request.answer(ext=ext))

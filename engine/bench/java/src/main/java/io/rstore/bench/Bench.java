@@ -1,5 +1,6 @@
 package io.rstore.bench;
 
+import java.io.PrintStream;
 import java.util.Arrays;
 import java.util.Locale;
 import java.util.StringJoiner;
@@ -14,17 +15,19 @@ public final class Bench {
     }
 
     public static void main(String[] words) {
+        PrintStream answers = System.out;
+        System.setOut(System.err); // what Apache's logs say there is no answer
         SysLogger.setQuietMode(true);
         int exit = 0;
         try {
             Clock clock = new Clock();
             Done done = run(words[0], new Options(Arrays.copyOfRange(words, 1, words.length)), clock);
-            System.out.println(answer(done, clock));
+            answers.println(answer(done, clock));
         } catch (Exception e) {
             System.err.println(e);
             exit = 1;
         }
-        System.out.flush();
+        answers.flush();
         Runtime.getRuntime().halt(exit); // what runs beside the store is not waited for
     }
 
@@ -48,6 +51,12 @@ public final class Bench {
                 return new Gets(BenchStore.opened(options), options, clock).query();
             case "get-by-time":
                 return new Gets(BenchStore.opened(options), options, clock).byTime();
+            case "serve-send":
+                return new Served(options, clock).send();
+            case "serve-pull":
+                return new Served(options, clock).pull();
+            case "serve-wake":
+                return new Served(options, clock).wake();
             default:
                 throw new IllegalArgumentException("no such job: " + job);
         }

@@ -1,0 +1,23 @@
+"""Tables and numbers as report.md has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[int] = ()) -> Iterator[str]:
+    """The lines of a table; `numbers`: the columns that are."""
+    yield f"| {' | '.join(heads)} |"
+    yield "|" + "|".join("---:" if i in numbers else "---" for i in range(len(heads))) + "|"
+    for row in rows:
+        yield f"| {' | '.join(map(cell, row))} |"
+
+
+def cell(text: str) -> str:
+    """A text that a cell can hold."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def ratio_text(value: float | None) -> str:
+    """A ratio, or a dash."""
+    return "-" if value is None else f"{value:.2f}"
