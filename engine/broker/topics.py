@@ -30,6 +30,9 @@ FORBIDDEN = frozenset(
     {names.SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, "TRANS_CHECK_MAX_TIME_TOPIC", SELF_TEST, OFFSET_MOVED}
 )
 """Topics that clients may not send to. Source: TopicValidator."""
+MULTI_TAG = "MULTI_TAG"
+FILTER_TYPES = ("SINGLE_TAG", MULTI_TAG)
+_SYSTEM = "rmq_sys_"
 FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 _ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+")
 
@@ -104,7 +107,7 @@ class TopicTable(VersionedTable):
         ]
         if settings.auto_create_topic:
             own.insert(1, TopicConfig(TBW102, queues, queues, READ_WRITE | PERM_INHERIT))
-        self.system = frozenset(topic.name for topic in own) | FORBIDDEN
+        self.system = frozenset(topic.name for topic in own) | FORBIDDEN | {"RMQ_SYS_TRACE_TOPIC"}
         self.topics.update((topic.name, topic) for topic in own)
 
     def load(self) -> None:
@@ -115,6 +118,10 @@ class TopicTable(VersionedTable):
     def find(self, name: str) -> TopicConfig | None:
         """The topic, None when there is none."""
         return self.topics.get(name)
+
+    def is_system(self, name: str) -> bool:
+        """Whether it is the broker's own. Source: TopicValidator#isSystemTopic."""
+        return name in self.system or name.startswith(_SYSTEM)
 
     def put(self, topic: TopicConfig) -> None:
         """Make or change a topic; durable when this returns."""
