@@ -248,6 +248,13 @@ class MessageStore(MessageReader):
         """As `put`, returning as soon as the message is in the log."""
         return self._puts.put_async(message, None, wait)
 
+    def put_then(self, message: Message, done: Callable[[PutResult], None], *, wait: bool | None = None) -> None:
+        """As `put_async` for many puts a second: `done` is told the answer, at once or in the thread that has flushed.
+
+        It must not block.
+        """
+        self._puts.put_then(message, None, done, wait)
+
     def put_batch_async(
         self, message: Message, items: Sequence[BatchItem], *, wait: bool | None = None
     ) -> Future[PutResult]:
@@ -349,6 +356,16 @@ class MessageStore(MessageReader):
             raise
         self.dispatch.wake()
         return where
+
+    def flush_all(self, timeout_ms: float | None = None) -> bool:
+        """As `flush`, and the same for the queues and the checkpoint; False: not all was dispatched in time.
+
+        Raises as `flush`.
+        """
+        where = self.flush()
+        dispatched = self.dispatch.wait_dispatched(where, timeout_ms)
+        self._queue_flush.flush_all()
+        return dispatched
 
     # --- inside -----------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ A dry run locks nothing and writes nothing. A refused plan is shown, then raised
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -14,6 +15,8 @@ from rstore_cli._common import FOUND, OK, Settings
 from rstore_cli.render import Output, is_terminal
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from engine.config import StoreConfig
     from engine.errors import RStoreError
     from engine.files.disk import Disk
@@ -27,6 +30,8 @@ class Change(ABC, Generic[Plan]):
     name: str
     locked = False
     """Whether the store's lock is held."""
+    beside = False
+    """Whether the store's daemon carries the plan out, which was made for an open store."""
     settles = True
     """Whether a plan that changes nothing ends a repair that was killed as its last step."""
 
@@ -79,7 +84,7 @@ class Change(ABC, Generic[Plan]):
         plan = self.plan(config)
         try:
             holder = holder_of(self.disk, survey(self.disk, config).root)
-            if holder is not None:
+            if holder is not None and not self.beside:
                 who = f"process {holder.pid}" if holder.pid else "another process"
                 self.output.note(f"note: {who} has the store open; this is what would be done if it were killed now")
             return self._show(plan)
@@ -87,14 +92,12 @@ class Change(ABC, Generic[Plan]):
             self.discard(plan)
 
     def _change(self, config: StoreConfig, *, yes: bool) -> int:
-        from engine.files.lock import StoreLock
         from engine.repair.memory import forget
         from engine.repair.repairs import finish
         from engine.repair.survey import survey
 
         root = survey(self.disk, config).root  # no store, no lock file
-        with StoreLock(self.disk, root):
-            self.locked = True
+        with self._holding(root):
             plan = self.plan(config)
             try:
                 if self.refusal(plan) is not None:
@@ -117,6 +120,15 @@ class Change(ABC, Generic[Plan]):
                 return OK
             finally:
                 self.discard(plan)
+
+    @contextlib.contextmanager
+    def _holding(self, root: str) -> Iterator[None]:
+        """The store is held while the change is planned and made. Raises StoreLocked."""
+        from engine.files.lock import StoreLock
+
+        with StoreLock(self.disk, root):
+            self.locked = True
+            yield
 
     def _show(self, plan: Plan) -> int:
         """The plan, and the exit code of a plan that isn't carried out; raises its refusal."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rstore_cli.render import Output, count, moment, short, size
 
@@ -43,6 +43,32 @@ def show(output: Output, found: StoreStatus, hours: int) -> None:
     _topics(output, found)
     _hours(output, found, hours)
     _unread(output, found)
+
+
+def show_daemon(output: Output, live: dict[str, Any]) -> None:
+    """What its daemon says of itself."""
+    connections = live["connections"]
+    flow = live["flowControl"]
+    refused = ", ".join(f"{number} {reason}" for reason, number in flow["refused"].items())
+    health = "well" if live["health"]["healthy"] else "; ".join(one["message"] for one in live["health"]["reasons"])
+    output.facts(
+        [
+            ("daemon", f"process {live['pid']} at {live['address']}, up for {duration(live['uptime'])}"),
+            ("health", health),
+            ("clients", ", ".join(f"{number} at {name}" for name, number in connections.items())),
+            ("held pulls", str(live["heldPulls"])),
+            ("puts/s", _rates(live["rates"]["put"])),
+            ("gets/s", _rates(live["rates"]["get"])),
+            ("behind", f"{size(live['flushBehind'])} to flush, {size(live['dispatchBehind'])} to dispatch"),
+            ("refused", refused or "nothing"),
+        ]
+    )
+    output.text()
+
+
+def _rates(rates: dict[str, float | None]) -> str:
+    known = [f"{rate:.1f} in {time}" for time, rate in rates.items() if rate is not None]
+    return ", ".join(known) or "not known yet"
 
 
 # --- the log and its times -------------------------------------------------------------------------------------------

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import os
 import time
 from typing import TYPE_CHECKING
 
 from engine.broker.config_file import ConfigFile
+from engine.broker.flow import FlowControl
 from engine.broker.groups import GroupTable
 from engine.broker.members import ConsumerGroup, Members
 from engine.broker.offsets import ConsumerOffsets
 from engine.broker.schedule import ScheduleService
+from engine.broker.stats import Stats
 from engine.broker.topics import TopicTable
 from engine.broker.transactions import Transactions
 from engine.files.disk import Disk
@@ -32,7 +35,12 @@ class Broker:
     """
 
     def __init__(
-        self, settings: BrokerSettings, store: MessageStore, loop: asyncio.AbstractEventLoop, port: int
+        self,
+        settings: BrokerSettings,
+        store: MessageStore,
+        loop: asyncio.AbstractEventLoop,
+        port: int,
+        log: logging.Logger | None = None,
     ) -> None:
         self.settings = settings
         self.store = store
@@ -40,6 +48,8 @@ class Broker:
         self.address = f"{settings.broker_ip1}:{port}"
         self.store_host = settings.store_host(port)
         self.started_ms = self.now_ms()
+        self.flow = FlowControl(settings, store, loop, log or logging.getLogger(__name__))
+        self.stats = Stats(self.now_ms, settings.cluster_name)
         self._disk = disk = Disk()
         root = os.fspath(store.config.store_path_root_dir)
         self.topics = TopicTable(settings, ConfigFile(disk, root, "topics.json"), self.now_ms)

@@ -84,7 +84,7 @@ class GroupTable(VersionedTable):
     def find(self, name: str) -> GroupConfig | None:
         """The group, made where that is allowed. Source: #findSubscriptionGroupConfig."""
         found = self.groups.get(name)
-        if found is None and name and (self._auto_create or name.startswith(_ALWAYS)):
+        if found is None and (self._auto_create or name.startswith(_ALWAYS)):
             found = GroupConfig(name)
             self.put(found)
         return found

@@ -42,6 +42,10 @@ class ConsumerOffsets(KeptTable):
             queues[queue_id] = offset
             self._changed = True
 
+    def pairs(self) -> list[tuple[str, str]]:
+        """(topic, group) wherever there are offsets."""
+        return sorted(self._table)
+
     def of(self, group: str, topic: str) -> dict[int, int]:
         """Of each queue of a topic: a copy."""
         return dict(self._table.get((topic, group), {}))

@@ -1,17 +1,19 @@
-"""How the broker's own services put messages: at once where puts don't wait, else beside, one after another."""
+"""How messages are put: at once where puts don't wait, else beside. While the disk is slow: engine.broker.flow."""
 
 from __future__ import annotations
 
+from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
-from engine.log.results import PutMessageStatus
+from engine.log.results import PutMessageStatus, PutResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from engine.broker.broker import Broker
+    from engine.broker.flow import Busy
+    from engine.format.columns import MessageColumns
     from engine.format.message import Message
-    from engine.log.results import PutResult
 
 STORED = frozenset(
     {
@@ -24,10 +26,62 @@ STORED = frozenset(
 """The message is in the log, whatever else was asked for."""
 
 
-def put(broker: Broker, message: Message, done: Callable[[PutResult], None], *, wait: bool | None = None) -> None:
-    """Put a message; `done` is called in the loop's thread, before this returns where puts don't wait."""
-    if not broker.store.puts_wait:
-        done(broker.store.put(message, wait=wait))
+def put(
+    broker: Broker,
+    message: Message,
+    done: Callable[[PutResult], None],
+    *,
+    wait: bool | None = None,
+    refusable: bool = False,
+) -> None:
+    """Put a message; `done` is called in the loop's thread, before this returns where puts don't wait.
+
+    `refusable`: a client's send, which may be refused when it has waited for too long (OS_PAGECACHE_BUSY with the error
+    `flow.Busy`).
+    """
+    flow, store = broker.flow, broker.store
+    if flow.beside:
+        work = store.put_async if store.puts_wait else store.put
+        flow.run(lambda: work(message, wait=wait), done, _refusal(done) if refusable else None)
         return
-    future = broker.store.put_async(message, wait=wait)
-    future.add_done_callback(lambda found: broker.loop.call_soon_threadsafe(done, found.result()))
+    began = perf_counter_ns()
+    if store.puts_wait:
+        store.put_then(message, flow.waits(done), wait=wait)
+        took = perf_counter_ns() - began
+        if took > flow.slow_ns:
+            flow.was_slow(took)
+        return
+    result = store.put(message, wait=wait)
+    took = perf_counter_ns() - began
+    if took > flow.slow_ns:
+        flow.was_slow(took)
+    done(result)
+
+
+def put_columns(
+    broker: Broker,
+    message: Message,
+    columns: MessageColumns,
+    done: Callable[[tuple[PutResult, ...]], None],
+    *,
+    wait: bool | None = None,
+) -> None:
+    """Put a client's batch, as `put` with `refusable`; an answer a batch that was made of it."""
+    flow, store = broker.flow, broker.store
+
+    def refuse(busy: Busy) -> None:
+        done((PutResult(PutMessageStatus.OS_PAGECACHE_BUSY, error=busy),))
+
+    if flow.beside or store.puts_wait:
+        flow.run(lambda: store.put_columns(message, columns, wait=wait), done, refuse)
+        return
+    began = perf_counter_ns()
+    results = store.put_columns(message, columns, wait=wait)
+    took = perf_counter_ns() - began
+    if took > flow.slow_ns:
+        flow.was_slow(took)
+    done(results)
+
+
+def _refusal(done: Callable[[PutResult], None]) -> Callable[[Busy], None]:
+    return lambda busy: done(PutResult(PutMessageStatus.OS_PAGECACHE_BUSY, error=busy))

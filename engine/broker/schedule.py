@@ -10,7 +10,7 @@ Source: ScheduleMessageService (4.9.8); remoting.md 3.4.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.broker.config_file import KeptTable
 from engine.broker.putting import STORED, put
@@ -27,9 +27,19 @@ if TYPE_CHECKING:
     from engine.log.results import PutResult
 
 TICK_MS = 100
+GROUP = "SCHEDULE_CONSUMER"
+"""As which deliveries are counted. Source: MixAll#SCHEDULE_CONSUMER_GROUP."""
 AT_ONCE = 1024
 """Messages of a level that are delivered before others have their turn."""
 _UNIT = struct.Struct(">qiq")
+
+
+class Backlog(NamedTuple):
+    """Messages of a level that wait, and how long the next of them should have been delivered, ms."""
+
+    level: int
+    messages: int
+    late_ms: int
 
 
 class ScheduleService(KeptTable):
@@ -58,6 +68,23 @@ class ScheduleService(KeptTable):
     def to_json(self) -> dict[str, Any]:
         """DelayOffsetSerializeWrapper; delayOffset.json."""
         return {"offsetTable": {str(level): offset for level, offset in sorted(self._offsets.items())}}
+
+    def backlog(self) -> list[Backlog]:
+        """What waits, by level."""
+        store, found = self._broker.store, []
+        for level in range(1, self._levels.max_level + 1):
+            queue = store.find_queue(names.SCHEDULE_TOPIC, queue_of_level(level))
+            if queue is None:
+                continue
+            offset = max(self._offsets.get(level, 0), queue.min_offset)
+            waiting = max(queue.max_offset - offset, 0)
+            selected = queue.select(offset, 1) if waiting else None
+            late_ms = 0
+            if selected is not None:
+                with selected:
+                    late_ms = max(0, self._broker.now_ms() - _UNIT.unpack_from(selected.view, 0)[2])
+            found.append(Backlog(level, waiting, late_ms))
+        return found
 
     def tick(self) -> None:
         """Deliver what is due."""
@@ -103,6 +130,10 @@ class ScheduleService(KeptTable):
             answered.append(result)
             self._under_way.discard(level)
             if result.status in STORED:
+                if result.append is not None:
+                    stats, size = self._broker.stats, result.append.size
+                    stats.put(message.topic, 1, size)
+                    stats.got(GROUP, names.SCHEDULE_TOPIC, 1, size)
                 self._delivered(level, offset)
                 if returned:
                     self._deliver(level)

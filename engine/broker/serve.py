@@ -7,6 +7,7 @@ takes the abort mark away. A second start on the same store is refused by the st
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import sys
@@ -14,9 +15,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.broker import schedule
+from engine.broker import health, schedule, stats
 from engine.broker.broker import Broker
 from engine.broker.handlers.pull import TICK_MS, PullHandler
+from engine.broker.http import Operations
+from engine.broker.live import Live
 from engine.broker.server import Switchboard, broker_handlers, listen, name_handlers
 from engine.errors import RStoreError, StorageError
 from engine.store import MessageStore
@@ -37,10 +40,11 @@ _VIP_BELOW = 2
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """Where clients find us."""
+    """Where clients find us. `metrics`: where who watches does."""
 
     broker: str
     names: str | None
+    metrics: str | None = None
 
 
 def serve(
@@ -76,10 +80,16 @@ async def _serve(
     store = MessageStore.open(config, cleaning=True)
     try:
         async with Daemon(settings, store, loop, log) as daemon:
-            ready(daemon.listening)
+            where = daemon.listening
+            log.info("serving", extra={"broker": where.broker, "names": where.names, "metrics": where.metrics})
+            gc.collect()
+            gc.freeze()  # what is there now stays: it need not be looked through again and again
+            ready(where)
             await stop.wait()
+            log.info("stopping", extra={"max_offset": store.log.max_offset})
     finally:
         await loop.run_in_executor(None, store.close)
+    log.info("stopped: the store is closed")
 
 
 class Daemon:
@@ -95,7 +105,18 @@ class Daemon:
         self._servers: list[asyncio.Server] = []
         self._boards: list[Switchboard] = []
         self._timers: list[asyncio.Task[None]] = []
+        self._operations: Operations | None = None
         self.listening = Listening("", None)
+
+    @property
+    def broker(self) -> Broker:
+        """What its handlers share. Once it was entered."""
+        return self._broker
+
+    @property
+    def health(self) -> health.Health:
+        """Whether it is well. Once it was entered."""
+        return self._health
 
     async def __aenter__(self) -> Daemon:
         """Start. Raises StorageError: a port is taken; CannotMend: a table can't be read."""
@@ -106,7 +127,7 @@ class Daemon:
             server = await listen(board, settings, loop, settings.listen_port)
             self._servers.append(server)
             port = server.sockets[0].getsockname()[1]
-            broker = self._broker = Broker(settings, self._store, loop, port)
+            broker = self._broker = Broker(settings, self._store, loop, port, self._log)
             broker.load()
             pulls = self._pulls = PullHandler(broker)
             handlers = broker_handlers(broker, pulls)
@@ -119,14 +140,25 @@ class Daemon:
             self._boards.append(board)
             vip = {code: handler for code, handler in handlers.items() if code != RequestCode.PULL_MESSAGE}
             if settings.listen_port:
-                await self._add(Switchboard(settings, vip, lost, self._log), port - _VIP_BELOW)
+                await self._add(Switchboard(settings, vip, lost, self._log, "vip"), port - _VIP_BELOW)
             names = None
             if settings.name_service_port is not None:
-                name_board = Switchboard(settings, name_handlers(broker), lambda _: None, self._log)
+                name_board = Switchboard(settings, name_handlers(broker), lambda _: None, self._log, "names")
                 names = await self._add(name_board, settings.name_service_port)
-            self.listening = Listening(broker.address, None if names is None else f"{settings.broker_ip1}:{names}")
+            self._health = health.Health(self._store, self._log)
+            live = Live(broker, pulls, self._boards)
+            operations = Operations(live, self._health, [broker.offsets, broker.schedule], self._log)
+            self._operations = operations
+            metrics = await operations.start(settings.listen_host, settings.metrics_port)
+            self.listening = Listening(
+                broker.address,
+                None if names is None else f"{settings.broker_ip1}:{names}",
+                None if metrics is None else f"{settings.listen_host}:{metrics}",
+            )
         except OSError as error:
             await self._close_servers()
+            if self._operations is not None:
+                await self._operations.stop()
             raise StorageError(
                 f"can't listen: {error.strerror or error}", hint="is a broker running? see listenPort and --names-port"
             ) from None
@@ -140,20 +172,27 @@ class Daemon:
             loop.create_task(self._keep(settings.flush_offsets_ms / 1000, broker.offsets)),
             loop.create_task(self._every(_SCAN_S, self._scan)),
             loop.create_task(self._every(schedule.TICK_MS / 1000, broker.schedule.tick)),
+            loop.create_task(self._every(stats.TICK_S, broker.stats.tick)),
+            loop.create_task(self._every(health.TICK_S, self._health.tick)),
             loop.create_task(self._keep(_SCAN_S, broker.schedule)),
             loop.create_task(self._every(settings.transaction_check_interval_ms / 1000, broker.transactions.check)),
         ]
+        self._health.ready = True
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._health.ready = False
         for timer in self._timers:
             timer.cancel()
         await self._close_servers()
+        self._broker.flow.close()
         self._pulls.close()
         for board in self._boards:
             for connection in list(board.connections):
                 connection.close()
         await asyncio.sleep(0)
+        if self._operations is not None:
+            await self._operations.stop()
         for table in (self._broker.offsets, self._broker.schedule):
             changes = table.changes()
             if changes is not None:

@@ -11,7 +11,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from engine.broker.answers import Answer
-from engine.broker.connection import Connection
+from engine.broker.connection import OTHER, Connection
 from engine.broker.handlers.admin import AdminHandler
 from engine.broker.handlers.back import BackHandler
 from engine.broker.handlers.consume import ConsumeHandler
@@ -41,6 +41,13 @@ class Switchboard:
         settings: limits.
         handlers: by request code.
         lost: is told of connections that have gone.
+        name: of the listener: broker, vip or names.
+
+    Attributes:
+        connections: that are open.
+        answers: see Serves.
+        refused: connections, as there were too many.
+        cut: connections that were cut off, by reason: see Connection.
     """
 
     def __init__(
@@ -49,21 +56,30 @@ class Switchboard:
         handlers: Mapping[int, Handler],
         lost: Callable[[Connection], None],
         log: logging.Logger,
+        name: str = "broker",
     ) -> None:
         self._settings = settings
-        self._handlers = handlers
-        self._lost = lost
         self._log = log
+        self.name = name
         self.connections: set[Connection] = set()
+        self.answers: dict[int, dict[int, int]] = {OTHER: {}}
+        self.refused = 0
+        self.cut = {"frame": 0, "output": 0, "idle": 0}
+        self.serve(handlers, lost)
 
     def serve(self, handlers: Mapping[int, Handler], lost: Callable[[Connection], None]) -> None:
         """Have these answer from now on."""
         self._handlers, self._lost = handlers, lost
+        for code in handlers:
+            self.answers.setdefault(int(code), {0: 0})
 
     def opened(self, connection: Connection) -> bool:
         """As of Serves."""
         if len(self.connections) >= self._settings.connections:
-            self._log.warning("refused", extra={"peer": connection.address, "why": "too many connections"})
+            self.refused += 1
+            self._log.warning(
+                "a connection was refused", extra={"peer": connection.address, "why": "too many connections"}
+            )
             return False
         self.connections.add(connection)
         return True
@@ -72,7 +88,8 @@ class Switchboard:
         """As of Serves."""
         self.connections.discard(connection)
         if connection.fault is not None:
-            self._log.warning("closed", extra={"peer": connection.address, "why": connection.fault})
+            self.cut[connection.cut] += 1
+            self._log.warning("a connection was cut off", extra={"peer": connection.address, "why": connection.fault})
         self._lost(connection)
 
     def received(self, connection: Connection, request: RemotingCommand) -> None:
@@ -97,8 +114,9 @@ class Switchboard:
 
     def close_idle(self, now: float) -> None:
         """Close the connections on which nothing has come or gone for too long. `now`: the loop's time, s."""
-        limit = now - self._settings.idle_ms / 1000
+        limit = now - self._settings.idle_s
         for connection in [one for one in self.connections if one.active < limit]:
+            self.cut["idle"] += 1
             connection.close()
 
 
@@ -107,10 +125,11 @@ def broker_handlers(broker: Broker, pulls: PullHandler) -> dict[int, Handler]:
     code = RequestCode
     send, back, consume = SendHandler(broker), BackHandler(broker), ConsumeHandler(broker)
     query, admin = QueryHandler(broker), AdminHandler(broker)
+    sends = broker.flow.guard(send.handle)
     return {
-        code.SEND_MESSAGE: send.handle,
-        code.SEND_MESSAGE_V2: send.handle,
-        code.SEND_BATCH_MESSAGE: send.handle,
+        code.SEND_MESSAGE: sends,
+        code.SEND_MESSAGE_V2: sends,
+        code.SEND_BATCH_MESSAGE: sends,
         code.PULL_MESSAGE: pulls.handle,
         code.LITE_PULL_MESSAGE: pulls.handle,
         code.HEART_BEAT: consume.heartbeat,
@@ -121,7 +140,7 @@ def broker_handlers(broker: Broker, pulls: PullHandler) -> dict[int, Handler]:
         code.UPDATE_CONSUMER_OFFSET: consume.update_offset,
         code.LOCK_BATCH_MQ: consume.lock,
         code.UNLOCK_BATCH_MQ: consume.unlock,
-        code.CONSUMER_SEND_MSG_BACK: back.handle,
+        code.CONSUMER_SEND_MSG_BACK: broker.flow.guard(back.handle),
         code.END_TRANSACTION: broker.transactions.end,
         code.GET_MAX_OFFSET: query.max_offset,
         code.GET_MIN_OFFSET: query.min_offset,

@@ -30,6 +30,12 @@ _KEYS = {
     "transactionTimeOut": "transaction_timeout_ms",
     "transactionCheckMax": "transaction_check_max",
     "transactionCheckInterval": "transaction_check_interval_ms",
+    "brokerFastFailureEnable": "fast_failure",
+    "sendThreadPoolQueueCapacity": "send_queue",
+    "waitTimeMillsInSendQueue": "send_wait_ms",
+    "pullThreadPoolQueueCapacity": "held_pulls",
+    "serverChannelMaxIdleTimeSeconds": "idle_s",
+    "com.rocketmq.remoting.frameMaxLength": "frame_limit",
 }
 
 
@@ -43,11 +49,15 @@ class BrokerSettings:
         listen_host: what is listened on.
         listen_port: the broker's; 0: any free one. The VIP port is two below.
         name_service_port: of the embedded name service; 0: any free one, None: there is none.
+        metrics_port: of /metrics, /health and /ready; 0: any free one, None: there is none.
         frame_limit: largest frame, bytes.
-        idle_ms: a connection that neither sends nor gets anything for so long is closed.
+        idle_s: a connection that neither sends nor gets anything for so many seconds is closed.
         output_limit: bytes that wait for a client that doesn't read; beyond, it is disconnected.
         held_pulls: pulls that may wait at a time.
         connections: that may be open at a time.
+        fast_failure: sends that have waited for too long are refused.
+        send_queue: sends that may wait for the disk at a time; more are refused.
+        send_wait_ms: how long they may.
     """
 
     broker_name: str = "broker-a"
@@ -57,6 +67,7 @@ class BrokerSettings:
     listen_host: str = "127.0.0.1"
     listen_port: int = 10911
     name_service_port: int | None = 9876
+    metrics_port: int | None = None
     auto_create_topic: bool = True
     auto_create_group: bool = True
     default_topic_queue_nums: int = 8
@@ -70,10 +81,13 @@ class BrokerSettings:
     transaction_check_max: int = 15
     transaction_check_interval_ms: int = 60_000
     frame_limit: int = 16 << 20
-    idle_ms: int = 120_000
+    idle_s: int = 120
     output_limit: int = 64 << 20
     held_pulls: int = 100_000
     connections: int = 20_000
+    fast_failure: bool = True
+    send_queue: int = 10_000
+    send_wait_ms: int = 200
 
     @classmethod
     def of(cls, other: Mapping[str, str], **changes: Any) -> BrokerSettings:

@@ -73,6 +73,7 @@ class Transactions:
         half = self._half(request)
 
         def settled(result: PutResult) -> None:
+            self._count(result)
             if result.status in STORED:
                 self._settle(half)
             code = ResponseCode.SUCCESS if result.status in STORED else ResponseCode.SYSTEM_ERROR
@@ -125,9 +126,24 @@ class Transactions:
             born_host=broker.store_host,
             store_host=broker.store_host,
         )
-        put(broker, operation, lambda _: None, wait=False)
+        put(broker, operation, self._count, wait=False)
+
+    def _count(self, result: PutResult) -> None:
+        if result.append is not None:
+            self._broker.stats.stored(result.append.size)
 
     # --- what nobody has ended --------------------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> int:
+        """Half messages without an end, about: those behind the last that is settled, but for the operations there."""
+        store, offsets = self._broker.store, self._broker.offsets
+
+        def behind(topic: str) -> int:
+            start = max(offsets.get(GROUP, topic, 0) or 0, store.min_offset(topic, 0), 0)
+            return max(store.max_offset(topic, 0) - start, 0)
+
+        return max(behind(HALF_TOPIC) - behind(OP_TOPIC), 0)
 
     def check(self) -> None:
         """Ask about the half messages that are old enough; those without an answer for too long are set aside."""
@@ -177,12 +193,13 @@ class Transactions:
         message = half.to_message()._replace(store_host=broker.store_host)
         if times >= settings.transaction_check_max:
             topic = broker.topics.for_retry(DISCARDED)
-            put(broker, message._replace(topic=topic.name, queue_id=0), lambda _: None, wait=False)
+            put(broker, message._replace(topic=topic.name, queue_id=0), self._count, wait=False)
             return True
         said[CHECK_TIMES] = str(times + 1)
         message = message._replace(properties=said)
 
         def asked(result: PutResult) -> None:
+            self._count(result)
             if result.append is not None:
                 self._tell_producer(message, half, result)
 

@@ -12,6 +12,8 @@ from engine.format.numbers import INT_MAX, INT_MIN, LONG_MAX
 ABORT = "abort"
 CHECKPOINT = "checkpoint"
 LOCK = "lock"
+SOCKET = "rstore.sock"
+"""Where a daemon of ours is asked; not Apache's, whose broker passes it over."""
 COMMITLOG = "commitlog"
 CONSUMEQUEUE = "consumequeue"
 CONSUMEQUEUE_EXT = "consumequeue_ext"

@@ -50,7 +50,7 @@ class Rules:
 class ExpirePlan:
     """One round. `why`: the reason to delete, None when there is none; `pinned`: what keeps the first that stays.
 
-    `segments`: those that go, oldest first. `log_min`: the log's first byte afterwards.
+    `segments`: those that go, oldest first. `log_min`: the log's first byte afterwards. `is_open`: of an open store.
     """
 
     files: StoreFiles
@@ -67,6 +67,7 @@ class ExpirePlan:
     unread: tuple[Unread, ...]
     halves: tuple[Half, ...]
     problems: tuple[str, ...]
+    is_open: bool = False
 
     @property
     def changed(self) -> bool:
@@ -76,7 +77,7 @@ class ExpirePlan:
     @property
     def refusal(self) -> RStoreError | None:
         """A store that was not closed is recovered first."""
-        if not self.files.abort:
+        if self.is_open or not self.files.abort:
             return None
         return CannotMend("the store was not closed", path=self.files.root, hint="run rstore recover first")
 
@@ -130,9 +131,16 @@ class ExpirePlan:
 
 
 def plan_expire(
-    disk: Disk, config: StoreConfig, rules: Rules, *, progress: Callable[[int, int], None] | None = None
+    disk: Disk,
+    config: StoreConfig,
+    rules: Rules,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+    in_use: int | None = None,
 ) -> ExpirePlan:
     """Plan one round; writes nothing.
+
+    `in_use`: the physical offset from which on an open store needs its log (CleanService.in_use); None: it is closed.
 
     Raises:
         CannotMend: no log. NotAStore, StorageError.
@@ -146,7 +154,7 @@ def plan_expire(
     space = rule.space(use)
     hour = time.localtime(disk.now_ms() / 1000).tm_hour
     why = rule.why(space, hour, by_hand=rules.forced)
-    segments, pinned = ((), "no reason to delete") if why is None else _expired(disk, files, rule, space)
+    segments, pinned = ((), "no reason to delete") if why is None else _expired(disk, files, rule, space, in_use)
     left = files.log[len(segments) :]
     queues = expire_queues(disk, files, left[0].offset)
     consumers = read_consumers(disk, files.root, (queue.queue for queue in queues))
@@ -173,6 +181,7 @@ def plan_expire(
         unread=unread,
         halves=halves,
         problems=(*rule.problems, *consumers.problems),
+        is_open=in_use is not None,
     )
 
 
@@ -203,15 +212,20 @@ def _told(why: Why, hour: int, use: DiskUse) -> str:
             return f"it is {hour} o'clock (deleteWhen)"
 
 
-def _expired(disk: Disk, files: StoreFiles, rule: retention.Rules, space: Space) -> tuple[tuple[Segment, ...], str]:
+def _expired(
+    disk: Disk, files: StoreFiles, rule: retention.Rules, space: Space, in_use: int | None
+) -> tuple[tuple[Segment, ...], str]:
     """The segments that go, and why the next one stays."""
     now = disk.now_ms()
-    modified = (disk.stat(segment.path).mtime_ns // 1_000_000 for segment in files.log[:-1])
+    may_go = [one for one in files.log[:-1] if in_use is None or one.offset + one.size <= in_use]
+    modified = (disk.stat(segment.path).mtime_ns // 1_000_000 for segment in may_go)
     batch = rule.batch(modified, now, hurry=space.hurry)
     gone, next_one = files.log[: batch.count], files.log[batch.count].path
     match batch.stay:
         case Stay.BATCH:
             pinned = f"a round deletes at most {BATCH_MAX} files: run it again for more"
+        case Stay.LAST if batch.count < len(files.log) - 1:
+            pinned = f"{os.path.basename(next_one)} is still written to, or dispatched"
         case Stay.LAST:
             pinned = f"{os.path.basename(next_one)} is the last file, which never goes"
         case Stay.YOUNG:

@@ -199,6 +199,28 @@ class CleanService(Worker):
             self._errors = tuple(failed)
             return self._log_files - before
 
+    def expire_before(self, offset: int) -> int:
+        """Delete the log files that end at a physical offset or before, and what follows them, as it was planned.
+
+        Returns how many log files went: fewer where somebody holds one, it goes later. Raises StorageError: the rest is
+        done by the next round.
+        """
+        with self._round:
+            before, limit = self._log_files, min(offset, self.in_use)
+            ends = (file.file_from_offset + file.file_size for file in self._log.files.files)
+            count = sum(1 for end in ends if end <= limit)
+            failed = [error for step in (lambda: self._delete_log(count), self._follow) for error in self._try(step)]
+            self._errors = tuple(failed)
+            if failed:
+                raise failed[0]
+            return self._log_files - before
+
+    @property
+    def in_use(self) -> int:
+        """The physical offset from which on the log's files are needed: what is not dispatched, and the last file."""
+        files = self._log.files.files
+        return min(self._dispatch.position, files[-1].file_from_offset) if files else 0
+
     def look(self) -> Space:
         """How full the disks are, and what follows; sets or clears the store's mark. Raises StorageError."""
         use = DiskUse.of(self._config, self._disk.disk_used_ratio)
@@ -222,14 +244,17 @@ class CleanService(Worker):
         if self._rules.why(space, time.localtime(now / 1000).tm_hour, by_hand=by_hand) is None:
             return
         self._manual = max(0, self._manual - 1)
-        files = self._log.files
-        dispatched = self._dispatch.position
-        ready = takewhile(lambda file: file.file_from_offset + file.file_size <= dispatched, files.files[:-1])
+        in_use = self.in_use
+        ready = takewhile(lambda file: file.file_from_offset + file.file_size <= in_use, self._log.files.files)
         batch = self._rules.batch((file.last_modified_ms for file in ready), now, hurry=space.hurry)
-        if batch.count:
+        self._delete_log(batch.count)
+
+    def _delete_log(self, count: int) -> None:
+        """Delete the oldest files of the log, up to the first that somebody holds."""
+        if count:
             self._flush_queues()
-        for number in range(batch.count):
-            if (number and not self._pause(self._log_pause)) or not files.delete_first(self._forcibly):
+        for number in range(count):
+            if (number and not self._pause(self._log_pause)) or not self._log.files.delete_first(self._forcibly):
                 break
             self._log_files += 1
 

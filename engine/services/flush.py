@@ -16,14 +16,13 @@ last flush sets the checkpoint, too.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections import deque
-from concurrent.futures import Future, InvalidStateError
 from typing import TYPE_CHECKING
 
 from engine.errors import DiskFull, RStoreError
 from engine.log.results import PutMessageStatus
+from engine.services.waiting import FlushFuture
 from engine.services.worker import OnFailure, Worker, monotonic_ms
 
 if TYPE_CHECKING:
@@ -32,18 +31,6 @@ if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.log.checkpoint import CheckpointFile
     from engine.log.commitlog import CommitLog
-
-FlushFuture = Future[PutMessageStatus]
-"""PUT_OK when durable, FLUSH_DISK_TIMEOUT when it took too long; raises the error of a flush that failed."""
-
-
-def settle(future: FlushFuture, outcome: PutMessageStatus | RStoreError) -> None:
-    """Give a future its outcome, unless it has one."""
-    with contextlib.suppress(InvalidStateError):
-        if isinstance(outcome, RStoreError):
-            future.set_exception(outcome)
-        else:
-            future.set_result(outcome)
 
 
 class FlushDiskWatcher(Worker):
@@ -59,7 +46,7 @@ class FlushDiskWatcher(Worker):
         """Answer FLUSH_DISK_TIMEOUT after the timeout, unless there is an answer by then."""
         waiting = self._waiting
         with self._condition:
-            while waiting and waiting[0][1].done():  # what is over is not kept until its time
+            while waiting and waiting[0][1].done:  # what is over is not kept until its time
                 waiting.popleft()
             waiting.append((monotonic_ms() + self._timeout_ms, future))
             if self._idle:  # else it looks when the time of an older one is over, before this one's
@@ -70,13 +57,13 @@ class FlushDiskWatcher(Worker):
         going = True
         while going:
             with self._condition:
-                while self._waiting and self._waiting[0][1].done():
+                while self._waiting and self._waiting[0][1].done:
                     self._waiting.popleft()
                 left = self._waiting[0][0] - monotonic_ms() if self._waiting else None
                 self._idle = left is None
                 late = self._waiting.popleft()[1] if left is not None and left <= 0 else None
             if late is not None:
-                settle(late, PutMessageStatus.FLUSH_DISK_TIMEOUT)
+                late.settle(PutMessageStatus.FLUSH_DISK_TIMEOUT)
             else:
                 going = self._wait(left)
 
@@ -108,7 +95,7 @@ class GroupCommitService(Worker):
 
     def submit(self, next_offset: int) -> FlushFuture:
         """Ask for the log to be durable up to `next_offset` (physical)."""
-        future: FlushFuture = Future()
+        future = FlushFuture()
         with self._lock:
             failure, over = self._failure, self._over
             if failure is None and not over:
@@ -154,9 +141,9 @@ class GroupCommitService(Worker):
         flushed = self._log.flushed_where
         for offset, future in requests:
             if offset <= flushed:
-                settle(future, PutMessageStatus.PUT_OK)
+                future.settle(PutMessageStatus.PUT_OK)
             else:
-                settle(future, error or PutMessageStatus.FLUSH_DISK_TIMEOUT)
+                future.settle(error or PutMessageStatus.FLUSH_DISK_TIMEOUT)
 
     def _failed(self, error: RStoreError) -> None:
         with self._lock:
@@ -164,7 +151,7 @@ class GroupCommitService(Worker):
             requests, self._write = self._write, []
         self._tell(error)
         for _, future in requests:
-            settle(future, error)
+            future.settle(error)
 
 
 class FlushRealTimeService(Worker):

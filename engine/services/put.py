@@ -12,7 +12,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TYPE_CHECKING
 
 from engine.config import BrokerRole
@@ -26,6 +25,7 @@ from engine.log.results import (
     StoreClosed,
     WriteFailed,
 )
+from engine.services.waiting import FlushFuture
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from engine.format.columns import MessageColumns
     from engine.format.message import Message
     from engine.log.commitlog import Clock, CommitLog
-    from engine.services.flush import FlushFuture, GroupCommitService
+    from engine.services.flush import GroupCommitService
     from engine.services.queue_table import QueueTable
     from engine.services.running_flags import RunningFlags
 
@@ -116,9 +116,7 @@ class PutService:
 
     def _waited(self, append: AppendResult, waiting: list[FlushFuture]) -> PutResult:
         for future in waiting:
-            try:
-                future.exception(self._patience)
-            except FutureTimeout:
+            if not future.wait(self._patience):
                 return PutResult(
                     PutMessageStatus.UNKNOWN_ERROR, append, RStoreError("nobody answered for flush or slave in time")
                 )
@@ -129,25 +127,38 @@ class PutService:
     ) -> Future[PutResult]:
         """The same, returning as soon as it is appended; the future never raises."""
         result: Future[PutResult] = Future()
+        self.put_then(message, items, result.set_result, wait)
+        return result
+
+    def put_then(
+        self,
+        message: Message,
+        items: Sequence[BatchItem] | MessageColumns | None,
+        done: Callable[[PutResult], None],
+        wait: bool | None,
+    ) -> None:
+        """The same; `done` is told: before this returns, or in the thread that has flushed. It must not block."""
         answer = self._put(message, items, wait)
         if isinstance(answer, PutResult):
-            result.set_result(answer)
-            return result
+            done(answer)
+            return
         append, waiting = answer
+        if len(waiting) == 1:
+            waiting[0].then(lambda: done(_combined(append, waiting)))
+            return
         left = len(waiting)
         lock = threading.Lock()
 
-        def one_done(_: object) -> None:
+        def one_done() -> None:
             nonlocal left
             with lock:
                 left -= 1
                 last = left == 0
             if last:
-                result.set_result(_combined(append, waiting))
+                done(_combined(append, waiting))
 
         for future in waiting:
-            future.add_done_callback(one_done)
-        return result
+            future.then(one_done)
 
     def _put(
         self, message: Message, items: Sequence[BatchItem] | MessageColumns | None, wait: bool | None
@@ -221,16 +232,15 @@ def _combined(append: AppendResult, waiting: Sequence[FlushFuture]) -> PutResult
     """The answer when everything has one: the last that is not PUT_OK counts, an error before all."""
     status = PutMessageStatus.PUT_OK
     for future in waiting:
-        error = future.exception()
-        if error is not None:
-            known = error if isinstance(error, RStoreError) else RStoreError(repr(error))
-            return PutResult(PutMessageStatus.UNKNOWN_ERROR, append, known)
-        if future.result() is not PutMessageStatus.PUT_OK:
-            status = future.result()
+        outcome = future.outcome
+        if isinstance(outcome, RStoreError):
+            return PutResult(PutMessageStatus.UNKNOWN_ERROR, append, outcome)
+        if outcome is not None and outcome is not _OK:
+            status = outcome
     return PutResult(status, append)
 
 
 def _no_slave() -> FlushFuture:
-    future: FlushFuture = Future()
-    future.set_result(PutMessageStatus.SLAVE_NOT_AVAILABLE)
+    future = FlushFuture()
+    future.settle(PutMessageStatus.SLAVE_NOT_AVAILABLE)
     return future

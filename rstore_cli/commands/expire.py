@@ -1,16 +1,21 @@
-"""`rstore expire`: one round of retention on a closed store, after what it costs was told."""
+"""`rstore expire`: one round of retention, after what it costs was told; in a store's daemon where there is one."""
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from engine.errors import StorageError
 from rstore_cli._common import Settings, settings_of
 from rstore_cli.change import Change
+from rstore_cli.daemon import WORK_S, Daemon
 from rstore_cli.render import count, moment, printable, size
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from engine.config import StoreConfig
     from engine.errors import RStoreError
     from engine.repair.expire import ExpirePlan, Rules
@@ -42,7 +47,9 @@ def expire(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
 ) -> None:
-    """Delete the oldest files of a closed store, as a broker does: one round of Apache's rule.
+    """Delete the oldest files of a store, as a broker does: one round of Apache's rule.
+
+    Beside a running `rstore serve` the daemon deletes what the plan names; any other live process is refused (exit 3).
 
     There is a reason to delete when it is deleteWhen o'clock, when the disk is used above the ratio, or with --force.
     A file goes when it is older than the reserved hours; at once when the disk is used above 85 %. Oldest first, never
@@ -62,12 +69,27 @@ class _Expire(Change["ExpirePlan"]):
     def __init__(self, settings: Settings, rules: Rules) -> None:
         super().__init__(settings)
         self._rules = rules
+        self._in_use: int | None = None
+
+    def run(self, config: StoreConfig, *, dry_run: bool, yes: bool) -> int:
+        """The exit code."""
+        self._daemon = Daemon(config.store_path_root_dir)
+        said = self._daemon.ask("GET", "/in-use")
+        if said is not None:
+            self._in_use = said["inUse"]
+            self.beside, self.settles = True, False
+        return super().run(config, dry_run=dry_run, yes=yes)
+
+    @contextlib.contextmanager
+    def _holding(self, root: str) -> Iterator[None]:
+        with contextlib.nullcontext() if self.beside else super()._holding(root):
+            yield
 
     def plan(self, config: StoreConfig) -> ExpirePlan:
         from engine.repair.expire import plan_expire
 
         with self.output.progress("reading what goes") as tick:
-            return plan_expire(self.disk, config, self._rules, progress=tick)
+            return plan_expire(self.disk, config, self._rules, progress=tick, in_use=self._in_use)
 
     def refusal(self, plan: ExpirePlan) -> RStoreError | None:
         return plan.refusal
@@ -121,6 +143,14 @@ class _Expire(Change["ExpirePlan"]):
     def apply(self, plan: ExpirePlan) -> str | None:
         from engine.repair.expire import apply_expire
 
+        if self.beside:
+            self.settings.on_interrupt = "the daemon goes on with it"
+            done = self._daemon.ask("POST", "/expire", {"before": plan.log_min}, wait_s=WORK_S)
+            if done is None:
+                raise StorageError("the daemon has gone", path=plan.files.root, hint="run rstore expire again")
+            if done["minOffset"] < plan.log_min:
+                self.output.warn(f"The log begins at {done['minOffset']}: what is still read goes later.")
+            return None
         self.settings.on_interrupt = "some files are deleted, the store is sound; run rstore expire again for the rest"
         apply_expire(self.disk, plan)
         self.settings.on_interrupt = "the files are deleted"

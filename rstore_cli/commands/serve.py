@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rstore_cli._common import settings_of
+from rstore_cli.daemon_log import Format, Level, begin
 
 if TYPE_CHECKING:
     from engine.broker.serve import Listening
@@ -27,11 +30,28 @@ def serve(
         int, typer.Option("--names-port", min=0, max=65535, metavar="PORT", help="The embedded name service's.")
     ] = 9876,
     no_names: Annotated[bool, typer.Option("--no-names", help="No embedded name service.")] = False,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            "--metrics-port", min=0, max=65535, metavar="PORT", help="Serve /metrics, /health and /ready here (HTTP)."
+        ),
+    ] = None,
+    max_connections: Annotated[
+        int | None, typer.Option("--max-connections", min=1, metavar="N", help="Open at a time (default: 20000).")
+    ] = None,
+    log_level: Annotated[Level, typer.Option("--log-level", help="What is worth a line of the log.")] = Level.INFO,
+    log_format: Annotated[
+        Format | None, typer.Option("--log-format", help="Of the log (default: text for a terminal, else json).")
+    ] = None,
+    log_file: Annotated[
+        Path | None,
+        typer.Option("--log-file", metavar="FILE", help="The log's file, not stderr; rotated at 64 MiB, 8 kept."),
+    ] = None,
 ) -> None:
     """Serve the store to RocketMQ clients until SIGTERM or Ctrl-C: broker and name service in one process.
 
     Recovers the store first, as `recover` would; damage in the middle is refused (exit 4). A second start on the same
-    store is refused (exit 3).
+    store is refused (exit 3). `rstore status`, `flush`, `expire` and `top` ask the running daemon.
     """
     settings = settings_of(context)
 
@@ -46,16 +66,22 @@ def serve(
         listen_host=listen,
         listen_port=port,
         name_service_port=None if no_names else names_port,
+        metrics_port=metrics_port,
+        connections=max_connections,
     )
+    begin(log_level, log_format, log_file)
     answer = settings.output()
 
     def ready(where: Listening) -> None:
         if answer.json:
-            answer.document({"broker": where.broker, "nameService": where.names})
+            answer.document({"broker": where.broker, "nameService": where.names, "metrics": where.metrics})
         else:
             answer.text(f"The broker listens on {where.broker}.")
             if where.names is not None:
                 answer.text(f"The name service listens on {where.names}.")
+            if where.metrics is not None:
+                answer.text(f"Metrics and health are at http://{where.metrics}/.")
+        sys.stdout.flush()  # somebody may wait for it at the other end of a pipe
 
     settings.on_interrupt = "the store was closed"
     run(config, broker, ready=ready)

@@ -29,6 +29,7 @@ def status(
 
     Reads only, and runs beside a live broker. It never reads the whole log: hours are found by looking for where they
     begin, topics are told by the queues' units. Of very long queues it reads samples (~), unless --full is given.
+    A running `rstore serve` is asked what it is like now: connections, rates, held pulls, whether it is well.
     """
     settings = settings_of(context)
     output = settings.output()
@@ -39,9 +40,14 @@ def status(
 
     with output.progress("queues", is_bytes=False) as tick:
         found = look(Disk(), config, hours=hours, rate_hours=rate_hours, full=full, progress=tick)
-    if output.json:
-        output.document(found.to_json())
-    else:
-        from rstore_cli.status_text import show
+    from rstore_cli.daemon import Daemon
 
+    live = Daemon(config.store_path_root_dir).ask("GET", "/status")
+    if output.json:
+        output.document({**found.to_json(), "daemon": live})
+    else:
+        from rstore_cli.status_text import show, show_daemon
+
+        if live is not None:
+            show_daemon(output, live)
         show(output, found, hours)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,9 +32,9 @@ def command(root: Path, *words: str, more: str = "") -> list[str]:
 class Process:
     """A daemon, and where it listens."""
 
-    def __init__(self, root: Path, *, more: str = "") -> None:
-        words = command(root, "--json", "--port", "0", "--names-port", "0", more=more)
-        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    def __init__(self, root: Path, *options: str, more: str = "", **how: Any) -> None:
+        words = command(root, "--json", "--port", "0", "--names-port", "0", *options, more=more)
+        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, **how)
         assert self.process.stdout is not None
         self.where = json.loads(self.process.stdout.readline())
 

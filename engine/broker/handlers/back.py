@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from engine.broker import fields
 from engine.broker.answers import Answer
+from engine.broker.flow import Busy
 from engine.broker.putting import STORED, put
 from engine.broker.topics import DLQ, FAQ, PERM_WRITE, RETRY
 from engine.errors import RStoreError
@@ -43,11 +44,13 @@ class BackHandler:
 
         def done(result: PutResult) -> None:
             stored = result.status in STORED
-            connection.answer(
-                request, request.answer() if stored else request.answer(ResponseCode.SYSTEM_ERROR, result.status.value)
-            )
+            if stored and result.append is not None:
+                stats = self._broker.stats
+                stats.put(message.topic, 1, result.append.size)
+                stats.sent_back(request.fields["group"], message.properties[RETRY_TOPIC])
+            connection.answer(request, request.answer() if stored else _refusal(request, result))
 
-        put(self._broker, message, done, wait=False)
+        put(self._broker, message, done, wait=False, refusable=True)
         return None
 
     def _message(self, request: RemotingCommand) -> Message | None:
@@ -62,6 +65,8 @@ class BackHandler:
         if group.retry_queues <= 0:
             return None
         target = broker.topics.for_retry(RETRY + name, group.retry_queues)
+        if not target.perm & PERM_WRITE:
+            raise Answer(ResponseCode.NO_PERMISSION, f"the topic[{target.name}] sending message is forbidden")
         offset = fields.long(ext, "offset")
         try:
             found = broker.store.look_message(offset)
@@ -72,7 +77,7 @@ class BackHandler:
         said = found.properties
         said.setdefault(RETRY_TOPIC, found.topic)
         said.setdefault(ORIGIN_MESSAGE_ID, ext.get("originMsgId") or found.msg_id)
-        said.pop(properties.WAIT, None)
+        said[properties.WAIT] = "false"
         level = fields.number(ext, "delayLevel")
         if found.reconsume_times >= most_times(group, request.version, ext) or level < 0:
             target = broker.topics.for_retry(DLQ + name)
@@ -104,3 +109,9 @@ def most_times(group: GroupConfig, version: int, ext: Mapping[str, str]) -> int:
     if version >= V3_4_9 and "maxReconsumeTimes" in ext:
         return fields.number(ext, "maxReconsumeTimes")
     return group.retry_max_times
+
+
+def _refusal(request: RemotingCommand, result: PutResult) -> RemotingCommand:
+    if isinstance(result.error, Busy):
+        return request.answer(ResponseCode.SYSTEM_BUSY, result.error.message)
+    return request.answer(ResponseCode.SYSTEM_ERROR, result.status.value)

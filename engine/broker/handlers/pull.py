@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, TypeVar
 
 from engine.broker import fields
@@ -85,12 +86,17 @@ class _Pull:
 
 
 class PullHandler:
-    """Answers pulls, and holds them."""
+    """Answers pulls, and holds them.
+
+    Attributes:
+        not_held: pulls that were answered at once, as too many wait already.
+    """
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._held: defaultdict[tuple[str, int], set[_Pull]] = defaultdict(set)
         self._count = 0
+        self.not_held = 0
         self._filters: dict[str, SqlFilter] = {}
         self._by_connection: defaultdict[Connection, set[_Pull]] = defaultdict(set)
 
@@ -112,11 +118,13 @@ class PullHandler:
             self._broker.offsets.commit(pull.group, pull.topic, pull.queue_id, commit)
         found = self._get(pull)
         nothing = self._code(pull, found) == ResponseCode.PULL_NOT_FOUND
-        if nothing and flags & SUSPEND and self._count < self._broker.settings.held_pulls:
-            self._hold(pull)
-            if self._has_more(pull):  # it came before anybody was told that somebody waits
-                self._try(pull)
-            return None
+        if nothing and flags & SUSPEND:
+            if self._count < self._broker.settings.held_pulls:
+                self._hold(pull)
+                if self._has_more(pull):  # it came before anybody was told that somebody waits
+                    self._try(pull)
+                return None
+            self.not_held += 1
         return self._answer(pull, found)
 
     # --- held pulls -------------------------------------------------------------------------------------------------
@@ -127,9 +135,9 @@ class PullHandler:
             waiting = self._held.get(key)
             if not waiting:
                 continue
-            codes = [one.tags_code for one in arrivals if (one.topic, one.queue_id) == key]
+            come = [(one.next_offset, one.tags_code) for one in arrivals if (one.topic, one.queue_id) == key]
             for pull in list(waiting):
-                if any(pull.tags.matches_queue(code, None) for code in codes):
+                if any(end > pull.offset and pull.tags.matches_queue(code, None) for end, code in come):
                     self._try(pull)
 
     def tick(self) -> None:
@@ -156,7 +164,7 @@ class PullHandler:
         found = self._get(pull)
         if over or self._code(pull, found) != ResponseCode.PULL_NOT_FOUND:
             self._drop(pull)
-            pull.connection.send(self._answer(pull, found))
+            pull.connection.answer(pull.request, self._answer(pull, found))
 
     def _has_more(self, pull: _Pull) -> bool:
         return self._broker.store.max_offset(pull.topic, pull.queue_id) > pull.offset
@@ -266,10 +274,17 @@ class PullHandler:
         return found
 
     def _get(self, pull: _Pull) -> GetResult | RStoreError:
+        stats, began = self._broker.stats, perf_counter_ns()
         try:
-            return self._broker.store.get(pull.topic, pull.queue_id, pull.offset, pull.most, pull.tags)
+            found = self._broker.store.get(pull.topic, pull.queue_id, pull.offset, pull.most, pull.tags)
         except RStoreError as error:
             return error
+        if found.status is GetMessageStatus.FOUND:
+            took_ms = (perf_counter_ns() - began) // 1_000_000
+            stats.got(pull.group, pull.topic, found.message_count, found.total_size, took_ms)
+        else:
+            stats.missed()
+        return found
 
     @staticmethod
     def _code(pull: _Pull, found: GetResult | RStoreError) -> int:

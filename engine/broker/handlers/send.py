@@ -5,12 +5,14 @@ Source: SendMessageProcessor, AbstractSendMessageProcessor (4.9.8); remoting.md 
 
 from __future__ import annotations
 
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, NamedTuple
 
 from engine.broker import fields
 from engine.broker.answers import Answer, BadField
+from engine.broker.flow import Busy
 from engine.broker.handlers.back import demand_group, most_times
-from engine.broker.putting import STORED, put
+from engine.broker.putting import STORED, put, put_columns
 from engine.broker.topics import DLQ, FAQ, FORBIDDEN, MULTI_TAG, PERM_WRITE, RETRY, invalid_topic
 from engine.broker.transactions import half_of, is_half
 from engine.errors import FormatError
@@ -123,16 +125,19 @@ class SendHandler:
         if not half and properties.delay_level(said) <= 0:  # those are laid out anew, with all that they said
             said.pop(properties.WAIT, None)
         stored = half_of(message) if half else message
+        began = perf_counter_ns()
 
         def done(result: PutResult) -> None:
+            self._count(stored.topic, (result,), began)
             append = result.append
             if append is None or request.serialize is not SerializeType.JSON or result.status is not _OK:
                 connection.answer(request, self._answer(request, message, result))
-            elif not request.is_oneway:
+            else:
                 msg_id = f"{self._id_head}{append.physical_offset:016X}"
-                connection.send_frame(stored_frame(request.opaque, msg_id, message.queue_id, append.queue_offset))
+                frame = stored_frame(request.opaque, msg_id, message.queue_id, append.queue_offset)
+                connection.answer_frame(request, frame)
 
-        put(self._broker, stored, done, wait=wait)
+        put(self._broker, stored, done, wait=wait, refusable=True)
         return None
 
     # --- the message ------------------------------------------------------------------------------------------------
@@ -223,17 +228,25 @@ class SendHandler:
         except FormatError as error:
             raise BadField(f"a batch that can't be read: {error.message}") from None
         shared = message._replace(body=b"")
-        store, loop = self._broker.store, self._broker.loop
         wait = properties.waits_for_flush(said)
+        began = perf_counter_ns()
 
-        def put_all() -> RemotingCommand:
-            answers = store.put_columns(shared, columns, wait=wait)
-            return self._answer(request, shared, answers[-1], answers)
+        def answer_all(answers: tuple[PutResult, ...]) -> None:
+            self._count(shared.topic, answers, began)
+            connection.answer(request, self._answer(request, shared, answers[-1], answers))
 
-        if not store.puts_wait:
-            return put_all()
-        loop.run_in_executor(None, lambda: loop.call_soon_threadsafe(connection.answer, request, put_all()))
+        put_columns(self._broker, shared, columns, answer_all, wait=wait)
         return None
+
+    def _count(self, topic: str, results: tuple[PutResult, ...], began: int) -> None:
+        stats = self._broker.stats
+        for result in results:
+            append = result.append
+            if append is None:
+                stats.failed()
+            else:
+                stats.put(topic, append.message_count, append.size)
+        stats.put_times.add((perf_counter_ns() - began) // 1_000_000)
 
     # --- the answer -------------------------------------------------------------------------------------------------
 
@@ -260,6 +273,8 @@ class SendHandler:
         if result.status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
             ratios = " ".join(f"{name}: {ratio:5.2f}" for name, ratio in self._broker.disk_ratios())
             return ResponseCode.SERVICE_NOT_AVAILABLE, _FULL.format(ratios)
+        if isinstance(result.error, Busy):
+            return ResponseCode.SYSTEM_BUSY, result.error.message
         code, remark = _STATUS[result.status]
         return code, remark or "UNKNOWN_ERROR"
 

@@ -13,6 +13,7 @@ import orjson
 from engine.broker.serve import Daemon
 from engine.broker.settings import BrokerSettings
 from engine.config import FlushDiskType, StoreConfig
+from engine.files.disk import Disk
 from engine.store import MessageStore
 from engine.wire.codes import RequestCode
 from engine.wire.command import ONEWAY, RemotingCommand, SerializeType
@@ -131,14 +132,16 @@ def pull_fields(topic: str, offset: int, group: str = "G", wait_ms: int = 0, que
 
 
 @asynccontextmanager
-async def daemon(root: Path, *, sync: bool = False, **settings: object) -> AsyncIterator[Daemon]:
-    """A running daemon on free ports; closed cleanly. `sync`: with SYNC_FLUSH."""
+async def daemon(
+    root: Path, *, sync: bool = False, disk: Disk | None = None, **settings: object
+) -> AsyncIterator[Daemon]:
+    """A running daemon on free ports; closed cleanly. `sync`: with SYNC_FLUSH. `disk`: under its store."""
     import logging
 
     loop = asyncio.get_running_loop()
     flush = FlushDiskType.SYNC_FLUSH if sync else FlushDiskType.ASYNC_FLUSH
     config = StoreConfig(store_path_root_dir=root, flush_disk_type=flush).with_changes(**SMALL)
-    store = MessageStore.open(config, cleaning=True)
+    store = MessageStore.open(config, disk, cleaning=True)
     try:
         wanted = BrokerSettings(listen_port=0, name_service_port=0)
         made = BrokerSettings.of({}, **{"listen_port": 0, "name_service_port": 0, **settings}) if settings else wanted

@@ -1,0 +1,155 @@
+"""One connection to a broker or name server, as its client: requests and their answers, many at a time.
+
+    async with await RemotingClient.connect("127.0.0.1:9876") as client:
+        answer = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "T"})
+
+For asyncio, and for one loop. Whoever wants to be answered by another after a failure connects again: a client that has
+lost its connection stays lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from itertools import count
+from typing import TYPE_CHECKING
+
+from engine.errors import FormatError, InvalidArgument, StorageError
+from engine.wire.command import ONEWAY, RemotingCommand
+from engine.wire.frames import FrameReader, encode
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+
+TIMEOUT_S = 3.0
+"""How long is waited for a connection or an answer. Source: NettyClientConfig, DefaultMQProducer#sendMsgTimeout."""
+_PIECE = 1 << 16
+
+
+class RemotingClient:
+    """See the module. Made by `connect`. An async context manager.
+
+    Attributes:
+        address: `host:port` of the peer.
+    """
+
+    def __init__(self, address: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.address = address
+        self._writer = writer
+        self._opaque = count(1)
+        self._waiting: dict[int, asyncio.Future[RemotingCommand]] = {}
+        self._unasked: Callable[[RemotingCommand], None] = lambda _: None
+        self._lost: str | None = None
+        self._reading = asyncio.get_running_loop().create_task(self._read(reader))
+
+    @classmethod
+    async def connect(
+        cls, address: str, *, timeout_s: float = TIMEOUT_S, tls: ssl.SSLContext | None = None
+    ) -> RemotingClient:
+        """Connect to `host:port` (an IPv6 host may stand in brackets).
+
+        Raises:
+            InvalidArgument: no such address. StorageError: nobody answers there.
+        """
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdecimal():
+            raise InvalidArgument(f"{address!r} is no HOST:PORT")
+        try:
+            async with asyncio.timeout(timeout_s):
+                return cls(address, *await asyncio.open_connection(host.strip("[]"), int(port), ssl=tls))
+        except TimeoutError:
+            raise StorageError(f"{address} does not answer in {timeout_s:g} s") from None
+        except (OSError, OverflowError) as error:  # OverflowError: a port above 65535
+            said = getattr(error, "strerror", None) or str(error)
+            raise StorageError(f"can't connect to {address}: {said.lower()}") from None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the peer is there, as far as is known."""
+        return self._lost is None
+
+    def when_unasked(self, tell: Callable[[RemotingCommand], None]) -> None:
+        """Have `tell` called, in the loop, with every request that the peer makes of us."""
+        self._unasked = tell
+
+    async def ask(
+        self,
+        code: int,
+        ext: Mapping[str, str] | None = None,
+        body: bytes | memoryview = b"",
+        *,
+        timeout_s: float = TIMEOUT_S,
+    ) -> RemotingCommand:
+        """The answer to a request, whatever its code.
+
+        Raises:
+            StorageError: the connection is lost, or there is no answer in time.
+        """
+        opaque = next(self._opaque)
+        future = self._waiting[opaque] = asyncio.get_running_loop().create_future()
+        try:
+            self.send(RemotingCommand(code, opaque, 0, None, ext, body))
+            async with asyncio.timeout(timeout_s):
+                await self._writer.drain()
+                answer: RemotingCommand = await future
+                return answer
+        except TimeoutError:
+            raise StorageError(f"{self.address} does not answer request {int(code)} in {timeout_s:g} s") from None
+        except OSError as error:
+            raise StorageError(f"{self.address}: {error.strerror or error}") from None
+        finally:
+            self._waiting.pop(opaque, None)
+
+    def tell(self, code: int, ext: Mapping[str, str] | None = None, body: bytes = b"") -> None:
+        """A request that nobody answers. Raises StorageError: the connection is lost."""
+        self.send(RemotingCommand(code, next(self._opaque), ONEWAY, None, ext, body))
+
+    def send(self, command: RemotingCommand) -> None:
+        """A command as it is: an answer to what the peer has asked. Raises StorageError: the connection is lost."""
+        if self._lost is not None:
+            raise StorageError(f"{self.address}: {self._lost}")
+        self._writer.writelines(encode(command))
+
+    async def close(self) -> None:
+        """End the connection; who waits gets an error."""
+        self._end("closed by us")
+        self._reading.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._reading
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
+
+    async def __aenter__(self) -> RemotingClient:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        frames = FrameReader()
+        why = "the connection was closed"
+        try:
+            while data := await reader.read(_PIECE):
+                for command in frames.feed(data):
+                    if not command.is_response:
+                        self._unasked(command)
+                        continue
+                    future = self._waiting.get(command.opaque)
+                    if future is not None and not future.done():
+                        future.set_result(command)
+        except (OSError, FormatError) as error:
+            why = str(error)
+        finally:
+            self._end(why)
+
+    def _end(self, why: str) -> None:
+        if self._lost is None:
+            self._lost = why
+            self._writer.close()
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(StorageError(f"{self.address}: {self._lost}"))

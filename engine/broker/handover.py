@@ -1,0 +1,42 @@
+"""From the store's threads to the loop's: what is handed over is done there, in order, many things for one wake-up."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+
+class Handover:
+    """See the module. Thread-safe.
+
+    Theory: `_called` is set by who finds it unset, and unset by the loop before it looks: what comes later than that
+    look finds it unset and calls again. At worst the loop is woken once for nothing.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+        self._called = False
+
+    def __call__(self, what: Callable[..., None], *arguments: Any) -> None:
+        """Have `what` called by the loop; nothing when that has ended."""
+        self._waiting.append((what, arguments))
+        if not self._called and not self._loop.is_closed():
+            self._called = True
+            self._loop.call_soon_threadsafe(self._do)
+
+    def _do(self) -> None:
+        self._called = False
+        for _ in range(len(self._waiting)):  # and no more: others have their turn
+            what, arguments = self._waiting.popleft()
+            try:
+                what(*arguments)
+            except Exception as error:  # noqa: BLE001 - the others are not to wait for ever
+                self._loop.call_exception_handler({"message": "what was handed over failed", "exception": error})
+        if self._waiting and not self._called:
+            self._called = True
+            self._loop.call_soon(self._do)

@@ -1,0 +1,138 @@
+"""Whether the daemon is well: what a load balancer or an operator is told, and the log when it changes.
+
+Not well is what does not pass by itself within seconds: puts refused for a full disk or a failure, dispatch or flush
+that stand still though there is work. `tick` once a second.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from dataclasses import dataclass
+from time import monotonic
+from typing import TYPE_CHECKING, NamedTuple
+
+from engine.errors import DiskFull
+
+if TYPE_CHECKING:
+    from engine.services.dispatch import Finding
+    from engine.store import MessageStore
+
+STUCK_S = 30.0
+TICK_S = 1.0
+_LAGS_KEPT = 60
+
+
+class Reason(NamedTuple):
+    """Why something is not well: a word for programs (CODES), a sentence for people."""
+
+    code: str
+    message: str
+
+
+CODES = {
+    "disk-full": "a disk is nearly full, or full: puts are refused; pulls go on",
+    "not-writeable": "the store takes no puts, as something has failed for good: look at the message, start it again",
+    "dispatch-stuck": f"messages are in the log, and nobody has brought them to their queues for {STUCK_S:.0f} s",
+    "flush-stuck": f"messages are in the log, and nobody has made them durable for {STUCK_S:.0f} s",
+}
+
+
+@dataclass(slots=True)
+class _Moves:
+    """A position that has to move while something is left to do."""
+
+    position: int = -1
+    since: float = 0.0
+
+    def stuck_s(self, position: int, *, idle: bool, now: float) -> float:
+        if idle or position != self.position:
+            self.position, self.since = position, now
+        return now - self.since
+
+
+class Health:
+    """See the module. For the loop's thread alone.
+
+    Attributes:
+        ready: clients are served.
+    """
+
+    def __init__(self, store: MessageStore, log: logging.Logger) -> None:
+        self._store = store
+        self._log = log
+        self._dispatch, self._flush = _Moves(), _Moves()
+        thorough_s = store.config.flush_commit_log_thorough_interval / 1000
+        self._flush_s = STUCK_S + thorough_s
+        self._told: dict[str, str] = {}
+        self._files = (0, 0, 0)
+        self._finding: Finding | None = None
+        self._last = monotonic()
+        self._lags: deque[float] = deque(maxlen=_LAGS_KEPT)
+        self._reasons: tuple[Reason, ...] = ()
+        self.ready = False
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        """Why it is not well; empty when it is. What the store says counts at once, what stands still as of a tick."""
+        return (*self._refusals(), *self._reasons)
+
+    @property
+    def lag_s(self) -> float:
+        """The longest time of the last minute in which the loop served nobody, about."""
+        return max(self._lags, default=0.0)
+
+    def tick(self) -> None:
+        """Look, and tell the log what is new."""
+        now = monotonic()
+        self._lags.append(max(0.0, now - self._last - TICK_S))
+        self._last = now
+        store = self._store
+        found = []
+        behind = store.dispatch_behind_bytes
+        if self._dispatch.stuck_s(store.dispatch.position, idle=behind == 0, now=now) > STUCK_S:
+            found.append(Reason("dispatch-stuck", f"{behind} bytes of the log wait at {store.dispatch.position}"))
+        left = store.log.max_offset - store.log.flushed_where
+        if self._flush.stuck_s(store.log.flushed_where, idle=left <= 0, now=now) > self._flush_s:
+            found.append(Reason("flush-stuck", f"{left} bytes of the log wait at {store.log.flushed_where}"))
+        self._reasons = tuple(found)
+        self._tell()
+
+    def _refusals(self) -> list[Reason]:
+        flags = self._store.flags
+        refused, _ = flags.refusal
+        if not refused:
+            return []
+        return [
+            Reason("disk-full" if isinstance(error, DiskFull) else "not-writeable", str(error))
+            for error in flags.errors
+        ] or [Reason("not-writeable", "puts are refused")]
+
+    def _tell(self) -> None:
+        """What the engine has to say, as lines of the log: it keeps its state, and writes nothing itself."""
+        store = self._store
+        now = {reason.code: reason.message for reason in self.reasons}
+        now |= {f"clean-{number}": str(error) for number, error in enumerate(store.clean.errors)}
+        for code, message in now.items():
+            if code not in self._told:
+                self._log.error("not well", extra={"code": code, "why": message})
+        for code in self._told.keys() - now.keys():
+            self._log.info("well again", extra={"code": code})
+        self._told = now
+        new = []
+        for finding in reversed(store.findings):
+            if finding is self._finding:
+                break
+            new.append(finding)
+        for finding in reversed(new):
+            self._log.warning("dispatch met something", extra={"offset": finding.offset, "why": finding.text})
+        self._finding = new[0] if new else self._finding
+        status = store.clean.status
+        files = (status.log_files, status.queue_files, status.index_files)
+        if files != self._files:
+            gone = [now - before for now, before in zip(files, self._files, strict=True)]
+            self._log.info(
+                "files have expired",
+                extra={"log": gone[0], "queue": gone[1], "index": gone[2], "min_offset": store.log.min_offset},
+            )
+            self._files = files

@@ -1,0 +1,161 @@
+"""What the running daemon is like now: read when somebody asks (status, top, a scrape), kept by nobody.
+
+One JSON object, as `rstore status`, `rstore top` and the control socket have it. Times in ms, sizes in bytes; counts
+are since the daemon has started, so that whoever asks twice has the rates in between.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from engine.broker.stats import Counter
+from engine.broker.transactions import GROUP
+from engine.errors import StorageError
+from engine.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from engine.broker.broker import Broker
+    from engine.broker.handlers.pull import PullHandler
+    from engine.broker.server import Switchboard
+    from engine.broker.stats import Rate
+
+
+class Lag(NamedTuple):
+    """Messages of a topic that a group has not consumed. `members`: that are there now."""
+
+    group: str
+    topic: str
+    messages: int
+    members: int
+
+
+class Live:
+    """See the module. For the loop's thread alone.
+
+    Args:
+        broker, pulls: what is asked.
+        boards: of all listeners.
+    """
+
+    def __init__(self, broker: Broker, pulls: PullHandler, boards: Sequence[Switchboard]) -> None:
+        self.broker = broker
+        self.pulls = pulls
+        self.boards = boards
+
+    # --- parts ------------------------------------------------------------------------------------------------------
+
+    def lags(self) -> list[Lag]:
+        """Of all groups that have offsets. Queues of a group without one count from their first message."""
+        store, offsets, members = self.broker.store, self.broker.offsets, self.broker.members.consumers
+        found = []
+        for topic, group in offsets.pairs():
+            if group == GROUP:
+                continue
+            done = offsets.of(group, topic)
+            config = self.broker.topics.find(topic)
+            messages = 0
+            for queue_id in {*done, *range(0 if config is None else config.read_queues)}:
+                start = max(done.get(queue_id, 0), store.min_offset(topic, queue_id), 0)
+                messages += max(store.max_offset(topic, queue_id) - start, 0)
+            there = members.get(group)
+            found.append(Lag(group, topic, messages, 0 if there is None else len(there.members)))
+        return found
+
+    def gets(self) -> dict[str, Counter]:
+        """What was handed out, by topic."""
+        found: dict[str, Counter] = {}
+        for (_, topic), counter in self.broker.stats.groups.items():
+            total = found.setdefault(topic, Counter())
+            total.times += counter.times
+            total.messages += counter.messages
+            total.size += counter.size
+        return found
+
+    def answers(self) -> list[tuple[int, int, int]]:
+        """(request code or OTHER, response code, how often)."""
+        total: dict[tuple[int, int], int] = {}
+        for board in self.boards:
+            for request, counts in board.answers.items():
+                for response, count in counts.items():
+                    total[request, response] = total.get((request, response), 0) + count
+        return [(request, response, count) for (request, response), count in sorted(total.items()) if count]
+
+    def disks(self) -> dict[str, float]:
+        """How full the disks are, parts of 1; empty where the system doesn't say."""
+        try:
+            return dict(self.broker.disk_ratios())
+        except StorageError:
+            return {}
+
+    @property
+    def output_waiting(self) -> int:
+        """Bytes that clients have not taken yet."""
+        return sum(connection.output_waiting for board in self.boards for connection in board.connections)
+
+    # --- the whole --------------------------------------------------------------------------------------------------
+
+    def look(self) -> dict[str, Any]:
+        """All of it."""
+        broker = self.broker
+        store, stats, flow = broker.store, broker.stats, broker.flow
+        totals, rates, gets = stats.totals(), stats.rates(), self.gets()
+        names = {*stats.topics, *gets}
+        dispatched = store.dispatch.position
+        return {
+            "source": "daemon",
+            "pid": os.getpid(),
+            "address": broker.address,
+            "time": broker.now_ms(),
+            "uptime": broker.now_ms() - broker.started_ms,
+            "connections": {board.name: len(board.connections) for board in self.boards},
+            "heldPulls": self.pulls.held,
+            "outputWaiting": self.output_waiting,
+            "log": {
+                "minOffset": store.log.min_offset,
+                "maxOffset": store.log.max_offset,
+                "flushed": store.log.flushed_where,
+                "dispatched": dispatched,
+            },
+            "flushBehind": max(store.log.max_offset - store.log.flushed_where, 0),
+            "dispatchBehind": store.dispatch_behind_bytes,
+            "disks": self.disks(),
+            "writeable": store.flags.writeable,
+            "errors": [str(error) for error in store.errors],
+            "totals": {"putMessages": totals.put, "putFailed": totals.put_failed, "getMessages": totals.transferred},
+            "rates": {"put": _rate(rates.put), "get": _rate(rates.transferred)},
+            "flowControl": {
+                "beside": flow.beside,
+                "waiting": flow.queued + flow.waiting,
+                "slowPuts": flow.slow_puts,
+                "refused": dict(flow.refused),
+            },
+            "topics": {
+                name: {
+                    "putMessages": puts.messages,
+                    "putBytes": puts.size,
+                    "getMessages": got.messages,
+                    "getBytes": got.size,
+                }
+                for name in sorted(names)
+                for puts, got in [(stats.topics.get(name, Counter()), gets.get(name, Counter()))]
+            },
+            "groups": [
+                {"group": lag.group, "topic": lag.topic, "lag": lag.messages, "members": lag.members}
+                for lag in self.lags()
+            ],
+        }
+
+
+def code_name(code: int) -> str:
+    """A response code by its Apache name, or as a number."""
+    try:
+        return ResponseCode(code).name
+    except ValueError:
+        return str(code)
+
+
+def _rate(rate: Rate) -> dict[str, float | None]:
+    return {"10s": rate.ten, "60s": rate.minute, "600s": rate.ten_minutes}

@@ -1,0 +1,198 @@
+"""Prometheus metrics: what there is, by name, and how each is read when it is scraped. `SERVE.md` has the table.
+
+The hot path adds integers, as it does without us; everything else is looked up at a scrape. Labels are bounded: of
+topics and groups the LABELS with the most messages have their own, the others are `(others)` together.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from engine.broker.connection import OTHER
+from engine.broker.flow import REASONS
+from engine.broker.live import code_name
+from engine.broker.stats import PUT_TIME_BOUNDS
+from engine.errors import RStoreError
+from engine.wire.codes import RequestCode
+
+if TYPE_CHECKING:
+    from engine.broker.health import Health
+    from engine.broker.live import Live
+
+LABELS = 1000
+OTHERS = "(others)"
+_BUCKETS = (0, 1, 4, 9, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
+"""Bounds of PUT_TIME_BOUNDS: whole ms, rounded down, so that a put of a bound took less than a ms more."""
+Samples = Iterable[tuple[Sequence[str], float]]
+
+
+class Declared(NamedTuple):
+    """A metric: its name, kind (counter, gauge, histogram), labels, meaning, and where its values come from."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    means: str
+    read: Callable[[Live], Samples]
+
+
+def _one(read: Callable[[Live], float]) -> Callable[[Live], Samples]:
+    return lambda live: [((), read(live))]
+
+
+def _most(rows: Iterable[tuple[tuple[str, ...], float]]) -> Samples:
+    """Those with the highest values by their own names, and the sum of the rest."""
+    found = sorted(rows, key=lambda row: -row[1])
+    yield from found[:LABELS]
+    if len(found) > LABELS:
+        yield (OTHERS,) * len(found[0][0]), sum(value for _, value in found[LABELS:])
+
+
+def _puts(number: str) -> Callable[[Live], Samples]:
+    return lambda live: _most(((topic,), getattr(c, number)) for topic, c in live.broker.stats.topics.items())
+
+
+def _gets(number: str) -> Callable[[Live], Samples]:
+    return lambda live: _most(((topic,), getattr(c, number)) for topic, c in live.gets().items())
+
+
+def _answers(live: Live) -> Samples:
+    for request, response, count in live.answers():
+        yield ("OTHER" if request == OTHER else RequestCode(request).name, code_name(response)), count
+
+
+def _cut(live: Live) -> Samples:
+    for reason in ("frame", "output", "idle"):
+        yield (reason,), sum(board.cut[reason] for board in live.boards)
+
+
+def _maps(_: Live) -> Samples:
+    with contextlib.suppress(OSError), open("/proc/self/maps", "rb") as file:
+        yield (), sum(1 for _ in file)
+
+
+METRICS: tuple[Declared, ...] = (
+    Declared("rstore_put_messages", "counter", ("topic",), "Messages that clients have put.", _puts("messages")),
+    Declared("rstore_put_bytes", "counter", ("topic",), "Their bytes in the log.", _puts("size")),
+    Declared("rstore_get_messages", "counter", ("topic",), "Messages handed out.", _gets("messages")),
+    Declared("rstore_get_bytes", "counter", ("topic",), "Their bytes.", _gets("size")),
+    Declared("rstore_sent_back", "counter", ("group", "topic"), "Messages that a group has sent back.",
+             lambda live: _most((key, c.messages) for key, c in live.broker.stats.backs.items())),
+    Declared("rstore_put_failures", "counter", (), "Puts that failed.",
+             _one(lambda live: live.broker.stats.totals().put_failed)),
+    Declared("rstore_gets_missed", "counter", (), "Gets that found nothing.",
+             _one(lambda live: live.broker.stats.totals().missed)),
+    Declared("rstore_put_seconds", "histogram", (), "How long clients' puts took, flush and slave included.",
+             lambda live: ()),
+    Declared("rstore_answers", "counter", ("request", "response"), "Requests answered, by code.", _answers),
+    Declared("rstore_connections", "gauge", ("listener",), "Open connections.",
+             lambda live: [((board.name,), len(board.connections)) for board in live.boards]),
+    Declared("rstore_connections_refused", "counter", ("listener",), "Connections refused, as there were too many.",
+             lambda live: [((board.name,), board.refused) for board in live.boards]),
+    Declared("rstore_connections_cut", "counter", ("reason",),
+             "Connections cut off: what is no frame or too long a one, output that nobody takes, silence.", _cut),
+    Declared("rstore_output_waiting_bytes", "gauge", (), "Bytes that clients have not taken yet.",
+             _one(lambda live: live.output_waiting)),
+    Declared("rstore_held_pulls", "gauge", (), "Pulls that wait for messages.", _one(lambda live: live.pulls.held)),
+    Declared("rstore_pulls_not_held", "counter", (), "Pulls that could not wait, as too many did.",
+             _one(lambda live: live.pulls.not_held)),
+    Declared("rstore_log_min_offset", "gauge", (), "Where the log begins (physical offset).",
+             _one(lambda live: live.broker.store.log.min_offset)),
+    Declared("rstore_log_max_offset", "gauge", (), "Where it ends.",
+             _one(lambda live: live.broker.store.log.max_offset)),
+    Declared("rstore_log_flushed_offset", "gauge", (), "Up to where it is on disk.",
+             _one(lambda live: live.broker.store.log.flushed_where)),
+    Declared("rstore_log_dispatched_offset", "gauge", (), "Up to where queues and index have it.",
+             _one(lambda live: live.broker.store.dispatch.position)),
+    Declared("rstore_flush_behind_bytes", "gauge", (), "Bytes of the log that are not on disk yet.",
+             _one(lambda live: max(live.broker.store.log.max_offset - live.broker.store.log.flushed_where, 0))),
+    Declared("rstore_dispatch_behind_bytes", "gauge", (), "Bytes of the log that are not in queues and index yet.",
+             _one(lambda live: live.broker.store.dispatch_behind_bytes)),
+    Declared("rstore_disk_used_ratio", "gauge", ("part",), "How full the disks of log (CL), queues (CQ) and index are.",
+             lambda live: [((part,), ratio) for part, ratio in live.disks().items()]),
+    Declared("rstore_writeable", "gauge", (), "1 while puts are taken.",
+             _one(lambda live: float(live.broker.store.flags.writeable))),
+    Declared("rstore_files_expired", "counter", ("kind",), "Files that retention has deleted.",
+             lambda live: [((kind,), getattr(live.broker.store.clean.status, f"{kind}_files"))
+                           for kind in ("log", "queue", "index")]),
+    Declared("rstore_consumer_lag", "gauge", ("group", "topic"), "Messages that a group has not consumed.",
+             lambda live: _most(((lag.group, lag.topic), lag.messages) for lag in live.lags())),
+    Declared("rstore_schedule_waiting", "gauge", ("level",), "Delayed messages that wait.",
+             lambda live: [((str(one.level),), one.messages) for one in live.broker.schedule.backlog()]),
+    Declared("rstore_schedule_late_seconds", "gauge", ("level",), "How late the next delayed message is.",
+             lambda live: [((str(one.level),), one.late_ms / 1000) for one in live.broker.schedule.backlog()]),
+    Declared("rstore_schedule_lost", "counter", (), "Delayed messages that could not be delivered.",
+             _one(lambda live: live.broker.schedule.lost)),
+    Declared("rstore_transactions_waiting", "gauge", (), "Half messages without an end, about.",
+             _one(lambda live: live.broker.transactions.waiting)),
+    Declared("rstore_flow_refused", "counter", ("reason",), "Sends refused with SYSTEM_BUSY.",
+             lambda live: [((reason,), live.broker.flow.refused[reason]) for reason in REASONS]),
+    Declared("rstore_flow_waiting", "gauge", (), "Puts that wait for the disk.",
+             _one(lambda live: live.broker.flow.queued + live.broker.flow.waiting)),
+    Declared("rstore_slow_puts", "counter", (), "Puts that took longer than 200 ms in the log.",
+             _one(lambda live: live.broker.flow.slow_puts)),
+    Declared("rstore_loop_lag_seconds", "gauge", (), "The longest time of the last minute in which nobody was served.",
+             lambda live: ()),
+    Declared("rstore_process_maps", "gauge", (), "Memory maps of the process.", _maps),
+)  # fmt: skip
+"""Every metric of ours. A counter is exposed with `_total` behind its name; process_… are prometheus_client's own."""
+
+
+class DaemonCollector(Collector):
+    """Reads METRICS. In the loop's thread."""
+
+    def __init__(self, live: Live, health: Health) -> None:
+        self._live = live
+        self._health = health
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing is read before it is asked for."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """All of them."""
+        for declared in METRICS:
+            if declared.kind == "histogram":
+                yield self._put_seconds(declared)
+                continue
+            family: Any = CounterMetricFamily if declared.kind == "counter" else GaugeMetricFamily
+            made = family(declared.name, declared.means, labels=declared.labels)
+            for labels, value in self._samples(declared):
+                made.add_metric(list(labels), value)
+            yield made
+
+    def _samples(self, declared: Declared) -> Samples:
+        if declared.name == "rstore_loop_lag_seconds":
+            return [((), self._health.lag_s)]
+        try:
+            return list(declared.read(self._live))
+        except RStoreError:  # a queue's file that can't be read, say: the others are told all the same
+            return ()
+
+    def _put_seconds(self, declared: Declared) -> Metric:
+        times = self._live.broker.stats.put_times
+        counts, passed, at = times.counts, 0, 0
+        buckets: list[tuple[str, float]] = []
+        for bound in _BUCKETS:
+            end = PUT_TIME_BOUNDS.index(bound) + 1
+            passed += sum(counts[at:end])
+            at = end
+            buckets.append((str((bound + 1) / 1000), passed))
+        buckets.append(("+Inf", sum(counts)))
+        family = HistogramMetricFamily(declared.name, declared.means)
+        family.add_metric([], buckets, times.took_ms / 1000)
+        return family
+
+
+def registry_of(live: Live, health: Health) -> CollectorRegistry:
+    """All that is exposed."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(DaemonCollector(live, health))
+    ProcessCollector(registry=registry)
+    return registry

@@ -1,0 +1,370 @@
+"""What goes through the broker, counted: by topic and by group, in windows of a minute, an hour and a day.
+
+A put or a get costs one look-up and a few additions. Whatever else there is to know (rates, sums, windows) is made by
+`tick`, once a second, from those counters. All counts begin with the daemon.
+
+Sources: BrokerStatsManager, StatsItem, StoreStatsService, BrokerStats (4.9.8); remoting.md 2.7.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+TICK_S = 1
+_MINUTE_EVERY, _HOUR_EVERY, _DAY_EVERY = 10, 600, 3600
+"""Ticks between two samples of each window."""
+_MINUTE_KEPT, _HOUR_KEPT, _DAY_KEPT = 7, 7, 25
+_RATES_S: Final = (10, 60, 600)
+
+PUT_TIME_BOUNDS: Final = (
+    *range(21), *range(22, 51, 2), *range(55, 101, 5), *range(110, 201, 10), *range(250, 501, 50),
+    *range(600, 1001, 100), *range(2000, 10_001, 1000),
+)  # fmt: skip
+"""Upper bounds, ms, of the classes in which puts are counted by how long they took; what took longer is in the last."""
+_SPREAD: Final = (
+    ("[<=0ms]", 0), ("[0~10ms]", 10), ("[10~50ms]", 50), ("[50~100ms]", 100), ("[100~200ms]", 200),
+    ("[200~500ms]", 500), ("[500ms~1s]", 1000), ("[1~2s]", 2000), ("[2~3s]", 3000), ("[3~4s]", 4000),
+    ("[4~5s]", 5000), ("[5~10s]", 10_000),
+)  # fmt: skip
+
+
+class Sample(NamedTuple):
+    """A counter at a time, ms."""
+
+    ms: int
+    times: int = 0
+    messages: int = 0
+    size: int = 0
+    took_ms: int = 0
+
+
+class Window(NamedTuple):
+    """What a window has of one number: its sum, per second, per call, and how many calls (StatsSnapshot)."""
+
+    total: int
+    tps: float
+    average: float
+    times: int
+
+
+class View(NamedTuple):
+    """One number by the three windows (BrokerStatsData)."""
+
+    minute: Window
+    hour: Window
+    day: Window
+
+
+class Rate(NamedTuple):
+    """Per second, over the last 10, 60 and 600 s; None where the daemon is younger."""
+
+    ten: float | None
+    minute: float | None
+    ten_minutes: float | None
+
+    def __str__(self) -> str:
+        """As GET_BROKER_RUNTIME_INFO has it. Source: StoreStatsService#getPutTps."""
+        return " ".join("" if one is None else str(one) for one in self)
+
+
+class Rates(NamedTuple):
+    """Messages put and handed out, and gets that found and missed something, per second."""
+
+    put: Rate
+    found: Rate
+    missed: Rate
+    transferred: Rate
+
+    @property
+    def got(self) -> Rate:
+        """All gets."""
+        return Rate(*((found or 0.0) + (missed or 0.0) for found, missed in zip(self.found, self.missed, strict=True)))
+
+
+class Totals(NamedTuple):
+    """Since the start: messages put and their bytes in the log, puts that failed, messages handed out, gets."""
+
+    put: int = 0
+    put_size: int = 0
+    put_failed: int = 0
+    transferred: int = 0
+    found: int = 0
+    missed: int = 0
+
+
+@dataclass(slots=True)
+class Counter:
+    """Of one topic, or of one group in one topic: calls, messages, bytes, and for gets the ms they took."""
+
+    times: int = 0
+    messages: int = 0
+    size: int = 0
+    took_ms: int = 0
+    _minute: deque[Sample] = field(default_factory=lambda: deque(maxlen=_MINUTE_KEPT), repr=False)
+    _hour: deque[Sample] = field(default_factory=lambda: deque(maxlen=_HOUR_KEPT), repr=False)
+    _day: deque[Sample] = field(default_factory=lambda: deque(maxlen=_DAY_KEPT), repr=False)
+
+    def sample(self, now_ms: int, turn: int) -> None:
+        """Note how things stand in the windows whose turn it is. Source: StatsItem#samplingInSeconds."""
+        windows = ((self._minute, _MINUTE_EVERY), (self._hour, _HOUR_EVERY), (self._day, _DAY_EVERY))
+        for window, every in windows:
+            if turn % every:
+                return  # each is a multiple of the one before it
+            if not window:
+                window.append(Sample(now_ms - every * TICK_S * 1000))
+            window.append(Sample(now_ms, self.times, self.messages, self.size, self.took_ms))
+
+    def view(self, number: str) -> View:
+        """One of the numbers, by its name in `Sample`."""
+        return View(*(_window(window, number) for window in (self._minute, self._hour, self._day)))
+
+
+def _window(samples: deque[Sample], number: str) -> Window:
+    if not samples:
+        return Window(0, 0.0, 0.0, 0)
+    first, last = samples[0], samples[-1]
+    total, times = getattr(last, number) - getattr(first, number), last.times - first.times
+    return Window(total, total * 1000 / max(last.ms - first.ms, 1), total / times if times else 0.0, times)
+
+
+class PutTimes:
+    """How long puts took, in classes of ms: those of this minute, and of the one before, which is what is told.
+
+    Attributes:
+        longest: ms, since the start. `took_ms`: all together.
+        last: counts by class (PUT_TIME_BOUNDS, then the rest) of the last full minute.
+    """
+
+    def __init__(self) -> None:
+        self._now = [0] * (len(PUT_TIME_BOUNDS) + 1)
+        self.last = list(self._now)
+        self._before = list(self._now)
+        self.longest = self.took_ms = 0
+
+    @property
+    def counts(self) -> list[int]:
+        """By class, since the start."""
+        return [before + now for before, now in zip(self._before, self._now, strict=True)]
+
+    def add(self, took_ms: int) -> None:
+        """A put took so long."""
+        self._now[bisect_left(PUT_TIME_BOUNDS, took_ms)] += 1
+        self.took_ms += took_ms
+        self.longest = max(self.longest, took_ms)
+
+    def minute_is_over(self) -> None:
+        """Begin anew."""
+        self._before = self.counts
+        self.last, self._now = self._now, [0] * len(self._now)
+
+    def quantile(self, share: float) -> float:
+        """In ms, between the bounds of its class. Source: StoreStatsService#findPutMessageEntireTimePX."""
+        wanted, passed, low = int(sum(self.last) * share), 0, 0
+        for bound, count in zip(PUT_TIME_BOUNDS, self.last, strict=False):
+            if wanted <= passed + count:
+                return low + (bound - low) * (wanted - passed) / count if count else float(low)
+            passed, low = passed + count, bound
+        return float(low)
+
+    def spread(self) -> str:
+        """Counts by coarse classes, as GET_BROKER_RUNTIME_INFO has them."""
+        text, at = "", 0
+        for name, bound in _SPREAD:
+            end = PUT_TIME_BOUNDS.index(bound) + 1
+            text += f"{name}:{sum(self.last[at:end])} "
+            at = end
+        return f"{text}[10s~]:{sum(self.last[at:])} "
+
+
+class Stats:
+    """See the module. For the loop's thread alone.
+
+    Args:
+        now_ms: the clock.
+        cluster: under whose name the broker's own numbers are asked for.
+
+    Attributes:
+        put_times: of puts by clients.
+        morning, yesterday: the totals at the last midnight, and at the one before; zeros before the first.
+    """
+
+    def __init__(self, now_ms: Callable[[], int], cluster: str) -> None:
+        self._now_ms = now_ms
+        self._cluster = cluster
+        self._puts: dict[str, Counter] = {}
+        self._gets: dict[tuple[str, str], Counter] = {}
+        self._backs: dict[tuple[str, str], Counter] = {}
+        self._broker_puts, self._broker_gets = Counter(), Counter()
+        self._own, self._forgotten = Counter(), (Counter(), Counter())
+        self._failed = self._missed = self._turn = 0
+        self._samples: deque[tuple[int, Totals]] = deque(maxlen=_RATES_S[-1] + 1)
+        self._date = _date(now_ms())
+        self.put_times = PutTimes()
+        self.morning, self.yesterday = Totals(), Totals()
+
+    # --- counting ---------------------------------------------------------------------------------------------------
+
+    def put(self, topic: str, messages: int, size: int) -> None:
+        """A client's messages are in the log, with `size` bytes there."""
+        found = self._puts.get(topic)
+        if found is None:
+            found = self._puts[topic] = Counter()
+        found.times += 1
+        found.messages += messages
+        found.size += size
+
+    def stored(self, size: int) -> None:
+        """A message of the broker's own is in the log."""
+        self._own.messages += 1
+        self._own.size += size
+
+    def failed(self) -> None:
+        """A put failed."""
+        self._failed += 1
+
+    def got(self, group: str, topic: str, messages: int, size: int, took_ms: int = 0) -> None:
+        """A get found messages for a group."""
+        found = self._gets.get((group, topic))
+        if found is None:
+            found = self._gets[group, topic] = Counter()
+        found.times += 1
+        found.messages += messages
+        found.size += size
+        found.took_ms += took_ms
+
+    def missed(self) -> None:
+        """A get found nothing."""
+        self._missed += 1
+
+    def sent_back(self, group: str, topic: str) -> None:
+        """A group could not consume a message of a topic."""
+        found = self._backs.setdefault((group, topic), Counter())
+        found.times += 1
+        found.messages += 1
+
+    def forget_topic(self, topic: str) -> None:
+        """It was deleted; the totals stay. Source: BrokerStatsManager#onTopicDeleted."""
+        self._forget(self._puts.pop(topic, None), 0)
+        for table in (self._gets, self._backs):
+            for key in [key for key in table if key[1] == topic]:
+                self._forget(table.pop(key), 1 if table is self._gets else None)
+
+    def forget_group(self, group: str) -> None:
+        """It was deleted; the totals stay. Source: BrokerStatsManager#onGroupDeleted."""
+        for table in (self._gets, self._backs):
+            for key in [key for key in table if key[0] == group]:
+                self._forget(table.pop(key), 1 if table is self._gets else None)
+
+    def tick(self) -> None:
+        """To be called each TICK_S."""
+        now = self._now_ms()
+        totals = self.totals()
+        self._samples.append((now, totals))
+        if _date(now) != self._date:
+            self._date = _date(now)
+            self.morning, self.yesterday = totals, self.morning
+        if self._turn % 60 == 0:
+            self.put_times.minute_is_over()
+        if self._turn % _MINUTE_EVERY == 0:
+            self._broker_puts.messages = self._broker_puts.times = totals.put - self._own.messages
+            self._broker_gets.messages = self._broker_gets.times = totals.transferred
+            for counter in self._counters():
+                counter.sample(now, self._turn)
+        self._turn += 1
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    @property
+    def topics(self) -> Mapping[str, Counter]:
+        """What clients have put, by topic."""
+        return self._puts
+
+    @property
+    def groups(self) -> Mapping[tuple[str, str], Counter]:
+        """What was handed out, by group and topic."""
+        return self._gets
+
+    @property
+    def backs(self) -> Mapping[tuple[str, str], Counter]:
+        """What came back, by group and topic."""
+        return self._backs
+
+    def totals(self) -> Totals:
+        """Now."""
+        puts, gets = [*self._puts.values(), self._forgotten[0]], [*self._gets.values(), self._forgotten[1]]
+        return Totals(
+            sum(one.messages for one in puts) + self._own.messages,
+            sum(one.size for one in puts) + self._own.size,
+            self._failed,
+            sum(one.messages for one in gets),
+            sum(one.times for one in gets),
+            self._missed,
+        )
+
+    def rates(self) -> Rates:
+        """As of the last tick."""
+        return Rates(*(self._rate(number) for number in ("put", "found", "missed", "transferred")))
+
+    def group_get_tps(self, group: str, topic: str) -> float:
+        """Messages per second that the group got in the last minute. Source: #tpsGroupGetNums."""
+        found = self._gets.get((group, topic))
+        return 0.0 if found is None else found.view("messages").minute.tps
+
+    def view(self, name: str, key: str) -> View | None:
+        """What VIEW_BROKER_STATS_DATA asks for, None when nothing was ever counted there.
+
+        `key`: a topic, `topic@group`, or the cluster. Numbers by queue (QUEUE_…) are not counted, as with Apache's
+        enableQueueStat=false.
+        """
+        topic, _, group = key.rpartition("@")
+        found: Counter | None = None
+        if name in ("TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE"):
+            found = self._puts.get(key)
+        elif name in ("GROUP_GET_NUMS", "GROUP_GET_SIZE", "GROUP_GET_LATENCY"):
+            found = self._gets.get((group, topic))
+        elif name == "SNDBCK_PUT_NUMS":
+            found = self._backs.get((group, topic))
+        elif name in ("BROKER_PUT_NUMS", "BROKER_GET_NUMS") and key == self._cluster:
+            found = self._broker_puts if name == "BROKER_PUT_NUMS" else self._broker_gets
+            found = found if found.messages else None
+        if found is None:
+            return None
+        return found.view({"SIZE": "size", "LATENCY": "took_ms"}.get(name.rpartition("_")[2], "messages"))
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _counters(self) -> Iterator[Counter]:
+        yield from self._puts.values()
+        yield from self._gets.values()
+        yield from self._backs.values()
+        yield self._broker_puts
+        yield self._broker_gets
+
+    def _forget(self, counter: Counter | None, where: int | None) -> None:
+        if counter is not None and where is not None:
+            kept = self._forgotten[where]
+            kept.times += counter.times
+            kept.messages += counter.messages
+            kept.size += counter.size
+
+    def _rate(self, number: str) -> Rate:
+        found: list[float | None] = []
+        for seconds in _RATES_S:
+            if len(self._samples) <= seconds:
+                found.append(None)
+                continue
+            (since, old), (now, new) = self._samples[-seconds - 1], self._samples[-1]
+            found.append((getattr(new, number) - getattr(old, number)) * 1000 / max(now - since, 1))
+        return Rate(*found)
+
+
+def _date(now_ms: int) -> tuple[int, int]:
+    found = time.localtime(now_ms / 1000)
+    return found.tm_year, found.tm_yday

@@ -1,0 +1,54 @@
+"""`rstore flush`: everything that was put becomes durable now, by the store's daemon or without one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from rstore_cli._common import OK, settings_of
+
+if TYPE_CHECKING:
+    from engine.config import StoreConfig
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def flush(context: typer.Context) -> None:
+    """Make everything durable that was put: log, queues, checkpoint, offsets.
+
+    A running `rstore serve` is asked for it, and waited for. Without one the store's files are synced: what a killed
+    process has written may still be in the system's memory alone. A store that another process holds is refused
+    (exit 3). No byte changes.
+    """
+    settings = settings_of(context)
+    output = settings.output()
+    config = settings.load()
+
+    from rstore_cli.daemon import WORK_S, Daemon
+
+    said = Daemon(config.store_path_root_dir).ask("POST", "/flush", wait_s=WORK_S)
+    said = _sync(config) if said is None else {"by": "daemon", **said}
+    if output.json:
+        output.document(said)
+    elif said["by"] == "daemon":
+        output.text(f"The log is on disk up to {said['flushed']}, queues up to {said['dispatched']}.")
+        if not said["complete"]:
+            output.warn("Not all of the log is in the queues yet.")
+    else:
+        output.text(f"There is no daemon. {said['files']} files were synced.")
+    raise typer.Exit(OK)
+
+
+def _sync(config: StoreConfig) -> dict[str, Any]:
+    """Sync every file of a closed store. Raises StoreLocked, NotAStore, StorageError."""
+    from engine.files.disk import Disk
+    from engine.files.lock import StoreLock
+    from engine.repair.survey import survey
+    from engine.repair.sync import sync_store
+
+    disk = Disk()
+    root = survey(disk, config).root  # no store, no lock file
+    with StoreLock(disk, root):
+        return {"by": "sync", "files": sync_store(disk, survey(disk, config))}

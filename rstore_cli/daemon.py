@@ -1,0 +1,75 @@
+"""Asking the daemon of a store, at the socket that lies in it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import RStoreError, StorageError
+from engine.files import local_socket
+from engine.format import names
+
+if TYPE_CHECKING:
+    import socket
+    from pathlib import Path
+
+ASK_S = 10.0
+WORK_S = 600.0
+"""How long is waited for what the daemon knows, and for what it has to do."""
+
+
+class DaemonSaidNo(RStoreError):
+    """What went wrong in the daemon, as it tells it."""
+
+    def __init__(self, said: dict[str, Any]) -> None:
+        super().__init__(said["message"], path=said["path"], offset=said["offset"], hint=said["hint"])
+        self.code = said["code"]  # type: ignore[misc]
+        self.exit_code = said["exit"]  # type: ignore[misc]
+
+
+class Daemon:
+    """The daemon of a store; one connection a question.
+
+    Args:
+        root: the store's directory.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._path = str(root / names.SOCKET)
+
+    def ask(self, method: str, path: str, body: dict[str, Any] | None = None, *, wait_s: float = ASK_S) -> Any:
+        """The answer; None when there is no daemon.
+
+        Raises:
+            DaemonSaidNo. StorageError: it may not be asked, or does not answer.
+        """
+        found = local_socket.connect_to(self._path, wait_s)
+        if found is None:
+            return None
+        connection = _Connection(found)
+        try:
+            connection.request(method, path, None if body is None else json.dumps(body))
+            answer = connection.getresponse()
+            said = json.loads(answer.read())
+        except TimeoutError:
+            raise StorageError(f"the daemon does not answer in {wait_s:g} s", path=self._path) from None
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise StorageError(f"the daemon's answer broke off: {error!r}", path=self._path) from None
+        finally:
+            connection.close()
+        if isinstance(said, dict) and "error" in said:
+            raise DaemonSaidNo(said["error"])
+        return said
+
+
+class _Connection(http.client.HTTPConnection):
+    """Over a socket that is connected."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        super().__init__("daemon")
+        self._connected = connected
+
+    def connect(self) -> None:
+        """As of HTTPConnection."""
+        self.sock = self._connected
