@@ -30,6 +30,8 @@ FORBIDDEN = frozenset(
     {names.SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, "TRANS_CHECK_MAX_TIME_TOPIC", SELF_TEST, OFFSET_MOVED}
 )
 """Topics that clients may not send to. Source: TopicValidator."""
+UNIT, UNIT_SUB = 1, 2
+"""Bits of a topic's sys_flag: of a unit, subscribed to from units. Source: TopicSysFlag."""
 MULTI_TAG = "MULTI_TAG"
 FILTER_TYPES = ("SINGLE_TAG", MULTI_TAG)
 _SYSTEM = "rmq_sys_"
@@ -135,28 +137,34 @@ class TopicTable(VersionedTable):
         self._save()
         return True
 
-    def for_send(self, name: str, default_topic: str, default_queues: int) -> TopicConfig | None:
+    def for_send(self, name: str, default_topic: str, default_queues: int, *, unit: bool = False) -> TopicConfig | None:
         """The topic to send to, made where that is allowed. Source: #createTopicInSendMessageMethod."""
         found = self.topics.get(name)
         if found is not None:
             return found
+        kind = (UNIT_SUB if name.startswith(RETRY) else UNIT) if unit else 0
         model = self.topics.get(default_topic)
         if model is not None and default_topic == TBW102 and not self._settings.auto_create_topic:
             model = None
         if model is not None and model.perm & PERM_INHERIT:
             queues = max(0, min(default_queues, model.write_queues))
             made = replace(
-                model, name=name, read_queues=queues, write_queues=queues, perm=model.perm & ~PERM_INHERIT, sys_flag=0
+                model,
+                name=name,
+                read_queues=queues,
+                write_queues=queues,
+                perm=model.perm & ~PERM_INHERIT,
+                sys_flag=kind,
             )
             self.put(made)
             return made
-        return self.for_retry(name) if name.startswith(RETRY) else None
+        return self.for_retry(name, 1, kind) if name.startswith(RETRY) else None
 
-    def for_retry(self, name: str, queues: int = 1) -> TopicConfig:
+    def for_retry(self, name: str, queues: int = 1, sys_flag: int = 0) -> TopicConfig:
         """A group's topic of messages that come again, or that nobody could consume."""
         found = self.topics.get(name)
         if found is None:
-            found = TopicConfig(name, queues, queues)
+            found = TopicConfig(name, queues, queues, sys_flag=sys_flag)
             self.put(found)
         return found
 

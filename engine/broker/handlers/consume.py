@@ -11,15 +11,17 @@ import orjson
 
 from engine.broker import fields
 from engine.broker.answers import Answer
-from engine.broker.handlers.pull import NO_SQL, TAG_KINDS
+from engine.broker.handlers.pull import NO_SQL, SQL, TAG_KINDS
 from engine.broker.members import Client
-from engine.broker.topics import RETRY
+from engine.broker.topics import RETRY, UNIT_SUB
 from engine.errors import FormatError
 from engine.format import fastjson
 from engine.log.sql import BadExpression, compile_expression
 from engine.wire.codes import LanguageCode, ResponseCode
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from engine.broker.broker import Broker
     from engine.broker.connection import Connection
     from engine.wire.command import RemotingCommand
@@ -41,21 +43,24 @@ class ConsumeHandler:
         broker = self._broker
         language = "OTHER" if request.language is None else LanguageCode(request.language).name
         client = Client(str(said.get("clientID", "")), language, request.version, broker.now_ms())
-        for producer in said.get("producerDataSet") or []:
-            broker.members.heartbeat_producer(str(producer.get("groupName", "")), connection, client)
         for consumer in said.get("consumerDataSet") or []:
-            name = str(consumer.get("groupName", ""))
+            name = _group_of(consumer)
             group = broker.groups.find(name)
-            if group is not None and group.retry_queues > 0:
-                broker.topics.for_retry(RETRY + name, group.retry_queues)
+            if group is not None:
+                sub = UNIT_SUB if consumer.get("unitMode") is True else 0
+                broker.topics.for_retry(RETRY + name, group.retry_queues, sub)
             notify = group is None or group.notify_consumer_ids_changed_enable
             broker.members.heartbeat_consumer(name, connection, client, consumer, notify=notify)
+        for producer in said.get("producerDataSet") or []:
+            broker.members.heartbeat_producer(_group_of(producer), connection, client)
         return request.answer()
 
     def unregister(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """UNREGISTER_CLIENT."""
-        ext = request.fields
-        self._broker.members.unregister(connection, ext.get("producerGroup"), ext.get("consumerGroup"))
+        producers, consumers = request.fields.get("producerGroup"), request.fields.get("consumerGroup")
+        group = None if consumers is None else self._broker.groups.find(consumers)
+        notify = group is None or group.notify_consumer_ids_changed_enable
+        self._broker.members.unregister(connection, producers, consumers, notify=notify)
         return request.answer(ext={})
 
     def client_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
@@ -65,7 +70,10 @@ class ConsumeHandler:
         if wanted.get("expressionType") in TAG_KINDS:
             return request.answer()
         if not self._broker.settings.property_filter:
-            return request.answer(ResponseCode.SYSTEM_ERROR, NO_SQL)
+            return request.answer(ResponseCode.SYSTEM_ERROR, NO_SQL.format(wanted.get("expressionType")))
+        if wanted.get("expressionType") != SQL:
+            remark = f"an expression of type {wanted.get('expressionType')}"
+            return request.answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark)
         try:
             compile_expression(str(wanted.get("subString") or ""))
         except BadExpression as error:
@@ -116,7 +124,7 @@ class ConsumeHandler:
         """LOCK_BATCH_MQ: the queues that the client holds now."""
         del connection
         said = body_of(request)
-        group, client, now = str(said.get("consumerGroup")), str(said.get("clientId")), self._broker.now_ms()
+        (group, client), now = _locker(said), self._broker.now_ms()
         got = []
         for queue in said.get("mqSet") or []:
             key = (group, *_queue(queue))
@@ -130,7 +138,7 @@ class ConsumeHandler:
         """UNLOCK_BATCH_MQ."""
         del connection
         said = body_of(request)
-        group, client = str(said.get("consumerGroup")), str(said.get("clientId"))
+        group, client = _locker(said)
         for queue in said.get("mqSet") or []:
             key = (group, *_queue(queue))
             if self._locks.get(key, ("", 0))[0] == client:
@@ -141,7 +149,7 @@ class ConsumeHandler:
 def body_of(request: RemotingCommand) -> dict[str, Any]:
     """The JSON object in a request's body, as clients write it. Raises Answer."""
     try:
-        found = fastjson.loads(bytes(request.body).decode("utf-8", "replace") or "{}")
+        found = fastjson.loads(bytes(request.body).decode("utf-8", "replace"))
     except FormatError as error:
         raise Answer(ResponseCode.SYSTEM_ERROR, error.message) from None
     if not isinstance(found, dict):
@@ -149,8 +157,24 @@ def body_of(request: RemotingCommand) -> dict[str, Any]:
     return found
 
 
+def _group_of(said: Any) -> str:
+    """A group of a heartbeat. Raises Answer."""
+    name = said.get("groupName") if isinstance(said, dict) else None
+    if name is None:
+        raise Answer(ResponseCode.SYSTEM_ERROR, "a heartbeat for a group without a name")
+    return str(name)
+
+
+def _locker(said: Mapping[str, Any]) -> tuple[str, str]:
+    """Who wants queues. Raises Answer."""
+    group, client = said.get("consumerGroup"), said.get("clientId")
+    if said.get("mqSet") and (group is None or client is None):
+        raise Answer(ResponseCode.SYSTEM_ERROR, "queues are locked for a group and a client")
+    return str(group), str(client)
+
+
 def _queue(queue: Any) -> tuple[str, str, int]:
     try:
-        return str(queue["brokerName"]), str(queue["topic"]), int(queue["queueId"])
-    except (KeyError, TypeError, ValueError):
+        return str(queue.get("brokerName")), str(queue.get("topic")), int(queue.get("queueId", 0))
+    except (AttributeError, TypeError, ValueError):
         raise Answer(ResponseCode.SYSTEM_ERROR, f"no message queue: {queue!r}") from None

@@ -11,7 +11,7 @@ import orjson
 
 from engine.broker import fields
 from engine.broker.topics import FAQ, TopicConfig
-from engine.wire.codes import ResponseCode
+from engine.wire.codes import RequestCode, ResponseCode
 
 if TYPE_CHECKING:
     from engine.broker.broker import Broker
@@ -48,8 +48,9 @@ class RouteHandler:
     def topics(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_TOPIC_LIST_FROM_NAMESERVER, GET_TOPICS_BY_CLUSTER."""
         del connection
-        wanted = request.fields.get("cluster")
-        known = list(self._broker.topics.topics) if wanted in (None, self._broker.settings.cluster_name) else []
+        every = request.code == RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
+        wanted = every or request.fields.get("cluster") == self._broker.settings.cluster_name
+        known = list(self._broker.topics.topics) if wanted else []
         return request.answer(body=orjson.dumps({"topicList": known}))
 
     def system_topics(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
@@ -63,8 +64,9 @@ class RouteHandler:
         """PUT_KV_CONFIG."""
         del connection
         ext = request.fields
-        space = self._broker.kv.setdefault(fields.text(ext, "namespace"), {})
-        space[fields.text(ext, "key")] = fields.text(ext, "value")
+        if "namespace" not in ext or "key" not in ext:
+            return request.answer(ResponseCode.SYSTEM_ERROR, "namespace or key is null")
+        self._broker.kv.setdefault(ext["namespace"], {})[ext["key"]] = fields.text(ext, "value")
         return request.answer()
 
     def get_kv(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
@@ -88,14 +90,13 @@ class RouteHandler:
         del connection
         space = fields.text(request.fields, "namespace")
         found = self._broker.kv.get(space)
-        if not found:
+        if found is None:
             return request.answer(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {space}")
         return request.answer(body=orjson.dumps({"table": found}))
 
     def delete_topic(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """DELETE_TOPIC_IN_NAMESRV: the broker's table is the only one, so there is nothing more to forget."""
         del connection
-        fields.text(request.fields, "topic")
         return request.answer()
 
     def _route_of(self, topic: TopicConfig) -> dict[str, Any]:

@@ -83,6 +83,7 @@ class _Names(NamedTuple):
     times: str
     most_times: str
     batch: str
+    unit: str
 
 
 _LONG = _Names(
@@ -97,8 +98,9 @@ _LONG = _Names(
     "reconsumeTimes",
     "maxReconsumeTimes",
     "batch",
+    "unitMode",
 )
-_SHORT = _Names(*"bcdefghijlm")
+_SHORT = _Names(*"bcdefghijlmk")
 
 
 class SendHandler:
@@ -201,7 +203,8 @@ class SendHandler:
         if wrong is not None:
             raise Answer(ResponseCode.SYSTEM_ERROR, wrong)
         queues = fields.number(ext, names.default_queues, 4)
-        found = broker.topics.for_send(name, ext.get(names.default_topic, ""), queues)
+        unit = fields.flag(ext, names.unit)
+        found = broker.topics.for_send(name, ext.get(names.default_topic, ""), queues, unit=unit)
         if found is None:
             raise Answer(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!{FAQ}")
         return found
@@ -219,6 +222,8 @@ class SendHandler:
 
     def _batch(self, connection: Connection, request: RemotingCommand, message: Message) -> RemotingCommand | None:
         """All messages of a batch; what they share is `message`, whose body is theirs."""
+        if not message.body:
+            raise BadField("a batch without messages")
         said = message.properties
         illegal = properties.delay_level(said) > 0 or message.sys_flag & sysflag.TRANSACTION_MASK
         if illegal or len(message.body) > self._broker.store.config.max_message_size:

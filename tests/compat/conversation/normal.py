@@ -10,7 +10,6 @@ from typing import Any
 
 from engine.errors import FormatError
 from engine.format.message import decode, parse_msg_id
-from engine.wire.codes import V4_9_8
 from engine.wire.command import RemotingCommand
 
 MESSAGES = frozenset({11, 12, 33, 39, 309, 361})
@@ -28,15 +27,15 @@ _SETS = frozenset(
 _OBJECT_KEY = re.compile(r"([{,])(\{[^{}]*\}):")
 _BARE_KEY = re.compile(r"([{,])(-?\d+):")
 _ID = re.compile(r"\b(?:7F000001[0-9A-F]{24})\b")
+_PLACE_SAID = re.compile(r"(by (?:the )?offset(?: failed)?, )\d{2,12}$")
 _AROUND_MS = 4 * 3600 * 1000
 _ADDRESS = re.compile(r"127\.0\.0\.1:\d+")
 
 
 class Names:
-    """What one broker's ports and places are called. `version`: its own, as MQVersion counts."""
+    """What one broker's ports and places are called."""
 
-    def __init__(self, broker: str, names: str, home: str, version: int = V4_9_8) -> None:
-        self.version = version
+    def __init__(self, broker: str, names: str, home: str) -> None:
         self._addresses = {broker: "<broker>", names: "<names>"}
         self._places: dict[int, str] = {}
         self._home = home
@@ -53,7 +52,7 @@ class Names:
     def text(self, text: str, step: str) -> str:
         """With names for addresses and message ids."""
         text = _ADDRESS.sub(lambda found: self._addresses.get(found[0], "<somebody>"), text)
-        text = text.replace(self._home, "<home>")
+        text = _PLACE_SAID.sub(r"\1<place>", text.replace(self._home, "<home>"))
         return _ID.sub(lambda found: f"<id {self.place(parse_msg_id(found[0])[1], step)}>", text)
 
     def number(self, value: int, name: str, step: str) -> int | str:
@@ -90,7 +89,7 @@ def answer_of(command: RemotingCommand | None, request_code: int, step: str, nam
         "flag": command.flag,
         "remark": None if command.remark is None else names.text(command.remark, step),
         "serialisation": command.serialize.name,
-        "version": "its own" if command.version == names.version else command.version,
+        "version": command.version,
         "language": command.language,
         "extFields": "none" if command.ext is None else "some",
     }

@@ -6,6 +6,7 @@ import asyncio
 import struct
 from typing import Any
 
+from engine.format.hashing import tags_code
 from engine.wire.codes import RequestCode as Code
 from tests.compat.conversation.talk import Peer
 
@@ -77,9 +78,10 @@ def group(name: Any, **more: Any) -> dict[str, Any]:
 
 def subscription(name: str, expression: str = "*", version: int = 1, kind: str | None = "TAG") -> dict[str, Any]:
     """One topic of a heartbeat."""
+    tags = [] if expression == "*" or kind == "SQL92" else [tag.strip() for tag in expression.split("||")]
     found = {
-        "classFilterMode": False, "codeSet": [], "subString": expression, "subVersion": version, "tagsSet": [],
-        "topic": name,
+        "classFilterMode": False, "codeSet": list(map(tags_code, tags)), "subString": expression,
+        "subVersion": version, "tagsSet": tags, "topic": name,
     }  # fmt: skip
     return found if kind is None else {**found, "expressionType": kind}
 

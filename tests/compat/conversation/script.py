@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from engine.wire.codes import RequestCode
 from tests.compat.conversation.backs import backs, delays
 from tests.compat.conversation.members import heartbeats, locks, members, offsets
 from tests.compat.conversation.names import lists, names
 from tests.compat.conversation.pulls import limits, pulls, waiting
 from tests.compat.conversation.queries import queries
+from tests.compat.conversation.say import send
 from tests.compat.conversation.sends import batches, sends
 from tests.compat.conversation.talk import Talk
 from tests.compat.conversation.topics import groups, topics
@@ -26,6 +28,8 @@ async def converse(talk: Talk) -> None:
     """Say everything; the answers are in `talk` then."""
     try:
         await asyncio.sleep(READY_S)
+        first = await talk.peer("first of all")
+        await first.quiet(RequestCode.SEND_MESSAGE_V2, send("First"), b"so that no message of interest is at place 0")
         await asyncio.gather(*(_hold(talk, long) for long in LONG), _in_turn(talk))
         await _hold(talk, lists)
     finally:

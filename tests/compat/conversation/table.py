@@ -17,7 +17,8 @@ _MISSING = "<not there>"
 class Explained:
     """A difference on purpose: at the steps and in the fields that match, for this reason.
 
-    `theirs`, `ours`: patterns of what is answered; a difference of another kind is not explained.
+    `theirs`, `ours`: patterns of what is answered; a difference of another kind is not explained. `always`: False where
+    it is left to chance whether they differ.
     """
 
     steps: str
@@ -25,6 +26,7 @@ class Explained:
     reason: str
     theirs: str = ".*"
     ours: str = ".*"
+    always: bool = True
 
     def fits(self, difference: Difference) -> bool:
         """Whether it is this one."""
@@ -66,7 +68,7 @@ def compare(theirs: Answers, ours: Answers, explained: Iterable[Explained]) -> l
 def unused(differences: Iterable[Difference], explained: Iterable[Explained]) -> list[Explained]:
     """Explanations of what differs no more."""
     rows = list(differences)
-    return [one for one in explained if not any(one.fits(row) for row in rows)]
+    return [one for one in explained if one.always and not any(one.fits(row) for row in rows)]
 
 
 def to_text(steps: int, version: str, differences: list[Difference]) -> str:

@@ -194,7 +194,7 @@ class Peer:
     def _note(self, step: str, found: RemotingCommand | None, code: int, loose: Iterable[str]) -> None:
         said = answer_of(found, code, step, self.talk.names)
         for name in loose:
-            if name in said:
+            if said.get(name, "<0>") != "<0>":
                 said[name] = "<by chance>"
         self.talk.note(step, said)
 

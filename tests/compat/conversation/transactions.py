@@ -50,6 +50,7 @@ async def transactions(talk: Talk) -> None:
         raise AssertionError(f"nobody asks about {name}")
 
     end = await half("transaction: half", "T1")
+    await say.until_there(peer, "RMQ_SYS_TRANS_HALF_TOPIC", 1)
     await peer.ask("transaction: the half topic", PULL, say.pull("RMQ_SYS_TRANS_HALF_TOPIC", maxMsgNums=1))
     await peer.ask("transaction: not to be pulled yet", PULL, say.pull("Traded", 0, 2))
     await peer.ask("transaction: unknown", END, {**end, "commitOrRollback": UNKNOWN}, wait_s=_SOON_S)
@@ -82,8 +83,6 @@ async def transactions(talk: Talk) -> None:
     await peer.ask("transaction: TRAN_MSG=false", SEND, ext, b"x")
     sent = await peer.quiet(SEND, say.send("Traded", 1, i="PGROUP\x01Traders"), b"plain")
     place = parse_msg_id(sent.fields["msgId"])[1]
-    delayed = await half("transaction: delayed", "T5", DELAY="1")
-    await peer.ask("transaction: delayed, commit", END, delayed)
     # --- what nobody ends is asked about
     end = await half("transaction: nobody ends it", "T6")
     pushed = await peer.pushed("transaction: asked about it", 20, CHECK, loose=_COPY)
@@ -125,9 +124,13 @@ async def transactions(talk: Talk) -> None:
         await asyncio.sleep(0.1)
     await peer.ask("transaction: too old, put aside", PULL, say.pull(ext["topic"]), loose=("body[0].queue_offset",))
     # --- odd ones
+    delayed = await half("transaction: delayed", "T5", DELAY="1")
+    await peer.ask("transaction: delayed, commit", END, delayed)
     end = await half("transaction: without group", "T11", PGROUP="")
     await peer.ask("transaction: without group, commit", END, end)
     ext = {**end, "commitLogOffset": place, "tranStateTableOffset": 0}
     await peer.ask("transaction: a message that is no half", END, ext)
     said = "TRAN_MSG\x01TRUE\x02PGROUP\x01x"
-    await peer.ask("transaction: TRAN_MSG in other letters", SEND, say.send("Traded", 3, i=said), b"x", loose=("ext.queueOffset",))
+    await peer.ask(
+        "transaction: TRAN_MSG in other letters", SEND, say.send("Traded", 3, i=said), b"x", loose=("ext.queueOffset",)
+    )
