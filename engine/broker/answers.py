@@ -21,7 +21,7 @@ class Answer(Exception):
 
 
 class BadField(Answer):
-    """A header's field that is missing or makes no sense. Java's decoder throws, so the answer has no fields, either."""
+    """A header's field that is missing or makes no sense: Java's decoder throws, so the answer has no fields."""
 
     def __init__(self, remark: str) -> None:
         super().__init__(ResponseCode.SYSTEM_ERROR, remark)

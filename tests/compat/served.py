@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,16 +89,23 @@ _LOGBACK = '<configuration><appender name="N" class="ch.qos.logback.core.helpers
 
 def mqadmin(home: Path, names: str, *words: str) -> str:
     """What mqadmin prints. `home`: a directory for its settings."""
-    (home / "conf").mkdir(parents=True, exist_ok=True)
-    (home / "conf" / "logback_tools.xml").write_text(_LOGBACK)
-    command = [
-        str(toolchain.java()),
-        f"-Drocketmq.namesrv.addr={names}",
-        f"-Drocketmq.home.dir={home}",
-        "-cp",
-        toolchain.clients(),
-        "org.apache.rocketmq.tools.command.MQAdminStartup",
-        *words,
-    ]
+    command = [*_admin(home, names), "org.apache.rocketmq.tools.command.MQAdminStartup", *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=CLIENT_S, check=False)
     return done.stdout + done.stderr
+
+
+def mqadmin_script(home: Path, names: str, commands: Sequence[str]) -> list[str]:
+    """What mqadmin prints for each of many commands, in one process. `home`: a directory for its settings."""
+    command = [*_admin(home, names), "io.rstore.clients.Admin"]
+    said = "".join(f"{line}\n" for line in commands)
+    done = subprocess.run(command, input=said, capture_output=True, text=True, timeout=CLIENT_S, check=False)
+    found = done.stdout.split("\n== done\n")[:-1]
+    assert len(found) == len(commands), done.stdout[-2000:] + done.stderr[-2000:]
+    return found
+
+
+def _admin(home: Path, names: str) -> list[str]:
+    (home / "conf").mkdir(parents=True, exist_ok=True)
+    (home / "conf" / "logback_tools.xml").write_text(_LOGBACK)
+    java = [str(toolchain.java()), f"-Drocketmq.namesrv.addr={names}", f"-Drocketmq.home.dir={home}"]
+    return [*java, f"-Duser.home={home}", "-cp", toolchain.clients()]

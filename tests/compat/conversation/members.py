@@ -117,7 +117,9 @@ async def heartbeats(talk: Talk) -> None:
         "unknown model": say.heartbeat("x", say.consumer("BeatG", messageModel="NEITHER")),
         "subscriptions of null": say.heartbeat("x", {**say.consumer("BeatH"), "subscriptionDataSet": None}),
         "no group": say.heartbeat("x", {**say.consumer("BeatI"), "groupName": None}),
-        "a version that is none": say.heartbeat("x", say.consumer("BeatJ", {**say.subscription("Beaten"), "subVersion": "v"})),
+        "a version that is none": say.heartbeat(
+            "x", say.consumer("BeatJ", {**say.subscription("Beaten"), "subVersion": "v"})
+        ),
         "unit mode": say.heartbeat("x", say.consumer("BeatK", unitMode=True)),
         "SQL": say.heartbeat("x", say.consumer("BeatSql", say.subscription("Beaten", "n > 1", 7, "SQL92"))),
         "SQL, broken": say.heartbeat("x", say.consumer("BeatBad", say.subscription("Beaten", "n > ", 7, "SQL92"))),

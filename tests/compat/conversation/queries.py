@@ -79,7 +79,9 @@ async def queries(talk: Talk) -> None:
         "unknown topic": {"topic": "NeverAsked", "key": "k1", "maxNum": 64, **ends},
         "too early": {"topic": "Asked", "key": "k1", "maxNum": 64, "beginTimestamp": 0, "endTimestamp": 1000},
         "too late": {"topic": "Asked", "key": "k1", "maxNum": 64, **ends, "beginTimestamp": times[-1] + 600_000},
-        "the wrong way round": {"topic": "Asked", "key": "k1", "maxNum": 64, "beginTimestamp": times[-1] + 9000, "endTimestamp": 5},
+        "the wrong way round": {
+            "topic": "Asked", "key": "k1", "maxNum": 64, "beginTimestamp": times[-1] + 9000, "endTimestamp": 5,
+        },
         "empty key": {"topic": "Asked", "key": "", "maxNum": 64, **ends},
     }  # fmt: skip
     loose = ("ext.indexLastUpdatePhyoffset",)
