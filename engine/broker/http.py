@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 from aiohttp import web
-from prometheus_client import exposition
 
 from engine.broker.health import Health
 from engine.broker.live import Live
-from engine.broker.metrics import registry_of
+from engine.broker.metrics import expose, gather
 from engine.errors import InvalidArgument, RStoreError
 from engine.files import local_socket
 from engine.format import names
@@ -71,14 +70,8 @@ class Operations:
         await web.SockSite(runner, local_socket.listen_at(self._socket)).start()
         if port is None:
             return None
-        registry = registry_of(self._live, self._health)
-
-        async def metrics(request: web.Request) -> web.Response:
-            encoder, kind = exposition.choose_encoder(request.headers.get("Accept", ""))
-            return web.Response(body=encoder(registry), headers={"Content-Type": kind})
-
         watched = [
-            web.get("/metrics", metrics),
+            web.get("/metrics", self._metrics),
             web.get("/health", self._healthy),
             web.get("/ready", self._ready),
         ]
@@ -120,6 +113,11 @@ class Operations:
 
     # --- for who watches --------------------------------------------------------------------------------------------
 
+    async def _metrics(self, request: web.Request) -> web.Response:
+        gathered = await gather(self._live, self._health)
+        text, kind = await self._beside(lambda: expose(gathered, request.headers.get("Accept", "")))
+        return web.Response(body=text, headers={"Content-Type": kind})
+
     async def _healthy(self, _: web.Request) -> web.Response:
         reasons = self._reasons()
         return _json({"healthy": not reasons, "reasons": reasons}, 503 if reasons else 200)
@@ -133,6 +131,7 @@ class Operations:
     # --- for commands -----------------------------------------------------------------------------------------------
 
     async def _status(self, _: web.Request) -> web.Response:
+        await self._live.refresh()
         reasons = self._reasons()
         return _json({**self._live.look(), "health": {"healthy": not reasons, "reasons": reasons}})
 

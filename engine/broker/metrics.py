@@ -1,23 +1,25 @@
 """Prometheus metrics: what there is, by name, and how each is read when it is scraped. `SERVE.md` has the table.
 
-The hot path adds integers, as it does without us; everything else is looked up at a scrape. Labels are bounded: of
-topics and groups the LABELS with the most messages have their own, the others are `(others)` together.
+The hot path adds integers, as it does without us; everything else is looked up at a scrape, in pieces, and written
+beside the loop. Labels are bounded: of topics and groups the LABELS with the most messages have their own, the others
+are `(others)` together.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from engine.broker.connection import OTHER
 from engine.broker.flow import REASONS
 from engine.broker.live import code_name
-from engine.broker.stats import PUT_TIME_BOUNDS
 from engine.errors import RStoreError
 from engine.wire.codes import RequestCode
 
@@ -27,8 +29,8 @@ if TYPE_CHECKING:
 
 LABELS = 1000
 OTHERS = "(others)"
-_BUCKETS = (0, 1, 4, 9, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
-"""Bounds of PUT_TIME_BOUNDS: whole ms, rounded down, so that a put of a bound took less than a ms more."""
+_BUCKETS = range(14, 36)
+"""Bits of ns: 16 µs, 33 µs … 34 s."""
 Samples = Iterable[tuple[Sequence[str], float]]
 
 
@@ -122,7 +124,7 @@ METRICS: tuple[Declared, ...] = (
              lambda live: [((kind,), getattr(live.broker.store.clean.status, f"{kind}_files"))
                            for kind in ("log", "queue", "index")]),
     Declared("rstore_consumer_lag", "gauge", ("group", "topic"), "Messages that a group has not consumed.",
-             lambda live: _most(((lag.group, lag.topic), lag.messages) for lag in live.lags())),
+             lambda live: _most(((lag.group, lag.topic), lag.messages) for lag in live.lags)),
     Declared("rstore_schedule_waiting", "gauge", ("level",), "Delayed messages that wait.",
              lambda live: [((str(one.level),), one.messages) for one in live.broker.schedule.backlog()]),
     Declared("rstore_schedule_late_seconds", "gauge", ("level",), "How late the next delayed message is.",
@@ -144,55 +146,63 @@ METRICS: tuple[Declared, ...] = (
 """Every metric of ours. A counter is exposed with `_total` behind its name; process_… are prometheus_client's own."""
 
 
-class DaemonCollector(Collector):
-    """Reads METRICS. In the loop's thread."""
+class Gathered(NamedTuple):
+    """What was read at a scrape: by metric, and the put times."""
 
-    def __init__(self, live: Live, health: Health) -> None:
-        self._live = live
-        self._health = health
+    samples: list[tuple[Declared, list[tuple[Sequence[str], float]]]]
+    put_bits: list[int]
+    put_ns: int
 
-    def describe(self) -> Iterable[Metric]:
-        """Nothing is read before it is asked for."""
-        return ()
+
+async def gather(live: Live, health: Health) -> Gathered:
+    """Read all of it, in the loop's thread, in small pieces."""
+    await live.refresh()
+    samples = []
+    for declared in METRICS:
+        found: Samples = [((), health.lag_s)] if declared.name == "rstore_loop_lag_seconds" else ()
+        with contextlib.suppress(RStoreError):  # a queue's file that can't be read, say: the others are told
+            found = found or list(declared.read(live))
+        samples.append((declared, list(found)))
+        await asyncio.sleep(0)
+    times = live.broker.stats.put_times
+    return Gathered(samples, list(times.by_bits), times.took_ns)
+
+
+def expose(gathered: Gathered, accept: str) -> tuple[bytes, str]:
+    """The text for a scraper that accepts these kinds, and its kind. In any thread: thousands of lines take a while."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Families(gathered))
+    ProcessCollector(registry=registry)
+    encode, kind = choose_encoder(accept)
+    return encode(registry), kind
+
+
+class _Families(Collector):
+    """What was gathered, as prometheus_client has it."""
+
+    def __init__(self, gathered: Gathered) -> None:
+        self._gathered = gathered
 
     def collect(self) -> Iterator[Metric]:
         """All of them."""
-        for declared in METRICS:
+        for declared, samples in self._gathered.samples:
             if declared.kind == "histogram":
                 yield self._put_seconds(declared)
                 continue
             family: Any = CounterMetricFamily if declared.kind == "counter" else GaugeMetricFamily
             made = family(declared.name, declared.means, labels=declared.labels)
-            for labels, value in self._samples(declared):
+            for labels, value in samples:
                 made.add_metric(list(labels), value)
             yield made
 
-    def _samples(self, declared: Declared) -> Samples:
-        if declared.name == "rstore_loop_lag_seconds":
-            return [((), self._health.lag_s)]
-        try:
-            return list(declared.read(self._live))
-        except RStoreError:  # a queue's file that can't be read, say: the others are told all the same
-            return ()
-
     def _put_seconds(self, declared: Declared) -> Metric:
-        times = self._live.broker.stats.put_times
-        counts, passed, at = times.counts, 0, 0
+        bits, passed, at = self._gathered.put_bits, 0, 0
         buckets: list[tuple[str, float]] = []
-        for bound in _BUCKETS:
-            end = PUT_TIME_BOUNDS.index(bound) + 1
-            passed += sum(counts[at:end])
-            at = end
-            buckets.append((str((bound + 1) / 1000), passed))
-        buckets.append(("+Inf", sum(counts)))
+        for number in _BUCKETS:
+            passed += sum(bits[at : number + 1])
+            at = number + 1
+            buckets.append((str((1 << number) / 1e9), passed))
+        buckets.append(("+Inf", sum(bits)))
         family = HistogramMetricFamily(declared.name, declared.means)
-        family.add_metric([], buckets, times.took_ms / 1000)
+        family.add_metric([], buckets, self._gathered.put_ns / 1e9)
         return family
-
-
-def registry_of(live: Live, health: Health) -> CollectorRegistry:
-    """All that is exposed."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(DaemonCollector(live, health))
-    ProcessCollector(registry=registry)
-    return registry

@@ -81,7 +81,8 @@ async def _serve(
     try:
         async with Daemon(settings, store, loop, log) as daemon:
             where = daemon.listening
-            log.info("serving", extra={"broker": where.broker, "names": where.names, "metrics": where.metrics})
+            told = {"broker": where.broker, "names": where.names, "metrics": where.metrics}
+            log.info("serving", extra={**told, "max_offset": store.log.max_offset})
             gc.collect()
             gc.freeze()  # what is there now stays: it need not be looked through again and again
             ready(where)
@@ -106,6 +107,7 @@ class Daemon:
         self._boards: list[Switchboard] = []
         self._timers: list[asyncio.Task[None]] = []
         self._operations: Operations | None = None
+        self._not_held = 0
         self.listening = Listening("", None)
 
     @property
@@ -229,6 +231,9 @@ class Daemon:
                     self._log.error("a table was not written, and will be", extra={"why": str(error)})
 
     def _scan(self) -> None:
+        not_held, self._not_held = self._pulls.not_held - self._not_held, self._pulls.not_held
+        if not_held:
+            self._log.warning("pulls could not wait", extra={"count": not_held, "why": "too many pulls wait"})
         for board in self._boards:
             board.close_idle(self._loop.time())
         for connection in self._broker.members.expire():

@@ -12,7 +12,7 @@ from engine.format.hosts import Host
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_KEYS = {
+FIELDS = {
     "brokerName": "broker_name",
     "brokerClusterName": "cluster_name",
     "brokerId": "broker_id",
@@ -37,6 +37,7 @@ _KEYS = {
     "serverChannelMaxIdleTimeSeconds": "idle_s",
     "com.rocketmq.remoting.frameMaxLength": "frame_limit",
 }
+"""Keys of a broker's properties file, and the fields that they set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ class BrokerSettings:
         """
         found: dict[str, Any] = {}
         base = cls()
-        for key, name in _KEYS.items():
+        for key, name in FIELDS.items():
             if key in other:
                 found[name] = _value(key, other[key].strip(), type(getattr(base, name)))
         found.update({name: value for name, value in changes.items() if value is not None})
@@ -114,7 +115,7 @@ class BrokerSettings:
             raise InvalidArgument(f"brokerIP1 = {self.broker_ip1}: no IP address") from None
 
 
-KEYS = frozenset(_KEYS)
+KEYS = frozenset(FIELDS)
 """The keys of a broker's properties file that `BrokerSettings.of` knows."""
 
 

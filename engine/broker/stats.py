@@ -28,6 +28,7 @@ PUT_TIME_BOUNDS: Final = (
     *range(600, 1001, 100), *range(2000, 10_001, 1000),
 )  # fmt: skip
 """Upper bounds, ms, of the classes in which puts are counted by how long they took; what took longer is in the last."""
+_BITS: Final = 64
 _SPREAD: Final = (
     ("[<=0ms]", 0), ("[0~10ms]", 10), ("[10~50ms]", 50), ("[50~100ms]", 100), ("[100~200ms]", 200),
     ("[200~500ms]", 500), ("[500ms~1s]", 1000), ("[1~2s]", 2000), ("[2~3s]", 3000), ("[3~4s]", 4000),
@@ -138,30 +139,31 @@ class PutTimes:
     """How long puts took, in classes of ms: those of this minute, and of the one before, which is what is told.
 
     Attributes:
-        longest: ms, since the start. `took_ms`: all together.
+        longest: ms, since the start.
+        took_ns: all together, since the start.
+        by_bits: how many took less than 2 to the power of the index in ns (and half of that or more), since the start.
         last: counts by class (PUT_TIME_BOUNDS, then the rest) of the last full minute.
     """
 
     def __init__(self) -> None:
         self._now = [0] * (len(PUT_TIME_BOUNDS) + 1)
         self.last = list(self._now)
-        self._before = list(self._now)
-        self.longest = self.took_ms = 0
+        self.longest = self.took_ns = 0
+        self.by_bits = [0] * _BITS
 
-    @property
-    def counts(self) -> list[int]:
-        """By class, since the start."""
-        return [before + now for before, now in zip(self._before, self._now, strict=True)]
+    def add_ns(self, took_ns: int) -> None:
+        """A put took so long."""
+        self.by_bits[took_ns.bit_length()] += 1
+        self.took_ns += took_ns
+        self.add(took_ns // 1_000_000)
 
     def add(self, took_ms: int) -> None:
         """A put took so long."""
         self._now[bisect_left(PUT_TIME_BOUNDS, took_ms)] += 1
-        self.took_ms += took_ms
         self.longest = max(self.longest, took_ms)
 
     def minute_is_over(self) -> None:
         """Begin anew."""
-        self._before = self.counts
         self.last, self._now = self._now, [0] * len(self._now)
 
     def quantile(self, share: float) -> float:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from engine.errors import StorageError
 from rstore_cli._common import settings_of
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -42,7 +43,11 @@ def status(
         found = look(Disk(), config, hours=hours, rate_hours=rate_hours, full=full, progress=tick)
     from rstore_cli.daemon import Daemon
 
-    live = Daemon(config.store_path_root_dir).ask("GET", "/status")
+    live = None
+    try:
+        live = Daemon(config.store_path_root_dir).ask("GET", "/status")
+    except StorageError as error:  # another user's, or it hangs: the files say enough
+        output.warn(f"The daemon could not be asked: {error}")
     if output.json:
         output.document({**found.to_json(), "daemon": live})
     else:

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import socket
 import stat
-import subprocess
 import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
+from engine.config import StoreConfig, parse
 from engine.files import local_socket
 from engine.files.disk import Disk
 from engine.files.lock import StoreLock
+from rstore_cli import daemon_log
+from rstore_cli.daemon_log import Format, Level, Rarely, begin
 from tests.engine.broker.client import Client, pull_fields, send_fields
+from tests.engine.opening import assert_sound
 from tests.rstore_cli.conftest import Cli
-from tests.rstore_cli.test_serve import Process, root
+from tests.rstore_cli.test_serve import CONF, Process, root
 
 __all__ = ["root"]
 
@@ -39,6 +44,17 @@ def daemon(root: Path) -> Iterator[Process]:
     assert not (root / "rstore.sock").exists()
 
 
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    """One with messages, for all that only ask it."""
+    root = tmp_path_factory.mktemp("filled") / "store"
+    found = Process(root, "--metrics-port", "0")
+    fill(found.where["broker"])
+    yield found
+    assert found.stop() == 0
+    assert_sound(parse(CONF, StoreConfig(store_path_root_dir=root)))
+
+
 def fill(where: str, size: int = 1 << 20) -> None:
     async def run() -> None:
         client = await Client.to(where)
@@ -50,8 +66,8 @@ def fill(where: str, size: int = 1 << 20) -> None:
     asyncio.run(run())
 
 
-def test_expire_plans_here_and_deletes_in_the_daemon(root: Path, daemon: Process, cli: Cli) -> None:
-    fill(daemon.where["broker"])
+def test_expire_plans_here_and_deletes_in_the_daemon(filled: Process, cli: Cli) -> None:
+    root, daemon = filled.root, filled
     files = sorted((root / "commitlog").iterdir())[:3]
     for path in files[:2]:
         os.utime(path, (0, 0))
@@ -76,16 +92,18 @@ def test_expire_plans_here_and_deletes_in_the_daemon(root: Path, daemon: Process
     assert asyncio.run(run()) == "6"
 
 
-def test_status_and_flush_ask_it(root: Path, daemon: Process, cli: Cli) -> None:
-    fill(daemon.where["broker"], 100)
+def test_status_and_flush_ask_it_readers_go_on_and_changes_are_told_its_pid(filled: Process, cli: Cli) -> None:
+    root, daemon = filled.root, filled
     flushed = cli("flush", "--store", root, "--json")
     assert (flushed.code, flushed.json["by"], flushed.json["complete"]) == (0, "daemon", True)
-    assert flushed.json["flushed"] == flushed.json["dispatched"] > MANY * 100
+    assert flushed.json["flushed"] == flushed.json["dispatched"] > MANY << 20
     assert cli("flush", "--store", root).out.startswith(f"The log is on disk up to {flushed.json['flushed']}")
     live = cli("status", "--store", root, "--json").json["daemon"]
     assert live["pid"] == daemon.process.pid
     assert live["topics"]["T"]["putMessages"] == MANY
-    assert {"group": "G", "topic": "T", "lag": MANY - 1, "members": 0} in live["groups"]
+    (group,) = live["groups"]
+    assert (group["group"], group["topic"], group["members"]) == ("G", "T", 0)
+    assert 0 < group["lag"] < MANY
     text = cli("status", "--store", root).out
     assert f"process {daemon.process.pid} at {daemon.where['broker']}" in text
     assert "health      well" in text
@@ -93,10 +111,6 @@ def test_status_and_flush_ask_it(root: Path, daemon: Process, cli: Cli) -> None:
         assert b'rstore_put_messages_total{topic="T"} 9.0' in answer.read()
     with pytest.raises(urllib.error.HTTPError):
         urllib.request.urlopen(f"http://{daemon.where['metrics']}/status")
-
-
-def test_who_reads_goes_on_and_who_changes_is_told_the_pid(root: Path, daemon: Process, cli: Cli) -> None:
-    fill(daemon.where["broker"], 100)
     for words in (("get", "T", "0"), ("verify-crc",), ("dump", "commitlog"), ("dump", "index"), ("doctor",)):
         assert cli(*words, "--store", root).code == 0, words
     for words in (("recover",), ("truncate", "--to-offset", "0", "--yes"), ("put", "T", "--body", "x"), ("reindex",)):
@@ -122,8 +136,9 @@ def test_stopped_within_seconds_with_clients_and_held_pulls(root: Path, daemon: 
     assert not (root / "abort").exists()
     lines = [json.loads(line) for line in (root.parent / "log").read_text().splitlines()]
     assert [line["message"] for line in lines] == ["serving", "stopping", "stopped: the store is closed"]
-    assert lines[0]["level"] == "INFO"
+    assert {line["level"] for line in lines} == {"INFO"}
     assert lines[0]["broker"] == daemon.where["broker"]
+    assert lines[1]["max_offset"] > lines[0]["max_offset"] == 0
 
 
 def test_a_killed_one_leaves_a_socket_that_harms_nobody(root: Path, daemon: Process, cli: Cli) -> None:
@@ -182,15 +197,55 @@ def test_a_daemon_that_fails(new_store: Path, cli: Cli, answer: bytes, said: str
     assert (failed.code, said in failed.error_line) == (5, True)
 
 
+@pytest.mark.usefixtures("_log_as_before")
 def test_a_log_file_that_can_not_be_opened(cli: Cli, new_store: Path) -> None:
     failed = cli("serve", "--store", new_store, "--log-file", new_store / "none" / "log")
     assert failed.code == 5
     assert "opening the log file" in failed.error_line
 
 
-def test_text_for_people(root: Path) -> None:
-    found = Process(root, "--log-format", "text", stderr=subprocess.PIPE)
-    assert found.stop() == 0
-    assert found.process.stderr is not None
-    lines = found.process.stderr.read().splitlines()
-    assert [line.split(" INFO ")[1].split(" ")[0].rstrip(":") for line in lines] == ["serving", "stopping", "stopped"]
+@pytest.fixture
+def _log_as_before() -> Iterator[None]:
+    loggers = [logging.getLogger(name) for name in ("rstore", "asyncio", "aiohttp")]
+    before = [(one, one.handlers[:], one.level, one.propagate) for one in loggers]
+    yield
+    for one, handlers, level, propagate in before:
+        one.handlers[:], one.propagate = handlers, propagate
+        one.setLevel(level)
+
+
+@pytest.mark.usefixtures("_log_as_before")
+def test_lines_of_the_log(capfd: pytest.CaptureFixture[str]) -> None:
+    log = logging.getLogger("rstore.serve")
+    for form in Format:
+        begin(Level.WARNING, form, None)
+        log.info("nobody cares")
+        for peer in ("1.2.3.4:5", "1.2.3.4:6", "1.2.3.4:7"):
+            log.warning("refused", extra={"peer": peer, "why": "\x1b[31m"})
+        try:
+            raise ValueError("why")
+        except ValueError:
+            log.exception("failed")
+    json_lines, text = capfd.readouterr().err.split("\n2", 1)
+    one, two = map(json.loads, json_lines.splitlines())
+    assert (one["level"], one["message"], one["peer"], one["why"]) == ("WARNING", "refused", "1.2.3.4:5", "\x1b[31m")
+    assert datetime.fromisoformat(one["time"]).tzinfo is not None
+    assert two["traceback"].endswith("ValueError: why")
+    assert " WARNING refused (peer=1.2.3.4:5, why=\\x1b[31m)\n" in text
+    assert "\x1b" not in text
+    assert text.count("refused") == 1
+    assert text.endswith("ValueError: why\n")
+
+
+def test_what_is_said_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(daemon_log, "monotonic", lambda: now[0])
+    rarely = Rarely()
+    passed = []
+    for _ in range(25):
+        record = logging.makeLogRecord({"msg": "refused", "why": "OVERLOAD"})
+        if rarely.filter(record):
+            passed.append((now[0], getattr(record, "more", 0)))
+        now[0] += 0.125
+    assert passed == [(0.0, 0), (1.0, 7), (2.0, 7), (3.0, 7)]
+    assert rarely.filter(logging.makeLogRecord({"msg": "refused", "why": "REJECTREQUEST"}))

@@ -34,6 +34,7 @@ class Process:
 
     def __init__(self, root: Path, *options: str, more: str = "", **how: Any) -> None:
         words = command(root, "--json", "--port", "0", "--names-port", "0", *options, more=more)
+        self.root = root
         self.process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, **how)
         assert self.process.stdout is not None
         self.where = json.loads(self.process.stdout.readline())

@@ -130,8 +130,8 @@ class SendHandler:
         began = perf_counter_ns()
 
         def done(result: PutResult) -> None:
-            self._count(stored.topic, (result,), began)
             append = result.append
+            self._count(stored.topic, (result,), began)
             if append is None or request.serialize is not SerializeType.JSON or result.status is not _OK:
                 connection.answer(request, self._answer(request, message, result))
             else:
@@ -251,7 +251,7 @@ class SendHandler:
                 stats.failed()
             else:
                 stats.put(topic, append.message_count, append.size)
-        stats.put_times.add((perf_counter_ns() - began) // 1_000_000)
+        stats.put_times.add_ns(perf_counter_ns() - began)
 
     # --- the answer -------------------------------------------------------------------------------------------------
 

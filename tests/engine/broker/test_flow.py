@@ -24,6 +24,11 @@ from tests.engine.opening import assert_sound
 BATCH = batch.encode([batch.BatchItem.of(b"one", {}), batch.BatchItem.of(b"two", {})])
 
 
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow, "SLOW_MS", 20)
+
+
 class SlowDisk(FaultyDisk):
     """Writes (or syncs) of the log take as long as `held`; `takes_s` the first of them."""
 
@@ -64,7 +69,7 @@ def sound(root: Path) -> None:
 def test_what_waits_for_too_long_is_refused_and_pulls_go_on(tmp_path: Path) -> None:
     async def run() -> None:
         disk = SlowDisk()
-        async with daemon(tmp_path / "s", disk=disk) as found:
+        async with daemon(tmp_path / "s", disk=disk, send_wait_ms=50) as found:
             one, two = await Client.to(found.listening.broker), await Client.to(found.listening.broker)
             await make_slow(disk, one, found)
             await one.until_there("T", 1)
@@ -87,7 +92,7 @@ def test_what_waits_for_too_long_is_refused_and_pulls_go_on(tmp_path: Path) -> N
 
 
 def test_a_put_that_hangs_has_all_others_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SMALL, "os_page_cache_busy_time_out_mills", 100)
+    monkeypatch.setitem(SMALL, "os_page_cache_busy_time_out_mills", 50)
 
     async def run() -> None:
         disk = SlowDisk()
@@ -164,7 +169,7 @@ def test_what_waits_is_refused_when_the_broker_stops(tmp_path: Path) -> None:
             sent = [client.send(RequestCode.SEND_MESSAGE_V2, send_fields("T"), b"x") for _ in range(3)]
             while found.broker.flow.queued < 2:
                 await asyncio.sleep(0.01)
-            asyncio.get_running_loop().call_later(0.3, hold.__exit__, None, None, None)
+            asyncio.get_running_loop().call_later(0.1, hold.__exit__, None, None, None)
         assert (await client.answer(sent[2])).code == ResponseCode.SYSTEM_BUSY
 
     asyncio.run(run())

@@ -1,0 +1,66 @@
+"""SERVE.md says what the daemon has: options, settings, metrics, reasons, remarks, commands."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from engine.broker import flow, health, metrics, settings
+from rstore_cli.app import COMMANDS
+from tests.docs.markdown import section, tables
+from tests.rstore_cli.conftest import Cli, cli
+
+__all__ = ["cli"]
+
+PAGE = Path(metrics.__file__).with_name("SERVE.md")
+
+
+def named(text: str) -> set[str]:
+    """What stands in code marks."""
+    return set(re.findall(r"`([^`]+)`", text))
+
+
+def test_every_metric_is_there_with_its_meaning() -> None:
+    told = tables(section(PAGE, "Metrics"))[0]
+    there = [
+        {"metric": one.name, "kind": one.kind, "labels": "`, `".join(one.labels), "is": one.means}
+        for one in metrics.METRICS
+    ]
+    assert told == there
+
+
+def test_metrics_that_alerts_name_are_there() -> None:
+    names = {one.name + ("_total" if one.kind == "counter" else "") for one in metrics.METRICS}
+    page = PAGE.read_text(encoding="utf-8")
+    alerts = page[page.index("Worth an alert") :].partition("\n\n")[0]
+    assert {word.split()[0] for word in named(alerts)} <= names
+
+
+def test_every_setting_is_there_with_its_default() -> None:
+    base = settings.BrokerSettings()
+
+    def shown(value: object) -> str:
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
+    there = {key: shown(getattr(base, name)) for key, name in settings.FIELDS.items()}
+    assert {row["key"]: row["default"] for row in tables(section(PAGE, "Settings"))[0]} == there
+
+
+def test_every_reason_and_remark() -> None:
+    assert {row["reason"]: row["means"] for row in tables(section(PAGE, "Health"))[0]} == health.CODES
+    assert {row["remark"].strip("[]") for row in tables(section(PAGE, "Flow control"))[0]} == set(flow.REASONS)
+
+
+def test_options_are_there(cli: Cli) -> None:
+    help_text = cli("serve", "--help").out
+    options = {word.split()[0] for word in named(PAGE.read_text(encoding="utf-8")) if word.startswith("--")}
+    others = {"--store", "--dry-run", "--broker", "--json"}
+    assert options - others <= set(re.findall(r"--[a-z-]+", help_text))
+    own = set(re.findall(r"--[a-z-]+", help_text)) - {"--store", "--config", "--json", "--quiet", "--help"}
+    assert own <= set(re.findall(r"--[a-z-]+", PAGE.read_text(encoding="utf-8")))
+
+
+def test_commands_are_there() -> None:
+    for row in tables(section(PAGE, "Commands beside it"))[0]:
+        for word in named(f"`{row['command']}`") - {"--dry-run", "everything else that changes the store"}:
+            assert word in COMMANDS, word
