@@ -15,7 +15,7 @@ from engine.wire.command import RemotingCommand
 MESSAGES = frozenset({11, 12, 33, 39, 309, 361})
 """Codes of which the body is stored messages."""
 _PLACES = frozenset(
-    {"commitLogOffset", "physicOffset", "indexLastUpdatePhyoffset", "physical_offset", "prepared_transaction_offset"}
+    {"commitLogOffset", "physicOffset", "physical_offset", "prepared_transaction_offset"}
 )
 _SETS = frozenset(
     {
@@ -57,6 +57,8 @@ class Names:
 
     def number(self, value: int, name: str, step: str) -> int | str:
         """A time of now, a place, or the number itself."""
+        if name == "indexLastUpdatePhyoffset":  # of whoever sent last
+            return "<somewhere>" if value else 0
         if name in _PLACES:
             return self.place(value, step)
         return "<time>" if abs(value - self._now_ms) < _AROUND_MS else value

@@ -84,9 +84,8 @@ async def queries(talk: Talk) -> None:
         },
         "empty key": {"topic": "Asked", "key": "", "maxNum": 64, **ends},
     }  # fmt: skip
-    loose = ("ext.indexLastUpdatePhyoffset",)
     for name, ext in keys.items():
-        await peer.ask(f"key: {name}", query, ext, loose=loose)
+        await peer.ask(f"key: {name}", query, ext)
     for name in keys["one"]:
-        await peer.ask(f"key: without {name}", query, {**keys["one"], name: None}, loose=loose)
-    await peer.ask("key: binary header", query, keys["one"], kind=1, loose=loose)
+        await peer.ask(f"key: without {name}", query, {**keys["one"], name: None})
+    await peer.ask("key: binary header", query, keys["one"], kind=1)

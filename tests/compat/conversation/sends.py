@@ -69,6 +69,7 @@ async def sends(talk: Talk) -> None:
     for name in (*_FORBIDDEN, *_SYSTEM):
         await peer.ask(f"send: to {name}", V2, say.send(name), b"x")
     await peer.ask("send: made by itself", V2, say.send("SentAuto"), b"x")
+    await say.until_there(peer, "SentAuto", 1)
     await peer.ask("send: made by itself, the statistics", Code.GET_TOPIC_STATS_INFO, {"topic": "SentAuto"})
     await peer.ask("send: made with 100 queues", V2, say.send("SentAuto100", d=100), b"x")
     await peer.ask("send: made with 0 queues", V2, say.send("SentAuto0", d=0), b"x")
