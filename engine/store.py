@@ -32,6 +32,7 @@ from engine.log.consume_queue import ConsumeQueue
 from engine.log.derive import TopicQueue
 from engine.log.index_service import IndexService
 from engine.log.message_reader import MessageReader
+from engine.log.reading import ReadLimits
 from engine.log.results import PutResult, StoreClosed
 from engine.log.state import NORMAL_FILES, StoreState
 from engine.services.clean import CleanService
@@ -39,12 +40,34 @@ from engine.services.dispatch import DispatchService, Finding, Listener, Wanted
 from engine.services.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService
 from engine.services.put import PutService, Replicate
 from engine.services.queue_flush import FlushConsumeQueueService
+from engine.services.queue_removal import QueueRemoval
 from engine.services.queue_table import QueueTable
 from engine.services.running_flags import Flag, RunningFlags
 
 if TYPE_CHECKING:
     from engine.format.batch import BatchItem
     from engine.format.columns import MessageColumns
+
+RECONFIGURABLE = frozenset(
+    {
+        "delete_when",
+        "file_reserved_time",
+        "disk_max_used_space_ratio",
+        "clean_file_forcibly_enable",
+        "clean_resource_interval",
+        "delete_commit_log_files_interval",
+        "delete_consume_queue_files_interval",
+        "destroy_maped_file_interval_forcibly",
+        "redelete_hanged_file_interval",
+        "max_transfer_bytes_on_message_in_memory",
+        "max_transfer_count_on_message_in_memory",
+        "max_transfer_bytes_on_message_in_disk",
+        "max_transfer_count_on_message_in_disk",
+        "access_message_in_memory_max_ratio",
+        "max_msgs_num_batch",
+    }
+)
+"""Settings that an open store can be given anew (`MessageStore.reconfigure`); the others count from the next start."""
 
 Recover = Callable[[Disk, StoreConfig], tuple[StoreState, StoreConfig]]
 """Recovers the closed, locked store; where it stands then, and its settings with the sizes that its files have."""
@@ -60,6 +83,7 @@ class MessageStore(MessageReader):
         checkpoint: the checkpoint file.
         dispatch: follows the log.
         clean: deletes what has expired, if the store was opened for that.
+        removal: takes queues away whose topic or messages are gone.
         flags: what the store may do now.
     """
 
@@ -90,6 +114,7 @@ class MessageStore(MessageReader):
         self.clean = CleanService(
             disk, self.log, self.queues, self.index, self.dispatch, self.flags, config, self._failed
         )
+        self.removal = QueueRemoval(self.log, self.queues, self.dispatch, self.clean)
         sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         group_commit = GroupCommitService(self.log, self.checkpoint, config, self._failed) if sync else None
         self._flushed_by_puts = sync
@@ -339,6 +364,13 @@ class MessageStore(MessageReader):
         """Have 20 rounds of expiry, whatever the hour. Raises InvalidArgument: it was not opened for cleaning."""
         self._demand_open()
         self.clean.execute_manually()
+
+    def reconfigure(self, config: StoreConfig) -> None:
+        """Go by other settings from now on, as far as that is possible: those of RECONFIGURABLE."""
+        self._demand_open()
+        self.config = config
+        self._limits = ReadLimits.of(config)
+        self.clean.reconfigure(config)
 
     def flush(self) -> int:
         """Make everything that was put durable; the physical offset up to which it is.

@@ -10,16 +10,23 @@ import time
 from typing import TYPE_CHECKING
 
 from engine.broker.config_file import ConfigFile
+from engine.broker.consumer_filters import ConsumerFilters
 from engine.broker.flow import FlowControl
 from engine.broker.groups import GroupTable
+from engine.broker.kv import KvConfig
+from engine.broker.later import Later
+from engine.broker.live_config import LiveConfig
+from engine.broker.locks import QueueLocks
 from engine.broker.members import ConsumerGroup, Members
+from engine.broker.names import RouteTable
 from engine.broker.offsets import ConsumerOffsets
+from engine.broker.runtime import runtime_info
 from engine.broker.schedule import ScheduleService
 from engine.broker.stats import Stats
 from engine.broker.topics import TopicTable
 from engine.broker.transactions import Transactions
 from engine.files.disk import Disk
-from engine.wire.codes import V4_9_8, RequestCode
+from engine.wire.codes import RequestCode
 
 if TYPE_CHECKING:
     from engine.broker.settings import BrokerSettings
@@ -60,7 +67,14 @@ class Broker:
         self.schedule = ScheduleService(self, ConfigFile(disk, root, "delayOffset.json"))
         self.transactions = Transactions(self)
         self.members = Members(self.now_ms, self._members_changed)
-        self.kv: dict[str, dict[str, str]] = {}
+        self.filters = ConsumerFilters(
+            ConfigFile(disk, root, "consumerFilter.json"), self.now_ms, settings.filter_data_ms
+        )
+        self.locks = QueueLocks(self.now_ms)
+        self.later = Later(loop)
+        self.config = LiveConfig(self, settings.config_file, log or logging.getLogger("rstore.serve"))
+        self.names = RouteTable(self.now_ms)
+        self.kv = KvConfig(ConfigFile(disk, root, "kvConfig.json"))
         self._turn = itertools.count()
 
     def load(self) -> None:
@@ -69,6 +83,17 @@ class Broker:
         self.groups.load()
         self.offsets.load()
         self.schedule.load()
+        self.kv.load()
+        self.filters.load()
+
+    def reconfigure(self, settings: BrokerSettings) -> None:
+        """Go by other settings from now on, as far as that is possible: `engine.broker.live_config.LIVE`."""
+        permission = self.settings.permission
+        self.settings = self.topics.settings = settings
+        self.groups.auto_create = settings.auto_create_group
+        if settings.permission != permission:
+            self.topics.version.next(self.now_ms())
+            self.topics.changed()  # routes change with it: name servers are to know
 
     @staticmethod
     def now_ms() -> int:
@@ -84,26 +109,15 @@ class Broker:
 
     def runtime(self) -> dict[str, str]:
         """What GET_BROKER_RUNTIME_INFO tells, by Apache's keys."""
-        store = self.store
-        ratios = dict(self.disk_ratios())
-        return {
-            "bootTimestamp": str(self.started_ms),
-            "brokerVersion": str(V4_9_8),
-            "brokerVersionDesc": "V4_9_8",
-            "commitLogDiskRatio": str(ratios["CL"]),
-            "commitLogMaxOffset": str(store.log.max_offset),
-            "commitLogMinOffset": str(store.log.min_offset),
-            "consumeQueueDiskRatio": str(ratios["CQ"]),
-            "dispatchBehindBytes": str(store.dispatch_behind_bytes),
-            "earliestMessageTimeStamp": str(store.earliest_message_time()),
-            "remainHowManyDataToFlush": str(store.log.max_offset - store.log.flushed_where),
-        }
+        return runtime_info(self)
 
     def any_queue(self, queues: int) -> int:
         """A queue for a message that names none: one after another."""
         return next(self._turn) % max(1, queues)
 
     def _members_changed(self, group: ConsumerGroup) -> None:
+        if not group.members:
+            self.filters.unregister(group.name)
         config = self.groups.find(group.name)
         if config is None or config.notify_consumer_ids_changed_enable:
             for connection in list(group.members):

@@ -41,6 +41,7 @@ class RemotingClient:
         self._opaque = count(1)
         self._waiting: dict[int, asyncio.Future[RemotingCommand]] = {}
         self._unasked: Callable[[RemotingCommand], None] = lambda _: None
+        self._ended: Callable[[], None] = lambda: None
         self._lost: str | None = None
         self._reading = asyncio.get_running_loop().create_task(self._read(reader))
 
@@ -73,6 +74,10 @@ class RemotingClient:
     def when_unasked(self, tell: Callable[[RemotingCommand], None]) -> None:
         """Have `tell` called, in the loop, with every request that the peer makes of us."""
         self._unasked = tell
+
+    def when_lost(self, tell: Callable[[], None]) -> None:
+        """Have `tell` called, in the loop, when the connection ends."""
+        self._ended = tell
 
     async def ask(
         self,
@@ -150,6 +155,7 @@ class RemotingClient:
         if self._lost is None:
             self._lost = why
             self._writer.close()
+            self._ended()
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(StorageError(f"{self.address}: {self._lost}"))

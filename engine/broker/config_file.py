@@ -107,12 +107,13 @@ class DataVersion:
 
 
 class VersionedTable(ABC):
-    """For the loop's thread alone. Who changes it calls `_save`."""
+    """For the loop's thread alone. Who changes it calls `_save`; `changed` is called then."""
 
     def __init__(self, file: ConfigFile, now_ms: Callable[[], int]) -> None:
         self._file = file
         self._now_ms = now_ms
         self.version = DataVersion(now_ms())
+        self.changed: Callable[[], None] = lambda: None
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
@@ -131,3 +132,4 @@ class VersionedTable(ABC):
         """Another state, durable when this returns. Raises DiskFull, StorageError."""
         self.version.next(self._now_ms())
         self._file.save(self.to_json())
+        self.changed()

@@ -108,6 +108,12 @@ class FlowControl:
         """Puts that wait for the thread."""
         return len(self._queue)
 
+    @property
+    def oldest_ms(self) -> int:
+        """How long the first put in the queue has waited, ms; 0 when none does."""
+        with self._lock:
+            return int((monotonic() - self._queue[0].since) * 1000) if self._queue else 0
+
     # --- refusing ---------------------------------------------------------------------------------------------------
 
     def guard(self, handler: Handler) -> Handler:

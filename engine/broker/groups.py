@@ -73,7 +73,7 @@ class GroupTable(VersionedTable):
 
     def __init__(self, file: ConfigFile, now_ms: Callable[[], int], *, auto_create: bool) -> None:
         super().__init__(file, now_ms)
-        self._auto_create = auto_create
+        self.auto_create = auto_create
         self.groups = {name: GroupConfig(name) for name in _OWN}
 
     def load(self) -> None:
@@ -84,7 +84,7 @@ class GroupTable(VersionedTable):
     def find(self, name: str) -> GroupConfig | None:
         """The group, made where that is allowed. Source: #findSubscriptionGroupConfig."""
         found = self.groups.get(name)
-        if found is None and (self._auto_create or name.startswith(_ALWAYS)):
+        if found is None and (self.auto_create or name.startswith(_ALWAYS)):
             found = GroupConfig(name)
             self.put(found)
         return found

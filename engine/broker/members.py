@@ -103,11 +103,13 @@ class Members:
         self._now_ms = now_ms
         self._tell = changed
         self.producers: dict[str, dict[Connection, Client]] = {}
+        self._producer_ids: dict[str, Connection] = {}
         self.consumers: dict[str, ConsumerGroup] = {}
 
     def heartbeat_producer(self, group: str, connection: Connection, client: Client) -> None:
         """A producer is there."""
         _seen(self.producers.setdefault(group, {}), connection, client)
+        self._producer_ids[client.client_id] = connection
 
     def heartbeat_consumer(
         self, group: str, connection: Connection, client: Client, said: dict[str, Any], *, notify: bool
@@ -161,13 +163,20 @@ class Members:
         every = [*self.producers.values(), *(found.members for found in self.consumers.values())]
         return list(dict.fromkeys(c for members in every for c, client in members.items() if client.seen_ms < limit))
 
+    def producer(self, client_id: str) -> Connection | None:
+        """The connection of a producer by its client id. Source: ProducerManager#findChannel."""
+        found = self._producer_ids.get(client_id)
+        return found if found is not None and found.is_open else None
+
     def groups_subscribed_to(self, topic: str) -> Iterator[str]:
         """Consumer groups that want a topic now."""
         return (group for group, found in self.consumers.items() if topic in found.subscriptions)
 
     def _drop_producer(self, group: str, connection: Connection) -> None:
         members = self.producers.get(group, {})
-        members.pop(connection, None)
+        client = members.pop(connection, None)
+        if client is not None and self._producer_ids.get(client.client_id) is connection:
+            del self._producer_ids[client.client_id]
         if not members:
             self.producers.pop(group, None)
 

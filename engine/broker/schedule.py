@@ -69,6 +69,14 @@ class ScheduleService(KeptTable):
         """DelayOffsetSerializeWrapper; delayOffset.json."""
         return {"offsetTable": {str(level): offset for level, offset in sorted(self._offsets.items())}}
 
+    def places(self) -> dict[str, str]:
+        """How far each level was delivered, and its end. Source: #buildRunningStats."""
+        found = {}
+        for level, offset in sorted(self._offsets.items()):
+            end = self._broker.store.max_offset(names.SCHEDULE_TOPIC, queue_of_level(level))
+            found[f"scheduleMessageOffset_{level}"] = f"{offset},{end}"
+        return found
+
     def backlog(self) -> list[Backlog]:
         """What waits, by level."""
         store, found = self._broker.store, []

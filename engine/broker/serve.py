@@ -13,21 +13,26 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from engine.broker import health, schedule, stats
+from engine.broker import consumer_filters, health, schedule, stats
 from engine.broker.broker import Broker
+from engine.broker.deleted import remove_revived, topics_with_queues
+from engine.broker.door import Door
 from engine.broker.handlers.pull import TICK_MS, PullHandler
 from engine.broker.http import Operations
 from engine.broker.live import Live
+from engine.broker.name_servers import NameServers
 from engine.broker.server import Switchboard, broker_handlers, listen, name_handlers
 from engine.errors import RStoreError, StorageError
+from engine.files.disk import Disk
 from engine.store import MessageStore
 from engine.wire.codes import RequestCode
 
 if TYPE_CHECKING:
     from engine.broker.config_file import KeptTable
     from engine.broker.connection import Connection
+    from engine.broker.server import Listener
     from engine.broker.settings import BrokerSettings
     from engine.config import StoreConfig
     from engine.services.dispatch import Arrival
@@ -36,6 +41,8 @@ _SCAN_S = 10
 _SWITCH_S = 0.0005
 """How long a thread of the store may keep the loop waiting for the interpreter; Python's own 5 ms are a slow answer."""
 _VIP_BELOW = 2
+_WATCH_S = 5
+"""How often files of the ACL are looked at. Source: AclFileWatchService#WATCH_INTERVAL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +84,11 @@ async def _serve(
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    before = topics_with_queues(Disk(), config)
+    door = Door.of(settings, log)
     store = MessageStore.open(config, cleaning=True)
     try:
-        async with Daemon(settings, store, loop, log) as daemon:
+        async with Daemon(settings, store, loop, log, door, before) as daemon:
             where = daemon.listening
             told = {"broker": where.broker, "names": where.names, "metrics": where.metrics}
             log.info("serving", extra={**told, "max_offset": store.log.max_offset})
@@ -94,18 +103,31 @@ async def _serve(
 
 
 class Daemon:
-    """Listeners and timers around an open store. An async context manager."""
+    """Listeners and timers around an open store. An async context manager.
+
+    `door`: as the settings say, if None. `topics_before`: those that had queues before the store was opened
+    (`engine.broker.deleted`); None: don't ask.
+    """
 
     def __init__(
-        self, settings: BrokerSettings, store: MessageStore, loop: asyncio.AbstractEventLoop, log: logging.Logger
+        self,
+        settings: BrokerSettings,
+        store: MessageStore,
+        loop: asyncio.AbstractEventLoop,
+        log: logging.Logger,
+        door: Door | None = None,
+        topics_before: frozenset[str] | None = None,
     ) -> None:
         self._settings = settings
+        self._topics_before = topics_before
+        self._door = door
         self._store = store
         self._loop = loop
         self._log = log
-        self._servers: list[asyncio.Server] = []
+        self._servers: list[Listener] = []
         self._boards: list[Switchboard] = []
         self._timers: list[asyncio.Task[None]] = []
+        self._name_servers: NameServers | None = None
         self._operations: Operations | None = None
         self._not_held = 0
         self.listening = Listening("", None)
@@ -121,72 +143,118 @@ class Daemon:
         return self._health
 
     async def __aenter__(self) -> Daemon:
-        """Start. Raises StorageError: a port is taken; CannotMend: a table can't be read."""
-        settings, loop = self._settings, self._loop
+        """Start.
+
+        Raises:
+            StorageError: a port is taken, a file of TLS or ACL can't be read; CannotMend: a table can't be read;
+            InvalidArgument: TLS or ACL settings that make no sense.
+        """
+        settings = self._settings
         try:
-            # The port is known before anything is answered: it is part of the storeHost of every message.
-            board = Switchboard(settings, {}, lambda _: None, self._log)
-            server = await listen(board, settings, loop, settings.listen_port)
-            self._servers.append(server)
-            port = server.sockets[0].getsockname()[1]
-            broker = self._broker = Broker(settings, self._store, loop, port, self._log)
-            broker.load()
-            pulls = self._pulls = PullHandler(broker)
-            handlers = broker_handlers(broker, pulls)
-
-            def lost(connection: Connection) -> None:
-                pulls.lost(connection)
-                broker.members.closed(connection)
-
-            board.serve(handlers, lost)
-            self._boards.append(board)
-            vip = {code: handler for code, handler in handlers.items() if code != RequestCode.PULL_MESSAGE}
-            if settings.listen_port:
-                await self._add(Switchboard(settings, vip, lost, self._log, "vip"), port - _VIP_BELOW)
-            names = None
-            if settings.name_service_port is not None:
-                name_board = Switchboard(settings, name_handlers(broker), lambda _: None, self._log, "names")
-                names = await self._add(name_board, settings.name_service_port)
-            self._health = health.Health(self._store, self._log)
-            live = Live(broker, pulls, self._boards)
-            operations = Operations(live, self._health, [broker.offsets, broker.schedule], self._log)
-            self._operations = operations
-            metrics = await operations.start(settings.listen_host, settings.metrics_port)
-            self.listening = Listening(
-                broker.address,
-                None if names is None else f"{settings.broker_ip1}:{names}",
-                None if metrics is None else f"{settings.listen_host}:{metrics}",
-            )
-        except OSError as error:
+            await self._listen()
+        except (OSError, RStoreError) as error:
             await self._close_servers()
             if self._operations is not None:
                 await self._operations.stop()
+            if isinstance(error, RStoreError):
+                raise
             raise StorageError(
                 f"can't listen: {error.strerror or error}", hint="is a broker running? see listenPort and --names-port"
             ) from None
+        self._start_timers()
+        if self._name_servers is not None:
+            self._broker.topics.changed = self._name_servers.changed
+            await self._name_servers.start()
+        if settings.is_open_to_all:
+            self._log.warning(
+                f"{settings.listen_host} is listened on without ACL or enforced TLS: who reaches it may read and write"
+            )
+        self._health.ready = True
+        return self
+
+    async def _listen(self) -> None:
+        """Open the ports, and have them answered. Raises OSError, RStoreError."""
+        settings, loop = self._settings, self._loop
+        door = self._door = self._door or Door.of(settings, self._log)
+        # The port is known before anything is answered: it is part of the storeHost of every message.
+        board = Switchboard(settings, {}, lambda _: None, self._log)
+        server = await listen(board, settings, loop, settings.listen_port, door.context, self._log)
+        self._servers.append(server)
+        port = server.sockets[0].getsockname()[1]
+        broker = self._broker = Broker(settings, self._store, loop, port, self._log)
+        broker.load()
+        if self._topics_before is not None:
+            for queue in remove_revived(broker, self._topics_before):
+                self._log.info("a queue of a deleted topic was taken away again", extra={"queue": str(queue)})
+        pulls = self._pulls = PullHandler(broker)
+        handlers = broker_handlers(broker, pulls)
+        if door.acl is not None:
+            from engine.broker.acl.guard import Guard
+            from engine.broker.handlers.acl import AclHandler
+
+            handlers = Guard(door.acl, self._log).guarded(handlers | AclHandler(broker, door.acl).handlers())
+
+        def lost(connection: Connection) -> None:
+            pulls.lost(connection)
+            broker.members.closed(connection)
+
+        board.serve(handlers, lost)
+        self._boards.append(board)
+        if door.name_servers:
+            self._name_servers = NameServers(broker, door.name_servers, door.client_context, self._log)
+        vip = {code: handler for code, handler in handlers.items() if code != RequestCode.PULL_MESSAGE}
+        if settings.listen_port:
+            await self._add(Switchboard(settings, vip, lost, self._log, "vip"), port - _VIP_BELOW)
+        names = None
+        if settings.name_service_port is not None:
+            name_board = Switchboard(settings, name_handlers(broker), self._name_client_lost, self._log, "names")
+            names = await self._add(name_board, settings.name_service_port)
+        self._health = health.Health(self._store, self._log)
+        live = Live(broker, pulls, self._boards)
+        operations = Operations(live, self._health, [broker.offsets, broker.schedule], self._log)
+        self._operations = operations
+        metrics = await operations.start(settings.listen_host, settings.metrics_port)
+        self.listening = Listening(
+            broker.address,
+            None if names is None else f"{settings.broker_ip1}:{names}",
+            None if metrics is None else f"{settings.listen_host}:{metrics}",
+        )
+
+    def _start_timers(self) -> None:
+        loop, broker, pulls = self._loop, self._broker, self._pulls
 
         def arrived(arrivals: Sequence[Arrival]) -> None:
             loop.call_soon_threadsafe(pulls.arrived, arrivals)
 
         self._store.add_listener(arrived, lambda: pulls.held > 0)
-        self._timers = [
-            loop.create_task(self._every(TICK_MS / 1000, pulls.tick)),
-            loop.create_task(self._keep(settings.flush_offsets_ms / 1000, broker.offsets)),
-            loop.create_task(self._every(_SCAN_S, self._scan)),
-            loop.create_task(self._every(schedule.TICK_MS / 1000, broker.schedule.tick)),
-            loop.create_task(self._every(stats.TICK_S, broker.stats.tick)),
-            loop.create_task(self._every(health.TICK_S, self._health.tick)),
-            loop.create_task(self._keep(_SCAN_S, broker.schedule)),
-            loop.create_task(self._every(settings.transaction_check_interval_ms / 1000, broker.transactions.check)),
+        every, keep = self._every, self._keep
+        work = [
+            every(lambda: TICK_MS / 1000, pulls.tick),
+            keep(lambda: broker.settings.flush_offsets_ms / 1000, broker.offsets),
+            keep(lambda: consumer_filters.WRITE_S, broker.filters),
+            every(lambda: _SCAN_S, self._scan),
+            every(lambda: schedule.TICK_MS / 1000, broker.schedule.tick),
+            every(lambda: stats.TICK_S, broker.stats.tick),
+            every(lambda: health.TICK_S, self._health.tick),
+            keep(lambda: _SCAN_S, broker.schedule),
+            every(lambda: broker.settings.transaction_check_interval_ms / 1000, broker.transactions.check),
         ]
-        self._health.ready = True
-        return self
+        if self._door is not None and self._door.acl is not None:
+            work.append(every(lambda: _WATCH_S, self._door.acl.look))
+        self._timers = [loop.create_task(one) for one in work]
+
+    def _name_client_lost(self, connection: Connection) -> None:
+        for address in self._broker.names.lost(connection):
+            self._log.warning("a broker has gone", extra={"peer": address, "why": "its connection has closed"})
 
     async def __aexit__(self, *_: object) -> None:
         self._health.ready = False
+        if self._name_servers is not None:
+            await self._name_servers.stop()
         for timer in self._timers:
             timer.cancel()
         await self._close_servers()
+        await self._broker.later.close()
         self._broker.flow.close()
         self._pulls.close()
         for board in self._boards:
@@ -195,13 +263,14 @@ class Daemon:
         await asyncio.sleep(0)
         if self._operations is not None:
             await self._operations.stop()
-        for table in (self._broker.offsets, self._broker.schedule):
+        for table in (self._broker.offsets, self._broker.schedule, self._broker.filters):
             changes = table.changes()
             if changes is not None:
                 table.write(changes)
 
     async def _add(self, board: Switchboard, port: int) -> int:
-        server = await listen(board, self._settings, self._loop, port)
+        context = None if self._door is None else self._door.context
+        server = await listen(board, self._settings, self._loop, port, context, self._log)
         self._servers.append(server)
         self._boards.append(board)
         return int(server.sockets[0].getsockname()[1])
@@ -211,18 +280,18 @@ class Daemon:
             server.close()
         self._servers.clear()
 
-    async def _every(self, seconds: float, work: Callable[[], None]) -> None:
+    async def _every(self, seconds: Callable[[], float], work: Callable[[], object]) -> None:
         while True:
-            await asyncio.sleep(seconds)
+            await asyncio.sleep(seconds())
             try:
                 work()
             except Exception:  # noqa: BLE001 - whatever it is, the others go on
                 self._log.exception("a timer failed, and goes on")
 
-    async def _keep(self, seconds: float, table: KeptTable) -> None:
+    async def _keep(self, seconds: Callable[[], float], table: KeptTable) -> None:
         """Write a table now and then, beside the loop: a disk takes its time."""
         while True:
-            await asyncio.sleep(seconds)
+            await asyncio.sleep(seconds())
             changes = table.changes()
             if changes is not None:
                 try:
@@ -238,3 +307,8 @@ class Daemon:
             board.close_idle(self._loop.time())
         for connection in self._broker.members.expire():
             connection.close()
+        self._broker.locks.expire()
+        self._broker.filters.expire()
+        for address, owner in self._broker.names.expire():
+            self._log.warning("a broker has gone", extra={"peer": address, "why": "it has been silent for too long"})
+            cast("Connection", owner).close()

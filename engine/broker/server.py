@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+import socket
+import ssl
+from typing import TYPE_CHECKING, Protocol
 
 from engine.broker.answers import Answer
 from engine.broker.connection import OTHER, Connection
-from engine.broker.handlers.admin import AdminHandler
+from engine.broker.handlers.admin import admin_handlers
 from engine.broker.handlers.back import BackHandler
 from engine.broker.handlers.consume import ConsumeHandler
+from engine.broker.handlers.name_admin import name_admin_handlers
 from engine.broker.handlers.pull import PullHandler
 from engine.broker.handlers.query import QueryHandler
+from engine.broker.handlers.reply import ReplyHandler
 from engine.broker.handlers.route import RouteHandler
 from engine.broker.handlers.send import SendHandler
+from engine.broker.sniffing import SniffingServer
 from engine.errors import RStoreError
 from engine.wire.codes import RequestCode, ResponseCode
 
@@ -46,7 +51,7 @@ class Switchboard:
     Attributes:
         connections: that are open.
         answers: see Serves.
-        refused: connections, as there were too many.
+        refused: connections, as there were too many, or not as TLS wants them.
         cut: connections that were cut off, by reason: see Connection.
     """
 
@@ -76,13 +81,15 @@ class Switchboard:
     def opened(self, connection: Connection) -> bool:
         """As of Serves."""
         if len(self.connections) >= self._settings.connections:
-            self.refused += 1
-            self._log.warning(
-                "a connection was refused", extra={"peer": connection.address, "why": "too many connections"}
-            )
+            self.refuse(connection.address, "too many connections")
             return False
         self.connections.add(connection)
         return True
+
+    def refuse(self, peer: str, why: str) -> None:
+        """A connection is not served."""
+        self.refused += 1
+        self._log.warning("a connection was refused", extra={"peer": peer, "why": why})
 
     def lost(self, connection: Connection) -> None:
         """As of Serves."""
@@ -124,12 +131,15 @@ def broker_handlers(broker: Broker, pulls: PullHandler) -> dict[int, Handler]:
     """What the broker's port answers."""
     code = RequestCode
     send, back, consume = SendHandler(broker), BackHandler(broker), ConsumeHandler(broker)
-    query, admin = QueryHandler(broker), AdminHandler(broker)
+    query, reply = QueryHandler(broker), ReplyHandler(broker, send)
     sends = broker.flow.guard(send.handle)
     return {
+        **admin_handlers(broker),
         code.SEND_MESSAGE: sends,
         code.SEND_MESSAGE_V2: sends,
         code.SEND_BATCH_MESSAGE: sends,
+        code.SEND_REPLY_MESSAGE: reply.handle,
+        code.SEND_REPLY_MESSAGE_V2: reply.handle,
         code.PULL_MESSAGE: pulls.handle,
         code.LITE_PULL_MESSAGE: pulls.handle,
         code.HEART_BEAT: consume.heartbeat,
@@ -148,44 +158,39 @@ def broker_handlers(broker: Broker, pulls: PullHandler) -> dict[int, Handler]:
         code.GET_EARLIEST_MSG_STORETIME: query.earliest,
         code.VIEW_MESSAGE_BY_ID: query.view,
         code.QUERY_MESSAGE: query.by_key,
-        code.UPDATE_AND_CREATE_TOPIC: admin.put_topic,
-        code.DELETE_TOPIC_IN_BROKER: admin.delete_topic,
-        code.GET_ALL_TOPIC_CONFIG: admin.all_topics,
-        code.GET_TOPIC_STATS_INFO: admin.topic_stats,
-        code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: admin.system_topics,
-        code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: admin.put_group,
-        code.DELETE_SUBSCRIPTIONGROUP: admin.delete_group,
-        code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: admin.all_groups,
-        code.GET_ALL_CONSUMER_OFFSET: admin.all_offsets,
-        code.GET_CONSUMER_CONNECTION_LIST: admin.consumer_connections,
-        code.GET_PRODUCER_CONNECTION_LIST: admin.producer_connections,
-        code.GET_CONSUME_STATS: admin.consume_stats,
-        code.QUERY_TOPIC_CONSUME_BY_WHO: admin.who_consumes,
-        code.GET_BROKER_RUNTIME_INFO: admin.runtime,
     }
 
 
-def name_handlers(broker: Broker) -> dict[int, Handler]:
+def name_handlers(broker: Broker) -> Mapping[int, Handler]:
     """What the name service's port answers."""
-    code, route = RequestCode, RouteHandler(broker)
-    return {
-        code.GET_ROUTEINFO_BY_TOPIC: route.route,
-        code.GET_BROKER_CLUSTER_INFO: route.cluster,
-        code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: route.topics,
-        code.GET_TOPICS_BY_CLUSTER: route.topics,
-        code.GET_SYSTEM_TOPIC_LIST_FROM_NS: route.system_topics,
-        code.PUT_KV_CONFIG: route.put_kv,
-        code.GET_KV_CONFIG: route.get_kv,
-        code.DELETE_KV_CONFIG: route.delete_kv,
-        code.GET_KVLIST_BY_NAMESPACE: route.kv_list,
-        code.DELETE_TOPIC_IN_NAMESRV: route.delete_topic,
-    }
+    return {**RouteHandler(broker).handlers(), **name_admin_handlers(broker)}
+
+
+class Listener(Protocol):
+    """What listens on a port."""
+
+    @property
+    def sockets(self) -> tuple[socket.socket, ...]:
+        """Those that it has."""
+
+    def close(self) -> None:
+        """Stop."""
 
 
 async def listen(
-    board: Switchboard, settings: BrokerSettings, loop: asyncio.AbstractEventLoop, port: int
-) -> asyncio.Server:
-    """A listener. Raises OSError: the port is taken."""
-    return await loop.create_server(
-        lambda: Connection(board, settings, loop), settings.listen_host, port, backlog=_BACKLOG
-    )
+    board: Switchboard,
+    settings: BrokerSettings,
+    loop: asyncio.AbstractEventLoop,
+    port: int,
+    context: ssl.SSLContext | None,
+    log: logging.Logger,
+) -> Listener:
+    """A listener; with a context, for TLS. Raises OSError: the port is taken."""
+
+    def make() -> Connection:
+        return Connection(board, settings, loop)
+
+    if context is None:
+        return await loop.create_server(make, settings.listen_host, port, backlog=_BACKLOG)
+    server = SniffingServer(loop, make, context, settings.tls.mode, settings.connections, board.refuse, log)
+    return await server.start(settings.listen_host, port, _BACKLOG)

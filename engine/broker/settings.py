@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass, replace
+import os
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from engine.broker import tls
+from engine.broker.tls import TlsMode, TlsSettings
 from engine.errors import InvalidArgument
 from engine.format.hosts import Host
 
@@ -30,6 +33,19 @@ FIELDS = {
     "transactionTimeOut": "transaction_timeout_ms",
     "transactionCheckMax": "transaction_check_max",
     "transactionCheckInterval": "transaction_check_interval_ms",
+    "storeReplyMessageEnable": "store_reply",
+    "filterDataCleanTimeSpan": "filter_data_ms",
+    "aclEnable": "acl_enable",
+    "rocketmqHome": "rocketmq_home",
+    "rocketmq.acl.plain.file": "acl_file",
+    "namesrvAddr": "name_servers",
+    "registerNameServerPeriod": "register_period_ms",
+    "registerBrokerTimeoutMills": "register_timeout_ms",
+    "forceRegister": "force_register",
+    "compressedRegister": "compressed_register",
+    "orderMessageEnable": "order_message_enable",
+    "brokerIP2": "broker_ip2",
+    "haListenPort": "ha_listen_port",
     "brokerFastFailureEnable": "fast_failure",
     "sendThreadPoolQueueCapacity": "send_queue",
     "waitTimeMillsInSendQueue": "send_wait_ms",
@@ -56,6 +72,16 @@ class BrokerSettings:
         output_limit: bytes that wait for a client that doesn't read; beyond, it is disconnected.
         held_pulls: pulls that may wait at a time.
         connections: that may be open at a time.
+        store_reply: whether replies to requests are stored, too.
+        filter_data_ms: how long the SQL filters of a group are kept that has gone.
+        config_file: the properties file that the settings are from; None without one.
+        acl_enable, acl_file, rocketmq_home: Apache's plain ACL, see `acl_paths`.
+        name_servers: `host:port;host:port` to register with, "" for none.
+        register_period_ms: 10 to 60 s. `register_timeout_ms`: of one registration.
+        force_register: in each period, whether anything has changed or not.
+        order_message_enable: routes tell the order of an ordered topic's queues.
+        broker_ip2, ha_listen_port: where slaves find us, as name servers are told.
+        tls: of all listeners, and of our own connections to name servers.
         fast_failure: sends that have waited for too long are refused.
         send_queue: sends that may wait for the disk at a time; more are refused.
         send_wait_ms: how long they may.
@@ -86,6 +112,21 @@ class BrokerSettings:
     output_limit: int = 64 << 20
     held_pulls: int = 100_000
     connections: int = 20_000
+    store_reply: bool = True
+    filter_data_ms: int = 24 * 3_600_000
+    config_file: str | None = None
+    acl_enable: bool = False
+    acl_file: str = "conf/plain_acl.yml"
+    rocketmq_home: str = ""
+    name_servers: str = ""
+    register_period_ms: int = 30_000
+    register_timeout_ms: int = 6000
+    force_register: bool = True
+    compressed_register: bool = False
+    order_message_enable: bool = False
+    broker_ip2: str = ""
+    ha_listen_port: int = 10912
+    tls: TlsSettings = field(default_factory=TlsSettings)
     fast_failure: bool = True
     send_queue: int = 10_000
     send_wait_ms: int = 200
@@ -102,10 +143,39 @@ class BrokerSettings:
         for key, name in FIELDS.items():
             if key in other:
                 found[name] = _value(key, other[key].strip(), type(getattr(base, name)))
+        if changes.get("tls") is None:
+            found["tls"] = TlsSettings.of(other)
         found.update({name: value for name, value in changes.items() if value is not None})
         made = replace(base, **found)
         made.store_host(0)
         return made
+
+    @property
+    def ha_address(self) -> str:
+        """`ip:port` where slaves find us."""
+        return f"{self.broker_ip2 or self.broker_ip1}:{self.ha_listen_port}"
+
+    def acl_paths(self) -> tuple[str, str]:
+        """The ACL's file, and the directory of further ones: in conf/ of rocketmqHome, or beside a file named in full.
+
+        Raises:
+            InvalidArgument: there is no such place. Source: PlainPermissionManager.
+        """
+        if os.path.isabs(self.acl_file):
+            return self.acl_file, os.path.join(os.path.dirname(self.acl_file), "acl")
+        home = self.rocketmq_home or os.environ.get("ROCKETMQ_HOME", "")
+        if not home:
+            raise InvalidArgument("aclEnable, and no place of its file: --acl, rocketmqHome or ROCKETMQ_HOME names it")
+        return os.path.join(home, self.acl_file), os.path.join(home, "conf", "acl")
+
+    @property
+    def is_open_to_all(self) -> bool:
+        """Whether others than this machine can reach us, and nothing tells who may."""
+        try:
+            local = ipaddress.ip_address(self.listen_host).is_loopback
+        except ValueError:
+            local = self.listen_host == "localhost"
+        return not local and not self.acl_enable and self.tls.mode is not TlsMode.ENFORCING
 
     def store_host(self, port: int) -> Host:
         """The storeHost of messages. Raises InvalidArgument: brokerIP1 is no address."""
@@ -115,7 +185,7 @@ class BrokerSettings:
             raise InvalidArgument(f"brokerIP1 = {self.broker_ip1}: no IP address") from None
 
 
-KEYS = frozenset(FIELDS)
+KEYS = frozenset(FIELDS) | tls.KEYS
 """The keys of a broker's properties file that `BrokerSettings.of` knows."""
 
 

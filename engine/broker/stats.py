@@ -194,6 +194,7 @@ class Stats:
 
     Attributes:
         put_times: of puts by clients.
+        longest_get_ms: of the gets that found something.
         morning, yesterday: the totals at the last midnight, and at the one before; zeros before the first.
     """
 
@@ -209,6 +210,7 @@ class Stats:
         self._samples: deque[tuple[int, Totals]] = deque(maxlen=_RATES_S[-1] + 1)
         self._date = _date(now_ms())
         self.put_times = PutTimes()
+        self.longest_get_ms = 0
         self.morning, self.yesterday = Totals(), Totals()
 
     # --- counting ---------------------------------------------------------------------------------------------------
@@ -240,6 +242,7 @@ class Stats:
         found.messages += messages
         found.size += size
         found.took_ms += took_ms
+        self.longest_get_ms = max(self.longest_get_ms, took_ms)  # no call of max: this is asked of every get
 
     def missed(self) -> None:
         """A get found nothing."""

@@ -13,7 +13,7 @@ from engine.broker.config_file import VersionedTable
 from engine.format import names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Container, Mapping
 
     from engine.broker.config_file import ConfigFile
     from engine.broker.settings import BrokerSettings
@@ -91,12 +91,17 @@ class TopicTable(VersionedTable):
         settings: the broker's.
         file: topics.json.
         now_ms: the clock.
+
+    Attributes:
+        settings: what holds now.
+        was_kept: topics.json was there at the start.
     """
 
     def __init__(self, settings: BrokerSettings, file: ConfigFile, now_ms: Callable[[], int]) -> None:
         super().__init__(file, now_ms)
-        self._settings = settings
+        self.settings = settings
         self.topics: dict[str, TopicConfig] = {}
+        self.was_kept = False
         queues = settings.default_topic_queue_nums
         own = [
             TopicConfig(SELF_TEST, 1, 1),
@@ -114,7 +119,9 @@ class TopicTable(VersionedTable):
 
     def load(self) -> None:
         """What topics.json says, over the predefined ones. Raises CannotMend, StorageError."""
-        for name, said in self._read("topicConfigTable").items():
+        table = self._read("topicConfigTable")
+        self.was_kept = bool(table)
+        for name, said in table.items():
             self.topics[name] = TopicConfig.of_json(name, said)
 
     def find(self, name: str) -> TopicConfig | None:
@@ -144,7 +151,7 @@ class TopicTable(VersionedTable):
             return found
         kind = (UNIT_SUB if name.startswith(RETRY) else UNIT) if unit else 0
         model = self.topics.get(default_topic)
-        if model is not None and default_topic == TBW102 and not self._settings.auto_create_topic:
+        if model is not None and default_topic == TBW102 and not self.settings.auto_create_topic:
             model = None
         if model is not None and model.perm & PERM_INHERIT:
             queues = max(0, min(default_queues, model.write_queues))
@@ -167,6 +174,13 @@ class TopicTable(VersionedTable):
             found = TopicConfig(name, queues, queues, sys_flag=sys_flag)
             self.put(found)
         return found
+
+    def set_ordered(self, names: Container[str]) -> None:
+        """These topics are ordered, and no others. Source: #updateOrderTopicConfig."""
+        wrong = [topic for topic in self.topics.values() if topic.order != (topic.name in names)]
+        self.topics.update((topic.name, replace(topic, order=not topic.order)) for topic in wrong)
+        if wrong:
+            self._save()
 
     def to_json(self) -> dict[str, Any]:
         """TopicConfigSerializeWrapper; topics.json."""

@@ -156,7 +156,7 @@ class _Run:
         index = self._index()
         parts = self._log(index)
         lost = self._log_end(parts)
-        self._queues(parts, lost, until)
+        self._queues(parts, lost, until, config)
         self._against_queues(config)
         self._checkpoint(parts)
         if self._seen.skipped:
@@ -353,8 +353,10 @@ class _Run:
 
     # --- queues -----------------------------------------------------------------------------------------------------
 
-    def _queues(self, parts: list[LogPart], lost: Intervals, until: int | None) -> None:
-        files = self._files
+    def _queues(
+        self, parts: list[LogPart], lost: Intervals, until: int | None, config: check_config.ConfigFiles
+    ) -> None:
+        files, topics = self._files, config.tables.get(check_config.TOPICS)
         seen = Intervals()
         for part in parts:
             seen.add(part.start, part.reached)
@@ -367,7 +369,7 @@ class _Run:
             log_min = files.log[0].offset if files.log else 0
             view = LogView(log_min, seen, lost, scanner.sound_size, until, self._deadline)
             if files.log:
-                judge = QueueJudge(self._disk, files, self._found, view)
+                judge = QueueJudge(self._disk, files, self._found, view, topics)
                 judge.judge(parts)
                 self._seen.units = judge.units
                 if not judge.in_time:

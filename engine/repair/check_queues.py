@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from engine.format import names
 from engine.format.queue_unit import PRE_BLANK, PRE_BLANK_SIZE, UNIT_SIZE
 from engine.repair.check_log import queue_place
 from engine.repair.intervals import Intervals
@@ -17,7 +18,7 @@ from engine.repair.queue_compare import QueueAccount, point_at_records, repeats_
 from engine.repair.queue_rows import QueueRows, is_real
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     import numpy as np
     from numpy.typing import NDArray
@@ -46,9 +47,17 @@ class LogView:
 
 
 class QueueJudge:
-    """Judges all queues of a store. `units`: rows that hold a message's unit."""
+    """Judges all queues of a store. `topics`: those that are configured, None when nobody knows.
 
-    def __init__(self, disk: Disk, files: StoreFiles, findings: Findings, view: LogView) -> None:
+    Attributes:
+        units: rows that hold a message's unit.
+    """
+
+    def __init__(
+        self, disk: Disk, files: StoreFiles, findings: Findings, view: LogView, topics: Collection[str] | None = None
+    ) -> None:
+        self._topics = topics
+        self._begins: dict[TopicQueue, int] = {}
         self._findings = findings
         self._view = view
         self._accounts: dict[TopicQueue, QueueAccount] = {
@@ -153,9 +162,28 @@ class QueueJudge:
                 continue
             queue, offset = part.queues[int(row["queue"])], int(row["queue_offset"])
             detail = f"#{offset}: the record at {physical}"
-            self._findings.add("unit-missing", str(queue), queue_place(queue, offset), detail)
+            code = "unit-deleted" if self._was_deleted(queue, offset, physical) else "unit-missing"
+            self._findings.add(code, str(queue), queue_place(queue, offset), detail)
         if part.more_pending and until is None:
             self._findings.add("unit-missing", "consumequeue", "consumequeue", count=part.more_pending)
+
+    def _was_deleted(self, queue: TopicQueue, offset: int, physical: int) -> bool:
+        """Whether the record belongs to a life of its topic that is over.
+
+        Nobody has configured the topic, and it has no queue; or the queue was begun anew behind the record: its first
+        unit lies behind it, and yet has a queue offset that is no larger.
+        """
+        account = self._accounts.get(queue)
+        if account is None or account.rows is None:
+            return (
+                self._topics is not None and queue.topic not in self._topics and not names.is_system_topic(queue.topic)
+            )
+        if not account.right or offset < account.right.start:
+            return False
+        if queue not in self._begins:
+            first = account.rows.read(account.right.start, account.right.start + 1)
+            self._begins[queue] = int(first["physical_offset"][0])
+        return physical < self._begins[queue]
 
     def _late(self) -> bool:
         late = self._view.deadline is not None and time.monotonic() > self._view.deadline

@@ -59,6 +59,9 @@ CODES: dict[str, Code] = {
     # consume queues
     "queue-gap": Code(_ERROR, "files are missing in the middle of a queue", _RECOVER),
     "unit-missing": Code(_ERROR, "a record has no unit at its queue offset: consumers don't get it", _RECOVER),
+    "unit-deleted": Code(
+        _INFO, "a record of a topic that was deleted, or deleted and made again: no consumer finds it", "nothing to do"
+    ),
     "unit-invalid": Code(_ERROR, "no unit among the units: a broker ends the queue there", _RECOVER),
     "unit-nowhere": Code(_ERROR, "a unit points where no record of its size is", _RECOVER),
     "unit-elsewhere": Code(

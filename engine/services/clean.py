@@ -20,6 +20,7 @@ at both disks decides about puts (Apache's two checks undo each other's answer).
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -105,14 +106,8 @@ class CleanService(Worker):
         self._index = index
         self._dispatch = dispatch
         self._flags = flags
-        self._rules = Rules.of(config)
-        self._config = config
         self._queue_path = str(config.store_path_root_dir / names.CONSUMEQUEUE)
-        self._interval = max(1, config.clean_resource_interval)
-        self._log_pause = config.delete_commit_log_files_interval
-        self._queue_pause = config.delete_consume_queue_files_interval
-        self._forcibly = config.destroy_maped_file_interval_forcibly
-        self._redelete = config.redelete_hanged_file_interval
+        self._take(config)
         self._round = threading.Lock()
         self._redeleted = 0
         self._followed = 0
@@ -162,6 +157,24 @@ class CleanService(Worker):
         self._manual = MANUAL_ROUNDS
         self._asked = True
         self.wake()
+
+    def between_rounds(self) -> contextlib.AbstractContextManager[object]:
+        """A context in which no file is deleted."""
+        return self._round
+
+    def reconfigure(self, config: StoreConfig) -> None:
+        """Go by other settings (when, how old, how full, which pauses) from now on."""
+        self._take(config)
+        self.wake()
+
+    def _take(self, config: StoreConfig) -> None:
+        self._rules = Rules.of(config)
+        self._config = config
+        self._interval = max(1, config.clean_resource_interval)
+        self._log_pause = config.delete_commit_log_files_interval
+        self._queue_pause = config.delete_consume_queue_files_interval
+        self._forcibly = config.destroy_maped_file_interval_forcibly
+        self._redelete = config.redelete_hanged_file_interval
 
     def stop(self) -> None:
         """End, if need be in the middle of a round. Nobody looks at the disks then: nothing is refused for them.

@@ -158,6 +158,7 @@ class DispatchService(Worker):
         self._deriver = Deriver(DeriveRules.of(config), self._numbers)
         self._with_times = config.enable_consume_queue_ext
         self._pending: _Work | None = None
+        self._finishing = threading.Lock()
         self._listeners: tuple[tuple[Listener, Wanted], ...] = ()
         self._moved = threading.Condition()
         self._position = 0
@@ -197,6 +198,10 @@ class DispatchService(Worker):
     def add_listener(self, listener: Listener, wanted: Wanted = lambda: True) -> None:
         """Tell `listener` of everything that arrives from now on, while it is `wanted`."""
         self._listeners = (*self._listeners, (listener, wanted))
+
+    def between_batches(self) -> contextlib.AbstractContextManager[object]:
+        """A context in which nothing is appended to a queue: keep it short."""
+        return self._finishing
 
     def wait_dispatched(self, offset: int, timeout_ms: float | None = None) -> bool:
         """Wait until `position` has reached `offset`; False after `timeout_ms`, or when dispatch has failed."""
@@ -316,10 +321,11 @@ class DispatchService(Worker):
         return _Work(units, keys, batch.end, batch.last_store_timestamp)
 
     def _finish(self, work: _Work) -> None:
-        while work.groups:
-            number, rows = work.groups[0]
-            self._append(self._numbers[number], work.units, rows)
-            work.groups.popleft()
+        with self._finishing:
+            while work.groups:
+                number, rows = work.groups[0]
+                self._append(self._numbers[number], work.units, rows)
+                work.groups.popleft()
         if work.keys is not None and self._index is not None:
             try:
                 self._index.put(work.keys)

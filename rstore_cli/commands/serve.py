@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,9 +28,29 @@ def serve(
         int | None, typer.Option("--port", min=0, max=65535, metavar="PORT", help="The broker's (default: 10911).")
     ] = None,
     names_port: Annotated[
-        int, typer.Option("--names-port", min=0, max=65535, metavar="PORT", help="The embedded name service's.")
-    ] = 9876,
+        int | None,
+        typer.Option("--names-port", min=0, max=65535, metavar="PORT", help="The embedded name service's (9876)."),
+    ] = None,
     no_names: Annotated[bool, typer.Option("--no-names", help="No embedded name service.")] = False,
+    namesrv: Annotated[
+        str | None,
+        typer.Option("--namesrv", metavar="HOST:PORT;…", help="Name servers to register with, instead of our own."),
+    ] = None,
+    acl: Annotated[
+        Path | None,
+        typer.Option("--acl", metavar="FILE", help="Accounts (plain_acl.yml), with acl/ beside it."),
+    ] = None,
+    tls_mode: Annotated[
+        str | None, typer.Option("--tls-mode", metavar="MODE", help="disabled, permissive (default) or enforcing.")
+    ] = None,
+    tls_cert: Annotated[str | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate, PEM.")] = None,
+    tls_key: Annotated[str | None, typer.Option("--tls-key", metavar="FILE", help="Its key, PEM.")] = None,
+    tls_ca: Annotated[
+        str | None, typer.Option("--tls-ca", metavar="FILE", help="What clients' certificates are checked by, PEM.")
+    ] = None,
+    tls_client_auth: Annotated[
+        str | None, typer.Option("--tls-client-auth", metavar="WORD", help="none (default), optional or require.")
+    ] = None,
     metrics_port: Annotated[
         int | None,
         typer.Option(
@@ -56,6 +77,7 @@ def serve(
     settings = settings_of(context)
 
     from engine.broker.settings import KEYS, BrokerSettings
+    from engine.broker.tls import TlsSettings
 
     config = settings.load(KEYS)
 
@@ -65,10 +87,19 @@ def serve(
         config.other,
         listen_host=listen,
         listen_port=port,
-        name_service_port=None if no_names else names_port,
+        config_file=None if settings.config is None else str(settings.config),
+        acl_file=None if acl is None else str(acl.absolute()),
+        acl_enable=None if acl is None else True,
+        name_servers=namesrv,
+        tls=TlsSettings.of(
+            config.other, mode=tls_mode, cert=tls_cert, key=tls_key, trust=tls_ca, client_auth=tls_client_auth
+        ),
         metrics_port=metrics_port,
         connections=max_connections,
     )
+    if names_port is None:
+        names_port = None if broker.name_servers else 9876
+    broker = replace(broker, name_service_port=None if no_names else names_port)
     begin(log_level, log_format, log_file)
     answer = settings.output()
 

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,10 +69,14 @@ def serve(root: Path, settings: str = SETTINGS, *options: str) -> Iterator[Serve
             process.wait()
 
 
-def run_scenario(names: str, name: str, count: int) -> dict[str, Any]:
-    """One of the Java side's Scenarios; what it counted."""
-    java = [str(toolchain.java()), "-cp", toolchain.clients(), "io.rstore.clients.Scenarios", name]
-    return run_client([*java, names, str(count)])
+def run_scenario(names: str, name: str, count: int, *options: str) -> dict[str, Any]:
+    """One of the Java side's Scenarios; what it counted. `options`: of Java."""
+    return run_client(java_client("Scenarios", name, names, str(count), options=options))
+
+
+def java_client(program: str, *words: str, options: tuple[str, ...] = ()) -> list[str]:
+    """The command that runs one of the Java side's programs."""
+    return [str(toolchain.java()), *options, "-cp", toolchain.clients(), f"io.rstore.clients.{program}", *words]
 
 
 def run_client(command: list[str]) -> dict[str, Any]:
@@ -84,28 +88,64 @@ def run_client(command: list[str]) -> dict[str, Any]:
     return found
 
 
+class Admins:
+    """mqadmin, and the clients that it looks at, in one process of Java's: a command a call.
+
+    Args:
+        home: a directory for its settings, and its own.
+        names: the name service.
+    """
+
+    def __init__(self, home: Path, names: str) -> None:
+        _settings(home)
+        java = [str(toolchain.java()), f"-Drocketmq.namesrv.addr={names}", f"-Drocketmq.home.dir={home}"]
+        command = [*java, "-cp", toolchain.clients(), "io.rstore.clients.Admin", names]
+        self._process = subprocess.Popen(
+            command, cwd=home, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+
+    def __call__(self, *words: str) -> str:
+        """What the command prints."""
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(words) + "\n")
+        process.stdin.flush()
+        line = process.stdout.readline()
+        assert line, f"it ended: {words}"
+        return str(json.loads(line))
+
+    def close(self) -> None:
+        """End it, and its clients."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(STOP_S)
+        finally:
+            self._process.kill()
+            self._process.wait()
+
+
 _LOGBACK = '<configuration><appender name="N" class="ch.qos.logback.core.helpers.NOPAppender"/></configuration>'
 
 
-def mqadmin(home: Path, names: str, *words: str) -> str:
-    """What mqadmin prints. `home`: a directory for its settings."""
-    command = [*_admin(home, names), "org.apache.rocketmq.tools.command.MQAdminStartup", *words]
+def mqadmin(home: Path, names: str, *words: str, options: tuple[str, ...] = ()) -> str:
+    """What mqadmin prints. `home`: a directory for its settings, conf/tools.yml among them. `options`: of Java."""
+    _settings(home)
+    command = [
+        str(toolchain.java()),
+        *options,
+        f"-Drocketmq.namesrv.addr={names}",
+        f"-Drocketmq.home.dir={home}",
+        "-cp",
+        toolchain.clients(),
+        "org.apache.rocketmq.tools.command.MQAdminStartup",
+        *words,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=CLIENT_S, check=False)
     return done.stdout + done.stderr
 
 
-def mqadmin_script(home: Path, names: str, commands: Sequence[str]) -> list[str]:
-    """What mqadmin prints for each of many commands, in one process. `home`: a directory for its settings."""
-    command = [*_admin(home, names), "io.rstore.clients.Admin"]
-    said = "".join(f"{line}\n" for line in commands)
-    done = subprocess.run(command, input=said, capture_output=True, text=True, timeout=CLIENT_S, check=False)
-    found = done.stdout.split("\n== done\n")[:-1]
-    assert len(found) == len(commands), done.stdout[-2000:] + done.stderr[-2000:]
-    return found
-
-
-def _admin(home: Path, names: str) -> list[str]:
+def _settings(home: Path) -> None:
     (home / "conf").mkdir(parents=True, exist_ok=True)
     (home / "conf" / "logback_tools.xml").write_text(_LOGBACK)
-    java = [str(toolchain.java()), f"-Drocketmq.namesrv.addr={names}", f"-Drocketmq.home.dir={home}"]
-    return [*java, f"-Duser.home={home}", "-cp", toolchain.clients()]

@@ -103,11 +103,14 @@ def test_mqadmin_prints_the_same(both: Both, tmp_path: Path) -> None:
 
 
 def _printed(home: Path, broker: Any) -> list[list[str]]:
-    commands = [command.format(broker=broker.broker) for command in _COMMANDS]
-    found = []
-    for said in served.mqadmin_script(home, broker.names, commands):
-        lines = [_normal(line, broker) for line in said.splitlines()]
-        found.append([line for line in lines if line and not line.startswith("at ")])
+    admins, found = served.Admins(home, broker.names), []
+    try:
+        for command in _COMMANDS:
+            said = admins(*command.format(broker=broker.broker).split())
+            lines = [_normal(line, broker) for line in said.splitlines()]
+            found.append([line for line in lines if line and not line.startswith("at ")])
+    finally:
+        admins.close()
     return found
 
 

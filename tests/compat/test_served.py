@@ -44,6 +44,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Any:
         ("delayed", MANY, {"early": 0}),
         ("dead", FEW, {"tried": FEW}),
         ("transactions", MANY, {"rolledBack": 0}),
+        ("request", FEW, {"ofAnother": 0}),
     ],
 )
 def test_nothing_is_lost_and_nothing_doubled(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from engine.broker import flow, health, metrics, settings
+from engine.broker import flow, health, metrics, settings, tls
 from rstore_cli.app import COMMANDS
 from tests.docs.markdown import section, tables
 from tests.rstore_cli.conftest import Cli, cli
@@ -44,6 +44,11 @@ def test_every_setting_is_there_with_its_default() -> None:
 
     there = {key: shown(getattr(base, name)) for key, name in settings.FIELDS.items()}
     assert {row["key"]: row["default"] for row in tables(section(PAGE, "Settings"))[0]} == there
+
+
+def test_every_key_of_tls() -> None:
+    told = tables(section(PAGE, "TLS, access control and name servers"))[0]
+    assert {row["key"] for row in told} == tls.KEYS
 
 
 def test_every_reason_and_remark() -> None:

@@ -167,3 +167,30 @@ def test_what_people_read(root: Path) -> None:
     assert process.stdout.readline().startswith("The broker listens on 127.0.0.1:")
     process.terminate()
     assert process.wait(30) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "what"),
+    [(("--tls-cert", "nothing.pem"), 5, "nothing.pem"), (("--acl", "broken.yml"), 2, "line 3: no YAML")],
+)
+def test_who_is_let_in_must_make_sense(tmp_path: Path, words: tuple[str, str], code: int, what: str) -> None:
+    """It is judged before the store is opened."""
+    (tmp_path / "broken.yml").write_text("accounts:\n  - accessKey: [\n")
+    words = (words[0], str(tmp_path / words[1]))
+    done = subprocess.run(command(tmp_path / "store", *words), capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    assert what in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "store").exists()
+
+
+def test_open_to_all_is_one_line(root: Path) -> None:
+    words = ("--listen", "0.0.0.0", "--port", "0", "--no-names", "--log-level", "warning")
+    process = subprocess.Popen(command(root, *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline()
+    process.terminate()
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert "without ACL or enforced TLS" in stderr
+    assert stderr.count("\n") == 1

@@ -1,6 +1,6 @@
 """Heartbeats, members, offsets and locks of queues: what consumers do besides pulling (remoting.md 2.2, 2.3).
 
-Sources: ClientManageProcessor, ConsumerManageProcessor, AdminBrokerProcessor#lockBatchMQ, RebalanceLockManager.
+Sources: ClientManageProcessor, ConsumerManageProcessor, AdminBrokerProcessor#lockBatchMQ.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from engine.broker.connection import Connection
     from engine.wire.command import RemotingCommand
 
-LOCKED_MS = 60_000
 _NEVER = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
 
 
@@ -35,7 +34,6 @@ class ConsumeHandler:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._locks: dict[tuple[str, str, str, int], tuple[str, int]] = {}
 
     def heartbeat(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """HEART_BEAT."""
@@ -51,6 +49,7 @@ class ConsumeHandler:
                 broker.topics.for_retry(RETRY + name, group.retry_queues, sub)
             notify = group is None or group.notify_consumer_ids_changed_enable
             broker.members.heartbeat_consumer(name, connection, client, consumer, notify=notify)
+            broker.filters.register(name, broker.members.consumers[name].subscriptions.values())
         for producer in said.get("producerDataSet") or []:
             broker.members.heartbeat_producer(_group_of(producer), connection, client)
         return request.answer()
@@ -124,14 +123,8 @@ class ConsumeHandler:
         """LOCK_BATCH_MQ: the queues that the client holds now."""
         del connection
         said = body_of(request)
-        (group, client), now = _locker(said), self._broker.now_ms()
-        got = []
-        for queue in said.get("mqSet") or []:
-            key = (group, *_queue(queue))
-            holder, since = self._locks.get(key, (client, 0))
-            if holder == client or now - since > LOCKED_MS:
-                self._locks[key] = (client, now)
-                got.append(queue)
+        (group, client), locks = _locker(said), self._broker.locks
+        got = [queue for queue in said.get("mqSet") or [] if locks.lock(group, _queue(queue), client)]
         return request.answer(body=orjson.dumps({"lockOKMQSet": got}))
 
     def unlock(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
@@ -140,9 +133,7 @@ class ConsumeHandler:
         said = body_of(request)
         group, client = _locker(said)
         for queue in said.get("mqSet") or []:
-            key = (group, *_queue(queue))
-            if self._locks.get(key, ("", 0))[0] == client:
-                del self._locks[key]
+            self._broker.locks.unlock(group, _queue(queue), client)
         return request.answer()
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from engine.broker import fields
 from engine.broker.answers import Answer, BadField
+from engine.broker.events import offset_moved
 from engine.broker.topics import FAQ, PERM_READ
 from engine.errors import RStoreError
 from engine.log.filters import ALL, TagFilter
@@ -252,10 +253,19 @@ class PullHandler:
             raise Answer(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}")
         if wanted.version < version:
             raise Answer(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+        if wanted.kind not in TAG_KINDS:
+            self._demand_filter(group_name, topic, version)
         try:
             return self._filter(wanted.kind, wanted.expression)
         except (BadExpression, BadTags):
             raise Answer(ResponseCode.FILTER_DATA_NOT_EXIST, _NO_FILTER) from None
+
+    def _demand_filter(self, group: str, topic: str, version: int) -> None:
+        found = self._broker.filters.get(topic, group)
+        if found is None:
+            raise Answer(ResponseCode.FILTER_DATA_NOT_EXIST, _NO_FILTER)
+        if found.version < version:
+            raise Answer(ResponseCode.FILTER_DATA_NOT_LATEST, "the consumer's consumer filter data not latest")
 
     def _filter(self, kind: str | None, expression: str) -> TagFilter | SqlFilter:
         """Raises Answer; BadTags, BadExpression: it can't be read."""
@@ -304,6 +314,8 @@ class PullHandler:
             "minOffset": str(found.min_offset),
             "maxOffset": str(found.max_offset),
         }
+        if code == ResponseCode.PULL_OFFSET_MOVED:
+            offset_moved(self._broker, pull.group, pull.topic, pull.queue_id, pull.offset, found.next_begin_offset)
         body = b"".join(found.messages) if code == ResponseCode.SUCCESS else b""
         return pull.request.answer(code, _REMARKS[found.status], ext, body)
 

@@ -1,6 +1,7 @@
-"""The embedded name service: routes, the cluster, key-value pairs (remoting.md 2.4; DefaultRequestProcessor).
+"""The embedded name service: routes, brokers that register, key-value pairs (remoting.md 2.4; DefaultRequestProcessor).
 
-It knows one broker: this one. Topics are looked up in the broker's own table, so a topic has a route as soon as it is.
+This process's own broker is in the table like any other, only that nobody has to register it: it is taken over whenever
+its topics have changed.
 """
 
 from __future__ import annotations
@@ -9,14 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from engine.broker import fields
-from engine.broker.topics import FAQ, TopicConfig
+from engine.broker import fields, registration
+from engine.broker.answers import Answer
+from engine.broker.config_file import DataVersion
+from engine.broker.handlers.consume import body_of
+from engine.broker.kv import ORDER_TOPICS
+from engine.broker.names import UNIT, UNIT_SUB, Registration, with_permission
+from engine.broker.topics import FAQ
+from engine.errors import FormatError
 from engine.wire.codes import RequestCode, ResponseCode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from engine.broker.broker import Broker
     from engine.broker.connection import Connection
     from engine.wire.command import RemotingCommand
+
+    Handler = Callable[[Connection, RemotingCommand], RemotingCommand]
 
 
 class RouteHandler:
@@ -24,41 +35,170 @@ class RouteHandler:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._names = broker.names
+        self._own: tuple[int, int, int] | None = None
+
+    def handlers(self) -> dict[int, Handler]:
+        """By request code; each finds our own broker as it is now."""
+        code = RequestCode
+        found: dict[int, Handler] = {
+            code.REGISTER_BROKER: self.register,
+            code.UNREGISTER_BROKER: self.unregister,
+            code.QUERY_DATA_VERSION: self.data_version,
+            code.GET_ROUTEINFO_BY_TOPIC: self.route,
+            code.GET_BROKER_CLUSTER_INFO: self.cluster,
+            code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self.topics,
+            code.GET_TOPICS_BY_CLUSTER: self.topics_of_cluster,
+            code.GET_SYSTEM_TOPIC_LIST_FROM_NS: self.system_topics,
+            code.GET_UNIT_TOPIC_LIST: self.unit_topics,
+            code.GET_HAS_UNIT_SUB_TOPIC_LIST: self.unit_topics,
+            code.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self.unit_topics,
+            code.WIPE_WRITE_PERM_OF_BROKER: self.wipe_write_perm,
+            code.ADD_WRITE_PERM_OF_BROKER: self.add_write_perm,
+            code.DELETE_TOPIC_IN_NAMESRV: self.delete_topic,
+            code.PUT_KV_CONFIG: self.put_kv,
+            code.GET_KV_CONFIG: self.get_kv,
+            code.DELETE_KV_CONFIG: self.delete_kv,
+            code.GET_KVLIST_BY_NAMESPACE: self.kv_list,
+        }
+        return {number: self._with_own(handler) for number, handler in found.items()}
+
+    def _with_own(self, handler: Handler) -> Handler:
+        def handle(connection: Connection, request: RemotingCommand) -> RemotingCommand:
+            self._take_own()
+            return handler(connection, request)
+
+        return handle
+
+    def _take_own(self) -> None:
+        broker, settings = self._broker, self._broker.settings
+        version = broker.topics.version
+        now = (version.timestamp, version.counter, settings.permission)
+        if now == self._own:
+            return
+        self._own = now
+        topics = with_permission(broker.topics.topics.values(), settings.permission)
+        own = Registration(
+            settings.cluster_name, settings.broker_name, settings.broker_id, broker.address, settings.ha_address,
+            DataVersion(version.timestamp, version.counter), topics, whole=True,
+        )  # fmt: skip
+        self._names.register(own)
+
+    # --- brokers ----------------------------------------------------------------------------------------------------
+
+    def register(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """REGISTER_BROKER."""
+        ext = request.fields
+        cluster, name, broker_id, address = _broker_of(request)
+        wanted_crc = fields.number(ext, "bodyCrc32", 0)
+        if wanted_crc and wanted_crc != registration.crc(request.body):
+            return request.answer(ResponseCode.SYSTEM_ERROR, "crc32 not match", {})
+        if self._names.owns(name, broker_id, address):
+            why = f"the broker {name} with id {broker_id}, or the address {address}, is this name server's own"
+            return request.answer(ResponseCode.SYSTEM_ERROR, why, {})
+        try:
+            version, topics, filters = registration.decode(
+                request.body, compressed=fields.flag(ext, "compressed"), sender_version=request.version
+            )
+        except FormatError as error:
+            raise Answer(ResponseCode.SYSTEM_ERROR, error.message, {}) from None
+        said = Registration(
+            cluster, name, broker_id, address, ext.get("haServerAddr", ""), version, topics, filters, connection
+        )
+        master = self._names.register(said)
+        answer = {} if master is None else {"haServerAddr": master[0], "masterAddr": master[1]}
+        order = self._broker.kv.space(ORDER_TOPICS)
+        return request.answer(ext=answer, body=b"" if order is None else orjson.dumps({"table": order}))
+
+    def unregister(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """UNREGISTER_BROKER."""
+        del connection
+        _, name, broker_id, address = _broker_of(request)
+        if self._names.owns(name, broker_id, address):
+            why = f"the broker {name} is this name server's own: it goes when the process ends"
+            return request.answer(ResponseCode.SYSTEM_ERROR, why)
+        self._names.unregister(name, broker_id, address)
+        return request.answer()
+
+    def data_version(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """QUERY_DATA_VERSION."""
+        del connection
+        address = fields.text(request.fields, "brokerAddr")
+        said = body_of(request)
+        try:
+            asked = DataVersion(int(said.get("timestamp") or 0), int(said.get("counter") or 0))
+        except (TypeError, ValueError):
+            raise Answer(ResponseCode.SYSTEM_ERROR, "a data version that is none") from None
+        known = self._names.data_version(address)
+        if known == asked:
+            self._names.touch(address)
+        body = b"" if known is None else orjson.dumps(known.to_json())
+        return request.answer(ext={"changed": "false" if known == asked else "true"}, body=body)
+
+    def wipe_write_perm(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """WIPE_WRITE_PERM_OF_BROKER."""
+        del connection
+        count = self._names.set_writable(fields.text(request.fields, "brokerName"), writable=False)
+        return request.answer(ext={"wipeTopicCount": str(count)})
+
+    def add_write_perm(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """ADD_WRITE_PERM_OF_BROKER."""
+        del connection
+        count = self._names.set_writable(fields.text(request.fields, "brokerName"), writable=True)
+        return request.answer(ext={"addTopicCount": str(count)})
+
+    def cluster(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_BROKER_CLUSTER_INFO."""
+        del connection
+        return request.answer(body=orjson.dumps(self._names.cluster_info()))
+
+    # --- topics -----------------------------------------------------------------------------------------------------
 
     def route(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_ROUTEINFO_BY_TOPIC."""
         del connection
         name = fields.text(request.fields, "topic")
-        topic = self._broker.topics.find(name)
-        if topic is None:
+        found = self._names.route(name)
+        if found is None:
             remark = f"No topic route info in name server for the topic: {name}{FAQ}"
             return request.answer(ResponseCode.TOPIC_NOT_EXIST, remark)
-        return request.answer(body=orjson.dumps(self._route_of(topic)))
-
-    def cluster(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """GET_BROKER_CLUSTER_INFO."""
-        del connection
-        settings = self._broker.settings
-        said = {
-            "brokerAddrTable": {settings.broker_name: self._broker_data()},
-            "clusterAddrTable": {settings.cluster_name: [settings.broker_name]},
-        }
-        return request.answer(body=orjson.dumps(said))
+        order = self._broker.kv.get(ORDER_TOPICS, name) if self._broker.settings.order_message_enable else None
+        if order is not None:
+            found["orderTopicConf"] = order
+        return request.answer(body=orjson.dumps(found))
 
     def topics(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """GET_ALL_TOPIC_LIST_FROM_NAMESERVER, GET_TOPICS_BY_CLUSTER."""
+        """GET_ALL_TOPIC_LIST_FROM_NAMESERVER."""
         del connection
-        every = request.code == RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
-        wanted = every or request.fields.get("cluster") == self._broker.settings.cluster_name
-        known = list(self._broker.topics.topics) if wanted else []
-        return request.answer(body=orjson.dumps({"topicList": known}))
+        return _topic_list(request, self._names.topics())
+
+    def topics_of_cluster(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_TOPICS_BY_CLUSTER."""
+        del connection
+        return _topic_list(request, self._names.topics_of(fields.text(request.fields, "cluster")))
 
     def system_topics(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_SYSTEM_TOPIC_LIST_FROM_NS."""
         del connection
-        settings = self._broker.settings
-        said = {"brokerAddr": self._broker.address, "topicList": [settings.cluster_name, settings.broker_name]}
-        return request.answer(body=orjson.dumps(said))
+        return request.answer(body=orjson.dumps(self._names.system_topics()))
+
+    def unit_topics(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_UNIT_TOPIC_LIST, GET_HAS_UNIT_SUB_TOPIC_LIST, GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST."""
+        del connection
+        wanted: dict[int, Callable[[int], bool]] = {
+            RequestCode.GET_UNIT_TOPIC_LIST: lambda flag: bool(flag & UNIT),
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: lambda flag: bool(flag & UNIT_SUB),
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: lambda flag: flag & (UNIT | UNIT_SUB) == UNIT_SUB,
+        }
+        return _topic_list(request, self._names.unit_topics(wanted[request.code]))
+
+    def delete_topic(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """DELETE_TOPIC_IN_NAMESRV."""
+        del connection
+        self._names.delete_topic(fields.text(request.fields, "topic"), request.fields.get("clusterName"))
+        return request.answer()
+
+    # --- key-value pairs --------------------------------------------------------------------------------------------
 
     def put_kv(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """PUT_KV_CONFIG."""
@@ -66,14 +206,16 @@ class RouteHandler:
         ext = request.fields
         if "namespace" not in ext or "key" not in ext:
             return request.answer(ResponseCode.SYSTEM_ERROR, "namespace or key is null")
-        self._broker.kv.setdefault(ext["namespace"], {})[ext["key"]] = fields.text(ext, "value")
+        space = ext["namespace"]
+        self._broker.kv.put(space, ext["key"], fields.text(ext, "value"))
+        self._order_changed(space)
         return request.answer()
 
     def get_kv(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_KV_CONFIG."""
         del connection
         space, key = fields.text(request.fields, "namespace"), fields.text(request.fields, "key")
-        found = self._broker.kv.get(space, {}).get(key)
+        found = self._broker.kv.get(space, key)
         if found is None:
             return request.answer(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {space} Key: {key}", {})
         return request.answer(ext={"value": found})
@@ -82,42 +224,36 @@ class RouteHandler:
         """DELETE_KV_CONFIG."""
         del connection
         space, key = fields.text(request.fields, "namespace"), fields.text(request.fields, "key")
-        self._broker.kv.get(space, {}).pop(key, None)
+        self._broker.kv.delete(space, key)
+        self._order_changed(space)
         return request.answer()
 
     def kv_list(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_KVLIST_BY_NAMESPACE."""
         del connection
         space = fields.text(request.fields, "namespace")
-        found = self._broker.kv.get(space)
+        found = self._broker.kv.space(space)
         if found is None:
             return request.answer(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {space}")
         return request.answer(body=orjson.dumps({"table": found}))
 
-    def delete_topic(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """DELETE_TOPIC_IN_NAMESRV: the broker's table is the only one, so there is nothing more to forget."""
-        del connection
-        return request.answer()
+    def _order_changed(self, space: str) -> None:
+        """Our own broker learns of ordered topics at once, others with their next registration."""
+        if space == ORDER_TOPICS:
+            self._broker.topics.set_ordered(self._broker.kv.space(space) or {})
 
-    def _route_of(self, topic: TopicConfig) -> dict[str, Any]:
-        return {
-            "brokerDatas": [self._broker_data()],
-            "filterServerTable": {},
-            "queueDatas": [
-                {
-                    "brokerName": self._broker.settings.broker_name,
-                    "perm": topic.perm,
-                    "readQueueNums": topic.read_queues,
-                    "topicSysFlag": topic.sys_flag,
-                    "writeQueueNums": topic.write_queues,
-                }
-            ],
-        }
 
-    def _broker_data(self) -> dict[str, Any]:
-        settings = self._broker.settings
-        return {
-            "brokerAddrs": {str(settings.broker_id): self._broker.address},
-            "brokerName": settings.broker_name,
-            "cluster": settings.cluster_name,
-        }
+def _broker_of(request: RemotingCommand) -> tuple[str, str, int, str]:
+    """Cluster, name, id and address of the broker that a request is about. Raises Answer."""
+    ext = request.fields
+    return (
+        fields.text(ext, "clusterName"),
+        fields.text(ext, "brokerName"),
+        fields.long(ext, "brokerId"),
+        fields.text(ext, "brokerAddr"),
+    )
+
+
+def _topic_list(request: RemotingCommand, topics: list[str]) -> RemotingCommand:
+    body: dict[str, Any] = {"topicList": topics}
+    return request.answer(body=orjson.dumps(body))

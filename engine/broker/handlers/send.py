@@ -69,7 +69,7 @@ _made = tuple.__new__
 _HOSTS = ~(sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6)
 
 
-class _Names(NamedTuple):
+class Names(NamedTuple):
     """What a header's fields are called (SendMessageRequestHeader, SendMessageRequestHeaderV2)."""
 
     topic: str
@@ -86,7 +86,7 @@ class _Names(NamedTuple):
     unit: str
 
 
-_LONG = _Names(
+LONG = Names(
     "topic",
     "defaultTopic",
     "defaultTopicQueueNums",
@@ -100,7 +100,7 @@ _LONG = _Names(
     "batch",
     "unitMode",
 )
-_SHORT = _Names(*"bcdefghijlmk")
+_SHORT = Names(*"bcdefghijlmk")
 
 
 class SendHandler:
@@ -113,9 +113,9 @@ class SendHandler:
     def handle(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE."""
         ext = request.fields
-        fields_are = _LONG if request.code == RequestCode.SEND_MESSAGE else _SHORT
+        fields_are = LONG if request.code == RequestCode.SEND_MESSAGE else _SHORT
         try:
-            message, said = self._message(connection, request, ext, fields_are)
+            message, said = self.message_of(connection, request, ext, fields_are)
         except BadField:
             raise
         except Answer as answer:
@@ -144,8 +144,8 @@ class SendHandler:
 
     # --- the message ------------------------------------------------------------------------------------------------
 
-    def _message(
-        self, connection: Connection, request: RemotingCommand, ext: Mapping[str, str], name: _Names
+    def message_of(
+        self, connection: Connection, request: RemotingCommand, ext: Mapping[str, str], name: Names
     ) -> tuple[Message, dict[str, str]]:
         """What is sent, as it is stored but for WAIT, and its properties. Raises Answer: it can't be stored."""
         topic_name = ext.get(name.topic, "")
@@ -187,7 +187,7 @@ class SendHandler:
         )
         return message, said
 
-    def _topic(self, name: str, ext: Mapping[str, str], names: _Names) -> TopicConfig:
+    def _topic(self, name: str, ext: Mapping[str, str], names: Names) -> TopicConfig:
         """The topic, made where that is allowed. Source: AbstractSendMessageProcessor#msgCheck. Raises Answer."""
         broker = self._broker
         if not broker.settings.permission & PERM_WRITE:

@@ -74,24 +74,3 @@ EXPLAINED: list[Explained] = [
         always=False,
     ),
 ]
-
-_ADMIN = "not mended yet: belongs to the broker's administration, which is being rewritten"
-
-AWAITED: list[Explained] = [
-    Explained("topic: make, system prefix", "*", _ADMIN),
-    Explained("topic: make, trace topic", "*", _ADMIN),
-    Explained("topic: make, no name", "remark", _ADMIN),
-    Explained("topic: make, no fields", "remark", _ADMIN),
-    Explained("topic: make, no filter type", "code", _ADMIN),
-    Explained("topic: make, unknown filter type", "code", _ADMIN),
-    Explained("topic: delete '*", "*", _ADMIN, theirs="1|The .*"),
-    Explained("topic: delete, no name", "remark", _ADMIN),
-    Explained("topic: who consumes, no name", "*", _ADMIN),
-    Explained("group: make, no name", "code", _ADMIN),
-    Explained("heartbeat: BeatF afterwards", "body.*", _ADMIN, ours="null"),
-    Explained("heartbeat: BeatG afterwards", "body.messageModel", _ADMIN, ours="null"),
-    Explained("list: topics*", "*", _ADMIN),
-    Explained("list: delays' offsets", "*", _ADMIN),
-    Explained("list: what is told of the broker", "keys", _ADMIN),
-]
-"""Differences that are to go, and so are named here one by one; not on purpose."""

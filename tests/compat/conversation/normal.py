@@ -14,9 +14,7 @@ from engine.wire.command import RemotingCommand
 
 MESSAGES = frozenset({11, 12, 33, 39, 309, 361})
 """Codes of which the body is stored messages."""
-_PLACES = frozenset(
-    {"commitLogOffset", "physicOffset", "physical_offset", "prepared_transaction_offset"}
-)
+_PLACES = frozenset({"commitLogOffset", "physicOffset", "physical_offset", "prepared_transaction_offset"})
 _SETS = frozenset(
     {
         "topicList", "groupList", "connectionSet", "consumerIdList", "lockOKMQSet", "subscriptionSet", "tagsSet",

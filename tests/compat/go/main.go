@@ -1,4 +1,5 @@
 // client-go v2 against `rstore serve`: NAME-SERVICE COUNT; what was sent and seen as one line of JSON.
+// Requests are signed where ACCESS_KEY and SECRET_KEY are set.
 package main
 
 import (
@@ -21,9 +22,11 @@ import (
 func main() {
 	rlog.SetLogLevel("error")
 	names := []string{os.Args[1]}
+	credentials := primitive.Credentials{AccessKey: os.Getenv("ACCESS_KEY"), SecretKey: os.Getenv("SECRET_KEY")}
 	count, err := strconv.Atoi(os.Args[2])
 	check(err)
-	sender, err := rocketmq.NewProducer(producer.WithNameServer(names), producer.WithGroupName("GoProducers"))
+	sender, err := rocketmq.NewProducer(producer.WithNameServer(names), producer.WithGroupName("GoProducers"),
+		producer.WithCredentials(credentials))
 	check(err)
 	check(sender.Start())
 	_, err = sender.SendSync(context.Background(), primitive.NewMessage("Go", []byte("made")))
@@ -33,7 +36,7 @@ func main() {
 	seen := map[string]bool{}
 	doubled, unwanted := 0, 0
 	reader, err := rocketmq.NewPushConsumer(consumer.WithNameServer(names), consumer.WithGroupName("GoConsumers"),
-		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset))
+		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset), consumer.WithCredentials(credentials))
 	check(err)
 	wanted := consumer.MessageSelector{Type: consumer.TAG, Expression: "TagA || TagC"}
 	check(reader.Subscribe("Go", wanted,

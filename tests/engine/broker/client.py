@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import count
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import orjson
 
+from engine.broker.deleted import topics_with_queues
 from engine.broker.serve import Daemon
 from engine.broker.settings import BrokerSettings
 from engine.config import FlushDiskType, StoreConfig
@@ -33,9 +35,9 @@ class Client:
         self._opaque = count(1)
 
     @classmethod
-    async def to(cls, address: str) -> Client:
+    async def to(cls, address: str, tls: ssl.SSLContext | None = None) -> Client:
         host, _, port = address.rpartition(":")
-        return cls(*await asyncio.open_connection(host, int(port)))
+        return cls(*await asyncio.open_connection(host, int(port), ssl=tls))
 
     async def ask(self, code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> RemotingCommand:
         """The answer to a request."""
@@ -68,6 +70,23 @@ class Client:
         """Answers that nobody has asked for."""
         return self._waiting
 
+    async def asked(self, code: int, timeout_s: float = 10) -> RemotingCommand:
+        """A request of the broker's: the next one with that code, not answered yet."""
+        async with asyncio.timeout(timeout_s):
+            while True:
+                for at, command in enumerate(self.pushed):
+                    if command.code == code:
+                        return self.pushed.pop(at)
+                data = await self.reader.read(1 << 16)
+                if not data:
+                    raise EOFError
+                for command in self.frames.feed(data):
+                    (self._waiting if command.is_response else self.pushed).append(command)
+
+    def reply(self, request: RemotingCommand, code: int = 0, remark: str | None = None, body: bytes = b"") -> None:
+        """Answer a request of the broker's."""
+        self.writer.writelines(encode(request.answer(code, remark, None, body)))
+
     async def put(self, topic: str, body: bytes, queue_id: int = 0, properties: str = "") -> RemotingCommand:
         """SEND_MESSAGE_V2."""
         return await self.ask(RequestCode.SEND_MESSAGE_V2, send_fields(topic, queue_id, properties), body)
@@ -80,17 +99,31 @@ class Client:
         ):
             await asyncio.sleep(0.001)
 
-    async def heartbeat(self, group: str, topic: str, expression: str = "*", version: int = 1) -> None:
+    @property
+    def client_id(self) -> str:
+        """As heartbeats say."""
+        return f"c-{id(self)}"
+
+    async def produce(self, group: str) -> None:
+        """Become a producer."""
+        said = {"clientID": self.client_id, "producerDataSet": [{"groupName": group}]}
+        assert (await self.ask(RequestCode.HEART_BEAT, None, orjson.dumps(said))).code == 0
+
+    async def heartbeat(
+        self, group: str, topic: str, expression: str = "*", version: int = 1, kind: str = "TAG"
+    ) -> None:
         """Become a consumer."""
         said = {
-            "clientID": f"c-{id(self)}",
+            "clientID": self.client_id,
             "consumerDataSet": [
                 {
                     "groupName": group,
                     "consumeType": "CONSUME_PASSIVELY",
                     "messageModel": "CLUSTERING",
                     "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
-                    "subscriptionDataSet": [{"topic": topic, "subString": expression, "subVersion": version}],
+                    "subscriptionDataSet": [
+                        {"topic": topic, "subString": expression, "subVersion": version, "expressionType": kind}
+                    ],
                 }
             ],
         }
@@ -141,11 +174,12 @@ async def daemon(
     loop = asyncio.get_running_loop()
     flush = FlushDiskType.SYNC_FLUSH if sync else FlushDiskType.ASYNC_FLUSH
     config = StoreConfig(store_path_root_dir=root, flush_disk_type=flush).with_changes(**SMALL)
+    before = topics_with_queues(Disk(), config)
     store = MessageStore.open(config, disk, cleaning=True)
     try:
         wanted = BrokerSettings(listen_port=0, name_service_port=0)
         made = BrokerSettings.of({}, **{"listen_port": 0, "name_service_port": 0, **settings}) if settings else wanted
-        async with Daemon(made, store, loop, logging.getLogger("test")) as found:
+        async with Daemon(made, store, loop, logging.getLogger("test"), topics_before=before) as found:
             yield found
     finally:
         await loop.run_in_executor(None, store.close)

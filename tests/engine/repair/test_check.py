@@ -239,6 +239,12 @@ def make_delivery(value: int | None) -> Maker:
     return make
 
 
+def make_unit_deleted(store: Path) -> None:
+    """As mqadmin deleteTopic leaves it: neither a configuration nor queues."""
+    put_config(store, "topics.json", {"topicConfigTable": {"X": {"topicName": "X"}}})
+    shutil.rmtree(store / "consumequeue" / busy(store)["topic"])
+
+
 MAKERS: dict[str, Maker] = {
     "file-size": make_file_size,
     "file-stray": lambda store: (store / "commitlog" / ".DS_Store").touch(),
@@ -253,6 +259,7 @@ MAKERS: dict[str, Maker] = {
     "log-bridged": lambda store: salvage(store, bridged=[{"offset": records()[9]["physicalOffset"], "length": 9}]),
     "queue-gap": make_queue_gap,
     "unit-missing": make_unit_missing,
+    "unit-deleted": make_unit_deleted,
     "unit-invalid": lambda store: set_unit(store, busy(store), PRE_BLANK.encode()),
     "unit-nowhere": lambda store: set_unit(store, busy(store), b"\x01", 7),
     "unit-elsewhere": make_unit_elsewhere,

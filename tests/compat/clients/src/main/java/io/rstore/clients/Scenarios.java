@@ -24,6 +24,7 @@ import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.SendStatus;
 import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
+import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
@@ -63,6 +64,7 @@ public final class Scenarios {
             case "delayed": run.delayed(); break;
             case "dead": run.dead(); break;
             case "transactions": run.transactions(); break;
+            case "request": run.request(); break;
             default: throw new IllegalArgumentException(args[0]);
         }
         run.answer.put("seen", run.seen.size());
@@ -340,6 +342,43 @@ public final class Scenarios {
         Thread.sleep(3000);
         answer.put("rolledBack", seen.stream().filter(body -> Integer.parseInt(body.substring(1)) % 3 == 1).count());
         answer.put("checked", checks.get());
+    }
+
+    /** A consumer answers each request; the reply goes back to the thread that waits for it. */
+    private void request() throws Exception {
+        make("Requests");
+        DefaultMQProducer replier = new DefaultMQProducer("repliers");
+        replier.setNamesrvAddr(names);
+        replier.setInstanceName("replier");
+        replier.start();
+        DefaultMQPushConsumer consumer = consumer("answering", "Requests", "*");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            try {
+                for (MessageExt message : messages) {
+                    if (!new String(message.getBody()).equals("made")) {
+                        replier.send(MessageUtil.createReplyMessage(message, ("re " + new String(message.getBody())).getBytes()));
+                    }
+                }
+                return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+            } catch (Exception e) {
+                e.printStackTrace();
+                return ConsumeConcurrentlyStatus.RECONSUME_LATER;
+            }
+        });
+        consumer.start();
+        Thread.sleep(3000); // the broker knows who asks from the first heartbeat on
+        int sent = 0;
+        int others = 0;
+        for (int i = 0; i < count; i++) {
+            String body = "m" + i;
+            Message reply = producer.request(new Message("Requests", "t", "k" + i, body.getBytes()), 20_000);
+            String answered = new String(reply.getBody());
+            note(answered);
+            others += answered.equals("re " + body) ? 0 : 1;
+            sent++;
+        }
+        answer.put("sent", sent);
+        answer.put("ofAnother", others);
     }
 
     // --- parts -------------------------------------------------------------------------------------------------------

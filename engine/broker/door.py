@@ -1,0 +1,50 @@
+"""Who gets in, and where we go: TLS, ACL and name servers, read and judged before a store is opened for them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.broker.name_servers import parse_addresses
+from engine.files.disk import Disk
+
+if TYPE_CHECKING:
+    import logging
+    import ssl
+
+    from engine.broker.acl.files import AclFiles
+    from engine.broker.settings import BrokerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """See the module.
+
+    Attributes:
+        context: of listeners. `client_context`: of our own connections to name servers. None: plain text.
+        name_servers: `host:port` each.
+        acl: the files of accounts; None: everybody may do everything.
+    """
+
+    context: ssl.SSLContext | None
+    client_context: ssl.SSLContext | None
+    name_servers: tuple[str, ...]
+    acl: AclFiles | None
+
+    @classmethod
+    def of(cls, settings: BrokerSettings, log: logging.Logger) -> Door:
+        """As the settings say.
+
+        Raises:
+            InvalidArgument: settings or files that make no sense. StorageError: a file can't be read.
+        """
+        addresses = parse_addresses(settings.name_servers)
+        acl = None
+        if settings.acl_enable:
+            from engine.broker.acl.files import AclFiles
+
+            acl = AclFiles(Disk(), *settings.acl_paths(), lambda: time.time_ns() // 1_000_000, log)
+            acl.load()
+        client_context = settings.tls.client_context() if addresses else None
+        return cls(settings.tls.server_context(), client_context, addresses, acl)

@@ -1,0 +1,105 @@
+"""Changing the ACL from afar: what mqadmin's updateAclConfig, deleteAclConfig … ask (codes 50 to 53).
+
+Source: AdminBrokerProcessor#updateAndCreateAccessConfig and its neighbours. 4.9.8 has no code that tells the accounts
+themselves: their secrets would go with them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import orjson
+
+from engine.broker import fields
+from engine.broker.acl.files import AclChangeFailed
+from engine.errors import RStoreError
+from engine.wire.codes import RequestCode, ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from engine.broker.acl.files import AclFiles
+    from engine.broker.broker import Broker
+    from engine.broker.connection import Connection
+    from engine.wire.command import RemotingCommand
+
+_TEXTS = ("accessKey", "secretKey", "whiteRemoteAddress", "defaultTopicPerm", "defaultGroupPerm")
+_LISTS = ("topicPerms", "groupPerms")
+
+
+class AclHandler:
+    """See the module."""
+
+    def __init__(self, broker: Broker, files: AclFiles) -> None:
+        self._broker = broker
+        self._files = files
+
+    def handlers(self) -> dict[int, Callable[[Connection, RemotingCommand], RemotingCommand]]:
+        """By request code."""
+        return {
+            RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: self.put,
+            RequestCode.DELETE_ACL_CONFIG: self.delete,
+            RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: self.white,
+            RequestCode.GET_BROKER_CLUSTER_ACL_INFO: self.version,
+        }
+
+    def put(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """UPDATE_AND_CREATE_ACL_CONFIG."""
+        del connection
+        ext = request.fields
+        said: dict[str, object] = {name: ext.get(name) for name in _TEXTS}
+        said.update((name, ext[name].split(",") if ext.get(name) else None) for name in _LISTS)
+        said["admin"] = fields.flag(ext, "admin")
+        try:
+            self._files.put_account(said)
+        except (AclChangeFailed, RStoreError) as error:
+            return request.answer(ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED, str(error))
+        return request.answer()
+
+    def delete(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """DELETE_ACL_CONFIG."""
+        del connection
+        access = fields.text(request.fields, "accessKey")
+        why = f"The accesskey[{access}] corresponding to accessConfig has been deleted failed."
+        try:
+            if self._files.delete_account(access):
+                return request.answer()
+        except (AclChangeFailed, RStoreError) as error:
+            why = str(error)
+        return request.answer(ResponseCode.DELETE_ACL_CONFIG_FAILED, why)
+
+    def white(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """UPDATE_GLOBAL_WHITE_ADDRS_CONFIG."""
+        del connection
+        said = fields.text(request.fields, "globalWhiteAddrs")
+        why = f"The globalWhiteAddresses[{said}] has been updated failed."
+        try:
+            if self._files.put_white(_patterns(said), request.fields.get("aclFileFullPath")):
+                return request.answer()
+        except (AclChangeFailed, RStoreError) as error:
+            why = str(error)
+        return request.answer(ResponseCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED, why)
+
+    def version(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_BROKER_CLUSTER_ACL_INFO."""
+        del connection
+        settings = self._broker.settings
+        said = {
+            "version": orjson.dumps(self._files.version()).decode(),
+            "allAclFileVersion": orjson.dumps(self._files.versions()).decode(),
+            "brokerAddr": self._broker.address,
+            "brokerName": settings.broker_name,
+            "clusterName": settings.cluster_name,
+        }
+        return request.answer(ext=said)
+
+
+def _patterns(said: str) -> list[str]:
+    """Patterns between commas; those in braces are part of one."""
+    found: list[str] = []
+    for part in said.split(","):
+        if found and found[-1].count("{") > found[-1].count("}"):
+            found[-1] += "," + part
+        elif part.strip():
+            found.append(part.strip())
+    return found

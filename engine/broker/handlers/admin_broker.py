@@ -1,0 +1,95 @@
+"""The broker as a whole: what it tells of itself, its settings, its rounds of cleaning (AdminBrokerProcessor)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from engine.broker import fields
+from engine.broker.runtime import runtime_info
+from engine.errors import RStoreError
+from engine.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from engine.broker.broker import Broker
+    from engine.broker.connection import Connection
+    from engine.broker.stats import Window
+    from engine.wire.command import RemotingCommand
+
+
+class BrokerAdmin:
+    """See the module."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def runtime(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_BROKER_RUNTIME_INFO."""
+        del connection
+        return request.answer(body=orjson.dumps({"table": runtime_info(self._broker)}))
+
+    def stats(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """VIEW_BROKER_STATS_DATA."""
+        del connection
+        name, key = fields.text(request.fields, "statsName"), fields.text(request.fields, "statsKey")
+        found = self._broker.stats.view(name, key)
+        if found is None:
+            return request.answer(ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist")
+        said = {"statsDay": _told(found.day), "statsHour": _told(found.hour), "statsMinute": _told(found.minute)}
+        return request.answer(body=orjson.dumps(said))
+
+    # --- settings ---------------------------------------------------------------------------------------------------
+
+    def config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_BROKER_CONFIG."""
+        del connection
+        config = self._broker.config
+        return request.answer(ext={"version": config.version_json}, body=config.text().encode())
+
+    def update_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """UPDATE_BROKER_CONFIG."""
+        del connection
+        changes = properties_of(request)
+        if changes is None:
+            return request.answer(ResponseCode.SYSTEM_ERROR, "string2Properties error")
+        if self._broker.config.is_forbidden(changes):
+            return request.answer(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+        try:
+            self._broker.config.update(changes)
+        except RStoreError as error:
+            return request.answer(ResponseCode.SYSTEM_ERROR, error.message)
+        return request.answer()
+
+    # --- cleaning ---------------------------------------------------------------------------------------------------
+
+    def clean_queues(self, connection: Connection, request: RemotingCommand) -> None:
+        """CLEAN_EXPIRED_CONSUMEQUEUE: queues whose messages are all gone from the log."""
+        broker = self._broker
+
+        async def clean() -> RemotingCommand:
+            await broker.later.beside(broker.store.removal.expired)
+            return request.answer()
+
+        broker.later.answer(connection, request, clean())
+
+    def delete_expired(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """DELETE_EXPIRED_COMMITLOG: the next rounds delete whatever the hour; answered before they have."""
+        del connection
+        self._broker.store.execute_delete_files_manually()
+        return request.answer()
+
+
+def properties_of(request: RemotingCommand) -> dict[str, str] | None:
+    """The lines `key=value` of a body, None when it has none. Source: MixAll#string2Properties."""
+    import javaproperties
+
+    try:
+        return dict(javaproperties.loads(bytes(request.body).decode("utf-8")))
+    except ValueError:
+        return None
+
+
+def _told(window: Window) -> dict[str, Any]:
+    """BrokerStatsItem."""
+    return {"avgpt": window.average, "sum": window.total, "tps": window.tps}

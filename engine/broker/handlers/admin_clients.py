@@ -1,0 +1,170 @@
+"""What an administrator asks of clients through the broker (remoting.md 2.3, 2.5; Broker2Client, #callConsumer)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import orjson
+
+from engine.broker import bodies, fields
+from engine.broker.answers import Answer
+from engine.broker.handlers.admin_topics import NOT_SET
+from engine.errors import FormatError, InvalidArgument, RStoreError
+from engine.format.message import parse_msg_id
+from engine.wire.codes import V3_0_7_SNAPSHOT, V3_1_8_SNAPSHOT, LanguageCode, RequestCode, ResponseCode
+from engine.wire.command import RemotingCommand
+
+if TYPE_CHECKING:
+    from engine.broker.broker import Broker
+    from engine.broker.connection import Connection
+    from engine.broker.members import Client
+
+CLIENT_S = 10.0
+"""How long a client has to answer. Source: Broker2Client#callClient."""
+STATUS_S = 5.0
+"""Source: Broker2Client#getConsumeStatus."""
+_TO_THE_END = -1
+
+
+class ClientAdmin:
+    """See the module."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    # --- one consumer is asked --------------------------------------------------------------------------------------
+
+    def running_info(self, connection: Connection, request: RemotingCommand) -> None:
+        """GET_CONSUMER_RUNNING_INFO."""
+        ext = request.fields
+        group, client_id = fields.text(ext, "consumerGroup"), fields.text(ext, "clientId")
+        member = self._demand_consumer(group, client_id)
+        self._broker.later.answer(connection, request, self._call(member, request, group, client_id))
+
+    def consume_directly(self, connection: Connection, request: RemotingCommand) -> None:
+        """CONSUME_MESSAGE_DIRECTLY: the consumer gets the message with the question."""
+        ext = request.fields
+        group, client_id = fields.text(ext, "consumerGroup"), ext.get("clientId") or ""
+        record = self._record(fields.text(ext, "msgId"))
+        member = self._demand_consumer(group, client_id)
+        asked = request._replace(ext={**ext, "brokerName": self._broker.settings.broker_name}, body=record)
+        self._broker.later.answer(connection, request, self._call(member, asked, group, client_id))
+
+    def _record(self, msg_id: str) -> bytes:
+        try:
+            found = self._broker.store.record_at(parse_msg_id(msg_id)[1])
+        except (InvalidArgument, RStoreError) as error:
+            raise Answer(ResponseCode.SYSTEM_ERROR, error.message) from None
+        if found is None:
+            raise Answer(ResponseCode.SYSTEM_ERROR, f"no message has the id {msg_id}")
+        return bytes(found)
+
+    def _demand_consumer(self, group: str, client_id: str) -> Connection:
+        online = self._broker.members.consumers.get(group)
+        members = {} if online is None else online.members
+        found = next(((member, client) for member, client in members.items() if client.client_id == client_id), None)
+        if found is None:
+            raise Answer(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
+        member, client = found
+        if client.version < V3_1_8_SNAPSHOT:
+            raise Answer(
+                ResponseCode.SYSTEM_ERROR,
+                f"The Consumer <{client_id}> Version <{client.version}> too low to finish, "
+                "please upgrade it to V3_1_8_SNAPSHOT",
+            )
+        return member
+
+    async def _call(self, member: Connection, request: RemotingCommand, group: str, client_id: str) -> RemotingCommand:
+        try:
+            found = await member.ask(RemotingCommand(request.code, ext=request.ext, body=request.body), CLIENT_S)
+        except TimeoutError:
+            raise Answer(
+                ResponseCode.CONSUME_MSG_TIMEOUT,
+                f"consumer <{group}> <{client_id}> Timeout: wait response on the channel <{member.address}> timeout, "
+                f"{CLIENT_S * 1000:.0f}(ms)",
+            ) from None
+        except ConnectionError as error:
+            raise Answer(
+                ResponseCode.SYSTEM_ERROR, f"invoke consumer <{group}> <{client_id}> Exception: {error}"
+            ) from None
+        return request.answer(found.code, found.remark, found.ext, bytes(found.body))
+
+    # --- all of a group ---------------------------------------------------------------------------------------------
+
+    def reset_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """INVOKE_BROKER_TO_RESET_OFFSET: the members are told where to go on (RESET_CONSUMER_CLIENT_OFFSET)."""
+        del connection
+        ext = request.fields
+        topic, group, timestamp = fields.text(ext, "topic"), fields.text(ext, "group"), fields.long(ext, "timestamp")
+        targets = self._targets(topic, group, timestamp, force=fields.flag(ext, "isForce"))
+        members = self._demand_members(
+            group,
+            Answer(
+                ResponseCode.CONSUMER_NOT_ONLINE,
+                f"Consumer not online, so can not reset offset, Group: {group} Topic: {topic} Timestamp: {timestamp}",
+            ),
+        )
+        name = self._broker.settings.broker_name
+        rows = [(bodies.message_queue(name, topic, queue_id), offset) for queue_id, offset in targets.items()]
+        plain = bodies.with_raw({}, "offsetTable", bodies.by_queue(rows))
+        for_c = orjson.dumps({"offsetTable": [{**queue, "offset": offset} for queue, offset in rows]})
+        head = {"topic": topic, "group": group, "timestamp": str(timestamp), "isForce": "false"}
+        for member in members:
+            member.tell(
+                RequestCode.RESET_CONSUMER_CLIENT_OFFSET, head, for_c if request.language == LanguageCode.CPP else plain
+            )
+        return request.answer(remark=NOT_SET, body=plain)
+
+    def _targets(self, name: str, group: str, timestamp: int, *, force: bool) -> dict[int, int]:
+        """Where the group is to go on in each queue; without force never forwards. Raises Answer."""
+        broker = self._broker
+        topic = broker.topics.find(name)
+        if topic is None:
+            raise Answer(
+                ResponseCode.SYSTEM_ERROR, f"[reset-offset] reset offset failed, no topic in this broker. topic={name}"
+            )
+        done, targets = broker.offsets.of(group, name), {}
+        for queue_id in range(topic.write_queues):
+            if done.get(queue_id, -1) == -1:
+                raise Answer(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{group}> not exist")
+            if timestamp == _TO_THE_END:
+                found = broker.store.max_offset(name, queue_id)
+            else:
+                found = broker.store.offset_by_time(name, queue_id, timestamp)
+            found = max(found, 0)
+            targets[queue_id] = found if force or found < done[queue_id] else done[queue_id]
+        return targets
+
+    def consumer_status(self, connection: Connection, request: RemotingCommand) -> None:
+        """INVOKE_BROKER_TO_GET_CONSUMER_STATUS: where each member stands; one that doesn't answer is left out."""
+        ext = request.fields
+        topic, group, wanted = fields.text(ext, "topic"), fields.text(ext, "group"), ext.get("clientAddr", "")
+        nobody = Answer(ResponseCode.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{group}]")
+        members = self._demand_members(group, nobody)
+
+        async def collect() -> RemotingCommand:
+            asked = RemotingCommand(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, ext={"topic": topic, "group": group})
+            found = []
+            for member, client in members.items():
+                if wanted.strip() and client.client_id != wanted:
+                    continue
+                try:
+                    said = await member.ask(asked, STATUS_S)
+                    if said.code == ResponseCode.SUCCESS and len(said.body):
+                        table = bodies.raw_object(bytes(said.body), "messageQueueTable")
+                        found.append(orjson.dumps(client.client_id) + b":" + table)
+                except (TimeoutError, ConnectionError, FormatError):
+                    continue
+            body = bodies.with_raw({"messageQueueTable": {}}, "consumerTable", b"{" + b",".join(found) + b"}")
+            return request.answer(remark=NOT_SET, body=body)
+
+        self._broker.later.answer(connection, request, collect())
+
+    def _demand_members(self, group: str, nobody: Answer) -> dict[Connection, Client]:
+        online = self._broker.members.consumers.get(group)
+        if online is None or not online.members:
+            raise nobody
+        old = next((client.version for client in online.members.values() if client.version < V3_0_7_SNAPSHOT), None)
+        if old is not None:
+            raise Answer(ResponseCode.SYSTEM_ERROR, f"the client does not support this feature. version={old}")
+        return dict(online.members)

@@ -1,0 +1,109 @@
+"""Subscription groups, and who is connected (remoting.md 2.5; AdminBrokerProcessor)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from engine.broker import fields
+from engine.broker.groups import GroupConfig
+from engine.broker.handlers.admin_topics import demand_master
+from engine.broker.handlers.consume import body_of
+from engine.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from engine.broker.broker import Broker
+    from engine.broker.connection import Connection
+    from engine.broker.members import Client
+    from engine.wire.command import RemotingCommand
+
+
+class GroupAdmin:
+    """See the module."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def put(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
+        del connection
+        demand_master(self._broker)
+        said = body_of(request)
+        if said.get("groupName") is None:
+            raise Answer(ResponseCode.SYSTEM_ERROR, "a group without a name")
+        self._broker.groups.put(GroupConfig.of_json(str(said["groupName"]), said))
+        return request.answer()
+
+    def delete(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """DELETE_SUBSCRIPTIONGROUP."""
+        del connection
+        demand_master(self._broker)
+        name = fields.text(request.fields, "groupName")
+        self._broker.groups.delete(name)
+        if fields.flag(request.fields, "removeOffset"):
+            self._broker.offsets.forget(name)
+        self._broker.stats.forget_group(name)
+        return request.answer()
+
+    def all(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
+        del connection
+        return request.answer(body=orjson.dumps(self._broker.groups.to_json()))
+
+    def consumers(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_CONSUMER_CONNECTION_LIST."""
+        del connection
+        name = fields.text(request.fields, "consumerGroup")
+        group = self._broker.members.consumers.get(name)
+        if group is None:
+            return request.answer(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
+        said = {
+            "connectionSet": _connections(group.members),
+            "consumeFromWhere": group.consume_from_where,
+            "consumeType": group.consume_type,
+            "messageModel": group.message_model,
+            "subscriptionTable": {topic: one.said for topic, one in group.subscriptions.items()},
+        }
+        return request.answer(body=orjson.dumps({name: value for name, value in said.items() if value is not None}))
+
+    def producers(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_PRODUCER_CONNECTION_LIST."""
+        del connection
+        name = fields.text(request.fields, "producerGroup")
+        members = self._broker.members.producers.get(name)
+        if not members:
+            return request.answer(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
+        return request.answer(body=orjson.dumps({"connectionSet": _connections(members)}))
+
+    def all_producers(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_ALL_PRODUCER_INFO."""
+        del connection
+        said = {
+            group: [
+                {
+                    "clientId": client.client_id,
+                    "language": client.language,
+                    "lastUpdateTimestamp": client.seen_ms,
+                    "remoteIP": f"/{member.address}",
+                    "version": client.version,
+                }
+                for member, client in members.items()
+            ]
+            for group, members in self._broker.members.producers.items()
+        }
+        return request.answer(body=orjson.dumps({"data": said}))
+
+
+def _connections(members: Mapping[Connection, Client]) -> list[dict[str, Any]]:
+    return [
+        {
+            "clientAddr": member.address,
+            "clientId": client.client_id,
+            "language": client.language,
+            "version": client.version,
+        }
+        for member, client in members.items()
+    ]

@@ -1,0 +1,119 @@
+"""A consume queue's units, and half messages whose check was given up (remoting.md 2.5; AdminBrokerProcessor)."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from engine.broker import fields
+from engine.broker.handlers.admin_topics import NOT_SET
+from engine.broker.putting import put
+from engine.broker.topics import HALF_TOPIC
+from engine.broker.transactions import CHECK_TIMES
+from engine.errors import InvalidArgument, RStoreError
+from engine.format import fastjson, queue_unit, sysflag
+from engine.log.results import PutMessageStatus
+from engine.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from engine.broker.broker import Broker
+    from engine.broker.connection import Connection
+    from engine.log.consume_queue import ConsumeQueue
+    from engine.log.results import PutResult
+    from engine.wire.command import RemotingCommand
+
+_NOT_PUT = "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed."
+_FAILED = "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC."
+
+
+class MessageAdmin:
+    """See the module."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def consume_queue(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """QUERY_CONSUME_QUEUE: at most as many units as one file has."""
+        del connection
+        ext = request.fields
+        topic, queue_id, index = fields.text(ext, "topic"), fields.number(ext, "queueId"), fields.long(ext, "index")
+        queue = self._broker.store.find_queue(topic, queue_id)
+        if queue is None:
+            return request.answer(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
+        said: dict[str, Any] = {"maxQueueIndex": queue.max_offset, "minQueueIndex": queue.min_offset}
+        group = ext.get("consumerGroup")
+        if group is not None:
+            said |= self._subscription(group, topic)
+        count = max(fields.number(ext, "count"), 0)
+        selected = queue.select(index, count) if index >= 0 else None
+        if selected is None:
+            return request.answer(remark=f"Index {index} of {queue_id}@{topic} is not exist!")
+        with selected:
+            units = bytes(selected.view[: selected.size // queue_unit.UNIT_SIZE * queue_unit.UNIT_SIZE])
+        said["queueData"] = [
+            _unit(queue, queue_unit.decode(units, at)) for at in range(0, len(units), queue_unit.UNIT_SIZE)
+        ]
+        return request.answer(remark=NOT_SET, body=orjson.dumps(said))
+
+    def _subscription(self, group: str, topic: str) -> dict[str, Any]:
+        online = self._broker.members.consumers.get(group)
+        wanted = None if online is None else online.subscriptions.get(topic)
+        if wanted is None:
+            return {"filterData": f"{group}@{topic} is not online!"}
+        found = self._broker.filters.get(topic, group)
+        return {
+            "subscriptionData": wanted.said,
+            "filterData": "null" if found is None else fastjson.dumps(found.to_json()),
+        }
+
+    def resume_check(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        """RESUME_CHECK_HALF_MESSAGE: what was given up goes to the half messages again, its checks counted anew."""
+        broker = self._broker
+        try:
+            found = broker.store.look_by_msg_id(fields.text(request.fields, "msgId"))
+        except (InvalidArgument, RStoreError):
+            found = None
+        if found is None:
+            return request.answer(ResponseCode.SYSTEM_ERROR, _FAILED)
+        hosts = sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6
+        message = found.to_message()._replace(
+            topic=HALF_TOPIC,
+            queue_id=0,
+            properties={**found.properties, CHECK_TIMES: "0"},
+            sys_flag=found.sys_flag & ~hosts,
+        )
+
+        def done(result: PutResult) -> None:
+            if result.append is not None:
+                broker.stats.stored(result.append.size)
+            ok = result.status is PutMessageStatus.PUT_OK
+            answer = request.answer() if ok else request.answer(ResponseCode.SYSTEM_ERROR, _NOT_PUT)
+            connection.answer(request, answer)
+
+        put(broker, message, done, wait=False)
+        return None
+
+
+def _unit(queue: ConsumeQueue, unit: queue_unit.QueueUnit) -> dict[str, Any]:
+    """ConsumeQueueData."""
+    said: dict[str, Any] = {
+        "eval": False,
+        "physicOffset": unit.physical_offset,
+        "physicSize": unit.size,
+        "tagsCode": unit.tags_code,
+    }
+    if queue.ext is None or not queue_unit.is_ext_address(unit.tags_code):
+        return said
+    found = queue.ext_unit(unit.tags_code)
+    if found is None:
+        return {**said, "msg": f"Cq extend not exist!addr: {unit.tags_code}"}
+    bit_map = bytes(found.bit_map)
+    more = {"filterBitMap": base64.b64encode(bit_map).decode(), "bitMapSize": len(bit_map)} if bit_map else {}
+    extended = {"msgStoreTime": found.store_timestamp, "tagsCode": found.tags_code, **more}
+    said["extendDataJson"] = orjson.dumps(extended).decode()
+    if bit_map:  # as Apache prints it, the last byte first: BitsArray#toString
+        last_first = reversed(list(enumerate(bit_map)))
+        said["bitMap"] = "".join(f"{byte:08b}" + ("" if at % 8 else "\n") for at, byte in last_first)
+    return said

@@ -1,0 +1,130 @@
+"""Topics: made, deleted, listed, looked at (remoting.md 2.5; AdminBrokerProcessor)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from engine.broker import bodies, fields
+from engine.broker.answers import Answer, BadField
+from engine.broker.topics import FILTER_TYPES, TopicConfig, invalid_topic
+from engine.config import BrokerRole
+from engine.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from engine.broker.broker import Broker
+    from engine.broker.connection import Connection
+    from engine.wire.command import RemotingCommand
+
+NOT_SET = "not set any response code"
+"""The remark of an answer that Apache forgets to clear (remoting.md 1.1)."""
+
+
+class TopicAdmin:
+    """See the module."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def put(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """UPDATE_AND_CREATE_TOPIC."""
+        del connection
+        demand_master(self._broker)
+        ext, broker = request.fields, self._broker
+        name = self._name(request)
+        kind = ext.get("topicFilterType")
+        if kind not in FILTER_TYPES:
+            raise BadField(f"topicFilterType = [{kind}] value invalid")
+        old = broker.topics.find(name) or TopicConfig(name)
+        broker.topics.put(
+            replace(
+                old,
+                read_queues=fields.number(ext, "readQueueNums"),
+                write_queues=fields.number(ext, "writeQueueNums"),
+                perm=fields.number(ext, "perm"),
+                filter_type=kind,
+                sys_flag=fields.number(ext, "topicSysFlag", 0),
+            )
+        )
+        return request.answer(remark=NOT_SET)
+
+    def delete(self, connection: Connection, request: RemotingCommand) -> None:
+        """DELETE_TOPIC_IN_BROKER: its configuration, and the queues of all topics that have none.
+
+        Its messages stay in the log until that expires; nobody finds them any more.
+        """
+        demand_master(self._broker)
+        self._broker.topics.delete(self._name(request))
+        self.clean_unused(connection, request)
+
+    def clean_unused(self, connection: Connection, request: RemotingCommand) -> None:
+        """CLEAN_UNUSED_TOPIC: the queues of topics that have no configuration."""
+        broker = self._broker
+        kept = {*broker.topics.topics, *broker.topics.system}
+
+        async def clean() -> RemotingCommand:
+            gone = await broker.later.beside(lambda: broker.store.removal.unused(kept))
+            for topic in {queue.topic for queue in gone}:
+                broker.stats.forget_topic(topic)
+            return request.answer()
+
+        broker.later.answer(connection, request, clean())
+
+    def all(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_ALL_TOPIC_CONFIG."""
+        del connection
+        return request.answer(ext={}, body=orjson.dumps(self._broker.topics.to_json()))
+
+    def stats(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_TOPIC_STATS_INFO."""
+        del connection
+        topic = demand_topic(self._broker, fields.text(request.fields, "topic"))
+        store, broker_name = self._broker.store, self._broker.settings.broker_name
+        rows: list[tuple[dict[str, Any], Any]] = []
+        for queue_id in range(topic.write_queues):
+            low, high = store.min_offset(topic.name, queue_id), store.max_offset(topic.name, queue_id)
+            last = store.message_store_timestamp(topic.name, queue_id, high - 1) if high > 0 else 0
+            said = {"lastUpdateTimestamp": last, "maxOffset": high, "minOffset": max(low, 0)}
+            rows.append((bodies.message_queue(broker_name, topic.name, queue_id), said))
+        return request.answer(body=bodies.with_raw({}, "offsetTable", bodies.by_queue(rows)))
+
+    def system(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_SYSTEM_TOPIC_LIST_FROM_BROKER."""
+        del connection
+        return request.answer(body=orjson.dumps({"topicList": sorted(self._broker.topics.system)}))
+
+    def who_consumes(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """QUERY_TOPIC_CONSUME_BY_WHO."""
+        del connection
+        topic = fields.text(request.fields, "topic")
+        found = {*self._broker.members.groups_subscribed_to(topic), *self._broker.offsets.groups_of(topic)}
+        return request.answer(body=orjson.dumps({"groupList": sorted(found)}))
+
+    def _name(self, request: RemotingCommand) -> str:
+        """The topic that is to be changed. Raises Answer: none can be called so, or it is the system's."""
+        name = request.fields.get("topic", "")
+        wrong = invalid_topic(name)
+        if wrong is None and self._broker.topics.is_system(name):
+            wrong = f"The topic[{name}] is conflict with system topic."
+        if wrong is not None:
+            raise Answer(ResponseCode.SYSTEM_ERROR, wrong)
+        return name
+
+
+def demand_topic(broker: Broker, name: str) -> TopicConfig:
+    """The topic that is asked about. Raises Answer."""
+    found = broker.topics.find(name)
+    if found is None:
+        raise Answer(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
+    return found
+
+
+def demand_master(broker: Broker) -> None:
+    """Raises Answer on a slave, whose tables are its master's."""
+    if broker.store.config.broker_role is BrokerRole.SLAVE:
+        raise Answer(
+            ResponseCode.SYSTEM_ERROR,
+            "Can't modify topic or subscription group from slave broker, please execute it from master broker.",
+        )

@@ -1,0 +1,118 @@
+"""SEND_REPLY_MESSAGE: a consumer answers a request; the answer goes to the client that asked, and is stored.
+
+Source: ReplyMessageProcessor (4.9.8); remoting.md 2.2.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.broker.answers import Answer
+from engine.broker.handlers.send import ALWAYS, LONG, SendHandler
+from engine.broker.putting import STORED, put
+from engine.format import properties
+from engine.wire.codes import RequestCode, ResponseCode
+from engine.wire.command import RemotingCommand
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Mapping
+
+    from engine.broker.broker import Broker
+    from engine.broker.connection import Connection
+    from engine.format.message import Message
+    from engine.log.results import PutResult
+
+REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
+PUSH_REPLY_TIME = "PUSH_REPLY_TIME"
+PUSH_S = 10.0
+"""How long the client that asked has to take it. Source: Broker2Client#callClient."""
+_LETTERS = dict(zip("abcdefghijklmn", (
+    "producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag", "bornTimestamp", "flag",
+    "properties", "reconsumeTimes", "unitMode", "maxReconsumeTimes", "batch", "bname",
+), strict=True))  # fmt: skip
+_NOT_SENT = {"properties", "maxReconsumeTimes", "batch", "bname"}
+
+
+class ReplyHandler:
+    """See the module."""
+
+    def __init__(self, broker: Broker, send: SendHandler) -> None:
+        self._broker = broker
+        self._send = send
+
+    def handle(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        """SEND_REPLY_MESSAGE, SEND_REPLY_MESSAGE_V2."""
+        try:
+            ext = request.fields
+            if request.code != RequestCode.SEND_REPLY_MESSAGE:
+                ext = {_LETTERS.get(name, name): value for name, value in ext.items()}
+            message = self._send.message_of(connection, request, ext, LONG)[0]
+        except Answer as answer:
+            return request.answer(answer.code, answer.remark, {**ALWAYS, **(answer.ext or {})})
+        self._broker.later.answer(connection, request, self._reply(connection, request, ext, message))
+        return None
+
+    async def _reply(
+        self, connection: Connection, request: RemotingCommand, ext: Mapping[str, str], message: Message
+    ) -> RemotingCommand:
+        code, remark = await self._push(connection, request, ext)
+        found: dict[str, str] = dict(ALWAYS)
+        if code == ResponseCode.SUCCESS:  # for clients that demand them, whatever becomes of the store
+            found |= {"msgId": "0", "queueId": str(message.queue_id), "queueOffset": "0"}
+        if self._broker.settings.store_reply:
+            result = await self._store(
+                message._replace(properties=properties.parse(ext.get("properties", "")), sys_flag=0)
+            )
+            if result.status in STORED and result.append is not None:
+                append = result.append
+                self._broker.stats.put(message.topic, 1, append.size)
+                found |= {
+                    "msgId": append.msg_id,
+                    "queueId": str(message.queue_id),
+                    "queueOffset": str(append.queue_offset),
+                }
+            else:
+                self._broker.stats.failed()
+        return request.answer(code, remark, found)
+
+    async def _push(
+        self, connection: Connection, request: RemotingCommand, ext: Mapping[str, str]
+    ) -> tuple[int, str | None]:
+        """PUSH_REPLY_MESSAGE_TO_CLIENT."""
+        broker, said = self._broker, properties.parse(ext.get("properties", ""))
+        client_id = said.get(REPLY_TO_CLIENT)
+        if client_id is None:
+            return ResponseCode.SYSTEM_ERROR, f"reply message properties[{REPLY_TO_CLIENT}] is null"
+        client = broker.members.producer(client_id)
+        if client is None:
+            return ResponseCode.SYSTEM_ERROR, f"push reply message fail, channel of <{client_id}> not found."
+        now = str(broker.now_ms())
+        said[PUSH_REPLY_TIME] = now
+        head = {
+            **{name: ext[name] for name in _LETTERS.values() if name in ext and name not in _NOT_SENT},
+            "unitMode": ext.get("unitMode", "false"),
+            "bornHost": connection.address,
+            "storeHost": str(broker.store_host),
+            "storeTimestamp": now,
+            "properties": properties.join(said),
+        }
+        asked = RemotingCommand(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, ext=head, body=request.body)
+        try:
+            taken = (await client.ask(asked, PUSH_S)).code == ResponseCode.SUCCESS
+        except (TimeoutError, ConnectionError):
+            taken = False
+        if taken:
+            return ResponseCode.SUCCESS, None
+        return ResponseCode.SYSTEM_ERROR, f"push reply message to {client_id}fail."
+
+    async def _store(self, message: Message) -> PutResult:
+        broker = self._broker
+        future: asyncio.Future[PutResult] = broker.loop.create_future()
+
+        def done(result: PutResult) -> None:
+            if not future.cancelled():
+                future.set_result(result)
+
+        put(broker, message, done)
+        return await future
