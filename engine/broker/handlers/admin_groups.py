@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from engine.broker import fields
+from engine.broker.answers import Answer
 from engine.broker.groups import GroupConfig
 from engine.broker.handlers.admin_topics import demand_master
 from engine.broker.handlers.consume import body_of

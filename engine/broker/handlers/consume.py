@@ -12,7 +12,7 @@ import orjson
 from engine.broker import fields
 from engine.broker.answers import Answer
 from engine.broker.handlers.pull import NO_SQL, SQL, TAG_KINDS
-from engine.broker.members import Client
+from engine.broker.members import Client, Subscription
 from engine.broker.topics import RETRY, UNIT_SUB
 from engine.errors import FormatError
 from engine.format import fastjson
@@ -41,7 +41,11 @@ class ConsumeHandler:
         broker = self._broker
         language = "OTHER" if request.language is None else LanguageCode(request.language).name
         client = Client(str(said.get("clientID", "")), language, request.version, broker.now_ms())
-        for consumer in said.get("consumerDataSet") or []:
+        consumers = said.get("consumerDataSet") or []
+        for consumer in consumers:  # all of it is read before any of it counts
+            for one in consumer.get("subscriptionDataSet") or []:
+                Subscription.of_json(one)
+        for consumer in consumers:
             name = _group_of(consumer)
             group = broker.groups.find(name)
             if group is not None:

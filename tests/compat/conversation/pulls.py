@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 from engine.wire.codes import RequestCode as Code
+from engine.wire.codes import ResponseCode
 from tests.compat.conversation import say
 from tests.compat.conversation.talk import NOTHING_S, Peer, Talk
 
@@ -136,13 +138,15 @@ async def waiting(talk: Talk) -> None:
     opaque = peer.send(PULL, say.pull("Awaited", 1, subscription="b", **waits))
     await _still(talk, peer, "waiting: held at the end", opaque)
     await put("a")
-    await _still(talk, peer, "waiting: another tag", opaque)
+    await asyncio.sleep(NOTHING_S)
     await put("b")
-    await peer.later("waiting: its tag", opaque, PULL, wait_s=20)
-    opaque = peer.send(PULL, say.pull("Awaited", 3, subscription="TAGS = 'b'", expressionType="SQL92", **waits))
+    await _until_found(peer, "waiting: its tag", opaque, say.pull("Awaited", 1, subscription="b", **waits))
+    ext = say.pull("Awaited", 3, subscription="TAGS = 'b'", expressionType="SQL92", **waits)
+    opaque = peer.send(PULL, ext)
     await put("a")
+    await asyncio.sleep(NOTHING_S)
     await put("b")
-    await peer.later("waiting: SQL", opaque, PULL, wait_s=20)
+    await _until_found(peer, "waiting: SQL", opaque, ext)
     await peer.ask("waiting: nothing to wait for, offset beyond", PULL, say.pull("Awaited", 99, **waits))
     await peer.ask("waiting: nothing to wait for, empty queue not at 0", PULL, say.pull("Awaited", 9, 2, **waits))
     await peer.ask("waiting: no flag, no waiting", PULL, say.pull("Awaited", 5, suspendTimeoutMillis=30_000))
@@ -173,3 +177,13 @@ async def waiting(talk: Talk) -> None:
 async def _still(talk: Talk, peer: Peer, step: str, opaque: int) -> None:
     await asyncio.sleep(NOTHING_S)
     talk.note(step, {"answered": peer.is_answered(opaque)})
+
+
+async def _until_found(peer: Peer, step: str, opaque: int, ext: dict[str, Any]) -> None:
+    """What comes in the end: at a tick, those that wait may be told to pull behind what they don't want."""
+    while True:
+        found = await peer.answer(opaque, 20)
+        if found is None or found.code != ResponseCode.PULL_RETRY_IMMEDIATELY:
+            break
+        opaque = peer.send(PULL, {**ext, "queueOffset": found.fields["nextBeginOffset"]})
+    await peer.later(step, opaque, PULL)
