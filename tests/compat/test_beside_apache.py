@@ -120,6 +120,7 @@ def _normal(line: str, broker: Any) -> str:
     line = re.sub(r"\b[0-9A-F]{32,56}\b", "<id>", line)
     line = re.sub(r"\d{4}-\d\d-\d\d[ #]\d\d:\d\d:\d\d(,\d+)?", "<time>", line)
     line = re.sub(r"\b1[5-9]\d{11}\b", "<time>", line)
+    line = re.sub(r"(commitLogOffset=|CommitLog Offset: *)\d+", r"\1<place>", line)
     line = re.sub(r"(127\.0\.0\.1:|port[=: ])\d+", r"\1<port>", line)
     try:
         return json.dumps(json.loads(line), sort_keys=True)

@@ -163,6 +163,7 @@ def _build(directory: Path, jar: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise Missing("Maven is not installed: PATH does not lead to a mvn program.")
+    shutil.rmtree(jar.parent / "lib", ignore_errors=True)  # no jars of what was wanted before
     for mode in (["-o"], []):  # offline first: fast, and all that is needed after one run online
         built = _run_maven([maven, "-q", "-B", *mode, "package"], directory)
         if built.returncode == 0:
