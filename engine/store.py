@@ -247,6 +247,11 @@ class MessageStore(MessageReader):
         """Whether `close` was called."""
         return self._closed
 
+    @property
+    def disk(self) -> Disk:
+        """The files it is on: for what lies beside it."""
+        return self._disk
+
     # --- putting ----------------------------------------------------------------------------------------------------
 
     def put(self, message: Message, *, wait: bool | None = None) -> PutResult:

@@ -25,7 +25,6 @@ from engine.broker.schedule import ScheduleService
 from engine.broker.stats import Stats
 from engine.broker.topics import TopicTable
 from engine.broker.transactions import Transactions
-from engine.files.disk import Disk
 from engine.wire.codes import RequestCode
 
 if TYPE_CHECKING:
@@ -57,11 +56,11 @@ class Broker:
         self.started_ms = self.now_ms()
         self.flow = FlowControl(settings, store, loop, log or logging.getLogger(__name__))
         self.stats = Stats(self.now_ms, settings.cluster_name)
-        self._disk = disk = Disk()
+        self._disk = disk = store.disk
         root = os.fspath(store.config.store_path_root_dir)
-        self.topics = TopicTable(settings, ConfigFile(disk, root, "topics.json"), self.now_ms)
+        self.topics = TopicTable(settings, ConfigFile(disk, root, "topics.json"), loop, self.now_ms)
         self.groups = GroupTable(
-            ConfigFile(disk, root, "subscriptionGroup.json"), self.now_ms, auto_create=settings.auto_create_group
+            ConfigFile(disk, root, "subscriptionGroup.json"), loop, self.now_ms, auto_create=settings.auto_create_group
         )
         self.offsets = ConsumerOffsets(ConfigFile(disk, root, "consumerOffset.json"))
         self.schedule = ScheduleService(self, ConfigFile(disk, root, "delayOffset.json"))

@@ -1,7 +1,8 @@
 """The broker's tables as files in config/, written and found again as Apache does.
 
 A `KeptTable` changes all the time and is written now and then; a `VersionedTable` is written at each change, with a
-version that tells other brokers and name servers that it is another.
+version that tells other brokers and name servers that it is another. What clients make by themselves is written beside
+the loop, all that came meanwhile at once: a client that makes thousands costs the others nothing.
 
 Sources: ConfigManager, MixAll#string2File, DataVersion.
 """
@@ -12,15 +13,19 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
-from engine.errors import CannotMend, FormatError
+from engine.broker.answers import Answer
+from engine.errors import CannotMend, FormatError, RStoreError
 from engine.format import fastjson
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import asyncio
+    from collections.abc import Callable, Mapping
 
     from engine.files.disk import Disk
+
+Entry = TypeVar("Entry")
 
 
 class ConfigFile:
@@ -29,6 +34,7 @@ class ConfigFile:
     def __init__(self, disk: Disk, root: str, name: str) -> None:
         self._disk = disk
         self._lock = threading.Lock()
+        self._newest = 0
         self._directory = os.path.join(root, "config")
         self.path = os.path.join(self._directory, name)
 
@@ -55,14 +61,20 @@ class ConfigFile:
             raise CannotMend("; ".join(wrong), path=self.path, hint="mend it, or move it away to begin with none")
         return {}
 
-    def save(self, value: dict[str, Any]) -> None:
-        """Replace the file, durably; what it held is in `.bak` then. In any thread. Raises DiskFull, StorageError."""
+    def save(self, value: dict[str, Any], number: int | None = None) -> None:
+        """Replace the file, durably; what it held is in `.bak` then. In any thread. Raises DiskFull, StorageError.
+
+        `number`: of the state. One that is older than what is written already isn't written: the newer has all of it.
+        """
         text = fastjson.dumps(value).encode()
         with self._lock:
+            if number is not None and number < self._newest:
+                return
             self._disk.mkdirs(self._directory)
             if self._disk.exists(self.path):
                 self._disk.write_file_atomically(self.path + ".bak", self._disk.read_file(self.path))
             self._disk.write_file_atomically(self.path, text)
+            self._newest = self._newest if number is None else number
 
 
 class KeptTable(ABC):
@@ -89,6 +101,12 @@ class KeptTable(ABC):
             self._changed = True  # the next time, then
             raise
 
+    def finish(self) -> None:
+        """Write what isn't yet, before the end. Raises DiskFull, StorageError."""
+        changes = self.changes()
+        if changes is not None:
+            self.write(changes)
+
 
 @dataclass(slots=True)
 class DataVersion:
@@ -106,30 +124,146 @@ class DataVersion:
         return {"counter": self.counter, "timestamp": self.timestamp}
 
 
-class VersionedTable(ABC):
-    """For the loop's thread alone. Who changes it calls `_save`; `changed` is called then."""
+class NotYet(Exception):
+    """What a request needs is being written: it is to be handled again when `table` says so (`when_kept`)."""
 
-    def __init__(self, file: ConfigFile, now_ms: Callable[[], int]) -> None:
+    def __init__(self, table: VersionedTable[Any]) -> None:
+        super().__init__()
+        self.table = table
+
+
+class VersionedTable(ABC, Generic[Entry]):
+    """Entries by name. For the loop's thread alone.
+
+    An entry comes in three ways: `_put` (durable when it returns, or not there at all), `_put_soon` (there at once, and
+    written soon) and `_demand` (there when it is durable; until then requests that need it wait). `changed` is called
+    when entries have come, changed or gone.
+    """
+
+    def __init__(self, file: ConfigFile, loop: asyncio.AbstractEventLoop, now_ms: Callable[[], int]) -> None:
         self._file = file
+        self._loop = loop
         self._now_ms = now_ms
+        self._table: dict[str, Entry] = {}
+        self._demanded: dict[str, Entry] = {}
+        self._on_its_way: dict[str, Entry] = {}
+        self._waiting: list[Callable[[RStoreError | None], None]] = []
+        self._unwritten = False
+        self._writing = False
         self.version = DataVersion(now_ms())
         self.changed: Callable[[], None] = lambda: None
 
     @abstractmethod
-    def to_json(self) -> dict[str, Any]:
-        """What the file says."""
+    def _said(self, table: Mapping[str, Entry]) -> dict[str, Any]:
+        """What the file says of these entries, without the version. In any thread."""
 
-    def _read(self, name: str) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
+        """What the file says, and other brokers are told."""
+        return {"dataVersion": self.version.to_json(), **self._said(self._table)}
+
+    def _read(self, name: str, of_json: Callable[[str, Any], Entry]) -> dict[str, Entry]:
         """The table of that name in the file, whose version is ours then. Raises CannotMend, StorageError."""
         found = self._file.load()
-        version = found.get("dataVersion")
-        if isinstance(version, dict):
-            self.version = DataVersion(int(version.get("timestamp", 0)), int(version.get("counter", 0)))
-        table: dict[str, Any] = found.get(name, {})
+        at = "dataVersion"
+        try:
+            version = found.get(at)
+            if isinstance(version, dict):
+                self.version = DataVersion(int(version.get("timestamp", 0)), int(version.get("counter", 0)))
+            table: dict[str, Entry] = {}
+            for at, said in found.get(name, {}).items():
+                table[at] = of_json(at, said)
+        except (TypeError, ValueError, AttributeError, Answer) as error:
+            raise CannotMend(f"{at}: {error}", path=self._file.path) from None
         return table
 
-    def _save(self) -> None:
-        """Another state, durable when this returns. Raises DiskFull, StorageError."""
+    # --- changes ----------------------------------------------------------------------------------------------------
+
+    def _put(self, name: str, entry: Entry | None) -> None:
+        """Make or change an entry, or (None) forget it; durable when this returns.
+
+        Raises:
+            DiskFull, StorageError: it could not be written, and nothing has changed.
+        """
+        table = {**self._table, **self._on_its_way}
+        if entry is None:
+            table.pop(name, None)
+        else:
+            table[name] = entry
         self.version.next(self._now_ms())
-        self._file.save(self.to_json())
+        self._file.save({"dataVersion": self.version.to_json(), **self._said(table)}, self.version.counter)
+        if entry is None:
+            self._table.pop(name, None)
+        else:
+            self._table[name] = entry
+        self._unwritten = False
         self.changed()
+
+    def _put_soon(self, name: str, entry: Entry) -> None:
+        """Make an entry; it is in the file soon: what can be made again need not be waited for."""
+        self._table[name] = entry
+        self._unwritten = True
+        self._write()
+
+    def _demand(self, name: str, entry: Entry) -> NoReturn:
+        """Make an entry that is there as soon as it is durable. Raises NotYet."""
+        self._demanded.setdefault(name, entry)
+        raise NotYet(self)
+
+    def when_kept(self, done: Callable[[RStoreError | None], None]) -> None:
+        """Call `done` when what was demanded so far is durable, or with why it isn't, and then is not there."""
+        self._waiting.append(done)
+        self._write()
+
+    def retry(self) -> None:
+        """Write what could not be written; nothing when there is nothing."""
+        if self._unwritten:
+            self._write()
+
+    def finish(self) -> None:
+        """Write what isn't yet, before the end. Raises DiskFull, StorageError."""
+        if self._unwritten or self._writing:
+            self.version.next(self._now_ms())
+            self._file.save(self.to_json(), self.version.counter)
+            self._unwritten = False
+
+    # --- writing beside the loop ------------------------------------------------------------------------------------
+
+    def _write(self) -> None:
+        if not self._writing:
+            self._writing = True
+            self._loop.call_soon(self._begin)  # all that comes with the same bytes of a client is one write
+
+    def _begin(self) -> None:
+        self._on_its_way, self._demanded = self._demanded, {}
+        waiting, self._waiting = self._waiting, []
+        unwritten, self._unwritten = self._unwritten, False
+        self.version.next(self._now_ms())
+        version, number = self.version.to_json(), self.version.counter
+        if unwritten:
+            self.changed()
+        table = {**self._table, **self._on_its_way}
+
+        def write() -> RStoreError | None:
+            try:
+                self._file.save({"dataVersion": version, **self._said(table)}, number)
+            except RStoreError as error:
+                return error
+            return None
+
+        def written(future: asyncio.Future[RStoreError | None]) -> None:
+            self._writing = False
+            coming, self._on_its_way = self._on_its_way, {}
+            error = future.result()
+            if error is None:
+                for name, entry in coming.items():
+                    self._table.setdefault(name, entry)
+                if coming:
+                    self.changed()
+            else:
+                self._unwritten |= unwritten
+            for done in waiting:
+                done(error)
+            if self._waiting or (self._unwritten and error is None):
+                self._write()
+
+        self._loop.run_in_executor(None, write).add_done_callback(written)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from engine.broker.settings import BrokerSettings
 
 _HIGH_WATER = 4 << 20
+_LARGE = 1 << 18
+"""Bytes of a frame that isn't whole yet from which on they are counted: one read gives no more."""
 _NOBODY = Host(bytes(4), 0)
 _INT_MASK = 0x7FFFFFFF
 OTHER = -1
@@ -47,6 +49,9 @@ class Serves(Protocol):
     def lost(self, connection: Connection) -> None:
         """A client has gone."""
 
+    def holds(self, connection: Connection, size: int) -> None:
+        """So many bytes of a large frame are here, and the rest isn't; 0: it was whole."""
+
 
 class Connection(asyncio.Protocol):
     """See the module.
@@ -55,7 +60,7 @@ class Connection(asyncio.Protocol):
         address: `ip:port` of the client.
         host: the same as a record has it: the bornHost of what it sends.
         active: the loop's time at which bytes came or went last, s.
-        fault: why it was cut off by us, None: it wasn't. `cut`: the same as one word, "frame" or "output".
+        fault: why it was cut off by us, None: it wasn't. `cut`: the same as one word: "frame", "input" or "output".
     """
 
     def __init__(self, server: Serves, settings: BrokerSettings, loop: asyncio.AbstractEventLoop) -> None:
@@ -68,6 +73,8 @@ class Connection(asyncio.Protocol):
         self._opaque = 0
         self._out: list[bytes | memoryview] = []
         self._flushes = False
+        self._large = False
+        self._parked = 0
         self.address = ""
         self.host = _NOBODY
         self.active = loop.time()
@@ -105,6 +112,10 @@ class Connection(asyncio.Protocol):
             self.close()
         finally:
             self._flush()
+        held = self._reader.held
+        if held > _LARGE or self._large:
+            self._large = held > _LARGE
+            self._server.holds(self, held if self._large else 0)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """As of asyncio."""
@@ -123,7 +134,7 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         """As of asyncio."""
-        if self._transport is not None:
+        if self._transport is not None and not self._parked:
             self._transport.resume_reading()
 
     # --- for the server ---------------------------------------------------------------------------------------------
@@ -181,6 +192,24 @@ class Connection(asyncio.Protocol):
         finally:
             self._waiting.pop(opaque, None)
 
+    def park(self) -> None:
+        """One of its requests waits for something of ours: nothing more is read meanwhile."""
+        self._parked += 1
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def go_on(self) -> None:
+        """It waits no longer."""
+        self._parked -= 1
+        if self._transport is not None and not self._parked:
+            self._transport.resume_reading()
+
+    def give_up(self, why: str, cut: str) -> None:
+        """Hang up at once, whatever is under way. `cut`: as the attribute."""
+        self.fault, self.cut = why, cut
+        if self._transport is not None:
+            self._transport.abort()
+
     def close(self) -> None:
         """Say good-bye."""
         self._flush()
@@ -210,8 +239,7 @@ class Connection(asyncio.Protocol):
         self.active = self._loop.time()
         transport.writelines(out)
         if transport.get_write_buffer_size() > self._limit:
-            self.fault, self.cut = f"{self._limit} bytes wait for it", "output"
-            transport.abort()
+            self.give_up(f"{self._limit} bytes wait for it", "output")
 
     def _next_opaque(self) -> int:
         self._opaque = self._opaque + 1 & _INT_MASK

@@ -1,11 +1,16 @@
-"""The fields of a request's header, read as Java's headers are: text by name, a missing or broken one is told."""
+"""The fields of a request's header, read as Java's headers are: text by name, a missing or broken one is told.
+
+And the parts of a JSON body, which may be anything: a client's mistake is its answer, never an error of ours.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-from engine.broker.answers import BadField
+from engine.broker.answers import Answer, BadField
 from engine.format.numbers import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN
+from engine.wire.codes import ResponseCode
 
 
 def text(ext: Mapping[str, str], name: str) -> str:
@@ -36,6 +41,28 @@ def long(ext: Mapping[str, str], name: str, default: int | None = None) -> int:
 def flag(ext: Mapping[str, str], name: str) -> bool:
     """A boolean field, false when it is missing. Source: Boolean.parseBoolean."""
     return ext.get(name, "").lower() == "true"
+
+
+def objects(said: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    """A list of objects in a JSON body, empty when it is missing. Raises Answer."""
+    found = said.get(name) or []
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise Answer(ResponseCode.SYSTEM_ERROR, f"{name} is no list of objects")
+    return found
+
+
+def whole(said: Mapping[str, Any], name: str, default: int) -> int:
+    """A number in a JSON body, an int or its text, `default` when it is missing. Raises Answer."""
+    found = said.get(name)
+    if found is None:
+        return default
+    try:
+        value = int(found)
+    except (TypeError, ValueError, OverflowError):
+        raise Answer(ResponseCode.SYSTEM_ERROR, f"{name} = {found!r} is no number") from None
+    if not LONG_MIN <= value <= LONG_MAX:
+        raise Answer(ResponseCode.SYSTEM_ERROR, f"{name} = {value} is out of range")
+    return value
 
 
 def _number(ext: Mapping[str, str], name: str, default: int | None, low: int, high: int) -> int:

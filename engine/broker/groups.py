@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine.broker import fields
 from engine.broker.config_file import VersionedTable
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Mapping
 
     from engine.broker.config_file import ConfigFile
@@ -54,56 +56,54 @@ class GroupConfig:
 
     @classmethod
     def of_json(cls, name: str, found: Mapping[str, Any]) -> GroupConfig:
-        """From either. Raises ValueError, TypeError: a number that is none."""
+        """From either. Raises Answer: a number that is none."""
         return cls(
             str(found.get("groupName") or name),
             bool(found.get("consumeEnable", True)),
             bool(found.get("consumeFromMinEnable", True)),
             bool(found.get("consumeBroadcastEnable", True)),
-            int(found.get("retryQueueNums", 1)),
-            int(found.get("retryMaxTimes", 16)),
-            int(found.get("brokerId", 0)),
-            int(found.get("whichBrokerWhenConsumeSlowly", 1)),
+            fields.whole(found, "retryQueueNums", 1),
+            fields.whole(found, "retryMaxTimes", 16),
+            fields.whole(found, "brokerId", 0),
+            fields.whole(found, "whichBrokerWhenConsumeSlowly", 1),
             bool(found.get("notifyConsumerIdsChangedEnable", True)),
         )
 
 
-class GroupTable(VersionedTable):
+class GroupTable(VersionedTable[GroupConfig]):
     """All groups. For the loop's thread alone."""
 
-    def __init__(self, file: ConfigFile, now_ms: Callable[[], int], *, auto_create: bool) -> None:
-        super().__init__(file, now_ms)
+    def __init__(
+        self, file: ConfigFile, loop: asyncio.AbstractEventLoop, now_ms: Callable[[], int], *, auto_create: bool
+    ) -> None:
+        super().__init__(file, loop, now_ms)
         self.auto_create = auto_create
-        self.groups = {name: GroupConfig(name) for name in _OWN}
+        self.groups = self._table
+        self.groups.update((name, GroupConfig(name)) for name in _OWN)
 
     def load(self) -> None:
         """What subscriptionGroup.json says, over the predefined ones. Raises CannotMend, StorageError."""
-        for name, said in self._read("subscriptionGroupTable").items():
-            self.groups[name] = GroupConfig.of_json(name, said)
+        self.groups.update(self._read("subscriptionGroupTable", GroupConfig.of_json))
 
     def find(self, name: str) -> GroupConfig | None:
         """The group, made where that is allowed. Source: #findSubscriptionGroupConfig."""
         found = self.groups.get(name)
         if found is None and (self.auto_create or name.startswith(_ALWAYS)):
             found = GroupConfig(name)
-            self.put(found)
+            self._put_soon(name, found)
         return found
 
     def put(self, group: GroupConfig) -> None:
-        """Make or change a group; durable when this returns."""
-        self.groups[group.name] = group
-        self._save()
+        """Make or change a group; durable when this returns. Raises DiskFull, StorageError: nothing has changed."""
+        self._put(group.name, group)
 
     def delete(self, name: str) -> bool:
-        """Forget a group; False when there was none."""
-        if self.groups.pop(name, None) is None:
+        """Forget a group; False when there was none. Raises DiskFull, StorageError: nothing has changed."""
+        if name not in self.groups:
             return False
-        self._save()
+        self._put(name, None)
         return True
 
-    def to_json(self) -> dict[str, Any]:
+    def _said(self, table: Mapping[str, GroupConfig]) -> dict[str, Any]:
         """SubscriptionGroupWrapper; subscriptionGroup.json."""
-        return {
-            "dataVersion": self.version.to_json(),
-            "subscriptionGroupTable": {name: group.to_json() for name, group in self.groups.items()},
-        }
+        return {"subscriptionGroupTable": {name: group.to_json() for name, group in table.items()}}

@@ -9,6 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from engine.broker import fields
+from engine.broker.answers import Answer
+from engine.wire.codes import ResponseCode
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -50,15 +54,15 @@ class Subscription:
 
     @classmethod
     def of_json(cls, said: dict[str, Any]) -> Subscription:
-        """From a heartbeat. Raises ValueError, TypeError: a version that is no number."""
-        kind, version = said.get("expressionType"), int(said.get("subVersion") or 0)
+        """From a heartbeat. Raises Answer: a version that is no number."""
+        kind, version = said.get("expressionType"), fields.whole(said, "subVersion", 0)
         whole = {
             "classFilterMode": said.get("classFilterMode") is True,
-            "codeSet": [int(code) for code in said.get("codeSet") or ()],
+            "codeSet": _codes(said),
             "expressionType": "TAG" if kind is None else str(kind),
             "subString": said.get("subString"),
             "subVersion": version,
-            "tagsSet": list(said.get("tagsSet") or ()),
+            "tagsSet": _list(said, "tagsSet"),
             "topic": said.get("topic"),
         }
         return cls(
@@ -80,6 +84,18 @@ class ConsumerGroup:
     consume_from_where: str | None = None
     members: dict[Connection, Client] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
+
+
+def _list(said: dict[str, Any], name: str) -> list[Any]:
+    found = said.get(name) or []
+    if not isinstance(found, list):
+        raise Answer(ResponseCode.SYSTEM_ERROR, f"{name} is no list")
+    return found
+
+
+def _codes(said: dict[str, Any]) -> list[int]:
+    """The hashes of the tags; some clients send them as text. Raises Answer."""
+    return [fields.whole({"codeSet": code}, "codeSet", 0) for code in _list(said, "codeSet")]
 
 
 def _seen(members: dict[Connection, Client], connection: Connection, client: Client) -> None:
@@ -114,7 +130,8 @@ class Members:
     def heartbeat_consumer(
         self, group: str, connection: Connection, client: Client, said: dict[str, Any], *, notify: bool
     ) -> None:
-        """A consumer is there, and says what it wants. Source: ConsumerManager#registerConsumer."""
+        """A consumer is there, and says what it wants. Raises Answer. Source: ConsumerManager#registerConsumer."""
+        wanted = {one.topic: one for one in map(Subscription.of_json, fields.objects(said, "subscriptionDataSet"))}
         found = self.consumers.setdefault(group, ConsumerGroup(group))
         found.consume_type = _one_of(_TYPES, said.get("consumeType"))
         found.message_model = _one_of(_MODELS, said.get("messageModel"))
@@ -123,7 +140,6 @@ class Members:
         if not changed and found.members[connection].client_id != client.client_id:
             del found.members[connection]
         _seen(found.members, connection, client)
-        wanted = {one.topic: one for one in map(Subscription.of_json, said.get("subscriptionDataSet") or [])}
         for topic, one in wanted.items():
             old = found.subscriptions.get(topic)
             if old is None:

@@ -70,7 +70,7 @@ def _answers(live: Live) -> Samples:
 
 
 def _cut(live: Live) -> Samples:
-    for reason in ("frame", "output", "idle"):
+    for reason in ("frame", "input", "output", "idle"):
         yield (reason,), sum(board.cut[reason] for board in live.boards)
 
 
@@ -98,7 +98,8 @@ METRICS: tuple[Declared, ...] = (
     Declared("rstore_connections_refused", "counter", ("listener",), "Connections refused, as there were too many.",
              lambda live: [((board.name,), board.refused) for board in live.boards]),
     Declared("rstore_connections_cut", "counter", ("reason",),
-             "Connections cut off: what is no frame or too long a one, output that nobody takes, silence.", _cut),
+             "Connections cut off: what is no frame or too long a one, frames that don't end, output that nobody takes,"
+             " silence.", _cut),
     Declared("rstore_output_waiting_bytes", "gauge", (), "Bytes that clients have not taken yet.",
              _one(lambda live: live.output_waiting)),
     Declared("rstore_held_pulls", "gauge", (), "Pulls that wait for messages.", _one(lambda live: live.pulls.held)),

@@ -7,12 +7,14 @@ takes the abort mark away. A second start on the same store is refused by the st
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
+import resource
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from engine.broker import consumer_filters, health, schedule, stats
@@ -38,6 +40,11 @@ if TYPE_CHECKING:
     from engine.services.dispatch import Arrival
 
 _SCAN_S = 10
+_RETRY_S = 1
+FOR_THE_STORE = 512
+"""Descriptors that no connection gets: a store that can't open its files takes no messages any more."""
+FEWEST = 64
+"""Connections that are served where there are fewer descriptors than that."""
 _SWITCH_S = 0.0005
 """How long a thread of the store may keep the loop waiting for the interpreter; Python's own 5 ms are a slow answer."""
 _VIP_BELOW = 2
@@ -84,6 +91,8 @@ async def _serve(
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    room = max(FEWEST, _descriptors() - FOR_THE_STORE)
+    settings = replace(settings, connections=min(settings.connections, room))
     before = topics_with_queues(Disk(), config)
     door = Door.of(settings, log)
     store = MessageStore.open(config, cleaning=True)
@@ -100,6 +109,14 @@ async def _serve(
     finally:
         await loop.run_in_executor(None, store.close)
     log.info("stopped: the store is closed")
+
+
+def _descriptors() -> int:
+    """As many as the system lets us have; a connection takes one, and so does each file."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 class Daemon:
@@ -177,7 +194,8 @@ class Daemon:
         settings, loop = self._settings, self._loop
         door = self._door = self._door or Door.of(settings, self._log)
         # The port is known before anything is answered: it is part of the storeHost of every message.
-        board = Switchboard(settings, {}, lambda _: None, self._log)
+        everyone: set[Connection] = set()
+        board = Switchboard(settings, {}, lambda _: None, self._log, everyone=everyone)
         server = await listen(board, settings, loop, settings.listen_port, door.context, self._log)
         self._servers.append(server)
         port = server.sockets[0].getsockname()[1]
@@ -204,10 +222,12 @@ class Daemon:
             self._name_servers = NameServers(broker, door.name_servers, door.client_context, self._log)
         vip = {code: handler for code, handler in handlers.items() if code != RequestCode.PULL_MESSAGE}
         if settings.listen_port:
-            await self._add(Switchboard(settings, vip, lost, self._log, "vip"), port - _VIP_BELOW)
+            await self._add(Switchboard(settings, vip, lost, self._log, "vip", everyone), port - _VIP_BELOW)
         names = None
         if settings.name_service_port is not None:
-            name_board = Switchboard(settings, name_handlers(broker), self._name_client_lost, self._log, "names")
+            name_board = Switchboard(
+                settings, name_handlers(broker), self._name_client_lost, self._log, "names", everyone
+            )
             names = await self._add(name_board, settings.name_service_port)
         self._health = health.Health(self._store, self._log)
         live = Live(broker, pulls, self._boards)
@@ -233,6 +253,8 @@ class Daemon:
             keep(lambda: broker.settings.flush_offsets_ms / 1000, broker.offsets),
             keep(lambda: consumer_filters.WRITE_S, broker.filters),
             every(lambda: _SCAN_S, self._scan),
+            every(lambda: _RETRY_S, broker.topics.retry),
+            every(lambda: _RETRY_S, broker.groups.retry),
             every(lambda: schedule.TICK_MS / 1000, broker.schedule.tick),
             every(lambda: stats.TICK_S, broker.stats.tick),
             every(lambda: health.TICK_S, self._health.tick),
@@ -263,10 +285,15 @@ class Daemon:
         await asyncio.sleep(0)
         if self._operations is not None:
             await self._operations.stop()
-        for table in (self._broker.offsets, self._broker.schedule, self._broker.filters):
-            changes = table.changes()
-            if changes is not None:
-                table.write(changes)
+        broker = self._broker
+        failures: list[RStoreError] = []
+        for table in (broker.offsets, broker.schedule, broker.filters, broker.topics, broker.groups):
+            try:
+                table.finish()
+            except RStoreError as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
 
     async def _add(self, board: Switchboard, port: int) -> int:
         context = None if self._door is None else self._door.context

@@ -13,6 +13,7 @@ import ssl
 from typing import TYPE_CHECKING, Protocol
 
 from engine.broker.answers import Answer
+from engine.broker.config_file import NotYet
 from engine.broker.connection import OTHER, Connection
 from engine.broker.handlers.admin import admin_handlers
 from engine.broker.handlers.back import BackHandler
@@ -47,6 +48,7 @@ class Switchboard:
         handlers: by request code.
         lost: is told of connections that have gone.
         name: of the listener: broker, vip or names.
+        everyone: the connections of all listeners, which the limit is about (default: this one's).
 
     Attributes:
         connections: that are open.
@@ -62,14 +64,18 @@ class Switchboard:
         lost: Callable[[Connection], None],
         log: logging.Logger,
         name: str = "broker",
+        everyone: set[Connection] | None = None,
     ) -> None:
         self._settings = settings
         self._log = log
         self.name = name
+        self._large: dict[Connection, int] = {}
+        self._held = 0
         self.connections: set[Connection] = set()
+        self._everyone = self.connections if everyone is None else everyone
         self.answers: dict[int, dict[int, int]] = {OTHER: {}}
         self.refused = 0
-        self.cut = {"frame": 0, "output": 0, "idle": 0}
+        self.cut = {"frame": 0, "input": 0, "output": 0, "idle": 0}
         self.serve(handlers, lost)
 
     def serve(self, handlers: Mapping[int, Handler], lost: Callable[[Connection], None]) -> None:
@@ -80,10 +86,11 @@ class Switchboard:
 
     def opened(self, connection: Connection) -> bool:
         """As of Serves."""
-        if len(self.connections) >= self._settings.connections:
+        if len(self._everyone) >= self._settings.connections:
             self.refuse(connection.address, "too many connections")
             return False
         self.connections.add(connection)
+        self._everyone.add(connection)
         return True
 
     def refuse(self, peer: str, why: str) -> None:
@@ -94,6 +101,8 @@ class Switchboard:
     def lost(self, connection: Connection) -> None:
         """As of Serves."""
         self.connections.discard(connection)
+        self._everyone.discard(connection)
+        self._held -= self._large.pop(connection, 0)
         if connection.fault is not None:
             self.cut[connection.cut] += 1
             self._log.warning("a connection was cut off", extra={"peer": connection.address, "why": connection.fault})
@@ -109,6 +118,10 @@ class Switchboard:
                 )
             else:
                 answer = handler(connection, request)
+        except NotYet as early:
+            connection.park()
+            early.table.when_kept(lambda failure: self._again(connection, request, failure))
+            return
         except Answer as early:
             answer = request.answer(early.code, early.remark, early.ext)
         except RStoreError as error:
@@ -118,6 +131,26 @@ class Switchboard:
             answer = request.answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
         if answer is not None:
             connection.answer(request, answer)
+
+    def _again(self, connection: Connection, request: RemotingCommand, failure: RStoreError | None) -> None:
+        """What the request needed is there now, or can't be."""
+        connection.go_on()
+        if failure is None:
+            self.received(connection, request)
+        else:
+            connection.answer(request, request.answer(ResponseCode.SYSTEM_ERROR, str(failure)))
+
+    def holds(self, connection: Connection, size: int) -> None:
+        """As of Serves: who has been at a large frame for longest goes when all of them are too many bytes."""
+        self._held += size - self._large.get(connection, 0)
+        if size:
+            self._large[connection] = size
+        else:
+            self._large.pop(connection, None)
+        while self._held > self._settings.input_limit:
+            slowest = next(iter(self._large))
+            self._held -= self._large.pop(slowest)
+            slowest.give_up(f"more than {self._settings.input_limit} bytes wait for the rest of their frames", "input")
 
     def close_idle(self, now: float) -> None:
         """Close the connections on which nothing has come or gone for too long. `now`: the loop's time, s."""

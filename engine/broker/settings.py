@@ -69,6 +69,7 @@ class BrokerSettings:
         metrics_port: of /metrics, /health and /ready; 0: any free one, None: there is none.
         frame_limit: largest frame, bytes.
         idle_s: a connection that neither sends nor gets anything for so many seconds is closed.
+        input_limit: bytes of frames that aren't whole yet, of all clients of a port; beyond, the slowest is cut off.
         output_limit: bytes that wait for a client that doesn't read; beyond, it is disconnected.
         held_pulls: pulls that may wait at a time.
         connections: that may be open at a time.
@@ -109,6 +110,7 @@ class BrokerSettings:
     transaction_check_interval_ms: int = 60_000
     frame_limit: int = 16 << 20
     idle_s: int = 120
+    input_limit: int = 256 << 20
     output_limit: int = 64 << 20
     held_pulls: int = 100_000
     connections: int = 20_000

@@ -10,9 +10,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from engine.broker.config_file import VersionedTable
+from engine.errors import InvalidArgument
 from engine.format import names
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Container, Mapping
 
     from engine.broker.config_file import ConfigFile
@@ -35,6 +37,8 @@ UNIT, UNIT_SUB = 1, 2
 MULTI_TAG = "MULTI_TAG"
 FILTER_TYPES = ("SINGLE_TAG", MULTI_TAG)
 _SYSTEM = "rmq_sys_"
+QUEUES_MAX = 1 << 16
+"""Of a topic. Apache has no limit; what looks at each queue of a topic would never end."""
 FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 _ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+")
 
@@ -84,12 +88,13 @@ class TopicConfig:
         )
 
 
-class TopicTable(VersionedTable):
+class TopicTable(VersionedTable[TopicConfig]):
     """All topics. For the loop's thread alone.
 
     Args:
         settings: the broker's.
         file: topics.json.
+        loop: beside which it is written.
         now_ms: the clock.
 
     Attributes:
@@ -97,10 +102,12 @@ class TopicTable(VersionedTable):
         was_kept: topics.json was there at the start.
     """
 
-    def __init__(self, settings: BrokerSettings, file: ConfigFile, now_ms: Callable[[], int]) -> None:
-        super().__init__(file, now_ms)
+    def __init__(
+        self, settings: BrokerSettings, file: ConfigFile, loop: asyncio.AbstractEventLoop, now_ms: Callable[[], int]
+    ) -> None:
+        super().__init__(file, loop, now_ms)
         self.settings = settings
-        self.topics: dict[str, TopicConfig] = {}
+        self.topics = self._table
         self.was_kept = False
         queues = settings.default_topic_queue_nums
         own = [
@@ -119,10 +126,9 @@ class TopicTable(VersionedTable):
 
     def load(self) -> None:
         """What topics.json says, over the predefined ones. Raises CannotMend, StorageError."""
-        table = self._read("topicConfigTable")
+        table = self._read("topicConfigTable", TopicConfig.of_json)
         self.was_kept = bool(table)
-        for name, said in table.items():
-            self.topics[name] = TopicConfig.of_json(name, said)
+        self.topics.update(table)
 
     def find(self, name: str) -> TopicConfig | None:
         """The topic, None when there is none."""
@@ -133,19 +139,31 @@ class TopicTable(VersionedTable):
         return name in self.system or name.startswith(_SYSTEM)
 
     def put(self, topic: TopicConfig) -> None:
-        """Make or change a topic; durable when this returns."""
-        self.topics[topic.name] = topic
-        self._save()
+        """Make or change a topic; durable when this returns.
+
+        Raises:
+            InvalidArgument: numbers of queues that no topic can have. DiskFull, StorageError: nothing has changed.
+        """
+        if not (0 <= topic.read_queues <= QUEUES_MAX and 0 <= topic.write_queues <= QUEUES_MAX):
+            raise InvalidArgument(
+                f"a topic of {topic.read_queues} queues to read and {topic.write_queues} to write",
+                hint=f"0 to {QUEUES_MAX}",
+            )
+        self._put(topic.name, topic)
 
     def delete(self, name: str) -> bool:
-        """Forget a topic; False when there was none."""
-        if self.topics.pop(name, None) is None:
+        """Forget a topic; False when there was none. Raises DiskFull, StorageError: nothing has changed."""
+        if name not in self.topics:
             return False
-        self._save()
+        self._put(name, None)
         return True
 
     def for_send(self, name: str, default_topic: str, default_queues: int, *, unit: bool = False) -> TopicConfig | None:
-        """The topic to send to, made where that is allowed. Source: #createTopicInSendMessageMethod."""
+        """The topic to send to, made where that is allowed. Source: #createTopicInSendMessageMethod.
+
+        Raises:
+            NotYet: it is being made. What is acknowledged must be found after a crash, so its topic is durable first.
+        """
         found = self.topics.get(name)
         if found is not None:
             return found
@@ -163,31 +181,32 @@ class TopicTable(VersionedTable):
                 perm=model.perm & ~PERM_INHERIT,
                 sys_flag=kind,
             )
-            self.put(made)
-            return made
+            self._demand(name, made)
         return self.for_retry(name, 1, kind) if name.startswith(RETRY) else None
 
     def for_retry(self, name: str, queues: int = 1, sys_flag: int = 0) -> TopicConfig:
-        """A group's topic of messages that come again, or that nobody could consume."""
+        """A group's topic of messages that come again, or that nobody could consume. Raises NotYet: it comes."""
+        found = self.topics.get(name)
+        if found is None:
+            self._demand(name, TopicConfig(name, queues, queues, sys_flag=sys_flag))
+        return found
+
+    def there_soon(self, name: str, queues: int = 1, sys_flag: int = 0) -> TopicConfig:
+        """The same, where nothing is put into it yet: it is there at once, and in the file a moment later."""
         found = self.topics.get(name)
         if found is None:
             found = TopicConfig(name, queues, queues, sys_flag=sys_flag)
-            self.put(found)
+            self._put_soon(name, found)
         return found
 
     def set_ordered(self, names: Container[str]) -> None:
         """These topics are ordered, and no others. Source: #updateOrderTopicConfig."""
-        wrong = [topic for topic in self.topics.values() if topic.order != (topic.name in names)]
-        self.topics.update((topic.name, replace(topic, order=not topic.order)) for topic in wrong)
-        if wrong:
-            self._save()
+        for topic in [topic for topic in self.topics.values() if topic.order != (topic.name in names)]:
+            self._put_soon(topic.name, replace(topic, order=not topic.order))
 
-    def to_json(self) -> dict[str, Any]:
+    def _said(self, table: Mapping[str, TopicConfig]) -> dict[str, Any]:
         """TopicConfigSerializeWrapper; topics.json."""
-        return {
-            "dataVersion": self.version.to_json(),
-            "topicConfigTable": {name: topic.to_json() for name, topic in self.topics.items()},
-        }
+        return {"topicConfigTable": {name: topic.to_json() for name, topic in table.items()}}
 
 
 def invalid_topic(name: str) -> str | None:

@@ -164,7 +164,7 @@ class Transactions:
     def check(self) -> None:
         """Ask about the half messages that are old enough; those without an answer for too long are set aside."""
         broker = self._broker
-        broker.topics.for_retry(HALF_TOPIC)
+        broker.topics.there_soon(HALF_TOPIC)
         store, offsets = broker.store, broker.offsets
         half_at = max(offsets.get(GROUP, HALF_TOPIC, 0) or 0, store.min_offset(HALF_TOPIC, 0))
         operations = list(self._operations())
@@ -215,7 +215,7 @@ class Transactions:
         message = half.to_message()._replace(store_host=broker.store_host, properties=said)
         if times >= settings.transaction_check_max or age_ms > broker.store.config.file_reserved_time * _HOUR_MS:
             self._forget(first)
-            topic = broker.topics.for_retry(DISCARDED)
+            topic = broker.topics.there_soon(DISCARDED)
             put(broker, message._replace(topic=topic.name, queue_id=0), self._count, wait=False)
             return True
         if half.store_timestamp >= begun_ms:

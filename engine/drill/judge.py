@@ -7,13 +7,16 @@ and when it comes back all the same, it is a message that was never put.
 from __future__ import annotations
 
 import itertools
+import os
+import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.drill.content import content
 from engine.drill.ledger import Stored, missing, strangers
 from engine.drill.script import Expect, Put, RunCommand
 from engine.errors import DiskFull
+from engine.format import fastjson
 from engine.read_store import ReadStore
 from engine.repair.check import check
 from engine.repair.finding import Severity
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from engine.log.message_reader import MessageReader
 
 _PATIENCE_MS = 10_000
+_LOOK_S = 0.1
 _NAMED = 3
 _TIMES = 12
 """Places of a queue whose store times are searched for."""
@@ -54,10 +58,13 @@ class Judge:
         parts = (
             *((self._command,) if isinstance(self._step, RunCommand) and self._scene.outcome else ()),
             *((self._answers,) if isinstance(self._step, Put) and self._scene.answers else ()),
+            *((self._refusals,) if isinstance(self._step, Put) and self._scene.served else ()),
             *((self._store,) if expect.store or expect.bytes else ()),
             *((self._settled,) if expect.settled is not None else ()),
             *((self._check,) if expect.check else ()),
             *((self._messages,) if expect.acknowledged or expect.nothing_new else ()),
+            *((self._consumed,) if expect.consumed else ()),
+            *((self._tables,) if expect.tables else ()),
             *((self._by_time,) if expect.by_time else ()),
             *((self._takes_puts,) if expect.takes_puts else ()),
         )
@@ -96,6 +103,20 @@ class Judge:
         unclear = [one for one in refused if one.append is not None or not isinstance(one.error, DiskFull)]
         if wanted and unclear:
             yield Unmet("refused", "a clear status, with the full disk as its reason", str(unclear[0]))
+
+    def _refusals(self) -> Iterator[Unmet]:
+        refused, wanted = self._scene.refusals, bool(self._expect.refused)
+        if bool(refused) != wanted and not (refused and self._patient):
+            yield Unmet("refused", str(wanted).lower(), str(refused[0]) if refused else "all were stored")
+        unclear = [one for one in refused if not one.clear]
+        if unclear:
+            yield Unmet("refused", "the word of a full disk", str(unclear[0]))
+
+    @property
+    def _patient(self) -> bool:
+        """Whether refusals are tried again until they are over: what was refused at first is no failure."""
+        step = self._step
+        return isinstance(step, Put) and bool(step.patience_ms) and self._expect.refused is None
 
     # --- the state --------------------------------------------------------------------------------------------------
 
@@ -184,9 +205,49 @@ class Judge:
             there = [one for one in ledger.acknowledged if one.end <= position]
             yield from _some("acknowledged", self._expect.acknowledged, missing(store, there))
             yield from _some("acknowledged", self._expect.acknowledged, _by_place(store, ledger.acknowledged))
-        if self._expect.nothing_new:
+        if self._expect.nothing_new and self._scene.baseline is None:
             queues = itertools.product(ledger.topics, range(ledger.queues))
             yield from _some("nothing_new", "only what was put", strangers(store, queues, ledger))
+
+    # --- the daemon -------------------------------------------------------------------------------------------------
+
+    def _consumed(self) -> Iterator[Unmet]:
+        scene = self._scene
+        assert scene.served is not None
+        assert scene.session is not None
+        position = scene.session.dispatch.position
+        wanted = {one.unique: one.name for one in scene.ledger.acknowledged if one.end <= position}
+        missing = scene.served.wait_consumed(set(wanted), _PATIENCE_MS / 1000)
+        yield from _some("consumed", "all that the queues have", [f"{wanted[one]}: not consumed" for one in missing])
+
+    def _tables(self) -> Iterator[Unmet]:
+        scene = self._scene
+        assert scene.served is not None
+        end = time.monotonic() + _PATIENCE_MS / 1000
+        wrong = list(self._unwritten())
+        while wrong and time.monotonic() < end:
+            time.sleep(_LOOK_S)
+            wrong = list(self._unwritten())
+        yield from _some("tables", "files that say what the daemon knows", wrong)
+
+    def _unwritten(self) -> Iterator[str]:
+        """What the files in config/ don't say."""
+        scene = self._scene
+        assert scene.served is not None
+        config = os.path.join(scene.root, "config")
+        said: dict[str, Any] = {}
+        for name in ("topics.json", "consumerOffset.json"):
+            path = os.path.join(config, name)
+            disk = scene.new_disk()
+            said[name] = fastjson.loads(disk.read_file(path).decode()) if disk.exists(path) else {}
+        known = said["topics.json"].get("topicConfigTable", {})
+        for topic in {one.topic for one in scene.ledger.acknowledged} - known.keys():
+            yield f"topics.json has no {topic}"
+        offsets = said["consumerOffset.json"].get("offsetTable", {})
+        for (topic, queue_id), offset in scene.served.committed().items():
+            there = offsets.get(f"{topic}@drill", {}).get(str(queue_id), 0)
+            if there != offset:
+                yield f"consumerOffset.json has {there} for {topic}/{queue_id}, it is {offset}"
 
     def _by_time(self) -> Iterator[Unmet]:
         """A search ends where a message is not older than asked, and the one before it is. True of any clock."""
@@ -235,12 +296,12 @@ def _bounds(store: MessageReader, topic: str, queue_id: int) -> Iterator[str]:
     step = max(1, (end - first) // _TIMES)
     for probe in range(first, end, step):
         stored = store.message_store_timestamp(topic, queue_id, probe)
-        for time in (stored - 1, stored, stored + 1):
-            at = store.lower_bound(topic, queue_id, time)
+        for at_time in (stored - 1, stored, stored + 1):
+            at = store.lower_bound(topic, queue_id, at_time)
             if not first <= at <= end:
-                yield f"{topic}/{queue_id}: {time} is at {at}, outside of {first} to {end}"
+                yield f"{topic}/{queue_id}: {at_time} is at {at}, outside of {first} to {end}"
                 continue
-            reached = at == end or store.message_store_timestamp(topic, queue_id, at) >= time
-            before = at == first or store.message_store_timestamp(topic, queue_id, at - 1) < time
+            reached = at == end or store.message_store_timestamp(topic, queue_id, at) >= at_time
+            before = at == first or store.message_store_timestamp(topic, queue_id, at - 1) < at_time
             if not (reached and before):
-                yield f"{topic}/{queue_id}: {time} is not at {at}"
+                yield f"{topic}/{queue_id}: {at_time} is not at {at}"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from engine.errors import RStoreError
 from engine.format import properties
 from engine.format.batch import BatchItem
-from engine.format.message import Message, decode, encode, patch
+from engine.format.message import Message, decode, encode, patch, store_timestamp_position
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,11 +31,16 @@ _BATCHES = (1, 1, 1, 1, 2, 5)
 """How many messages a put has: now and then it is a batch."""
 _KEYS = 9
 _PULL = 32
+_SYS_FLAG, _TIME = 36, 8
+"""Where a record's sysFlag is; bytes of a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One message that the store said it has: the whole record as it must lie there. Offsets and sizes in bytes."""
+    """One message that the store said it has: the whole record as it must lie there. Offsets and sizes in bytes.
+
+    `timed`: with its store time, which a client of the daemon isn't told.
+    """
 
     topic: str
     queue_id: int
@@ -44,6 +49,14 @@ class Stored:
     unique: str
     properties: bytes
     record: bytes
+    timed: bool = True
+
+    def is_record(self, record: bytes) -> bool:
+        """Whether these are its bytes."""
+        if self.timed or len(record) != len(self.record):
+            return record == self.record
+        at = store_timestamp_position(int.from_bytes(self.record[_SYS_FLAG : _SYS_FLAG + 4], "big"))
+        return record[:at] + bytes(_TIME) + record[at + _TIME :] == self.record
 
     @property
     def end(self) -> int:
@@ -116,6 +129,11 @@ class Ledger:
                 self.acknowledged += new
         return result
 
+    def make(self) -> tuple[str, int, BatchItem]:
+        """A message that nobody has put yet: its topic, queue, and the rest."""
+        topic, queue_id = self._chance.choice(self.topics), self._chance.randrange(self.queues)
+        return topic, queue_id, self._item(queue_id)
+
     def add(self, new: Iterable[Stored]) -> None:
         """They are in the log, acknowledged or not."""
         for one in new:
@@ -178,7 +196,7 @@ def _fault(store: MessageReader, one: Stored) -> str | None:
     if there.properties.get("UNIQ_KEY") != one.unique:
         return "another message is in its place"
     got = store.get(one.topic, one.queue_id, one.queue_offset, 1)
-    if [bytes(record) for record in got.messages] != [one.record]:
+    if len(got.messages) != 1 or not one.is_record(bytes(got.messages[0])):
         return f"not read by its queue offset ({got.status.value})"
     if store.query(one.topic, one.unique).offsets != (one.physical_offset,):
         return "not found by its key"
@@ -246,6 +264,6 @@ def is_one_of(record: bytes, put: Sequence[Stored]) -> bool:
     for one in put:
         rest = len(one.record) - len(one.properties)
         torn = all(a in (0, b) for a, b in zip(record[rest:], one.properties, strict=False))
-        if record == one.record or (len(record) == len(one.record) and record[:rest] == one.record[:rest] and torn):
+        if one.is_record(record) or (len(record) == len(one.record) and record[:rest] == one.record[:rest] and torn):
             return True
     return False

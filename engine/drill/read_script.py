@@ -37,6 +37,7 @@ from engine.repair.finding import CODES
 _T = TypeVar("_T")
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+CLIENTS_MAX = 64
 RESERVED = ("all", "list", "run", "show")
 BEFORE, PLANNED = "before", "planned"
 """States that a crash step remembers by itself: before it, and as it ends when nothing fails."""
@@ -175,16 +176,16 @@ def _check_command(step: RunCommand, where: str) -> None:
 
 def _check(drill: Drill) -> None:
     """What no single key can tell: the order of steps, and names that are used."""
-    is_open = False
+    is_open = served = False
     remembered: set[str] = set()
     for number, step in enumerate(drill.steps, 1):
         where = f"step {number} ({name_of(step)})"
         crash = step.crash if isinstance(step, Put | RunCommand) else None
         if isinstance(step, Open | Close) and is_open is isinstance(step, Open):
             raise _Wrong(where, "the store is open already" if is_open else "the store is not open")
-        is_open = is_open or isinstance(step, Open)
-        if isinstance(step, Close):
-            is_open = False
+        if isinstance(step, Open | Close):
+            is_open = isinstance(step, Open)
+            served = isinstance(step, Open) and step.serve
         if is_open and (isinstance(step, RunCommand | Harm) or crash is not None):
             raise _Wrong(where, "the store is open: close it first")
         _check_numbers(drill, step, where)
@@ -193,6 +194,9 @@ def _check(drill: Drill) -> None:
             if isinstance(step, Put) and (step.expect.refused is not None) != (crash.how == "disk-full"):
                 raise _Wrong(f"{where}, expect", "refused goes with puts on a full disk, and has to be there")
         _check_expect(step, step.expect, is_open, remembered, where)
+        for key in ("consumed", "tables"):
+            if getattr(step.expect, key) is not None and not served:
+                raise _Wrong(f"{where}, expect", f"{key} is the daemon's: open the store with serve = true")
         if step.remember is not None:
             remembered.add(step.remember)
     if is_open:
@@ -233,6 +237,9 @@ def _check_numbers(drill: Drill, step: AnyStep, where: str) -> None:
             demand(step.queues > 0, "queues", "at least 1")
             demand(1 < step.body < drill.store.commitlog_file_size // 4, "body", "2 to a quarter of a log file")
             demand(step.patience_ms >= 0, "patience_ms", "not below 0")
+            demand(1 <= step.clients <= CLIENTS_MAX, "clients", f"1 to {CLIENTS_MAX}")
+        case Open():
+            demand(step.queues > 0, "queues", "at least 1")
         case Harm():
             demand(0 <= step.at <= 1, "at", "from 0 (the front) to 1 (the end)")
             demand(step.count > 0, "count", "at least 1")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from engine.drill.baseline import Baseline
     from engine.drill.commands import Outcome
     from engine.drill.content import Content
+    from engine.drill.served import Refused, Served
     from engine.log.results import PutResult
     from engine.store import MessageStore
 
@@ -57,7 +58,8 @@ class Scene:
         branch: the interruptions that led here.
         outcome: of the last command.
         answers: to the last step's puts.
-        session: the open store; `disk`: what it is open on.
+        refusals: what clients of the daemon were told in the last step instead.
+        session: the open store; `disk`: what it is open on; `served`: the daemon around it.
     """
 
     config: StoreConfig
@@ -75,8 +77,10 @@ class Scene:
     branch: tuple[str, ...] = ()
     outcome: Outcome | None = None
     answers: list[PutResult] = field(default_factory=list)
+    refusals: list[Refused] = field(default_factory=list)
     session: MessageStore | None = None
     disk: DrillDisk | None = None
+    served: Served | None = None
 
     def left_by(self, outcome: Outcome) -> None:
         """A command has ended: where it left the log."""
@@ -107,11 +111,16 @@ class Scene:
             states=dict(self.states),
             branch=self.branch if why is None else (*self.branch, why),
             answers=[],
+            refusals=[],
             session=None,
+            served=None,
         )
 
     def close(self) -> None:
         """Remove the store, unless it is kept."""
+        if self.served is not None:
+            served, self.served = self.served, None
+            served.stop()
         if self.session is not None:
             session, self.session = self.session, None
             session.close()

@@ -79,6 +79,8 @@ class Expect:
     settled: bool | None = None
     takes_puts: int | None = None
     by_time: bool | None = None
+    consumed: bool | None = None
+    tables: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ class Put(Step):
     """Puts messages: into the open store, or into one that is opened and closed for it.
 
     `body`: bytes that no body exceeds. `flush`: when a put is answered. `patience_ms`: how long a refused put is tried
-    again.
+    again. `clients`: so many at a time, where the store is served.
     """
 
     count: int = 50
@@ -103,6 +105,7 @@ class Put(Step):
     body: int = 900
     flush: Literal["sync", "async"] = "sync"
     patience_ms: int = 0
+    clients: int = 4
     crash: Crash | None = None
 
     @property
@@ -115,11 +118,15 @@ class Put(Step):
 class Open(Step):
     """Opens the store, and leaves it open for the steps that follow.
 
-    `cleaning`: as a broker does, which looks at its disks; each `disk` step is followed by such a look.
+    `cleaning`: as a broker does, which looks at its disks; each `disk` step is followed by such a look. `serve`: behind
+    the daemon, with a consumer of `topics`; puts come from clients, over sockets. It looks at its disks, too.
     """
 
     flush: Literal["sync", "async"] = "sync"
     cleaning: bool = False
+    serve: bool = False
+    topics: tuple[str, ...] = ("Orders", "Audit", "T")
+    queues: int = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ from engine.store import MessageStore
 
 if TYPE_CHECKING:
     from engine.drill.scene import Scene
+    from engine.drill.served import Served
     from engine.files.raw_file import RawFile
 
 BALLAST = "ballast"
@@ -94,14 +95,12 @@ _WORDS = {"kill": "killed", "power-cut": "cut from power", "disk-full": "with a 
 
 
 def _plain(scene: Scene, step: AnyStep, how: How) -> str:
-    scene.answers = []
+    scene.answers, scene.refusals = [], []
     match step:
         case Put():
             return _put(scene, step)
         case Open():
-            scene.disk = scene.new_disk()
-            scene.session = MessageStore.open(scene.config, scene.disk, scene.clock, cleaning=step.cleaning)
-            return "the store is open"
+            return _open(scene, step)
         case Close():
             return _close(scene)
         case RunCommand():
@@ -127,7 +126,32 @@ def _plain(scene: Scene, step: AnyStep, how: How) -> str:
             return "a look at what is there"
 
 
+def _open(scene: Scene, step: Open) -> str:
+    scene.disk = scene.new_disk()
+    if not step.serve:
+        scene.session = MessageStore.open(scene.config, scene.disk, scene.clock, cleaning=step.cleaning)
+        return "the store is open"
+    from engine.drill.served import Served
+
+    # The daemon's puts overlap, and its flow control measures them: by a clock that goes as it should.
+    scene.session = MessageStore.open(scene.config, scene.disk, cleaning=True)
+    scene.served = Served(scene.session, step.topics, step.queues)
+    return f"the store is served on {scene.served.address}"
+
+
+def _put_served(scene: Scene, served: Served, step: Put) -> str:
+    ledger = scene.ledger
+    before = len(ledger.acknowledged)
+    scene.refusals = served.put(ledger, step.count, step.clients, step.patience_ms)
+    said = f"{step.count} puts by {step.clients} clients"
+    if scene.refusals:
+        said += f", {len(scene.refusals)} refused ({scene.refusals[0]})"
+    return f"{said}, {len(ledger.acknowledged) - before} messages acknowledged"
+
+
 def _put(scene: Scene, step: Put) -> str:
+    if scene.served is not None:
+        return _put_served(scene, scene.served, step)
     if scene.session is not None:
         return _put_into(scene, scene.session, step)
     with opened(scene, scene.new_disk()) as store:
@@ -149,7 +173,10 @@ def _put_into(scene: Scene, store: MessageStore, step: Put) -> str:
 
 def _close(scene: Scene) -> str:
     session, scene.session = scene.session, None
+    served, scene.served = scene.served, None
     assert session is not None
+    if served is not None:
+        served.stop()
     session.wait_dispatched(5000)
     session.close()
     return "the store is closed"

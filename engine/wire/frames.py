@@ -17,6 +17,9 @@ from engine.wire.command import RemotingCommand, decode_header, encode_header
 
 MAX_FRAME = 16 << 20
 """The largest total length. Source: com.rocketmq.remoting.frameMaxLength."""
+MAX_HEADER = 1 << 20
+"""The largest header, bytes: the longest properties of a message, with each character escaped, take a fifth of it.
+Apache takes what the frame takes; a million fields cost it a thread for a second, and would cost us everybody."""
 TLS_HELLO = 0x16
 """The first byte of a connection that wants TLS. Source: NettyRemotingServer, HandshakeHandler."""
 _LENGTHS = struct.Struct(">iI")
@@ -83,8 +86,11 @@ class FrameReader:
     def _judge(self, total: int, length: int) -> None:
         if not _PREFIX <= total <= self._max_frame:
             raise BadFrame(f"a frame of {total} bytes, {_PREFIX} to {self._max_frame} are possible", offset=self._seen)
-        if length > total - _PREFIX:
-            raise BadFrame(f"a header of {length} bytes in a frame of {total}", offset=self._seen + _PREFIX)
+        if length > total - _PREFIX or length > MAX_HEADER:
+            raise BadFrame(
+                f"a header of {length} bytes in a frame of {total}: {MAX_HEADER} are possible",
+                offset=self._seen + _PREFIX,
+            )
 
     def _keep(self, data: bytes, start: int) -> None:
         """Keep the beginning of a frame, and how many bytes its next step takes."""

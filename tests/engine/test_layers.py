@@ -31,8 +31,9 @@ LEVELS = {
 }
 """Each part of the house and its floor. A module may import its own part and parts of lower floors."""
 
-BESIDE = {("engine.config", "engine.format"), ("engine.wire", "engine.format")}
-"""Imports within one floor that are wanted: settings and frames are made of what the format declares."""
+BESIDE = {("engine.config", "engine.format"), ("engine.wire", "engine.format"), ("engine.drill", "engine.broker")}
+"""Imports within one floor that are wanted: settings and frames are made of what the format declares, a drill may run
+the daemon."""
 
 NO_IO_MODULES = {
     "os",

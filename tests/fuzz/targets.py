@@ -25,9 +25,12 @@ from engine.format import (
 from engine.format.batch import BatchItem
 from engine.format.hosts import Host
 from engine.format.message import Message
+from engine.log import sql
 from engine.log.derive import Deriver, DeriveRules, QueueNumbers
+from engine.log.frames import columns_of
 from engine.log.scan import RecordBatch, Scanner
 from engine.log.walk import Row, walk
+from engine.wire import command, frames
 from tests.support import logs
 from tests.support.logs import MemoryLog
 
@@ -97,6 +100,30 @@ def _scan(data: bytes) -> object:
     return at
 
 
+def _frames(data: bytes) -> object:
+    """In one piece and byte by byte the same commands; each is written again as what is read the same."""
+    found = list(frames.FrameReader().feed(data))
+    pieces = frames.FrameReader()
+    assert found == [one for at in range(len(data)) for one in pieces.feed(data[at : at + 1])], "pieces differ"
+    for one in found:
+        again = b"".join(frames.encode(one._replace(language=one.language or 0)))
+        assert next(frames.FrameReader().feed(again)).fields == one.fields, "not read as it was written"
+    return found
+
+
+def _commands() -> tuple[bytes, ...]:
+    """The same request in both serialisations, and two in a row."""
+    ext = {"b": "Topic", "e": "-1", "i": "TAGS\x01标签\x02KEYS\x01🚀", "d": "4"}
+    kinds = command.SerializeType
+    made = [command.RemotingCommand(310, 7, 0, "why", ext, b"body", serialize=kind) for kind in kinds]
+    single = [b"".join(frames.encode(one)) for one in made]
+    return (*single, b"".join(single))
+
+
+def _header(kind: command.SerializeType) -> Callable[[bytes], object]:
+    return lambda data: command.decode_header(data, kind, b"")
+
+
 def _text(decode: Callable[[str], object]) -> Callable[[bytes], object]:
     return lambda data: decode(data.decode("utf-8", "replace"))
 
@@ -142,6 +169,13 @@ def targets() -> dict[str, Target]:
         Target("host", _text(hosts.parse), (b"192.0.2.1:10911", b"[2001:db8::1]:10911", b"2001:db8::1|10911")),
         Target("msg-id", _text(message.parse_msg_id), ids),
         Target("config", _text(config.parse), (conf,), 64),
+        Target("wire-frames", _frames, _commands(), 64),
+        Target("wire-json", _header(command.SerializeType.JSON), (_commands()[0][8:-4],), 128),
+        Target("wire-binary", _header(command.SerializeType.ROCKETMQ), (_commands()[1][8:-4],), 64),
+        Target("wire-batch", columns_of, seeds["batches"], 64),
+        Target(
+            "sql", _text(sql.compile_expression), (b"(a BETWEEN 1 AND 3 AND b = 'x') OR c IS NOT NULL", b"a>1.5"), 512
+        ),
         Target("walk", _walk, (b"".join(seeds["records"]),)),
         Target("scan", _scan, (_log(),), 32),
     ]

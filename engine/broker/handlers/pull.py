@@ -39,6 +39,8 @@ _NO_FILTER = "The broker's consumer filter data is not exist!Your expression may
 TAG_KINDS = (None, "", "TAG")
 SQL = "SQL92"
 _FILTERS = 1000
+_AT_ONCE = 200
+"""Held pulls that are tried in one turn of the loop: some ms."""
 _CODES = {
     GetMessageStatus.FOUND: ResponseCode.SUCCESS,
     GetMessageStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -137,18 +139,20 @@ class PullHandler:
             if not waiting:
                 continue
             come = [(one.next_offset, one.tags_code) for one in arrivals if (one.topic, one.queue_id) == key]
-            for pull in list(waiting):
-                if any(end > pull.offset and pull.tags.matches_queue(code, None) for end, code in come):
-                    self._try(pull)
+            self._try_each(
+                [
+                    pull
+                    for pull in waiting
+                    if any(end > pull.offset and pull.tags.matches_queue(code, None) for end, code in come)
+                ]
+            )
 
     def tick(self) -> None:
         """Try all that wait again, and answer those whose time is over."""
         now = self._broker.loop.time()
-        for waiting in list(self._held.values()):
-            for pull in list(waiting):
-                over = now >= pull.deadline
-                if over or self._has_more(pull):
-                    self._try(pull, over=over)
+        every = [pull for waiting in self._held.values() for pull in waiting]
+        self._try_each([pull for pull in every if now >= pull.deadline], over=True)
+        self._try_each([pull for pull in every if now < pull.deadline and self._has_more(pull)])
 
     def lost(self, connection: Connection) -> None:
         """Nobody waits any more."""
@@ -160,6 +164,14 @@ class PullHandler:
         for waiting in list(self._held.values()):
             for pull in list(waiting):
                 self._try(pull, over=True)
+
+    def _try_each(self, pulls: list[_Pull], over: bool = False) -> None:
+        """Try them, some in each turn of the loop: other requests have theirs between thousands of pulls."""
+        for pull in pulls[:_AT_ONCE]:
+            if pull in self._by_connection.get(pull.connection, ()):
+                self._try(pull, over=over)
+        if len(pulls) > _AT_ONCE:
+            self._broker.loop.call_soon(self._try_each, pulls[_AT_ONCE:], over)
 
     def _try(self, pull: _Pull, *, over: bool = False) -> None:
         found = self._get(pull)

@@ -48,6 +48,7 @@ EXPLAINED: list[Explained] = [
     Explained("heartbeat: sets of null", "*", "Apache fails; ours takes null for none", theirs=r"1|java.*"),
     Explained("heartbeat: subscriptions of null", "*", "Apache fails; ours takes null for none", theirs=r"1|java.*"),
     Explained("client config: *", "remark", "ours says what is wrong", theirs="null|Cannot invoke.*"),
+    Explained("topic: make, negative queues", "*", "Apache makes a topic that nothing can be sent to; ours refuses it"),
     # --- sends
     Explained("send: V2, d no number", "*", "ours reads the number of queues only to make a topic; this one is there"),
     # --- pulls

@@ -52,9 +52,10 @@ async def topics(talk: Talk) -> None:
     }
     for name, ext in good.items():
         await peer.ask(f"topic: make, {name}", make, ext)
+    await peer.quiet(drop, {"topic": "MadeNegative"})
     await peer.ask("topic: make, no fields", make)
     await peer.ask("topic: make, binary", make, say.topic("MadeBinary"), kind=1)
-    for name in ("Made", "MadeNone", "MadeNegative", "MadeClosed", "MadePermless", "MadeHalf", "MadeWords", "a b"):
+    for name in ("Made", "MadeNone", "MadeClosed", "MadePermless", "MadeHalf", "MadeWords", "a b"):
         await peer.ask(f"topic: statistics of {name}", Code.GET_TOPIC_STATS_INFO, {"topic": name})
     await peer.ask("topic: statistics, no name", Code.GET_TOPIC_STATS_INFO, {})
     await peer.ask("topic: delete", drop, {"topic": "MadeBinary"})

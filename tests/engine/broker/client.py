@@ -166,14 +166,15 @@ def pull_fields(topic: str, offset: int, group: str = "G", wait_ms: int = 0, que
 
 @asynccontextmanager
 async def daemon(
-    root: Path, *, sync: bool = False, disk: Disk | None = None, **settings: object
+    root: Path, *, sync: bool = False, disk: Disk | None = None, config: StoreConfig | None = None, **settings: object
 ) -> AsyncIterator[Daemon]:
-    """A running daemon on free ports; closed cleanly. `sync`: with SYNC_FLUSH. `disk`: under its store."""
+    """A running daemon on free ports; closed cleanly. `sync`: with SYNC_FLUSH; `disk`: one that fails;
+    `config`: instead of small files."""
     import logging
 
     loop = asyncio.get_running_loop()
     flush = FlushDiskType.SYNC_FLUSH if sync else FlushDiskType.ASYNC_FLUSH
-    config = StoreConfig(store_path_root_dir=root, flush_disk_type=flush).with_changes(**SMALL)
+    config = config or StoreConfig(store_path_root_dir=root, flush_disk_type=flush).with_changes(**SMALL)
     before = topics_with_queues(Disk(), config)
     store = MessageStore.open(config, disk, cleaning=True)
     try:

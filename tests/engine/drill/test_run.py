@@ -22,6 +22,8 @@ from engine.drill.steps import How
 from engine.errors import DiskFull, InvalidArgument, NotAStore, StoreLocked
 from engine.files.disk import Disk
 from engine.files.lock import StoreLock
+from engine.format.message import Message
+from engine.store import MessageStore
 from tests.support import stores
 
 HEAD = 'name = "mine"\npurpose = "whatever"\n'
@@ -168,6 +170,20 @@ def test_a_copy_of_a_store(name: str, fixture_copy: Callable[[str], Path], tmp_p
     assert report.original.untouched
     assert not report.failed
     assert list((tmp_path / "scratch").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["disk-full-guard", "serve-disk-guard"])
+def test_a_copy_that_has_the_topics_of_the_drill(name: str, tmp_path: Path) -> None:
+    """What it holds is none of the drill's, and no stranger."""
+    config = StoreConfig(store_path_root_dir=tmp_path / "store").with_changes(
+        mapped_file_size_commit_log=65536, max_hash_slot_num=100, max_index_num=400
+    )
+    with MessageStore.open(config) as store:
+        for number in range(9):
+            assert store.put(Message("Orders", b"body", number % 3, {"KEYS": "k", "UNIQ_KEY": f"old{number}"})).ok
+    (result,) = run_drills([shipped(name)], source=config).drills
+    assert result.failures == []
+    assert "a copy of 9 records" in result.store
 
 
 def test_a_record_that_a_copy_loses_is_missed(fixture_copy: Callable[[str], Path]) -> None:

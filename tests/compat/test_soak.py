@@ -1,0 +1,157 @@
+"""Hours of a broker's life in little time: small files that roll and expire, connections that come and go.
+
+At the end it holds the same memory, descriptors and maps as at the beginning, and the store is clean.
+
+A minute and a bit by default; RSTORE_SOAK=SECONDS makes it longer (`RSTORE_SOAK=540`). The log's files are made old by
+setting their times: what was written a quarter of a minute ago counts as expired.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.config import StoreConfig
+from engine.files.disk import Disk
+from engine.repair.check import check
+from tests.compat.served import serve
+from tests.engine.opening import assert_sound
+from tests.load.clients import rolled_back
+from tests.load.run import Held, start
+
+SECONDS = int(os.environ.get("RSTORE_SOAK") or 75)
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(SECONDS + 200)]
+
+SETTINGS = """
+brokerName=broker-a
+mappedFileSizeCommitLog=2097152
+mappedFileSizeConsumeQueue=20000
+maxHashSlotNum=10000
+maxIndexNum=40000
+fileReservedTime=1
+deleteWhen=00;01;02;03;04;05;06;07;08;09;10;11;12;13;14;15;16;17;18;19;20;21;22;23
+cleanResourceInterval=1000
+deleteCommitLogFilesInterval=1
+transactionCheckInterval=2000
+transactionTimeOut=2000
+flushConsumerOffsetInterval=500
+"""
+KEPT_S = 15
+BUSY = "2 "
+"""Flow control: a machine that is short of everything may be slow for a moment, and what was refused isn't stored."""
+WARM_UP = 4
+"""The part of the samples (1 of so many) that doesn't count: caches fill, code is compiled."""
+PATIENCE_S = 60
+MIB = 1 << 20
+
+
+@contextmanager
+def old_files(root: Path) -> Iterator[None]:
+    """Makes log files old, as hours would."""
+    ended = threading.Event()
+
+    def age() -> None:
+        while not ended.wait(1):
+            now = time.time()
+            for file in sorted((root / "commitlog").glob("0*"))[:-2]:
+                try:
+                    if now - KEPT_S > file.stat().st_mtime > now - 3600:
+                        os.utime(file, (now - 7200, now - 7200))
+                except FileNotFoundError:
+                    continue  # expired meanwhile
+
+    thread = threading.Thread(target=age)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_it_is_the_same_at_the_end(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    with serve(root, SETTINGS) as served, old_files(root):
+        pid, broker = served.process.pid, served.broker
+        with (
+            start("produce", broker, "tags", threads=3, kind="tags", body=3000, rate=150, hang_up_every=200) as tags,
+            start("produce", broker, "mixed", threads=3, kind="mixed", body=500, rate=60) as mixed,
+            start("produce", broker, "brief", threads=2, body=100, rate=60, hang_up_every=3) as brief,
+            start("consume", broker, "all", threads=2, retry_every=100, hang_up_every=400) as everything,
+            start("consume", broker, "some", threads=1, tags="a || b") as some,
+        ):
+            samples = sampled(pid)
+            producers = (tags, mixed, brief)
+            for one in producers:
+                one.quiet()
+            acknowledged = {key for one in producers for key in one.told()["keys"]}
+            wanted = {key for key in acknowledged if not rolled_back(key)}
+            missing = everything.until(wanted, PATIENCE_S)
+            got, got_some = everything.told(), some.told()
+            refused = [code for one in producers for code in one.told()["refused"]]
+        tell(samples, acknowledged, got, got_some)
+        assert all(code.startswith(BUSY) for code in refused), refused
+        assert len(missing) <= got["skipped"], "neither consumed nor expired"
+        tagged = {key for key in wanted if not key.startswith("tags-") or int(key.rpartition("-")[2]) % 3 < 2}
+        assert len(tagged - set(got_some["keys"])) <= got_some["skipped"]
+        assert not {key for key in got_some["keys"] if key.startswith("tags-")} - tagged
+        assert not [key for key in got["keys"] if rolled_back(key)]
+        assert got["refused"] == got_some["refused"] == {}
+        assert got["sent_back"] > 0
+        steady(samples)
+    first = min(file.name for file in (root / "commitlog").iterdir())
+    assert int(first) > 0, "nothing has expired"
+    log = (tmp_path / "store.log").read_text()
+    assert "Traceback" not in log, log[-3000:]
+    config = StoreConfig(store_path_root_dir=root)
+    assert_sound(config)
+    found = check(Disk(), config)
+    assert found.ok, found.findings
+
+
+def sampled(pid: int) -> list[Held]:
+    """What the process holds, second by second."""
+    found = []
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end:
+        time.sleep(1)
+        found.append(Held.by(pid))
+    return found
+
+
+def thirds(samples: list[Held]) -> tuple[list[Held], list[Held]]:
+    """The first and the last third behind the warm-up."""
+    rest = samples[len(samples) // WARM_UP :]
+    return rest[: len(rest) // 3], rest[-(len(rest) // 3) :]
+
+
+def steady(samples: list[Held]) -> None:
+    first, last = thirds(samples)
+
+    def grown(name: str) -> float:
+        before, after = (statistics.median(getattr(one, name) for one in part) for part in (first, last))
+        return after - before
+
+    assert grown("rss") < 24 * MIB, [one.rss // MIB for one in samples]
+    assert grown("descriptors") < 20, [one.descriptors for one in samples]
+    assert grown("maps") < 40, [one.maps for one in samples]
+    assert grown("threads") < 4, [one.threads for one in samples]
+
+
+def tell(samples: list[Held], acknowledged: set[str], *consumers: dict[str, Any]) -> None:
+    """The numbers, for who runs it with -s."""
+    first, last = thirds(samples)
+    for name in ("rss", "descriptors", "maps", "threads"):
+        parts = [statistics.median(getattr(one, name) for one in part) for part in (first, last)]
+        print(f"{name}: {parts[0]:.0f} to {parts[1]:.0f}, at most {max(getattr(one, name) for one in samples)}")
+    print(f"{len(acknowledged)} acknowledged in {SECONDS} s")
+    for one in consumers:
+        print({name: value for name, value in one.items() if not isinstance(value, list | dict)}, len(one["keys"]))

@@ -1,0 +1,1 @@
+"""Load on a daemon: clients in processes of their own, and what they have seen."""
