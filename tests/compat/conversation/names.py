@@ -77,7 +77,8 @@ async def lists(talk: Talk) -> None:
     peer, broker = await talk.peer("reader", names=True), await talk.peer("reader of the broker")
     await asyncio.sleep(1)
     await peer.ask("route: of a topic that its broker has deleted", ROUTE, {"topic": "MadeBinary"})
-    await peer.quiet(Code.DELETE_TOPIC_IN_NAMESRV, {"topic": "MadeBinary"})
+    for name in ("MadeBinary", "MadeNegative"):
+        await peer.quiet(Code.DELETE_TOPIC_IN_NAMESRV, {"topic": name})
     await peer.ask("list: topics", Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
     await peer.ask("list: topics of the cluster", Code.GET_TOPICS_BY_CLUSTER, {"cluster": "DefaultCluster"})
     await broker.ask("list: topics' settings", Code.GET_ALL_TOPIC_CONFIG)
