@@ -161,5 +161,5 @@ def _lenient(body: bytes) -> Any:
 def _queue(queue: Any) -> tuple[str, str, int]:
     try:
         return str(queue["brokerName"]), str(queue["topic"]), int(queue["queueId"])
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise Answer(ResponseCode.SYSTEM_ERROR, f"no message queue: {queue!r}") from None
