@@ -188,5 +188,5 @@ def _lenient(body: bytes) -> Any:
 def _queue(queue: Any) -> tuple[str, str, int]:
     try:
         return str(queue.get("brokerName")), str(queue.get("topic")), int(queue.get("queueId", 0))
-    except (AttributeError, TypeError, ValueError):
+    except (AttributeError, TypeError, ValueError, OverflowError):
         raise Answer(ResponseCode.SYSTEM_ERROR, f"no message queue: {queue!r}") from None
