@@ -66,7 +66,7 @@ async def pulls(talk: Talk) -> None:
         "SQL, like": say.pull("Pulled", subscription="TAGS like 'a%'", expressionType="SQL92"),
         "an unknown topic": say.pull("NeverPulled"),
         "the op topic": say.pull("RMQ_SYS_TRANS_OP_HALF_TOPIC"),
-        "the schedule topic": say.pull("SCHEDULE_TOPIC_XXXX", 0, 17),
+        "the schedule topic": say.pull("SCHEDULE_TOPIC_XXXX", 0, 16),
         "a queue below 0": say.pull("Pulled", 0, -1),
         "a queue too big": say.pull("Pulled", 0, 4),
         "no group": say.pull("Pulled", group=None),
