@@ -184,7 +184,6 @@ class SlaveClient:
                 except RStoreError as error:
                     self._away(error)
                 except OSError as error:
-                    self._at_home = False
                     self._away(StorageError(f"{self._master}: {(error.strerror or str(error)).lower()}"))
             if not self._stopping.is_set():
                 self._hurry.wait(pause_s)
@@ -198,6 +197,7 @@ class SlaveClient:
 
     def _follow(self, master: str) -> None:
         """One connection, until it ends. Raises RStoreError, OSError."""
+        self._at_home = False
         host, port = parse_address(master)
         limit_s = self._settings.housekeeping_ms / 1000
         with socket.create_connection((host, port), min(limit_s, _CONNECT_S)) as link:
@@ -256,7 +256,6 @@ class SlaveClient:
         try:
             for transfer in reader.feed(data):
                 follower.take(transfer)
-            self._at_home = False
         except StorageError:
             self._at_home = True
             raise
