@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from engine.wire.codes import ResponseCode
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -16,3 +18,10 @@ class Answer(Exception):
         self.code = int(code)
         self.remark = remark
         self.ext = ext
+
+
+class BadField(Answer):
+    """A header's field that is missing or makes no sense: Java's decoder throws, so the answer has no fields."""
+
+    def __init__(self, remark: str) -> None:
+        super().__init__(ResponseCode.SYSTEM_ERROR, remark)

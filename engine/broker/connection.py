@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from engine.errors import FormatError, InvalidArgument
 from engine.format.hosts import Host
 from engine.format.hosts import parse as parse_host
+from engine.wire.codes import LanguageCode
 from engine.wire.command import ONEWAY, RemotingCommand
 from engine.wire.frames import FrameReader, encode
 
@@ -173,7 +174,7 @@ class Connection(asyncio.Protocol):
 
     def tell(self, code: int, ext: Mapping[str, str], body: bytes = b"") -> None:
         """A request of ours that nobody answers."""
-        self.send(RemotingCommand(code, self._next_opaque(), ONEWAY, None, ext, body))
+        self.send(RemotingCommand(code, self._next_opaque(), ONEWAY, None, ext, body, LanguageCode.JAVA))
 
     async def ask(self, request: RemotingCommand, timeout_s: float) -> RemotingCommand:
         """A request of ours and the client's answer.

@@ -8,21 +8,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from engine.broker.answers import Answer
+from engine.broker.answers import Answer, BadField
 from engine.format.numbers import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN
 from engine.wire.codes import ResponseCode
 
 
 def text(ext: Mapping[str, str], name: str) -> str:
-    """A field that must be there. Raises Answer (SYSTEM_ERROR)."""
+    """A field that must be there. Raises BadField."""
     found = ext.get(name)
     if found is None:
-        raise Answer(ResponseCode.SYSTEM_ERROR, f"the custom field <{name}> is null")
+        raise BadField(f"the custom field <{name}> is null")
     return found
 
 
 def number(ext: Mapping[str, str], name: str, default: int | None = None) -> int:
-    """An int field. Raises Answer."""
+    """An int field. Raises BadField."""
     found = ext.get(name)
     if found is not None:
         try:
@@ -34,7 +34,7 @@ def number(ext: Mapping[str, str], name: str, default: int | None = None) -> int
 
 
 def long(ext: Mapping[str, str], name: str, default: int | None = None) -> int:
-    """A long field. Raises Answer."""
+    """A long field. Raises BadField."""
     return _number(ext, name, default, LONG_MIN, LONG_MAX)
 
 
@@ -72,7 +72,7 @@ def _number(ext: Mapping[str, str], name: str, default: int | None, low: int, hi
     try:
         value = int(text(ext, name))
     except ValueError:
-        raise Answer(ResponseCode.SYSTEM_ERROR, f"{name} = {found!r} is no number") from None
+        raise BadField(f"{name} = {found!r} is no number") from None
     if not low <= value <= high:
-        raise Answer(ResponseCode.SYSTEM_ERROR, f"{name} = {value} is out of range")
+        raise BadField(f"{name} = {value} is out of range")
     return value

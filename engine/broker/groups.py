@@ -92,7 +92,7 @@ class GroupTable(VersionedTable[GroupConfig]):
     def find(self, name: str) -> GroupConfig | None:
         """The group, made where that is allowed. Source: #findSubscriptionGroupConfig."""
         found = self.groups.get(name)
-        if found is None and name and (self.auto_create or name.startswith(_ALWAYS)):
+        if found is None and (self.auto_create or name.startswith(_ALWAYS)):
             found = GroupConfig(name)
             self._put_soon(name, found)
         return found

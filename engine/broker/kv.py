@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from engine.errors import CannotMend
+
 if TYPE_CHECKING:
     from engine.broker.config_file import ConfigFile
 
@@ -21,6 +23,8 @@ class KvConfig:
     def load(self) -> None:
         """What kvConfig.json says. Raises CannotMend, StorageError."""
         for space, said in (self._file.load().get("configTable") or {}).items():
+            if not isinstance(said, dict):
+                raise CannotMend(f"{space}: no JSON object", path=self._file.path)
             self._spaces[space] = {key: str(value) for key, value in said.items()}
 
     def get(self, space: str, key: str) -> str | None:
@@ -32,14 +36,16 @@ class KvConfig:
         return self._spaces.get(space)
 
     def put(self, space: str, key: str, value: str) -> None:
-        """Set a value. Raises DiskFull, StorageError."""
-        self._spaces.setdefault(space, {})[key] = value
-        self._save()
+        """Set a value. Raises DiskFull, StorageError: nothing has changed."""
+        self._change(space, {**self._spaces.get(space, {}), key: value})
 
     def delete(self, space: str, key: str) -> None:
-        """Forget a value, if it is there. Raises DiskFull, StorageError."""
-        if self._spaces.get(space, {}).pop(key, None) is not None:
-            self._save()
+        """Forget a value, if it is there. Raises DiskFull, StorageError: nothing has changed."""
+        found = self._spaces.get(space, {})
+        if key in found:
+            self._change(space, {name: value for name, value in found.items() if name != key})
 
-    def _save(self) -> None:
-        self._file.save({"configTable": self._spaces})
+    def _change(self, space: str, values: dict[str, str]) -> None:
+        spaces = {**self._spaces, space: values}
+        self._file.save({"configTable": spaces})
+        self._spaces = spaces

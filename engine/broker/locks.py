@@ -32,7 +32,8 @@ class QueueLocks:
 
     def unlock(self, group: str, queue: tuple[str, str, int], client: str) -> None:
         """The client lets go of the queue, if it holds it."""
-        if self._locks.get((group, queue), ("", 0))[0] == client:
+        held = self._locks.get((group, queue))
+        if held is not None and held[0] == client:
             del self._locks[group, queue]
 
     def expire(self) -> None:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from engine.broker import fields
+from engine.broker.answers import Answer
+from engine.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -17,6 +19,17 @@ if TYPE_CHECKING:
     from engine.broker.connection import Connection
 
 EXPIRED_MS = 120_000
+_TYPES = ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY")
+_MODELS = ("BROADCASTING", "CLUSTERING")
+_STARTS = (
+    "CONSUME_FROM_LAST_OFFSET",
+    "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+    "CONSUME_FROM_MIN_OFFSET",
+    "CONSUME_FROM_MAX_OFFSET",
+    "CONSUME_FROM_FIRST_OFFSET",
+    "CONSUME_FROM_TIMESTAMP",
+)
+"""What consumers say of themselves (ConsumeType, MessageModel, ConsumeFromWhere); another word counts as none."""
 
 
 @dataclass(slots=True)
@@ -42,12 +55,22 @@ class Subscription:
     @classmethod
     def of_json(cls, said: dict[str, Any]) -> Subscription:
         """From a heartbeat. Raises Answer: a version that is no number."""
+        kind, version = said.get("expressionType"), fields.whole(said, "subVersion", 0)
+        whole = {
+            "classFilterMode": said.get("classFilterMode") is True,
+            "codeSet": _codes(said),
+            "expressionType": "TAG" if kind is None else str(kind),
+            "subString": said.get("subString"),
+            "subVersion": version,
+            "tagsSet": _list(said, "tagsSet"),
+            "topic": said.get("topic"),
+        }
         return cls(
             str(said.get("topic", "")),
             str(said.get("subString") or "*"),
-            str(said.get("expressionType") or "TAG"),
-            fields.whole(said, "subVersion", 0),
-            said,
+            str(whole["expressionType"]),
+            version,
+            {name: value for name, value in whole.items() if value is not None},
         )
 
 
@@ -56,11 +79,32 @@ class ConsumerGroup:
     """The members of a group and what they want."""
 
     name: str
-    consume_type: str = "CONSUME_PASSIVELY"
-    message_model: str = "CLUSTERING"
-    consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
+    consume_type: str | None = None
+    message_model: str | None = None
+    consume_from_where: str | None = None
     members: dict[Connection, Client] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
+
+
+def _list(said: dict[str, Any], name: str) -> list[Any]:
+    found = said.get(name) or []
+    if not isinstance(found, list):
+        raise Answer(ResponseCode.SYSTEM_ERROR, f"{name} is no list")
+    return found
+
+
+def _codes(said: dict[str, Any]) -> list[int]:
+    """The hashes of the tags; some clients send them as text. Raises Answer."""
+    return [fields.whole({"codeSet": code}, "codeSet", 0) for code in _list(said, "codeSet")]
+
+
+def _seen(members: dict[Connection, Client], connection: Connection, client: Client) -> None:
+    """A member, as it came: later heartbeats tell only that it is there. Source: ConsumerGroupInfo#updateChannel."""
+    members.setdefault(connection, client).seen_ms = client.seen_ms
+
+
+def _one_of(known: tuple[str, ...], word: Any) -> str | None:
+    return word if word in known else None
 
 
 class Members:
@@ -80,7 +124,7 @@ class Members:
 
     def heartbeat_producer(self, group: str, connection: Connection, client: Client) -> None:
         """A producer is there."""
-        self.producers.setdefault(group, {})[connection] = client
+        _seen(self.producers.setdefault(group, {}), connection, client)
         self._producer_ids[client.client_id] = connection
 
     def heartbeat_consumer(
@@ -89,11 +133,13 @@ class Members:
         """A consumer is there, and says what it wants. Raises Answer. Source: ConsumerManager#registerConsumer."""
         wanted = {one.topic: one for one in map(Subscription.of_json, fields.objects(said, "subscriptionDataSet"))}
         found = self.consumers.setdefault(group, ConsumerGroup(group))
-        found.consume_type = str(said.get("consumeType") or found.consume_type)
-        found.message_model = str(said.get("messageModel") or found.message_model)
-        found.consume_from_where = str(said.get("consumeFromWhere") or found.consume_from_where)
+        found.consume_type = _one_of(_TYPES, said.get("consumeType"))
+        found.message_model = _one_of(_MODELS, said.get("messageModel"))
+        found.consume_from_where = _one_of(_STARTS, said.get("consumeFromWhere"))
         changed = connection not in found.members
-        found.members[connection] = client
+        if not changed and found.members[connection].client_id != client.client_id:
+            del found.members[connection]
+        _seen(found.members, connection, client)
         for topic, one in wanted.items():
             old = found.subscriptions.get(topic)
             if old is None:
@@ -106,12 +152,19 @@ class Members:
         if changed and notify:
             self._tell(found)
 
-    def unregister(self, connection: Connection, producer_group: str | None, consumer_group: str | None) -> None:
-        """A client leaves."""
+    def unregister(
+        self, connection: Connection, producer_group: str | None, consumer_group: str | None, *, notify: bool = True
+    ) -> None:
+        """A client leaves. Whether it was a member or not, those that are left are told, as by Apache's broker."""
         if producer_group:
             self._drop_producer(producer_group, connection)
-        if consumer_group:
-            self._drop_consumer(consumer_group, connection)
+        found = self.consumers.get(consumer_group or "")
+        if found is not None:
+            found.members.pop(connection, None)
+            if not found.members:
+                del self.consumers[found.name]
+            if notify:
+                self._tell(found)
 
     def closed(self, connection: Connection) -> None:
         """A connection has gone, and all that it was."""

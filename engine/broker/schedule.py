@@ -170,7 +170,6 @@ def due_message(found: StoredMessage) -> DueMessage | None:
     topic, queue_id = said.get(properties.REAL_TOPIC), said.get(properties.REAL_QID, "0")
     if not topic or not queue_id.isdecimal():
         return None
-    said.pop(properties.WAIT, None)
     hosts = sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6
     message = found.to_message()._replace(
         topic=topic, queue_id=int(queue_id), properties=said, sys_flag=found.sys_flag & ~hosts

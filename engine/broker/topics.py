@@ -32,6 +32,11 @@ FORBIDDEN = frozenset(
     {names.SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, "TRANS_CHECK_MAX_TIME_TOPIC", SELF_TEST, OFFSET_MOVED}
 )
 """Topics that clients may not send to. Source: TopicValidator."""
+UNIT, UNIT_SUB = 1, 2
+"""Bits of a topic's sys_flag: of a unit, subscribed to from units. Source: TopicSysFlag."""
+MULTI_TAG = "MULTI_TAG"
+FILTER_TYPES = ("SINGLE_TAG", MULTI_TAG)
+_SYSTEM = "rmq_sys_"
 QUEUES_MAX = 1 << 16
 """Of a topic. Apache has no limit; what looks at each queue of a topic would never end."""
 FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
@@ -116,7 +121,7 @@ class TopicTable(VersionedTable[TopicConfig]):
         ]
         if settings.auto_create_topic:
             own.insert(1, TopicConfig(TBW102, queues, queues, READ_WRITE | PERM_INHERIT))
-        self.system = frozenset(topic.name for topic in own) | FORBIDDEN
+        self.system = frozenset(topic.name for topic in own) | FORBIDDEN | {"RMQ_SYS_TRACE_TOPIC"}
         self.topics.update((topic.name, topic) for topic in own)
 
     def load(self) -> None:
@@ -132,6 +137,10 @@ class TopicTable(VersionedTable[TopicConfig]):
     def find(self, name: str) -> TopicConfig | None:
         """The topic, None when there is none."""
         return self.topics.get(name)
+
+    def is_system(self, name: str) -> bool:
+        """Whether it is the broker's own. Source: TopicValidator#isSystemTopic."""
+        return name in self.system or name.startswith(_SYSTEM)
 
     def put(self, topic: TopicConfig) -> None:
         """Make or change a topic; durable when this returns.
@@ -153,7 +162,7 @@ class TopicTable(VersionedTable[TopicConfig]):
         self._put(name, None)
         return True
 
-    def for_send(self, name: str, default_topic: str, default_queues: int) -> TopicConfig | None:
+    def for_send(self, name: str, default_topic: str, default_queues: int, *, unit: bool = False) -> TopicConfig | None:
         """The topic to send to, made where that is allowed. Source: #createTopicInSendMessageMethod.
 
         Raises:
@@ -162,29 +171,35 @@ class TopicTable(VersionedTable[TopicConfig]):
         found = self.topics.get(name)
         if found is not None:
             return found
+        kind = (UNIT_SUB if name.startswith(RETRY) else UNIT) if unit else 0
         model = self.topics.get(default_topic)
         if model is not None and default_topic == TBW102 and not self.settings.auto_create_topic:
             model = None
         if model is not None and model.perm & PERM_INHERIT:
             queues = max(0, min(default_queues, model.write_queues))
             made = replace(
-                model, name=name, read_queues=queues, write_queues=queues, perm=model.perm & ~PERM_INHERIT, sys_flag=0
+                model,
+                name=name,
+                read_queues=queues,
+                write_queues=queues,
+                perm=model.perm & ~PERM_INHERIT,
+                sys_flag=kind,
             )
             self._demand(name, made)
-        return self.for_retry(name) if name.startswith(RETRY) else None
+        return self.for_retry(name, 1, kind) if name.startswith(RETRY) else None
 
-    def for_retry(self, name: str, queues: int = 1) -> TopicConfig:
+    def for_retry(self, name: str, queues: int = 1, sys_flag: int = 0) -> TopicConfig:
         """A group's topic of messages that come again, or that nobody could consume. Raises NotYet: it comes."""
         found = self.topics.get(name)
         if found is None:
-            self._demand(name, TopicConfig(name, queues, queues))
+            self._demand(name, TopicConfig(name, queues, queues, sys_flag=sys_flag))
         return found
 
-    def there_soon(self, name: str, queues: int = 1) -> TopicConfig:
+    def there_soon(self, name: str, queues: int = 1, sys_flag: int = 0) -> TopicConfig:
         """The same, where nothing is put into it yet: it is there at once, and in the file a moment later."""
         found = self.topics.get(name)
         if found is None:
-            found = TopicConfig(name, queues, queues)
+            found = TopicConfig(name, queues, queues, sys_flag=sys_flag)
             self._put_soon(name, found)
         return found
 

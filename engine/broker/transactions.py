@@ -19,10 +19,11 @@ from engine.broker.topics import HALF_TOPIC, OP_TOPIC
 from engine.errors import RStoreError
 from engine.format import properties, sysflag
 from engine.format.message import Message, StoredMessage, decode, encode, patch
+from engine.log.results import PutMessageStatus
 from engine.wire.codes import RequestCode, ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from engine.broker.broker import Broker
     from engine.broker.connection import Connection
@@ -33,8 +34,21 @@ GROUP = "CID_RMQ_SYS_TRANS"
 DISCARDED = "TRANS_CHECK_MAX_TIME_TOPIC"
 CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
 IMMUNITY_S = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+FIRST_PLACE = "TRAN_PREPARED_QUEUE_OFFSET"
+"""Of a copy that was made while its message was immune: the queue offset of the first one."""
 _DONE_TAG = "d"
 _PULL = 32
+_ENDS: Mapping[PutMessageStatus, tuple[ResponseCode, str | None]] = {
+    **dict.fromkeys(STORED, (ResponseCode.SUCCESS, None)),
+    PutMessageStatus.CREATE_MAPEDFILE_FAILED: (ResponseCode.SYSTEM_ERROR, "Create mapped file failed."),
+    PutMessageStatus.SERVICE_NOT_AVAILABLE: (ResponseCode.SERVICE_NOT_AVAILABLE, "Service not available now."),
+    PutMessageStatus.OS_PAGECACHE_BUSY: (
+        ResponseCode.SYSTEM_ERROR,
+        "OS page cache busy, please try another machine",
+    ),
+}
+"""How a commit ends. Source: EndTransactionProcessor#sendFinalMessage."""
+_HOUR_MS = 3_600_000
 _KINDS = (sysflag.TRANSACTION_NONE, sysflag.TRANSACTION_COMMIT, sysflag.TRANSACTION_ROLLBACK)
 
 
@@ -59,6 +73,8 @@ class Transactions:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._copied: set[int] = set()
+        self._copied_and_ended: set[int] = set()
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
@@ -78,14 +94,14 @@ class Transactions:
             self._count(result)
             if result.status in STORED:
                 self._settle(half)
-            code = ResponseCode.SUCCESS if result.status in STORED else ResponseCode.SYSTEM_ERROR
-            connection.answer(request, request.answer(code, result.status.value))
+            code, remark = _ENDS.get(result.status, (ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR"))
+            connection.answer(request, request.answer(code, remark))
 
         if kind == sysflag.TRANSACTION_COMMIT:
             put(self._broker, self._real(half), settled)
             return None
         self._settle(half)
-        return request.answer()
+        return request.answer(remark="not set any response code")
 
     def _half(self, request: RemotingCommand) -> StoredMessage:
         ext = request.fields
@@ -155,8 +171,10 @@ class Transactions:
         half_at = max(offsets.get(GROUP, HALF_TOPIC, 0) or 0, store.min_offset(HALF_TOPIC, 0))
         operations = list(self._operations())
         ended = {half for _, half in operations}
+        self._copied_and_ended |= self._copied & ended
+        begun = broker.now_ms()
         for half in self._read(HALF_TOPIC, half_at, store.max_offset(HALF_TOPIC, 0)):
-            if half.queue_offset not in ended and not self._ask(half):
+            if half.queue_offset not in ended and not self._judge(half, begun):
                 break
             half_at = half.queue_offset + 1
         offsets.commit(GROUP, HALF_TOPIC, 0, half_at)
@@ -183,32 +201,58 @@ class Transactions:
                 return
             start = found.next_begin_offset
 
-    def _ask(self, half: StoredMessage) -> bool:
-        """Ask about one, or set it aside; False when it, and all behind it, is too young."""
+    def _judge(self, half: StoredMessage, begun_ms: int) -> bool:
+        """Ask about one, set it aside, or put it off; False when it, and all behind it, is too young.
+
+        Source: TransactionalMessageServiceImpl#check.
+        """
         broker, said = self._broker, half.properties
-        settings, now = broker.settings, broker.now_ms()
-        immune = said.get(IMMUNITY_S, "")
-        wait_ms = int(immune) * 1000 if immune.isdecimal() else settings.transaction_timeout_ms
-        if now - half.born_timestamp < wait_ms or now - half.store_timestamp < wait_ms:
-            return False
-        times = int(said.get(CHECK_TIMES, "0")) if said.get(CHECK_TIMES, "0").isdecimal() else 0
-        message = half.to_message()._replace(store_host=broker.store_host)
-        if times >= settings.transaction_check_max:
+        settings, age_ms = broker.settings, broker.now_ms() - half.born_timestamp
+        first = _number(said.get(FIRST_PLACE), half.queue_offset)
+        if first in self._copied_and_ended:
+            self._forget(first)
+            return True
+        times = _number(said.get(CHECK_TIMES), 0)
+        said[CHECK_TIMES] = str(times + 1)
+        message = half.to_message()._replace(store_host=broker.store_host, properties=said)
+        if times >= settings.transaction_check_max or age_ms > broker.store.config.file_reserved_time * _HOUR_MS:
+            self._forget(first)
             topic = broker.topics.there_soon(DISCARDED)
             put(broker, message._replace(topic=topic.name, queue_id=0), self._count, wait=False)
             return True
-        said[CHECK_TIMES] = str(times + 1)
-        message = message._replace(properties=said)
+        if half.store_timestamp >= begun_ms:
+            return False
+        immune_s = said.get(IMMUNITY_S)
+        if immune_s is None:
+            if 0 <= age_ms < settings.transaction_timeout_ms:
+                return False
+        elif age_ms < (int(immune_s) * 1000 if immune_s.isdecimal() else settings.transaction_timeout_ms):
+            self._put_off(message, first, times)
+            return True
+        self._ask(message)
+        return True
 
+    def _put_off(self, message: Message, first: int, times: int) -> None:
+        """One that is immune goes behind the others, that they need not wait for it; nobody is asked."""
+        said = {**message.properties, FIRST_PLACE: str(first), properties.WAIT: "false", CHECK_TIMES: str(times)}
+        if not times:
+            del said[CHECK_TIMES]
+        self._copied.add(first)
+        put(self._broker, message._replace(properties=said), self._count, wait=False)
+
+    def _forget(self, first: int) -> None:
+        self._copied.discard(first)
+        self._copied_and_ended.discard(first)
+
+    def _ask(self, message: Message) -> None:
         def asked(result: PutResult) -> None:
             self._count(result)
             if result.append is not None:
-                self._tell_producer(message, half, result)
+                self._tell_producer(message, result)
 
-        put(broker, message, asked, wait=False)
-        return True
+        put(self._broker, message, asked, wait=False)
 
-    def _tell_producer(self, message: Message, half: StoredMessage, result: PutResult) -> None:
+    def _tell_producer(self, message: Message, result: PutResult) -> None:
         """CHECK_TRANSACTION_STATE to any producer of the group. Source: AbstractTransactionalMessageCheckListener."""
         said, append = message.properties, result.append
         assert append is not None
@@ -217,7 +261,9 @@ class Transactions:
         if connection is None:
             return
         real = message._replace(
-            topic=said.get(properties.REAL_TOPIC, ""), queue_id=int(said.get(properties.REAL_QID, "0"))
+            topic=said.get(properties.REAL_TOPIC, ""),
+            queue_id=int(said.get(properties.REAL_QID, "0")),
+            properties={**said, properties.WAIT: "false"},
         )
         record = encode(real)
         patch(
@@ -233,6 +279,10 @@ class Transactions:
             "commitLogOffset": str(append.physical_offset),
             "msgId": key,
             "transactionId": key,
-            "offsetMsgId": half.msg_id,
+            "offsetMsgId": append.msg_id,
         }
         connection.tell(RequestCode.CHECK_TRANSACTION_STATE, ext, bytes(record))
+
+
+def _number(text: str | None, default: int) -> int:
+    return int(text) if text is not None and text.isdecimal() else default

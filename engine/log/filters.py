@@ -36,12 +36,13 @@ class TagFilter:
     Args:
         tags: the tags; "*" takes all.
         exact: compare the tags themselves, too, where Apache leaves that to the client: a hash may be another tag's.
+        star: whether "*" has that meaning.
     """
 
-    def __init__(self, tags: Iterable[str], *, exact: bool = True) -> None:
+    def __init__(self, tags: Iterable[str], *, exact: bool = True, star: bool = True) -> None:
         self._tags = frozenset(tags)
         self._codes = frozenset(map(tags_code, self._tags))
-        self._all = ALL in self._tags
+        self._all = star and ALL in self._tags
         self._exact = exact and not self._all
 
     @classmethod

@@ -65,7 +65,7 @@ def clients() -> str:
 
 @dataclass(frozen=True, slots=True)
 class ApacheBroker:
-    """Apache's broker and name server: their class path and their release, such as 4.9.8."""
+    """Apache's broker and name server: their class path and their release, such as `4.9.8`."""
 
     class_path: str
     version: str
@@ -81,10 +81,15 @@ def apache_broker() -> ApacheBroker:
     else:
         class_path = _class_path(BROKER_DIR, "rstore-broker", "rocketmq-broker")
         jars = BROKER_DIR / "target" / "lib"
-    found = [jar.stem.removeprefix("rocketmq-broker-") for jar in jars.glob("rocketmq-broker-*.jar")]
+    own, rest = _release(jars, "rocketmq-broker"), _release(jars, "rocketmq-store")
+    return ApacheBroker(class_path, own if own == rest else f"{rest} with the broker of {own}")
+
+
+def _release(jars: Path, name: str) -> str:
+    found = [jar.stem.removeprefix(f"{name}-") for jar in jars.glob(f"{name}-*.jar")]
     if len(found) != 1:
-        raise Missing(f"ROCKETMQ_HOME = {home}: there is no rocketmq-broker jar in its lib.")
-    return ApacheBroker(class_path, found[0])
+        raise Missing(f"{jars} has not one {name} jar.")
+    return found[0]
 
 
 @functools.cache
@@ -158,6 +163,7 @@ def _build(directory: Path, jar: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise Missing("Maven is not installed: PATH does not lead to a mvn program.")
+    shutil.rmtree(jar.parent / "lib", ignore_errors=True)  # no jars of what was wanted before
     for mode in (["-o"], []):  # offline first: fast, and all that is needed after one run online
         built = _run_maven([maven, "-q", "-B", *mode, "package"], directory)
         if built.returncode == 0:

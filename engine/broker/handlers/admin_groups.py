@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from engine.broker import fields
+from engine.broker.answers import Answer
 from engine.broker.groups import GroupConfig
 from engine.broker.handlers.admin_topics import demand_master
 from engine.broker.handlers.consume import body_of
@@ -32,7 +33,9 @@ class GroupAdmin:
         del connection
         demand_master(self._broker)
         said = body_of(request)
-        self._broker.groups.put(GroupConfig.of_json(str(said.get("groupName", "")), said))
+        if said.get("groupName") is None:
+            raise Answer(ResponseCode.SYSTEM_ERROR, "a group without a name")
+        self._broker.groups.put(GroupConfig.of_json(str(said["groupName"]), said))
         return request.answer()
 
     def delete(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
@@ -65,7 +68,7 @@ class GroupAdmin:
             "messageModel": group.message_model,
             "subscriptionTable": {topic: one.said for topic, one in group.subscriptions.items()},
         }
-        return request.answer(body=orjson.dumps(said))
+        return request.answer(body=orjson.dumps({name: value for name, value in said.items() if value is not None}))
 
     def producers(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_PRODUCER_CONNECTION_LIST."""

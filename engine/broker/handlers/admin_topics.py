@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from engine.broker import bodies, fields
-from engine.broker.answers import Answer
-from engine.broker.topics import TopicConfig, invalid_topic
+from engine.broker.answers import Answer, BadField
+from engine.broker.topics import FILTER_TYPES, TopicConfig, invalid_topic
 from engine.config import BrokerRole
 from engine.wire.codes import ResponseCode
 
@@ -34,6 +34,9 @@ class TopicAdmin:
         demand_master(self._broker)
         ext, broker = request.fields, self._broker
         name = self._name(request)
+        kind = ext.get("topicFilterType")
+        if kind not in FILTER_TYPES:
+            raise BadField(f"topicFilterType = [{kind}] value invalid")
         old = broker.topics.find(name) or TopicConfig(name)
         broker.topics.put(
             replace(
@@ -41,7 +44,7 @@ class TopicAdmin:
                 read_queues=fields.number(ext, "readQueueNums"),
                 write_queues=fields.number(ext, "writeQueueNums"),
                 perm=fields.number(ext, "perm"),
-                filter_type=ext.get("topicFilterType", "SINGLE_TAG"),
+                filter_type=kind,
                 sys_flag=fields.number(ext, "topicSysFlag", 0),
             )
         )
@@ -72,7 +75,7 @@ class TopicAdmin:
     def all(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_TOPIC_CONFIG."""
         del connection
-        return request.answer(body=orjson.dumps(self._broker.topics.to_json()))
+        return request.answer(ext={}, body=orjson.dumps(self._broker.topics.to_json()))
 
     def stats(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_TOPIC_STATS_INFO."""
@@ -101,9 +104,9 @@ class TopicAdmin:
 
     def _name(self, request: RemotingCommand) -> str:
         """The topic that is to be changed. Raises Answer: none can be called so, or it is the system's."""
-        name = fields.text(request.fields, "topic")
+        name = request.fields.get("topic", "")
         wrong = invalid_topic(name)
-        if wrong is None and name in self._broker.topics.system:
+        if wrong is None and self._broker.topics.is_system(name):
             wrong = f"The topic[{name}] is conflict with system topic."
         if wrong is not None:
             raise Answer(ResponseCode.SYSTEM_ERROR, wrong)

@@ -11,7 +11,7 @@ from engine.broker import fields
 from engine.broker.answers import Answer
 from engine.broker.flow import Busy
 from engine.broker.putting import STORED, put
-from engine.broker.topics import DLQ, FAQ, PERM_WRITE, RETRY
+from engine.broker.topics import DLQ, FAQ, PERM_WRITE, RETRY, UNIT_SUB
 from engine.errors import RStoreError
 from engine.format import properties, sysflag
 from engine.wire.codes import V3_4_9, ResponseCode
@@ -64,7 +64,11 @@ class BackHandler:
             )
         if group.retry_queues <= 0:
             return None
-        target = broker.topics.for_retry(RETRY + name, group.retry_queues)
+        target = broker.topics.for_retry(
+            RETRY + name, group.retry_queues, UNIT_SUB if fields.flag(ext, "unitMode") else 0
+        )
+        if not target.perm & PERM_WRITE:
+            raise Answer(ResponseCode.NO_PERMISSION, f"the topic[{target.name}] sending message is forbidden")
         offset = fields.long(ext, "offset")
         try:
             found = broker.store.look_message(offset)
@@ -75,7 +79,7 @@ class BackHandler:
         said = found.properties
         said.setdefault(RETRY_TOPIC, found.topic)
         said.setdefault(ORIGIN_MESSAGE_ID, ext.get("originMsgId") or found.msg_id)
-        said.pop(properties.WAIT, None)
+        said[properties.WAIT] = "false"
         level = fields.number(ext, "delayLevel")
         if found.reconsume_times >= most_times(group, request.version, ext) or level < 0:
             target = broker.topics.for_retry(DLQ + name)

@@ -11,15 +11,17 @@ import orjson
 
 from engine.broker import fields
 from engine.broker.answers import Answer
-from engine.broker.handlers.pull import NO_SQL, TAG_KINDS
-from engine.broker.members import Client
-from engine.broker.topics import RETRY
+from engine.broker.handlers.pull import NO_SQL, SQL, TAG_KINDS
+from engine.broker.members import Client, Subscription
+from engine.broker.topics import RETRY, UNIT_SUB
 from engine.errors import FormatError
 from engine.format import fastjson
 from engine.log.sql import BadExpression, compile_expression
 from engine.wire.codes import LanguageCode, ResponseCode
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from engine.broker.broker import Broker
     from engine.broker.connection import Connection
     from engine.wire.command import RemotingCommand
@@ -44,13 +46,17 @@ class ConsumeHandler:
         language = "OTHER" if request.language is None else LanguageCode(request.language).name
         client = Client(str(said.get("clientID", "")), language, request.version, broker.now_ms())
         producers, consumers = fields.objects(said, "producerDataSet"), fields.objects(said, "consumerDataSet")
+        for consumer in consumers:  # all of it is read before any of it counts
+            for one in fields.objects(consumer, "subscriptionDataSet"):
+                Subscription.of_json(one)
         for producer in producers:
-            broker.members.heartbeat_producer(str(producer.get("groupName", "")), connection, client)
+            broker.members.heartbeat_producer(_group_of(producer), connection, client)
         for consumer in consumers:
-            name = str(consumer.get("groupName", ""))
+            name = _group_of(consumer)
             group = broker.groups.find(name)
-            if group is not None and group.retry_queues > 0:
-                broker.topics.there_soon(RETRY + name, group.retry_queues)
+            if group is not None:
+                sub = UNIT_SUB if consumer.get("unitMode") is True else 0
+                broker.topics.there_soon(RETRY + name, group.retry_queues, sub)
             notify = group is None or group.notify_consumer_ids_changed_enable
             broker.members.heartbeat_consumer(name, connection, client, consumer, notify=notify)
             broker.filters.register(name, broker.members.consumers[name].subscriptions.values())
@@ -58,8 +64,10 @@ class ConsumeHandler:
 
     def unregister(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """UNREGISTER_CLIENT."""
-        ext = request.fields
-        self._broker.members.unregister(connection, ext.get("producerGroup"), ext.get("consumerGroup"))
+        producers, consumers = request.fields.get("producerGroup"), request.fields.get("consumerGroup")
+        group = None if consumers is None else self._broker.groups.find(consumers)
+        notify = group is None or group.notify_consumer_ids_changed_enable
+        self._broker.members.unregister(connection, producers, consumers, notify=notify)
         return request.answer(ext={})
 
     def client_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
@@ -71,7 +79,10 @@ class ConsumeHandler:
         if wanted.get("expressionType") in TAG_KINDS:
             return request.answer()
         if not self._broker.settings.property_filter:
-            return request.answer(ResponseCode.SYSTEM_ERROR, NO_SQL)
+            return request.answer(ResponseCode.SYSTEM_ERROR, NO_SQL.format(wanted.get("expressionType")))
+        if wanted.get("expressionType") != SQL:
+            remark = f"an expression of type {wanted.get('expressionType')}"
+            return request.answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark)
         try:
             compile_expression(str(wanted.get("subString") or ""))
         except BadExpression as error:
@@ -122,7 +133,7 @@ class ConsumeHandler:
         """LOCK_BATCH_MQ: the queues that the client holds now."""
         del connection
         said = body_of(request)
-        group, client, locks = str(said.get("consumerGroup")), str(said.get("clientId")), self._broker.locks
+        (group, client), locks = _locker(said), self._broker.locks
         got = [queue for queue in fields.objects(said, "mqSet") if locks.lock(group, _queue(queue), client)]
         return request.answer(body=orjson.dumps({"lockOKMQSet": got}))
 
@@ -130,7 +141,7 @@ class ConsumeHandler:
         """UNLOCK_BATCH_MQ."""
         del connection
         said = body_of(request)
-        group, client = str(said.get("consumerGroup")), str(said.get("clientId"))
+        group, client = _locker(said)
         for queue in fields.objects(said, "mqSet"):
             self._broker.locks.unlock(group, _queue(queue), client)
         return request.answer()
@@ -142,12 +153,28 @@ def body_of(request: RemotingCommand) -> dict[str, Any]:
     if len(body) > BODY_MAX:
         raise Answer(ResponseCode.SYSTEM_ERROR, f"a JSON body of {len(body)} bytes, at most {BODY_MAX} are read")
     try:
-        found = orjson.loads(body) if body else {}
+        found = orjson.loads(body)
     except orjson.JSONDecodeError:
         found = _lenient(bytes(body))
     if not isinstance(found, dict):
         raise Answer(ResponseCode.SYSTEM_ERROR, "a body that is no JSON object")
     return found
+
+
+def _group_of(said: Any) -> str:
+    """A group of a heartbeat. Raises Answer."""
+    name = said.get("groupName") if isinstance(said, dict) else None
+    if name is None:
+        raise Answer(ResponseCode.SYSTEM_ERROR, "a heartbeat for a group without a name")
+    return str(name)
+
+
+def _locker(said: Mapping[str, Any]) -> tuple[str, str]:
+    """Who wants queues. Raises Answer."""
+    group, client = said.get("consumerGroup"), said.get("clientId")
+    if said.get("mqSet") and (group is None or client is None):
+        raise Answer(ResponseCode.SYSTEM_ERROR, "queues are locked for a group and a client")
+    return str(group), str(client)
 
 
 def _lenient(body: bytes) -> Any:
@@ -160,6 +187,6 @@ def _lenient(body: bytes) -> Any:
 
 def _queue(queue: Any) -> tuple[str, str, int]:
     try:
-        return str(queue["brokerName"]), str(queue["topic"]), int(queue["queueId"])
-    except (KeyError, TypeError, ValueError):
+        return str(queue.get("brokerName")), str(queue.get("topic")), int(queue.get("queueId", 0))
+    except (AttributeError, TypeError, ValueError, OverflowError):
         raise Answer(ResponseCode.SYSTEM_ERROR, f"no message queue: {queue!r}") from None

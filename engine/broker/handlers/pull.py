@@ -13,11 +13,11 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, TypeVar
 
 from engine.broker import fields
-from engine.broker.answers import Answer
+from engine.broker.answers import Answer, BadField
 from engine.broker.events import offset_moved
 from engine.broker.topics import FAQ, PERM_READ
 from engine.errors import RStoreError
-from engine.log.filters import TagFilter
+from engine.log.filters import ALL, TagFilter
 from engine.log.results import GetMessageStatus, GetResult
 from engine.log.sql import BadExpression, SqlFilter
 from engine.wire.codes import ResponseCode
@@ -34,7 +34,8 @@ COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4
 """Bits of a pull's sysFlag. Source: PullSysFlag."""
 TICK_MS = 5000
 _Key = TypeVar("_Key")
-NO_SQL = "The broker does not support consumer to filter message by SQL92"
+NO_SQL = "The broker does not support consumer to filter message by {}"
+_NO_FILTER = "The broker's consumer filter data is not exist!Your expression may be wrong!"
 TAG_KINDS = (None, "", "TAG")
 SQL = "SQL92"
 _FILTERS = 1000
@@ -49,6 +50,27 @@ _CODES = {
     GetMessageStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
     GetMessageStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
 }
+_REMARKS = {status: status.value for status in GetMessageStatus}
+_REMARKS[GetMessageStatus.NO_MATCHED_LOGIC_QUEUE] = GetMessageStatus.NO_MESSAGE_IN_QUEUE.value
+"""As the broker says it: to Apache's, asking for a queue makes it."""
+
+
+class BadTags(Exception):
+    """An expression of tags without any."""
+
+
+def tag_filter(expression: str) -> TagFilter:
+    """The tags of an expression such as `a || b`, "*" and nothing are all. Source: FilterAPI#buildSubscriptionData.
+
+    Raises:
+        BadTags: bars alone.
+    """
+    if expression in ("", ALL):
+        return TagFilter([ALL], exact=False)
+    if not any(expression.split("||")):
+        raise BadTags
+    # A "*" among others is a tag like them, and blanks alone are no tag: so says Apache's broker.
+    return TagFilter([tag.strip() for tag in expression.split("||") if tag.strip()], exact=False, star=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,11 +112,13 @@ class PullHandler:
         """PULL_MESSAGE, LITE_PULL_MESSAGE."""
         try:
             pull, flags = self._judge(connection, request)
+        except BadField:
+            raise
         except Answer as answer:
             return request.answer(answer.code, answer.remark, answer.ext or {})
+        commit = fields.long(request.fields, "commitOffset", 0)
         if flags & COMMIT and not self._broker.role.is_slave:
-            offset = fields.long(request.fields, "commitOffset", 0)
-            self._broker.offsets.commit(pull.group, pull.topic, pull.queue_id, offset)
+            self._broker.offsets.commit(pull.group, pull.topic, pull.queue_id, commit)
         found = self._get(pull)
         nothing = self._code(pull, found) == ResponseCode.PULL_NOT_FOUND
         if nothing and flags & SUSPEND:
@@ -196,13 +220,15 @@ class PullHandler:
                 f"queueId[{queue_id}] is illegal, topic:[{name}] topicConfig.readQueueNums:[{topic.read_queues}] "
                 f"consumer:[/{connection.address}]",
             )
-        flags = fields.number(ext, "sysFlag", 0)
-        tags = self._tags(request, group_name, name, flags)
-        wait_ms = (
-            fields.long(ext, "suspendTimeoutMillis", 0)
-            if broker.settings.long_polling
-            else (broker.settings.short_polling_ms)
-        )
+        flags = fields.number(ext, "sysFlag")
+        version = fields.long(ext, "subVersion", 0)
+        wait_ms = fields.long(ext, "suspendTimeoutMillis", 0)
+        if not broker.settings.long_polling:
+            wait_ms = broker.settings.short_polling_ms
+        most = fields.number(ext, "maxMsgNums")
+        if most < 0:
+            raise BadField(f"maxMsgNums = {most}")
+        tags = self._tags(request, group_name, name, flags, version)
         pull = _Pull(
             connection,
             request,
@@ -210,16 +236,22 @@ class PullHandler:
             name,
             queue_id,
             fields.long(ext, "queueOffset"),
-            max(1, fields.number(ext, "maxMsgNums", 32)),
+            max(1, most),
             tags,
             broker.loop.time() + wait_ms / 1000,
         )
         return pull, flags
 
-    def _tags(self, request: RemotingCommand, group_name: str, topic: str, flags: int) -> TagFilter | SqlFilter:
+    def _tags(
+        self, request: RemotingCommand, group_name: str, topic: str, flags: int, version: int
+    ) -> TagFilter | SqlFilter:
         ext = request.fields
         if flags & SUBSCRIPTION:
-            return self._filter(ext.get("expressionType"), ext.get("subscription") or "*")
+            try:
+                return self._filter(ext.get("expressionType"), ext.get("subscription", ""))
+            except (BadExpression, BadTags):
+                remark = "parse the consumer's subscription failed"
+                raise Answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark) from None
         group = self._broker.members.consumers.get(group_name)
         if group is None:
             raise Answer(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}")
@@ -231,33 +263,33 @@ class PullHandler:
         wanted = group.subscriptions.get(topic)
         if wanted is None:
             raise Answer(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}")
-        if wanted.version < fields.long(ext, "subVersion", 0):
+        if wanted.version < version:
             raise Answer(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
         if wanted.kind not in TAG_KINDS:
-            self._demand_filter(group_name, topic, fields.long(ext, "subVersion", 0))
-        return self._filter(wanted.kind, wanted.expression)
+            self._demand_filter(group_name, topic, version)
+        try:
+            return self._filter(wanted.kind, wanted.expression)
+        except (BadExpression, BadTags):
+            raise Answer(ResponseCode.FILTER_DATA_NOT_EXIST, _NO_FILTER) from None
 
     def _demand_filter(self, group: str, topic: str, version: int) -> None:
         found = self._broker.filters.get(topic, group)
         if found is None:
-            raise Answer(
-                ResponseCode.FILTER_DATA_NOT_EXIST,
-                "The broker's consumer filter data is not exist!Your expression may be wrong!",
-            )
+            raise Answer(ResponseCode.FILTER_DATA_NOT_EXIST, _NO_FILTER)
         if found.version < version:
             raise Answer(ResponseCode.FILTER_DATA_NOT_LATEST, "the consumer's consumer filter data not latest")
 
     def _filter(self, kind: str | None, expression: str) -> TagFilter | SqlFilter:
+        """Raises Answer; BadTags, BadExpression: it can't be read."""
         if kind in TAG_KINDS:
-            return TagFilter.parse(expression, exact=False)
-        if kind != SQL or not self._broker.settings.property_filter:
-            raise Answer(ResponseCode.SYSTEM_ERROR, NO_SQL)
+            return tag_filter(expression)
+        if not self._broker.settings.property_filter:
+            raise Answer(ResponseCode.SYSTEM_ERROR, NO_SQL.format(kind))
+        if kind != SQL:
+            raise BadExpression(f"an expression of type {kind}")
         found = self._filters.get(expression)
         if found is None:
-            try:
-                found = SqlFilter(expression)
-            except BadExpression as error:
-                raise Answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
+            found = SqlFilter(expression)
             if len(self._filters) >= _FILTERS:
                 self._filters.clear()
             self._filters[expression] = found
@@ -308,7 +340,7 @@ class PullHandler:
         if moved and not unsure:
             offset_moved(self._broker, pull.group, pull.topic, pull.queue_id, pull.offset, found.next_begin_offset)
         body = b"".join(found.messages) if code == ResponseCode.SUCCESS else b""
-        return pull.request.answer(code, found.status.value, ext, body)
+        return pull.request.answer(code, _REMARKS[found.status], ext, body)
 
 
 def _discard(table: dict[_Key, set[_Pull]], key: _Key, pull: _Pull) -> None:

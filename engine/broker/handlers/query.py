@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.broker import fields
+from engine.broker.answers import BadField
 from engine.errors import RStoreError
 from engine.wire.codes import ResponseCode
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from engine.wire.command import RemotingCommand
 
 _MOST = 32
+_NOTHING = {"indexLastUpdatePhyoffset": "0", "indexLastUpdateTimestamp": "0"}
 
 
 class QueryHandler:
@@ -60,6 +62,8 @@ class QueryHandler:
         del connection
         ext = request.fields
         most = _MOST if ext.get("_UNIQUE_KEY_QUERY") == "true" else fields.number(ext, "maxNum")
+        if most < 0:
+            raise BadField(f"maxNum = {most}")
         found = self._broker.store.query(
             fields.text(ext, "topic"),
             fields.text(ext, "key"),
@@ -67,13 +71,13 @@ class QueryHandler:
             fields.long(ext, "beginTimestamp"),
             fields.long(ext, "endTimestamp"),
         )
+        if not found.messages:
+            remark = "can not find message, maybe time range not correct"
+            return request.answer(ResponseCode.QUERY_NOT_FOUND, remark, _NOTHING)
         head = {
             "indexLastUpdatePhyoffset": str(found.index_last_update_offset),
             "indexLastUpdateTimestamp": str(found.index_last_update_timestamp),
         }
-        if not found.messages:
-            remark = "can not find message, maybe time range not correct"
-            return request.answer(ResponseCode.QUERY_NOT_FOUND, remark, head)
         return request.answer(ext=head, body=b"".join(found.messages))
 
 

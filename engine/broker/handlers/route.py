@@ -204,8 +204,10 @@ class RouteHandler:
         """PUT_KV_CONFIG."""
         del connection
         ext = request.fields
-        space = fields.text(ext, "namespace")
-        self._broker.kv.put(space, fields.text(ext, "key"), fields.text(ext, "value"))
+        if "namespace" not in ext or "key" not in ext:
+            return request.answer(ResponseCode.SYSTEM_ERROR, "namespace or key is null")
+        space = ext["namespace"]
+        self._broker.kv.put(space, ext["key"], fields.text(ext, "value"))
         self._order_changed(space)
         return request.answer()
 

@@ -9,11 +9,11 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, NamedTuple
 
 from engine.broker import fields
-from engine.broker.answers import Answer
+from engine.broker.answers import Answer, BadField
 from engine.broker.flow import Busy
 from engine.broker.handlers.back import demand_group, most_times
 from engine.broker.putting import STORED, put, put_columns
-from engine.broker.topics import DLQ, FAQ, FORBIDDEN, PERM_WRITE, RETRY, invalid_topic
+from engine.broker.topics import DLQ, FAQ, FORBIDDEN, MULTI_TAG, PERM_WRITE, RETRY, invalid_topic
 from engine.broker.transactions import half_of, is_half
 from engine.errors import FormatError
 from engine.format import properties, sysflag
@@ -83,6 +83,7 @@ class Names(NamedTuple):
     times: str
     most_times: str
     batch: str
+    unit: str
 
 
 LONG = Names(
@@ -97,8 +98,9 @@ LONG = Names(
     "reconsumeTimes",
     "maxReconsumeTimes",
     "batch",
+    "unitMode",
 )
-_SHORT = Names(*"bcdefghijlm")
+_SHORT = Names(*"bcdefghijlmk")
 
 
 class SendHandler:
@@ -114,13 +116,17 @@ class SendHandler:
         fields_are = LONG if request.code == RequestCode.SEND_MESSAGE else _SHORT
         try:
             message, said = self.message_of(connection, request, ext, fields_are)
+        except BadField:
+            raise
         except Answer as answer:
             return request.answer(answer.code, answer.remark, {**ALWAYS, **(answer.ext or {})})
         if fields.flag(ext, fields_are.batch):
             return self._batch(connection, request, message)
         wait = properties.waits_for_flush(said)
-        said.pop(properties.WAIT, None)
-        stored = half_of(message) if is_half(said) else message
+        half = is_half(said)
+        if not half and properties.delay_level(said) <= 0:  # those are laid out anew, with all that they said
+            said.pop(properties.WAIT, None)
+        stored = half_of(message) if half else message
         began = perf_counter_ns()
 
         def done(result: PutResult) -> None:
@@ -142,7 +148,7 @@ class SendHandler:
         self, connection: Connection, request: RemotingCommand, ext: Mapping[str, str], name: Names
     ) -> tuple[Message, dict[str, str]]:
         """What is sent, as it is stored but for WAIT, and its properties. Raises Answer: it can't be stored."""
-        topic_name = fields.text(ext, name.topic)
+        topic_name = ext.get(name.topic, "")
         topic = self._topic(topic_name, ext, name)
         queue_id = fields.number(ext, name.queue_id)
         if queue_id >= topic.read_queues and queue_id >= topic.write_queues:
@@ -154,12 +160,15 @@ class SendHandler:
             queue_id = self._broker.any_queue(topic.write_queues)
         said = properties.parse(ext.get(name.properties, ""))
         said[CLUSTER] = self._broker.settings.cluster_name
-        if properties.DELAY in said and properties.delay_level(said) > MOST_DELAY:
+        if properties.DELAY in said and fields.number(said, properties.DELAY) > MOST_DELAY:
             said[properties.DELAY] = str(MOST_DELAY)
         times = fields.number(ext, name.times, 0)
-        if topic_name.startswith(RETRY):
+        if topic_name.startswith(RETRY) and not fields.flag(ext, name.batch):
             most = ext.get(name.most_times)
-            topic_name, queue_id = self._again_or_dead(request, topic_name, queue_id, said, times, most)
+            topic_name, queue_id = self._again_or_dead(request, topic_name, queue_id, times, most)
+        kind = fields.number(ext, name.sys_flag) & _HOSTS
+        if topic.filter_type == MULTI_TAG:
+            kind |= sysflag.MULTI_TAGS
         message = _made(
             Message,
             (
@@ -167,9 +176,9 @@ class SendHandler:
                 bytes(request.body),
                 queue_id,
                 said,
-                fields.number(ext, name.flag, 0),
-                fields.number(ext, name.sys_flag, 0) & _HOSTS,
-                fields.long(ext, name.born, 0),
+                fields.number(ext, name.flag),
+                kind,
+                fields.long(ext, name.born),
                 connection.host,
                 self._broker.store_host,
                 times,
@@ -194,13 +203,14 @@ class SendHandler:
         if wrong is not None:
             raise Answer(ResponseCode.SYSTEM_ERROR, wrong)
         queues = fields.number(ext, names.default_queues, 4)
-        found = broker.topics.for_send(name, ext.get(names.default_topic, ""), queues)
+        unit = fields.flag(ext, names.unit)
+        found = broker.topics.for_send(name, ext.get(names.default_topic, ""), queues, unit=unit)
         if found is None:
             raise Answer(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!{FAQ}")
         return found
 
     def _again_or_dead(
-        self, request: RemotingCommand, name: str, queue_id: int, said: dict[str, str], times: int, most: str | None
+        self, request: RemotingCommand, name: str, queue_id: int, times: int, most: str | None
     ) -> tuple[str, int]:
         """A consumer gives a message back by a send: it comes again, or goes to the dead letters."""
         group_name = name.removeprefix(RETRY)
@@ -208,19 +218,20 @@ class SendHandler:
         if times < most_times(group, request.version, {} if most is None else {"maxReconsumeTimes": most}):
             return name, queue_id
         dead = self._broker.topics.for_retry(DLQ + group_name)
-        said[properties.DELAY] = "0"
         return dead.name, self._broker.any_queue(dead.write_queues)
 
     def _batch(self, connection: Connection, request: RemotingCommand, message: Message) -> RemotingCommand | None:
         """All messages of a batch; what they share is `message`, whose body is theirs."""
+        if not message.body:
+            raise BadField("a batch without messages")
         said = message.properties
         illegal = properties.delay_level(said) > 0 or message.sys_flag & sysflag.TRANSACTION_MASK
         if illegal or len(message.body) > self._broker.store.config.max_message_size:
             return request.answer(ResponseCode.MESSAGE_ILLEGAL, self._illegal(), ALWAYS)
         try:
             columns = columns_of(message.body)
-        except FormatError:
-            return request.answer(ResponseCode.MESSAGE_ILLEGAL, self._illegal(), ALWAYS)
+        except FormatError as error:
+            raise BadField(f"a batch that can't be read: {error.message}") from None
         shared = message._replace(body=b"")
         wait = properties.waits_for_flush(said)
         began = perf_counter_ns()

@@ -579,6 +579,7 @@ def test_the_name_services_own_matters(tmp_path: Path) -> None:
         del two
         service = await Client.to(names)
         make = {"defaultTopic": "TBW102", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6", "order": "false"}
+        make["topicFilterType"] = "SINGLE_TAG"
         for topic, flag in (("Plain", 0), ("Unit", 1), ("Sub", 2), ("Both", 3)):
             assert (await one.ask(17, {**make, "topic": topic, "topicSysFlag": str(flag)})).code == 0
         units = [sorted((await json_of(service, code))["topicList"]) for code in (311, 312, 313)]

@@ -46,7 +46,7 @@ class NoConfig(FaultyDisk):
 def test_a_topic_that_cannot_be_written_is_not_there_and_comes_with_space(tmp_path: Path) -> None:
     disk = NoConfig()
     root = tmp_path / "store"
-    made = {"topic": "Made", "readQueueNums": "2", "writeQueueNums": "2", "perm": "6"}
+    made = {"topic": "Made", "readQueueNums": "2", "writeQueueNums": "2", "perm": "6", "topicFilterType": "SINGLE_TAG"}
 
     async def run() -> None:
         async with daemon(root, disk=disk) as found:
@@ -103,6 +103,7 @@ def test_a_topic_of_more_queues_than_anybody_could_look_at(tmp_path: Path) -> No
             client = await Client.to(found.listening.broker)
             for queues in ("-1", "2147483647"):
                 made = {"topic": "Made", "readQueueNums": queues, "writeQueueNums": "2", "perm": "6"}
+                made["topicFilterType"] = "SINGLE_TAG"
                 answer = await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, made)
                 assert answer.code == 1
                 assert queues in (answer.remark or "")

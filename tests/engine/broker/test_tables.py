@@ -34,6 +34,7 @@ def test_locks_expire_and_are_forgotten() -> None:
     clock.ms += LOCKED_MS + 1
     assert locks.lock("G", QUEUE, "two")
     locks.unlock("G", QUEUE, "one")  # not its own
+    locks.unlock("other", QUEUE, "")  # nobody's
     assert len(locks) == 1
     locks.expire()
     assert len(locks) == 1

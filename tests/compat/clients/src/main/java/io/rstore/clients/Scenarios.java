@@ -58,7 +58,8 @@ public final class Scenarios {
             case "sql": run.sql(); break;
             case "batch": run.batch(); break;
             case "oneway": run.oneway(); break;
-            case "orderly": run.orderly(); break;
+            case "orderly": run.orderly(5000); break;
+            case "joining": run.orderly(0); break;
             case "broadcast": run.broadcast(); break;
             case "delayed": run.delayed(); break;
             case "dead": run.dead(); break;
@@ -183,15 +184,16 @@ public final class Scenarios {
             }
         }
         answer.put("sent", count);
-        await(() -> seen.size() >= count);
+        await(() -> seen.size() >= count && answered.getCount() == 0);
         answer.put("unanswered", answered.getCount());
     }
 
-    private void orderly() throws Exception {
-        make("Orderly");
+    private void orderly(int joiningMs) throws Exception {
+        String name = joiningMs > 0 ? "Orderly" : "Joining" + System.currentTimeMillis();
+        make(name);
         Map<Integer, List<Integer>> order = new ConcurrentHashMap<>();
         for (int member = 0; member < 2; member++) {
-            DefaultMQPushConsumer consumer = consumer("orderly", "Orderly", "*");
+            DefaultMQPushConsumer consumer = consumer(name.toLowerCase(), name, "*");
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
                 for (MessageExt message : messages) {
                     String body = new String(message.getBody());
@@ -205,9 +207,9 @@ public final class Scenarios {
             });
             consumer.start();
         }
-        Thread.sleep(5000); // a queue that changes hands may give its last message twice: not what is looked at here
+        Thread.sleep(joiningMs); // a queue that changes hands may give its last message twice: not what is looked at here
         for (int i = 0; i < count; i++) {
-            producer.send(new Message("Orderly", "t", "k", ("" + i).getBytes()),
+            producer.send(new Message(name, "t", "k", ("" + i).getBytes()),
                 (queues, message, at) -> queues.get((Integer) at % queues.size()), i);
         }
         answer.put("sent", count);
