@@ -1,7 +1,8 @@
 """`rstore serve`: the store opened, the tables read, listeners and timers started; and all of it stopped in order.
 
-Stopping: no new connection, no new request; held pulls are answered; offsets are written; the store is closed, which
-takes the abort mark away. A second start on the same store is refused by the store's lock.
+Stopping: no new connection, no new request; puts under way are waited for, held pulls are answered; offsets are
+written; the store is closed, which takes the abort mark away. A second start on the same store is refused by the
+store's lock.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
 _SCAN_S = 10
 _RETRY_S = 1
+_SETTLE_S = 5.0
+"""How long puts that are under way are waited for at the end: as long as a flush may take (syncFlushTimeout)."""
 FOR_THE_STORE = 512
 """Descriptors that no connection gets: a store that can't open its files takes no messages any more."""
 FEWEST = 64
@@ -277,7 +280,10 @@ class Daemon:
             timer.cancel()
         await self._close_servers()
         await self._broker.later.close()
-        self._broker.flow.close()
+        for board in self._boards:
+            for connection in board.connections:
+                connection.park()
+        await self._finish_puts()
         self._pulls.close()
         for board in self._boards:
             for connection in list(board.connections):
@@ -294,6 +300,15 @@ class Daemon:
                 failures.append(error)
         if failures:
             raise failures[0]
+
+    async def _finish_puts(self) -> None:
+        """What is under way is answered, and noted in the tables: else it would be done again after the next start."""
+        broker = self._broker
+        broker.schedule.stop()
+        broker.transactions.stop()
+        broker.flow.close()
+        if not await broker.flow.settled(_SETTLE_S):
+            self._log.warning("puts are under way, and are not waited for any longer")
 
     async def _add(self, board: Switchboard, port: int) -> int:
         context = None if self._door is None else self._door.context

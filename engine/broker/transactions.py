@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from engine.broker import fields
 from engine.broker.answers import Answer
+from engine.broker.offsets import at_most_the_end
 from engine.broker.putting import STORED, put
 from engine.broker.topics import HALF_TOPIC, OP_TOPIC
 from engine.errors import RStoreError
@@ -106,6 +107,15 @@ class Transactions:
         self._ending: set[int] = set()
         self._ended: set[int] = set()
         self._round: _Round | None = None
+        self._stopped = False
+
+    def load(self) -> None:
+        """How far half messages and operations are settled; once the offsets of groups were read."""
+        store, offsets = self._broker.store, self._broker.offsets
+        for topic in (HALF_TOPIC, OP_TOPIC):
+            offset = offsets.get(GROUP, topic, 0)
+            if offset is not None:
+                offsets.commit(GROUP, topic, 0, at_most_the_end(store, topic, 0, offset))
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
@@ -200,10 +210,14 @@ class Transactions:
 
         Nothing when the last check is not over: its messages wait for the disk.
         """
-        if self._round is None:
+        if self._round is None and not self._stopped:
             self._broker.topics.there_soon(HALF_TOPIC)
             self._round = self._check()
             self._go_on(None)
+
+    def stop(self) -> None:
+        """Check no more: the broker stops. A check that is under way ends with the message that it is at."""
+        self._stopped = True
 
     def _go_on(self, result: PutResult | None) -> None:
         """Put the messages of a check one after another, as far as puts don't wait."""
@@ -232,6 +246,8 @@ class Transactions:
         self._copied_and_ended |= self._copied & ended
         begun = self._broker.now_ms()
         for half in self._read(HALF_TOPIC, half_at, end):
+            if self._stopped:
+                break
             at = half.queue_offset
             if at not in ended and at not in self._ended:
                 todo = None if at in self._ending else self._judge(half, begun)
