@@ -26,7 +26,7 @@ from engine.broker.handlers.pull import TICK_MS, PullHandler
 from engine.broker.http import Operations
 from engine.broker.live import Live
 from engine.broker.name_servers import NameServers
-from engine.broker.server import Switchboard, broker_handlers, listen, name_handlers
+from engine.broker.server import Everyone, Switchboard, broker_handlers, listen, name_handlers
 from engine.errors import RStoreError, StorageError
 from engine.files.disk import Disk
 from engine.store import MessageStore
@@ -197,7 +197,7 @@ class Daemon:
         settings, loop = self._settings, self._loop
         door = self._door = self._door or Door.of(settings, self._log)
         # The port is known before anything is answered: it is part of the storeHost of every message.
-        everyone: set[Connection] = set()
+        everyone = Everyone()
         board = Switchboard(settings, {}, lambda _: None, self._log, everyone=everyone)
         server = await listen(board, settings, loop, settings.listen_port, door.context, self._log)
         self._servers.append(server)

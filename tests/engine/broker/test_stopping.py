@@ -17,7 +17,7 @@ from engine.wire.codes import RequestCode
 from tests.engine.broker.client import SMALL, Client, daemon, send_fields
 from tests.engine.opening import assert_sound
 
-COUNT = 2000
+COUNT = 1000
 
 
 def later() -> int:
