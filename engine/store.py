@@ -302,6 +302,12 @@ class MessageStore(MessageReader):
         self._appended()
         self._flush.wake()
 
+    def flush_through(self, begin: Callable[[Callable[[], None]], None]) -> None:
+        """Have the flushes that SYNC_FLUSH puts wait for begin through `begin`: called in the putting thread with what
+        begins one, which may be called a moment later, in any thread. So many puts have one flush.
+        """
+        self._puts.flush_through(begin)
+
     def replicate_with(self, replicate: Replicate | None) -> None:
         """Have the puts of a SYNC_MASTER wait for slaves through `replicate`; None: there is none."""
         self._puts.replicate = replicate

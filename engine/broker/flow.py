@@ -87,6 +87,8 @@ class FlowControl:
         self._store = store
         self._loop = loop
         self._soon = Handover(loop)
+        # What came with the same bytes is flushed together, when the loop has put all of it and lets others work.
+        store.flush_through(self._soon.once)
         self._log = log
         self._capacity = settings.send_queue
         self._wait_s = settings.send_wait_ms / 1000

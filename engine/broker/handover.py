@@ -21,6 +21,7 @@ class Handover:
         self._loop = loop
         self._waiting: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._called = False
+        self._once = False
 
     def __call__(self, what: Callable[..., None], *arguments: Any) -> None:
         """Have `what` called by the loop; nothing when that has ended."""
@@ -28,6 +29,16 @@ class Handover:
         if not self._called and not self._loop.is_closed():
             self._called = True
             self._loop.call_soon_threadsafe(self._do)
+
+    def once(self, what: Callable[[], None]) -> None:
+        """Have `what` called by the loop when it has done what it does now; once, however often that is asked for."""
+        if not self._once:
+            self._once = True
+            self._loop.call_soon_threadsafe(self._do_once, what)
+
+    def _do_once(self, what: Callable[[], None]) -> None:
+        self._once = False
+        what()
 
     def _do(self) -> None:
         self._called = False

@@ -16,6 +16,7 @@ last flush sets the checkpoint, too.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections import deque
 from typing import TYPE_CHECKING
@@ -80,6 +81,7 @@ class GroupCommitService(Worker):
         self._write: list[tuple[int, FlushFuture]] = []
         self._failure: RStoreError | None = None
         self._over = False
+        self._begin: Callable[[], None] = self.wake
         self._watcher = FlushDiskWatcher(config.sync_flush_timeout, on_failure)
 
     def start(self) -> None:
@@ -104,8 +106,12 @@ class GroupCommitService(Worker):
             self._answer([(next_offset, future)], failure)
             return future
         self._watcher.add(future)
-        self.wake()
+        self._begin()
         return future
+
+    def begin_through(self, begin: Callable[[Callable[[], None]], None]) -> None:
+        """Have `begin` called with what begins a flush, where a put asks for one: at once, or a moment later."""
+        self._begin = functools.partial(begin, self.wake)
 
     def _run(self) -> None:
         going = True

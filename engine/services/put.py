@@ -216,6 +216,11 @@ class PutService:
                 )
         return None
 
+    def flush_through(self, begin: Callable[[Callable[[], None]], None]) -> None:
+        """See GroupCommitService.begin_through; nothing where puts don't wait for a flush."""
+        if self._group_commit is not None:
+            self._group_commit.begin_through(begin)
+
     @property
     def waits(self) -> bool:
         """Whether puts may wait for flush or slave."""
