@@ -84,6 +84,7 @@ class Broker:
         self.groups.load()
         self.offsets.load()
         self.schedule.load()
+        self.transactions.load()
         self.kv.load()
         self.filters.load()
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 3.0
 """How long is waited for a connection or an answer. Source: NettyClientConfig, DefaultMQProducer#sendMsgTimeout."""
+_GOODBYE_S = 1.0
 _PIECE = 1 << 16
 
 
@@ -124,7 +125,11 @@ class RemotingClient:
         with contextlib.suppress(asyncio.CancelledError):
             await self._reading
         with contextlib.suppress(OSError):
-            await self._writer.wait_closed()
+            try:
+                async with asyncio.timeout(_GOODBYE_S):
+                    await self._writer.wait_closed()
+            except TimeoutError:  # a peer that takes nothing would be waited for until TCP gives up
+                self._writer.transport.abort()
 
     async def __aenter__(self) -> RemotingClient:
         return self

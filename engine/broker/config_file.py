@@ -13,7 +13,7 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
 
 from engine.broker.answers import Answer
 from engine.errors import CannotMend, FormatError, RStoreError
@@ -77,29 +77,44 @@ class ConfigFile:
             self._newest = self._newest if number is None else number
 
 
+class Changes(NamedTuple):
+    """A state of a kept table that is to be written. `number`: which, counted from 1."""
+
+    number: int
+    table: dict[str, Any]
+
+
 class KeptTable(ABC):
-    """For the loop's thread alone, but `write`. Who changes it sets `_changed`."""
+    """For the loop's thread alone, but `write`. Who changes it sets `_changed`.
+
+    What was given out is unwritten until `write` is over: who has asked for it may be cancelled, or fail before.
+    """
 
     def __init__(self, file: ConfigFile) -> None:
         self._file = file
         self._changed = False
+        self._given = 0
+        self._written = 0
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
         """What the file says."""
 
-    def changes(self) -> dict[str, Any] | None:
-        """What is to be written, None when nothing has changed since it was asked for last."""
-        changed, self._changed = self._changed, False
-        return self.to_json() if changed else None
+    def changes(self) -> Changes | None:
+        """What is to be written, None when the file has all of it."""
+        if not self._changed and self._written == self._given:
+            return None
+        self._changed = False
+        self._given += 1
+        return Changes(self._given, self.to_json())
 
-    def write(self, table: dict[str, Any]) -> None:
-        """Write what `changes` gave, durably; in any thread. Raises DiskFull, StorageError."""
-        try:
-            self._file.save(table)
-        except BaseException:
-            self._changed = True  # the next time, then
-            raise
+    def write(self, changes: Changes) -> None:
+        """Write what `changes` gave, durably, unless a newer state is written; in any thread.
+
+        Raises DiskFull, StorageError: it is still to be written.
+        """
+        self._file.save(changes.table, changes.number)
+        self._written = max(self._written, changes.number)
 
     def finish(self) -> None:
         """Write what isn't yet, before the end. Raises DiskFull, StorageError."""
@@ -279,7 +294,8 @@ class VersionedTable(ABC, Generic[Entry]):
             if error is None:
                 for name, entry in coming.items():
                     self._table.setdefault(name, entry)
-                if coming:
+                if coming:  # who has looked while they were written has seen that version without them
+                    self.version.next(self._now_ms())
                     self.changed()
             else:
                 self._unwritten |= unwritten

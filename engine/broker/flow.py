@@ -20,6 +20,7 @@ With SYNC_FLUSH puts wait for the flush in no queue; those that wait are counted
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import Counter, deque
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -31,7 +32,6 @@ from engine.errors import RStoreError
 from engine.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    import asyncio
     import logging
     from collections.abc import Callable
 
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 SLOW_MS = 200
 """A put by the loop that takes longer makes all others wait as long as they may wait in Apache's send queue."""
 CALM_S = 10.0
+_LOOK_S = 0.002
 _CLEAN_S = 0.01
 """Between two looks at what waits. Source: BrokerFastFailure#start."""
 _THREADS_THAT_WAIT = 32
@@ -99,6 +100,7 @@ class FlowControl:
         self._timer: asyncio.TimerHandle | None = None
         self._last_slow = 0.0
         self._closed = False
+        self._beside_now = 0
         self.slow_ns = SLOW_MS * 1_000_000
         self.beside = False
         self.waiting = 0
@@ -134,7 +136,7 @@ class FlowControl:
         store = self._store
         if store.page_cache_busy or (self._pool_counts and store.log.pool is not None and not store.log.pool.available):
             return self._refused("REJECTREQUEST", _AT_ONCE.format("REJECTREQUEST"))
-        if len(self._queue) + self.waiting >= self._capacity:
+        if self._beside_now + self.waiting >= self._capacity:
             return self._refused("OVERLOAD", _AT_ONCE.format("OVERLOAD"))
         return None
 
@@ -167,11 +169,16 @@ class FlowControl:
 
         `refuse` is called instead when it has waited for too long.
         """
+        put = _Put(monotonic(), work, done, refuse)
+        self._beside_now += 1
+        if self._closed:  # what a put that was under way leads to, and nobody sends again: the end of a transaction
+            self._make(put)
+            return
         if self._threads is None:
             count = _THREADS_THAT_WAIT if self._store.puts_wait else 1
             self._threads = ThreadPoolExecutor(count, "SendMessageThread")
         with self._lock:
-            self._queue.append(_Put(monotonic(), work, done, refuse))
+            self._queue.append(put)
         self._threads.submit(self._next)
         if self._timer is None and self._cleans:
             self._timer = self._loop.call_later(_CLEAN_S, self._clean)
@@ -182,15 +189,22 @@ class FlowControl:
             if not self._queue:
                 return
             put = self._queue.popleft()
+        self._make(put)
+
+    def _make(self, put: _Put) -> None:
         began = monotonic()
         found = put.work()
         took = monotonic() - began
         if isinstance(found, Future):
             self._soon(self._appended, took)
-            found.add_done_callback(lambda future: self._soon(put.done, future.result()))
+            found.add_done_callback(lambda future: self._soon(self._made, put, future.result()))
         else:  # with SYNC_FLUSH that was the wait for the flush, and says nothing of the log
             self._soon(self._appended, 0.0 if self._store.puts_wait else took)
-            self._soon(put.done, found)
+            self._soon(self._made, put, found)
+
+    def _made(self, put: _Put, found: Any) -> None:
+        self._beside_now -= 1
+        put.done(found)
 
     def _appended(self, took_s: float) -> None:
         now = monotonic()
@@ -213,6 +227,7 @@ class FlowControl:
             self._queue.extendleft(reversed(kept))
             left = len(self._queue)
         reason = "PCBUSY_CLEAN_QUEUE" if busy else "TIMEOUT_CLEAN_QUEUE"
+        self._beside_now -= len(gone)
         for put in gone:
             assert put.refuse is not None
             put.refuse(self._refused(reason, _FROM_QUEUE.format(reason, int((now - put.since) * 1000), left)))
@@ -222,15 +237,27 @@ class FlowControl:
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Take no more; what waits is refused. A put that is under way is waited for by the store."""
+        """Take no more sends; those that wait are refused. For all other puts: `settled`."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
         with self._lock:
             left = [put for put in self._queue if put.refuse is not None]
+            kept = [put for put in self._queue if put.refuse is None]
             self._queue.clear()
+            self._queue.extend(kept)
+        self._beside_now -= len(left)
         for put in left:
             assert put.refuse is not None
             put.refuse(Busy(_AT_ONCE.format("SHUTDOWN")))
         if self._threads is not None:
             self._threads.shutdown(wait=False)
+
+    async def settled(self, timeout_s: float) -> bool:
+        """Wait until everybody was told of every put; False: a disk takes longer than that."""
+        end = monotonic() + timeout_s
+        while self.waiting or self._beside_now:
+            if monotonic() > end:
+                return False
+            await asyncio.sleep(_LOOK_S)
+        return True

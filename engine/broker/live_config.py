@@ -48,6 +48,8 @@ LIVE = frozenset(
 """The broker's keys that count at once; of the store's, `engine.store.RECONFIGURABLE` do."""
 _STORE_LIVE = frozenset(map(apache_key, RECONFIGURABLE))
 _NOT_KEYS = {"other", "given"}
+_SECRET = "Password"
+"""What keys end in that nobody is told: GET_BROKER_CONFIG is anybody's. Apache has them outside of its broker.conf."""
 _ALWAYS = {
     "filterServerNums": "0",
     "msgTraceTopicName": "RMQ_SYS_TRACE_TOPIC",
@@ -74,7 +76,7 @@ class LiveConfig:
         self.version = DataVersion(broker.now_ms())
         self._said = {
             **_ALWAYS,
-            **broker.store.config.other,
+            **{key: value for key, value in broker.store.config.other.items() if not key.endswith(_SECRET)},
             **_told(broker.store.config),
             **_told_of_broker(broker.settings),
         }

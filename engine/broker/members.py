@@ -98,9 +98,11 @@ def _codes(said: dict[str, Any]) -> list[int]:
     return [fields.whole({"codeSet": code}, "codeSet", 0) for code in _list(said, "codeSet")]
 
 
-def _seen(members: dict[Connection, Client], connection: Connection, client: Client) -> None:
+def _seen(members: dict[Connection, Client], connection: Connection, client: Client) -> Client:
     """A member, as it came: later heartbeats tell only that it is there. Source: ConsumerGroupInfo#updateChannel."""
-    members.setdefault(connection, client).seen_ms = client.seen_ms
+    member = members.setdefault(connection, client)
+    member.seen_ms = client.seen_ms
+    return member
 
 
 def _one_of(known: tuple[str, ...], word: Any) -> str | None:
@@ -124,8 +126,8 @@ class Members:
 
     def heartbeat_producer(self, group: str, connection: Connection, client: Client) -> None:
         """A producer is there."""
-        _seen(self.producers.setdefault(group, {}), connection, client)
-        self._producer_ids[client.client_id] = connection
+        member = _seen(self.producers.setdefault(group, {}), connection, client)
+        self._producer_ids[member.client_id] = connection  # no other: that would never be forgotten
 
     def heartbeat_consumer(
         self, group: str, connection: Connection, client: Client, said: dict[str, Any], *, notify: bool

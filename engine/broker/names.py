@@ -16,8 +16,6 @@ from engine.broker.topics import PERM_WRITE, READ_WRITE, TopicConfig
 
 LIVE_MS = 120_000
 MASTER = 0
-UNIT, UNIT_SUB = 1, 2
-"""Bits of topicSysFlag. Source: TopicSysFlag."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,10 @@ from engine.errors import CannotMend
 
 if TYPE_CHECKING:
     from engine.broker.config_file import ConfigFile
+    from engine.store import MessageStore
 
 _AT = "@"
+_DISPATCH_MS = 60_000
 
 
 class ConsumerOffsets(KeptTable):
@@ -89,3 +91,12 @@ class ConsumerOffsets(KeptTable):
                 for (topic, group), queues in self._table.items()
             }
         }
+
+
+def at_most_the_end(store: MessageStore, topic: str, queue_id: int, offset: int) -> int:
+    """Where somebody goes on who was at `offset` of a queue, at the start: a log that was cut ends before it, and what
+    comes next in the queue would be passed over.
+    """
+    if offset <= store.max_offset(topic, queue_id) or not store.wait_dispatched(_DISPATCH_MS):
+        return offset
+    return min(offset, store.max_offset(topic, queue_id))

@@ -13,7 +13,9 @@ import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.broker.config_file import KeptTable
+from engine.broker.offsets import at_most_the_end
 from engine.broker.putting import STORED, put
+from engine.broker.topics import DLQ, RETRY
 from engine.errors import CannotMend, RStoreError
 from engine.format import names, properties, sysflag
 from engine.format.delay import DelayLevels, queue_of_level
@@ -55,11 +57,16 @@ class ScheduleService(KeptTable):
         self._levels = DelayLevels.parse(broker.store.config.message_delay_level)
         self._offsets: dict[int, int] = {}
         self._under_way: set[int] = set()
+        self._stopped = False
         self.lost = 0
 
     def load(self) -> None:
-        """Read delayOffset.json. Raises CannotMend, StorageError."""
+        """Read delayOffset.json. Raises CannotMend, StorageError. Source: also #correctDelayOffset."""
         self._read(self._file.load())
+        for level, offset in self._offsets.items():
+            self._offsets[level] = at_most_the_end(
+                self._broker.store, names.SCHEDULE_TOPIC, queue_of_level(level), offset
+            )
 
     def take(self, found: dict[str, Any]) -> None:
         """A master's offsets instead of ours. Raises CannotMend. Source: SlaveSynchronize#syncDelayOffset."""
@@ -108,7 +115,13 @@ class ScheduleService(KeptTable):
             if level not in self._under_way:
                 self._deliver(level)
 
+    def stop(self) -> None:
+        """Deliver no more: the broker stops. What is under way is noted when it is there."""
+        self._stopped = True
+
     def _deliver(self, level: int) -> None:
+        if self._stopped:
+            return
         store, queue_id = self._broker.store, queue_of_level(level)
         queue = store.find_queue(names.SCHEDULE_TOPIC, queue_id)
         if queue is None:
@@ -135,7 +148,7 @@ class ScheduleService(KeptTable):
         except RStoreError:
             found = None
         message = None if found is None else due_message(found)
-        if message is None or not self._broker.topics.find(message.topic):
+        if message is None or not self._known(message.topic):
             self.lost += 1
             self._delivered(level, offset)
             return True
@@ -158,6 +171,11 @@ class ScheduleService(KeptTable):
         put(self._broker, message, done, wait=False)
         returned = True
         return bool(answered) and answered[0].status in STORED
+
+    def _known(self, topic: str) -> bool:
+        """Whether there is such a topic: a group's own is made again, as its heartbeat has made it before a crash."""
+        topics = self._broker.topics
+        return (topics.there_soon(topic) if topic.startswith((RETRY, DLQ)) else topics.find(topic)) is not None
 
     def _delivered(self, level: int, offset: int) -> None:
         self._offsets[level] = offset + 1

@@ -1,7 +1,8 @@
 """`rstore serve`: the store opened, the tables read, listeners and timers started; and all of it stopped in order.
 
-Stopping: no new connection, no new request; held pulls are answered; offsets are written; the store is closed, which
-takes the abort mark away. A second start on the same store is refused by the store's lock.
+Stopping: no new connection, no new request; puts under way are waited for, held pulls are answered; offsets are
+written; the store is closed, which takes the abort mark away. A second start on the same store is refused by the
+store's lock.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from engine.broker.handlers.pull import TICK_MS, PullHandler
 from engine.broker.http import Operations
 from engine.broker.live import Live
 from engine.broker.name_servers import NameServers
-from engine.broker.server import Switchboard, broker_handlers, listen, name_handlers
+from engine.broker.server import Everyone, Switchboard, broker_handlers, listen, name_handlers
 from engine.errors import RStoreError, StorageError
 from engine.files.disk import Disk
 from engine.store import MessageStore
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 _SCAN_S = 10
 _RETRY_S = 1
+_SETTLE_S = 5.0
+"""How long puts that are under way are waited for at the end: as long as a flush may take (syncFlushTimeout)."""
 FOR_THE_STORE = 512
 """Descriptors that no connection gets: a store that can't open its files takes no messages any more."""
 FEWEST = 64
@@ -197,7 +200,7 @@ class Daemon:
         settings, loop = self._settings, self._loop
         door = self._door = self._door or Door.of(settings, self._log)
         # The port is known before anything is answered: it is part of the storeHost of every message.
-        everyone: set[Connection] = set()
+        everyone = Everyone()
         board = Switchboard(settings, {}, lambda _: None, self._log, everyone=everyone)
         server = await listen(board, settings, loop, settings.listen_port, door.context, self._log)
         self._servers.append(server)
@@ -287,7 +290,10 @@ class Daemon:
             timer.cancel()
         await self._close_servers()
         await self._broker.later.close()
-        self._broker.flow.close()
+        for board in self._boards:
+            for connection in board.connections:
+                connection.park()
+        await self._finish_puts()
         self._pulls.close()
         for board in self._boards:
             for connection in list(board.connections):
@@ -310,6 +316,15 @@ class Daemon:
             await self._role.stop()
         if self._operations is not None:
             await self._operations.stop()
+
+    async def _finish_puts(self) -> None:
+        """What is under way is answered, and noted in the tables: else it would be done again after the next start."""
+        broker = self._broker
+        broker.schedule.stop()
+        broker.transactions.stop()
+        broker.flow.close()
+        if not await broker.flow.settled(_SETTLE_S):
+            self._log.warning("puts are under way, and are not waited for any longer")
 
     async def _add(self, board: Switchboard, port: int) -> int:
         context = None if self._door is None else self._door.context

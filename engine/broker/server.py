@@ -40,6 +40,22 @@ if TYPE_CHECKING:
 _BACKLOG = 1024
 
 
+class Everyone:
+    """Who is connected, by whichever listener: each has a descriptor, and they may not take those of the store.
+
+    Attributes:
+        connections: that are open.
+        greeted: those that have not said yet whether they want TLS, or not shown yet who they are.
+    """
+
+    def __init__(self) -> None:
+        self.connections: set[Connection] = set()
+        self.greeted: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self.connections) + len(self.greeted)
+
+
 class Switchboard:
     """Takes requests of one listener's connections and has them answered.
 
@@ -48,7 +64,7 @@ class Switchboard:
         handlers: by request code.
         lost: is told of connections that have gone.
         name: of the listener: broker, vip or names.
-        everyone: the connections of all listeners, which the limit is about (default: this one's).
+        everyone: those of all listeners, whom the limit is about (default: this one's).
 
     Attributes:
         connections: that are open.
@@ -64,7 +80,7 @@ class Switchboard:
         lost: Callable[[Connection], None],
         log: logging.Logger,
         name: str = "broker",
-        everyone: set[Connection] | None = None,
+        everyone: Everyone | None = None,
     ) -> None:
         self._settings = settings
         self._log = log
@@ -72,7 +88,7 @@ class Switchboard:
         self._large: dict[Connection, int] = {}
         self._held = 0
         self.connections: set[Connection] = set()
-        self._everyone = self.connections if everyone is None else everyone
+        self.everyone = Everyone() if everyone is None else everyone
         self.answers: dict[int, dict[int, int]] = {OTHER: {}}
         self.refused = 0
         self.cut = {"frame": 0, "input": 0, "output": 0, "idle": 0}
@@ -86,11 +102,11 @@ class Switchboard:
 
     def opened(self, connection: Connection) -> bool:
         """As of Serves."""
-        if len(self._everyone) >= self._settings.connections:
+        if len(self.everyone.connections) >= self._settings.connections:
             self.refuse(connection.address, "too many connections")
             return False
         self.connections.add(connection)
-        self._everyone.add(connection)
+        self.everyone.connections.add(connection)
         return True
 
     def refuse(self, peer: str, why: str) -> None:
@@ -101,7 +117,7 @@ class Switchboard:
     def lost(self, connection: Connection) -> None:
         """As of Serves."""
         self.connections.discard(connection)
-        self._everyone.discard(connection)
+        self.everyone.connections.discard(connection)
         self._held -= self._large.pop(connection, 0)
         if connection.fault is not None:
             self.cut[connection.cut] += 1
@@ -156,8 +172,12 @@ class Switchboard:
         """Close the connections on which nothing has come or gone for too long. `now`: the loop's time, s."""
         limit = now - self._settings.idle_s
         for connection in [one for one in self.connections if one.active < limit]:
-            self.cut["idle"] += 1
-            connection.close()
+            if connection.output_waiting:  # and would for ever: a good-bye comes behind it
+                why = f"it has taken nothing for {self._settings.idle_s} s of what waits for it"
+                connection.give_up(why, "idle")
+            else:
+                self.cut["idle"] += 1
+                connection.close()
 
 
 def broker_handlers(broker: Broker, pulls: PullHandler) -> dict[int, Handler]:
@@ -225,5 +245,9 @@ async def listen(
 
     if context is None:
         return await loop.create_server(make, settings.listen_host, port, backlog=_BACKLOG)
-    server = SniffingServer(loop, make, context, settings.tls.mode, settings.connections, board.refuse, log)
+    everyone = board.everyone
+    server = SniffingServer(
+        loop, make, context, settings.tls.mode, everyone.greeted, lambda: len(everyone) < settings.connections,
+        board.refuse, log,
+    )  # fmt: skip
     return await server.start(settings.listen_host, port, _BACKLOG)

@@ -28,7 +28,8 @@ class SniffingServer:
         make: the protocol of a connection.
         context: for those that want TLS; None: they are refused.
         mode: whether others are served.
-        most: connections that may be between their accept and their protocol at a time.
+        greeted: is kept: those between their accept and their protocol, of this listener and others.
+        has_room: whether there is room for one more.
         refused: is told of those that are not served: address, why.
     """
 
@@ -38,7 +39,8 @@ class SniffingServer:
         make: Callable[[], asyncio.Protocol],
         context: ssl.SSLContext | None,
         mode: TlsMode,
-        most: int,
+        greeted: set[asyncio.Task[None]],
+        has_room: Callable[[], bool],
         refused: Callable[[str, str], None],
         log: logging.Logger,
     ) -> None:
@@ -46,10 +48,10 @@ class SniffingServer:
         self._make = make
         self._context = context
         self._mode = mode
-        self._most = most
+        self._greeted = greeted
+        self._has_room = has_room
         self._refused = refused
         self._log = log
-        self._greeted: set[asyncio.Task[None]] = set()
         self._accepting: list[asyncio.Task[None]] = []
         self.sockets: tuple[socket.socket, ...] = ()
 
@@ -85,7 +87,7 @@ class SniffingServer:
                 self._log.error("can't accept, and will", extra={"why": str(error)})
                 await asyncio.sleep(_AGAIN_S)
                 continue
-            if len(self._greeted) >= self._most:
+            if not self._has_room():
                 taken.close()
                 self._say_refused(peer, "too many connections")
                 continue

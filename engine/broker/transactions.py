@@ -10,10 +10,12 @@ Sources: TransactionalMessageServiceImpl, TransactionalMessageBridge, EndTransac
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Generator
+from typing import TYPE_CHECKING, NamedTuple
 
 from engine.broker import fields
 from engine.broker.answers import Answer
+from engine.broker.offsets import at_most_the_end
 from engine.broker.putting import STORED, put
 from engine.broker.topics import HALF_TOPIC, OP_TOPIC
 from engine.errors import RStoreError
@@ -23,7 +25,7 @@ from engine.log.results import PutMessageStatus
 from engine.wire.codes import RequestCode, ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from engine.broker.broker import Broker
     from engine.broker.connection import Connection
@@ -49,6 +51,7 @@ _ENDS: Mapping[PutMessageStatus, tuple[ResponseCode, str | None]] = {
 }
 """How a commit ends. Source: EndTransactionProcessor#sendFinalMessage."""
 _HOUR_MS = 3_600_000
+_DIGITS = 9
 _KINDS = (sysflag.TRANSACTION_NONE, sysflag.TRANSACTION_COMMIT, sysflag.TRANSACTION_ROLLBACK)
 
 
@@ -68,6 +71,32 @@ def half_of(message: Message) -> Message:
     return message._replace(topic=HALF_TOPIC, queue_id=0, properties=said, sys_flag=kind)
 
 
+class _Todo(NamedTuple):
+    """What a check puts for a half message. `asks`: the producer is asked about it."""
+
+    message: Message
+    asks: bool = False
+
+
+_ENDED = _Todo(Message("", b""))
+"""Nothing: it has its end."""
+_Round = Generator[Message, "PutResult | None", None]
+
+
+class _Put:
+    """One put of a check: its result, where it was there at once; else `go_on` is told."""
+
+    def __init__(self, go_on: Callable[[PutResult], None]) -> None:
+        self._go_on = go_on
+        self.result: PutResult | None = None
+        self.waits = False
+
+    def done(self, result: PutResult) -> None:
+        self.result = result
+        if self.waits:
+            self._go_on(result)
+
+
 class Transactions:
     """See the module. For the loop's thread alone."""
 
@@ -75,6 +104,18 @@ class Transactions:
         self._broker = broker
         self._copied: set[int] = set()
         self._copied_and_ended: set[int] = set()
+        self._ending: set[int] = set()
+        self._ended: set[int] = set()
+        self._round: _Round | None = None
+        self._stopped = False
+
+    def load(self) -> None:
+        """How far half messages and operations are settled; once the offsets of groups were read."""
+        store, offsets = self._broker.store, self._broker.offsets
+        for topic in (HALF_TOPIC, OP_TOPIC):
+            offset = offsets.get(GROUP, topic, 0)
+            if offset is not None:
+                offsets.commit(GROUP, topic, 0, at_most_the_end(store, topic, 0, offset))
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
@@ -91,6 +132,7 @@ class Transactions:
         half = self._half(request)
 
         def settled(result: PutResult) -> None:
+            self._ending.discard(half.queue_offset)
             self._count(result)
             if result.status in STORED:
                 self._settle(half)
@@ -98,6 +140,7 @@ class Transactions:
             connection.answer(request, request.answer(code, remark))
 
         if kind == sysflag.TRANSACTION_COMMIT:
+            self._ending.add(half.queue_offset)
             put(self._broker, self._real(half), settled)
             return None
         self._settle(half)
@@ -135,6 +178,7 @@ class Transactions:
     def _settle(self, half: StoredMessage) -> None:
         """Note that a half message has its end."""
         broker = self._broker
+        self._ended.add(half.queue_offset)  # its operation is found by the next check, but not yet by one under way
         operation = Message(
             OP_TOPIC,
             str(half.queue_offset).encode(),
@@ -164,20 +208,64 @@ class Transactions:
         return max(behind(HALF_TOPIC) - behind(OP_TOPIC), 0)
 
     def check(self) -> None:
-        """Ask about the half messages that are old enough; those without an answer for too long are set aside."""
-        broker = self._broker
-        broker.topics.there_soon(HALF_TOPIC)
-        store, offsets = broker.store, broker.offsets
-        half_at = max(offsets.get(GROUP, HALF_TOPIC, 0) or 0, store.min_offset(HALF_TOPIC, 0))
+        """Ask about the half messages that are old enough; those without an answer for too long are set aside.
+
+        Nothing when the last check is not over: its messages wait for the disk.
+        """
+        if self._round is None and not self._stopped:
+            self._broker.topics.there_soon(HALF_TOPIC)
+            self._round = self._check()
+            self._go_on(None)
+
+    def stop(self) -> None:
+        """Check no more: the broker stops. A check that is under way ends with the message that it is at."""
+        self._stopped = True
+
+    def _go_on(self, result: PutResult | None) -> None:
+        """Put the messages of a check one after another, as far as puts don't wait."""
+        while self._round is not None:
+            put_now = _Put(self._go_on)
+            try:
+                put(self._broker, self._round.send(result), put_now.done, wait=False)
+            except StopIteration:
+                self._round = None
+                return
+            except BaseException:
+                self._round = None
+                raise
+            result = put_now.result
+            if result is None:
+                put_now.waits = True
+                return
+
+    def _check(self) -> _Round:
+        """One round; a message that could not be put ends it, and is tried again by the next."""
+        store, offsets = self._broker.store, self._broker.offsets
+        end = store.max_offset(HALF_TOPIC, 0)
+        half_at = min(max(offsets.get(GROUP, HALF_TOPIC, 0) or 0, store.min_offset(HALF_TOPIC, 0)), end)
         operations = list(self._operations())
         ended = {half for _, half in operations}
         self._copied_and_ended |= self._copied & ended
-        begun = broker.now_ms()
-        for half in self._read(HALF_TOPIC, half_at, store.max_offset(HALF_TOPIC, 0)):
-            if half.queue_offset not in ended and not self._judge(half, begun):
+        begun = self._broker.now_ms()
+        for half in self._read(HALF_TOPIC, half_at, end):
+            if self._stopped:
                 break
-            half_at = half.queue_offset + 1
+            at = half.queue_offset
+            if at not in ended and at not in self._ended:
+                todo = None if at in self._ending else self._judge(half, begun)
+                if todo is None:
+                    break
+                if todo is not _ENDED:
+                    result = yield todo.message
+                    assert result is not None
+                    self._count(result)
+                    if result.append is None:
+                        break
+                    if todo.asks:
+                        self._tell_producer(todo.message, result)
+            half_at = at + 1
         offsets.commit(GROUP, HALF_TOPIC, 0, half_at)
+        self._ended = {at for at in self._ended if half_at <= at < store.max_offset(HALF_TOPIC, 0)}
         for at, half_offset in operations:
             if half_offset >= half_at:
                 break
@@ -201,8 +289,8 @@ class Transactions:
                 return
             start = found.next_begin_offset
 
-    def _judge(self, half: StoredMessage, begun_ms: int) -> bool:
-        """Ask about one, set it aside, or put it off; False when it, and all behind it, is too young.
+    def _judge(self, half: StoredMessage, begun_ms: int) -> _Todo | None:
+        """Ask about one, set it aside, or put it off; None when it, and all behind it, is too young.
 
         Source: TransactionalMessageServiceImpl#check.
         """
@@ -211,46 +299,35 @@ class Transactions:
         first = _number(said.get(FIRST_PLACE), half.queue_offset)
         if first in self._copied_and_ended:
             self._forget(first)
-            return True
+            return _ENDED
         times = _number(said.get(CHECK_TIMES), 0)
         said[CHECK_TIMES] = str(times + 1)
         message = half.to_message()._replace(store_host=broker.store_host, properties=said)
         if times >= settings.transaction_check_max or age_ms > broker.store.config.file_reserved_time * _HOUR_MS:
             self._forget(first)
             topic = broker.topics.there_soon(DISCARDED)
-            put(broker, message._replace(topic=topic.name, queue_id=0), self._count, wait=False)
-            return True
+            return _Todo(message._replace(topic=topic.name, queue_id=0))
         if half.store_timestamp >= begun_ms:
-            return False
+            return None
         immune_s = said.get(IMMUNITY_S)
         if immune_s is None:
             if 0 <= age_ms < settings.transaction_timeout_ms:
-                return False
-        elif age_ms < (int(immune_s) * 1000 if immune_s.isdecimal() else settings.transaction_timeout_ms):
-            self._put_off(message, first, times)
-            return True
-        self._ask(message)
-        return True
+                return None
+        elif age_ms < (_number(immune_s, settings.transaction_timeout_ms // 1000) * 1000):
+            return self._later(message, first, times)
+        return _Todo(message, asks=True)
 
-    def _put_off(self, message: Message, first: int, times: int) -> None:
+    def _later(self, message: Message, first: int, times: int) -> _Todo:
         """One that is immune goes behind the others, that they need not wait for it; nobody is asked."""
         said = {**message.properties, FIRST_PLACE: str(first), properties.WAIT: "false", CHECK_TIMES: str(times)}
         if not times:
             del said[CHECK_TIMES]
         self._copied.add(first)
-        put(self._broker, message._replace(properties=said), self._count, wait=False)
+        return _Todo(message._replace(properties=said))
 
     def _forget(self, first: int) -> None:
         self._copied.discard(first)
         self._copied_and_ended.discard(first)
-
-    def _ask(self, message: Message) -> None:
-        def asked(result: PutResult) -> None:
-            self._count(result)
-            if result.append is not None:
-                self._tell_producer(message, result)
-
-        put(self._broker, message, asked, wait=False)
 
     def _tell_producer(self, message: Message, result: PutResult) -> None:
         """CHECK_TRANSACTION_STATE to any producer of the group. Source: AbstractTransactionalMessageCheckListener."""
@@ -285,4 +362,5 @@ class Transactions:
 
 
 def _number(text: str | None, default: int) -> int:
-    return int(text) if text is not None and text.isdecimal() else default
+    """A number that a client may have written; `default` where it is none, or none that Java could read."""
+    return int(text) if text is not None and text.isdecimal() and len(text) <= _DIGITS else default

@@ -6,6 +6,7 @@ keeps the files, sees their changes and changes them, `guard.py` judges. Off, no
 Where Apache forgets a check, it is made here; the list is complete, and a test holds all else equal to Apache's:
 
 - SEND_BATCH_MESSAGE needs PUB on its topic, LITE_PULL_MESSAGE what PULL_MESSAGE needs (Apache: nothing).
+- SEND_REPLY_MESSAGE in both forms needs PUB on its topic, but for the reply topics themselves (Apache: nothing).
 - SEND_MESSAGE to a retry topic needs SUB on its group (Apache looks for a field that no client sends).
 - Changing the ACL itself (codes 50, 51, 53) needs an admin (Apache: any account; 5.x has it so, too).
 - A pattern such as 10.*.3.4 means each of its parts (Apache looks at nothing behind the first that varies).

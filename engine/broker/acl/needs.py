@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from engine.broker.acl.accounts import Perm
+from engine.broker.answers import Answer
+from engine.broker.handlers.consume import body_of
 from engine.broker.topics import RETRY
-from engine.errors import FormatError
-from engine.format import fastjson
 from engine.wire.codes import RequestCode
 
 if TYPE_CHECKING:
@@ -64,15 +64,21 @@ def _sub(topic: str | None = None, group: str | None = None) -> Callable[[Remoti
 
 def _heartbeat(request: RemotingCommand) -> Mapping[str, Perm]:
     try:
-        said: Any = fastjson.loads(bytes(request.body).decode("utf-8", "replace") or "{}")
+        said = body_of(request)  # as who handles it reads it: what two readers make of one text may differ
         wanted: dict[str, Perm] = {}
         for one in said.get("consumerDataSet") or ():
             group = _retry(one.get("groupName"))
             topics = [subscription.get("topic") for subscription in one.get("subscriptionDataSet") or ()]
             wanted.update((str(name), Perm.SUB) for name in (group, *topics) if name is not None)
-    except (AttributeError, TypeError, FormatError) as error:
+    except (AttributeError, TypeError, Answer) as error:
         raise BadRequest(f"a heartbeat that is none: {error}") from None
     return wanted
+
+
+def _reply(request: RemotingCommand) -> Mapping[str, Perm]:
+    """Replies are stored, in the topic that the header names, by either of its names."""
+    wanted = (request.fields.get(name) for name in ("topic", "b"))
+    return {name: Perm.PUB for name in wanted if name is not None and not name.endswith(_REPLY_TOPIC)}
 
 
 def _retry(group: Any) -> str | None:
@@ -80,11 +86,14 @@ def _retry(group: Any) -> str | None:
     return None if group is None else f"{RETRY}{group}"
 
 
+_REPLY_TOPIC = "_REPLY_TOPIC"
 _PULL = _sub("topic", "consumerGroup")
 _NEEDS: Mapping[int, Callable[[RemotingCommand], Mapping[str, Perm]]] = {
     RequestCode.SEND_MESSAGE: _send("topic", "group"),
     RequestCode.SEND_MESSAGE_V2: _send("b", "a"),
     RequestCode.SEND_BATCH_MESSAGE: _send("b", "a"),
+    RequestCode.SEND_REPLY_MESSAGE: _reply,
+    RequestCode.SEND_REPLY_MESSAGE_V2: _reply,
     RequestCode.CONSUMER_SEND_MSG_BACK: _sub(group="group"),
     RequestCode.PULL_MESSAGE: _PULL,
     RequestCode.LITE_PULL_MESSAGE: _PULL,

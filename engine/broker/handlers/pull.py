@@ -8,7 +8,7 @@ PullRequestHoldService (4.9.8); remoting.md 3.6.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, TypeVar
 
@@ -123,7 +123,7 @@ class PullHandler:
         nothing = self._code(pull, found) == ResponseCode.PULL_NOT_FOUND
         if nothing and flags & SUSPEND:
             if self._count < self._broker.settings.held_pulls:
-                self._hold(pull)
+                pull = self._hold(pull)
                 if self._has_more(pull):  # it came before anybody was told that somebody waits
                     self._try(pull)
                 return None
@@ -134,15 +134,16 @@ class PullHandler:
 
     def arrived(self, arrivals: Sequence[Arrival]) -> None:
         """Messages can be pulled now; in the loop's thread."""
-        for key in {(one.topic, one.queue_id) for one in arrivals}:
-            waiting = self._held.get(key)
-            if not waiting:
-                continue
-            come = [(one.next_offset, one.tags_code) for one in arrivals if (one.topic, one.queue_id) == key]
+        come_to: dict[tuple[str, int], list[tuple[int, int]]] = {}
+        for one in arrivals:
+            key = (one.topic, one.queue_id)
+            if key in self._held:
+                come_to.setdefault(key, []).append((one.next_offset, one.tags_code))
+        for key, come in come_to.items():
             self._try_each(
                 [
                     pull
-                    for pull in waiting
+                    for pull in self._held.get(key, ())
                     if any(end > pull.offset and pull.tags.matches_queue(code, None) for end, code in come)
                 ]
             )
@@ -182,10 +183,13 @@ class PullHandler:
     def _has_more(self, pull: _Pull) -> bool:
         return self._broker.store.max_offset(pull.topic, pull.queue_id) > pull.offset
 
-    def _hold(self, pull: _Pull) -> None:
+    def _hold(self, pull: _Pull) -> _Pull:
+        """It waits from now on, with no more of its request than an answer needs: that may be a frame of 16 MiB."""
+        pull = replace(pull, request=pull.request._replace(ext=None, body=b"", remark=None))
         self._held[pull.topic, pull.queue_id].add(pull)
         self._by_connection[pull.connection].add(pull)
         self._count += 1
+        return pull
 
     def _drop(self, pull: _Pull) -> None:
         _discard(self._held, (pull.topic, pull.queue_id), pull)

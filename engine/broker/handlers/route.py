@@ -15,8 +15,8 @@ from engine.broker.answers import Answer
 from engine.broker.config_file import DataVersion
 from engine.broker.handlers.consume import body_of
 from engine.broker.kv import ORDER_TOPICS
-from engine.broker.names import UNIT, UNIT_SUB, Registration, with_permission
-from engine.broker.topics import FAQ
+from engine.broker.names import Registration, with_permission
+from engine.broker.topics import FAQ, UNIT, UNIT_SUB
 from engine.errors import FormatError
 from engine.wire.codes import RequestCode, ResponseCode
 

@@ -171,6 +171,10 @@ NOTHING = "No default permission for "
         (310, {"b": "%RETRY%x", "a": "groupA"}, NOTHING + "group:groupA"),
         (310, {"b": "RMQ_SYS_TRACE_TOPIC"}, None),
         (320, {"b": "topicA"}, NOTHING + "topic:topicA"),
+        (324, {"topic": "topicA"}, NOTHING + "topic:topicA"),
+        (325, {"b": "topicA"}, NOTHING + "topic:topicA"),
+        (325, {"b": "c_REPLY_TOPIC", "topic": "topicA"}, NOTHING + "topic:topicA"),
+        (325, {"b": "c_REPLY_TOPIC"}, None),
         (10, {"topic": "topicA"}, NOTHING + "topic:topicA"),
         (10, {"topic": "%RETRY%groupA"}, NOTHING + "group:groupA"),
         (10, {"topic": "%RETRY%any"}, None),
@@ -205,7 +209,15 @@ def test_heartbeats(tmp_path: Path) -> None:
     guard = Guard(loaded(tmp_path), LOG)
     guard.check(HERE, asked(34, None, HEARTBEAT))
     guard.check(HERE, asked(34, None, b'{"producerDataSet":[{"groupName":"P"}],"consumerDataSet":null}'))
-    for body in (HEARTBEAT.replace(b"groupC", b"groupA"), HEARTBEAT.replace(b"topicB", b"topicX"), b"[]", b"{", b"7"):
+    escaped = b'{"\\u0063onsumerDataSet":[],' + HEARTBEAT.replace(b"groupC", b"groupA")[1:]
+    for body in (
+        escaped,
+        HEARTBEAT.replace(b"groupC", b"groupA"),
+        HEARTBEAT.replace(b"topicB", b"topicX"),
+        b"[]",
+        b"{",
+        b"7",
+    ):
         with pytest.raises(Denied):
             guard.check(HERE, asked(34, None, body))
 

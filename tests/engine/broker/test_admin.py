@@ -609,3 +609,17 @@ def test_the_name_services_own_matters(tmp_path: Path) -> None:
         assert refused.code == ResponseCode.NO_PERMISSION
 
     served(tmp_path / "s", work)
+
+
+def test_passwords_are_not_told(tmp_path: Path) -> None:
+    keys = {"tls.server.keyPassword": "open sesame", "tls.server.mode": "disabled"}
+    config = StoreConfig(store_path_root_dir=tmp_path / "s", other=keys).with_changes(**SMALL)
+
+    async def run() -> None:
+        async with daemon(tmp_path / "s", config=config) as found:
+            client = await Client.to(found.listening.broker)
+            told = bytes((await client.ask(RequestCode.GET_BROKER_CONFIG)).body)
+            assert b"tls.server.mode" in told
+            assert b"sesame" not in told
+
+    asyncio.run(run())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from engine.errors import InvalidArgument, StorageError
 from engine.format import batch
 from engine.format.message import decode
 from engine.wire.codes import RequestCode, ResponseCode
+from engine.wire.command import RemotingCommand
 from tests.engine.broker.client import ONEWAY, SMALL, Client, daemon, pull_fields, send_fields
 from tests.engine.opening import assert_sound
 
@@ -287,3 +289,63 @@ def test_settings() -> None:
         BrokerSettings.of({"listenPort": "x"})
     with pytest.raises(InvalidArgument, match="no IP address"):
         BrokerSettings.of({"brokerIP1": "here"})
+
+
+def test_a_silent_client_that_takes_nothing_is_cut_off(tmp_path: Path) -> None:
+    """A good-bye would wait behind what it doesn't take, and its connection and memory with it."""
+
+    async def run() -> None:
+        async with daemon(tmp_path / "s") as found:
+            one, two = await Client.to(found.listening.broker), await Client.to(found.listening.broker)
+            for _ in range(3):
+                await one.put("T", bytes(3 << 20))
+            while (await one.ask(RequestCode.PULL_MESSAGE, pull_fields("T", 2))).code != 0:
+                pass
+            for _ in range(5):
+                two.send(RequestCode.PULL_MESSAGE, pull_fields("T", 0))
+            board = found._boards[0]
+            async with asyncio.timeout(5):
+                while not any(connection.output_waiting for connection in board.connections):
+                    await asyncio.sleep(0.01)
+                (slow,) = [connection for connection in board.connections if connection.output_waiting]
+                board.close_idle(slow.active + found.broker.settings.idle_s + 1)
+                while slow in board.connections:
+                    await asyncio.sleep(0.01)
+            assert board.cut["idle"] >= 1
+
+    asyncio.run(run())
+
+
+def test_a_pull_that_waits_keeps_nothing_of_its_request(tmp_path: Path) -> None:
+    """A hundred thousand may wait; each may have come with a frame of 16 MiB."""
+
+    async def run() -> None:
+        async with daemon(tmp_path / "s") as found:
+            one = await Client.to(found.listening.broker)
+            await one.put("T", b"x")
+            await one.until_there("T", 1)
+            wait = {**pull_fields("T", 1, wait_ms=5000), "more": "x" * 100_000}
+            waiting = one.send(RequestCode.PULL_MESSAGE, wait, bytes(1 << 20))
+            async with asyncio.timeout(5):
+                while not found._pulls.held:
+                    await asyncio.sleep(0.001)
+            held = [what for what in gc.get_objects() if type(what) is RemotingCommand]
+            assert all(len(what.body) < 1000 and "more" not in what.fields for what in held)
+            await one.put("T", b"y")
+            assert (await one.answer(waiting)).code == 0
+
+    asyncio.run(run())
+
+
+def test_other_names_of_a_producer_are_not_kept(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with daemon(tmp_path / "s") as found:
+            one = await Client.to(found.listening.broker)
+            for number in range(5):
+                said = {"clientID": f"c{number}", "producerDataSet": [{"groupName": "P"}]}
+                assert (await one.ask(RequestCode.HEART_BEAT, None, orjson.dumps(said))).code == 0
+            members = found.broker.members
+            assert members.producer("c0") is not None
+            assert [members.producer(f"c{number}") for number in range(1, 5)] == [None] * 4
+
+    asyncio.run(run())

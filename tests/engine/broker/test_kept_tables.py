@@ -5,13 +5,18 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import orjson
 import pytest
 
+from engine.broker.config_file import ConfigFile
+from engine.broker.offsets import ConsumerOffsets
 from engine.config import StoreConfig
 from engine.errors import CannotMend
+from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk
 from engine.files.operations import Doing, Operation
 from engine.format import fastjson
@@ -190,3 +195,65 @@ def test_a_header_that_no_message_needs_is_refused(tmp_path: Path) -> None:
             assert await client.closed()
 
     asyncio.run(run())
+
+
+class SlowTopics(FaultyDisk):
+    """topics.json is written when `gate` opens; `begun` says that somebody waits for it."""
+
+    def __init__(self) -> None:
+        super().__init__(None, mapped=False)
+        self.begun, self.gate = threading.Event(), threading.Event()
+
+    def begin(self, doing: Doing) -> Callable[[], None] | None:
+        if "/config/topics.json" in doing.path and doing.operation is Operation.CREATE:
+            self.begun.set()
+            self.gate.wait(10)
+        return super().begin(doing)
+
+
+def test_who_asks_for_routes_while_a_topic_is_written_finds_it_afterwards(tmp_path: Path) -> None:
+    disk = SlowTopics()
+
+    async def run() -> None:
+        async with daemon(tmp_path / "store", disk=disk) as found:
+            assert found.listening.names is not None
+            client, names = await Client.to(found.listening.broker), await Client.to(found.listening.names)
+            sent = client.send(RequestCode.SEND_MESSAGE_V2, send_fields("T"), b"body")
+            async with asyncio.timeout(5):
+                while not disk.begun.is_set():
+                    await asyncio.sleep(0.001)
+            assert (await names.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "T"})).code == 17
+            before = found.broker.topics.version.to_json()
+            disk.gate.set()
+            assert (await client.answer(sent)).code == 0
+            assert (await names.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "T"})).code == 0
+            assert found.broker.topics.version.to_json() != before  # other name servers go by it, too
+
+    asyncio.run(run())
+    assert_sound(StoreConfig(store_path_root_dir=tmp_path / "store"))
+
+
+def test_offsets_that_were_given_out_and_not_written_are_written_at_the_end(tmp_path: Path) -> None:
+    """Who has asked for them may fail before it writes them (a flush on a full disk), or be cancelled."""
+    root = str(tmp_path)
+    table = ConsumerOffsets(ConfigFile(Disk(), root, "consumerOffset.json"))
+    table.commit("G", "T", 0, 7)
+    assert table.changes() is not None
+    table.finish()
+    assert said(tmp_path, "consumerOffset.json", "offsetTable") == {"T@G": {"0": 7}}
+    assert table.changes() is None
+
+
+def test_an_older_state_never_replaces_a_newer_one(tmp_path: Path) -> None:
+    """Two threads may write a table: the timer's and the one of a flush; the slower may have the older state."""
+    table = ConsumerOffsets(ConfigFile(Disk(), str(tmp_path), "consumerOffset.json"))
+    table.commit("G", "T", 0, 1)
+    older = table.changes()
+    table.commit("G", "T", 0, 2)
+    newer = table.changes()
+    assert older is not None
+    assert newer is not None
+    table.write(newer)
+    table.write(older)
+    assert said(tmp_path, "consumerOffset.json", "offsetTable") == {"T@G": {"0": 2}}
+    assert table.changes() is None

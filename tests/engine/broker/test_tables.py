@@ -82,7 +82,9 @@ def test_a_filter_lives_as_long_as_its_group_and_a_while_longer(tmp_path: Path) 
     clock.ms += 1000
     again.expire()
     assert again.get("T", "G") is None
-    assert again.changes() == {"filterDataByTopic": {}}
+    changes = again.changes()
+    assert changes is not None
+    assert changes.table == {"filterDataByTopic": {}}
 
 
 def test_a_filter_file_that_says_nothing(tmp_path: Path) -> None:

@@ -155,3 +155,24 @@ def test_apaches_keys(tmp_path: Path) -> None:
             TlsSettings.of({key: value})
     with pytest.raises(StorageError):
         TlsSettings.of({"tls.config.file": str(tmp_path / "nothing")})
+
+
+def test_who_says_nothing_counts_as_a_connection(tmp_path: Path, made: Certificates) -> None:
+    """Of all listeners together: else they would take the descriptors that are the store's."""
+
+    async def run() -> None:
+        async with daemon(
+            tmp_path / "s", tls=TlsSettings(TlsMode.PERMISSIVE, made.cert, made.key), connections=3
+        ) as on:
+            assert on.listening.names is not None
+            silent = [await Client.to(address) for address in (on.listening.broker, on.listening.names)]
+            good = await Client.to(on.listening.broker)
+            assert (await good.put("T", b"x")).code == 0
+            late = await Client.to(on.listening.names)
+            assert await late.closed()
+            silent[0].writer.close()
+            async with asyncio.timeout(5):
+                while not await is_served(on.listening.broker):
+                    await asyncio.sleep(0.01)
+
+    asyncio.run(run())
