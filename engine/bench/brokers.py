@@ -139,17 +139,23 @@ def _stopped(broker: subprocess.Popen[bytes], log: Path) -> None:
         raise StorageError(f"a broker ended with exit code {code}: {_last(log)}", path=log)
 
 
-def _cluster(names: str) -> dict[str, object]:
-    host, _, port = names.rpartition(":")
-    with socket.create_connection((host, int(port)), 2) as client:
-        client.settimeout(2)
-        client.sendall(b"".join(encode(RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO, 1))))
+def ask(address: str, request: RemotingCommand, timeout_s: float = 2.0) -> RemotingCommand | None:
+    """What `ip:port` answers; None: the connection was closed. Raises OSError."""
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout_s) as client:
+        client.settimeout(timeout_s)
+        client.sendall(b"".join(encode(request)))
         reader = FrameReader()
         while data := client.recv(1 << 16):
             for answer in reader.feed(data):
-                found = fastjson.loads(bytes(answer.body).decode("utf-8", "replace") or "{}")
-                return dict(found) if isinstance(found, dict) else {}
-    return {}
+                return answer
+    return None
+
+
+def _cluster(names: str) -> dict[str, object]:
+    answer = ask(names, RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO, 1))
+    found = {} if answer is None else fastjson.loads(bytes(answer.body).decode("utf-8", "replace") or "{}")
+    return dict(found) if isinstance(found, dict) else {}
 
 
 def _last(log: Path) -> str:

@@ -8,7 +8,6 @@ A round of sends is a master on an empty store with or without a slave; the load
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import shutil
@@ -23,10 +22,10 @@ from engine.bench import brokers, served, stores
 from engine.bench.apache import Apache
 from engine.bench.brokers import Running
 from engine.bench.workload import GIB, KIB, MIB, Workload
-from engine.broker.client import RemotingClient
 from engine.errors import StorageError
 from engine.format import names
 from engine.wire.codes import RequestCode, ResponseCode
+from engine.wire.command import RemotingCommand
 
 NAME = "replication"
 """As a job's name on the command line."""
@@ -203,7 +202,7 @@ class Bench:
             if slave != NONE:
                 where = behind.enter_context(self._place("slave"))
                 behind.enter_context(self._slave(slave, where, running))
-                asyncio.run(_send_until_copied(running.address, load.topic, where / "store"))
+                _send_until_copied(running.address, load.topic, where / "store")
             return served.measure_one(load, self.peer, running, place, quick=self.quick)
 
     # --- brokers ----------------------------------------------------------------------------------------------------
@@ -250,7 +249,7 @@ def _copy_sparse(source: Path, target: Path) -> None:
     stores.cp("-a", "--sparse=always", source, target)
 
 
-async def _send_until_copied(address: str, topic: str, store: Path) -> None:
+def _send_until_copied(address: str, topic: str, store: Path) -> None:
     """Send until a message is answered with SUCCESS and a slave has begun its log. Raises StorageError."""
     file = store / names.COMMITLOG / names.segment_name(0)
     fields = {
@@ -258,14 +257,12 @@ async def _send_until_copied(address: str, topic: str, store: Path) -> None:
         "h": "0", "i": "", "j": "0", "k": "false", "m": "false",
     }  # fmt: skip
     until = time.monotonic() + _LIMIT_S
-    async with await RemotingClient.connect(address) as client:
-        while time.monotonic() < until:
-            answer = await client.ask(RequestCode.SEND_MESSAGE_V2, fields, b"x", timeout_s=10)
-            if answer.code == ResponseCode.SUCCESS:
-                with contextlib.suppress(FileNotFoundError):
-                    head = await asyncio.to_thread(file.open, "rb")
-                    with head:
-                        if any(head.read(8)[_MAGIC]):
-                            return
-            await asyncio.sleep(0.2)
+    while time.monotonic() < until:
+        with contextlib.suppress(OSError):
+            answer = brokers.ask(address, RemotingCommand(RequestCode.SEND_MESSAGE_V2, 1, ext=fields, body=b"x"), 10)
+            if answer is not None and answer.code == ResponseCode.SUCCESS and file.exists():
+                with file.open("rb") as log:
+                    if any(log.read(8)[_MAGIC]):
+                        return
+        time.sleep(0.2)
     raise StorageError("a slave does not come", path=store)

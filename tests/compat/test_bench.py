@@ -9,6 +9,7 @@ import pytest
 
 from engine.bench import run as bench
 from engine.bench.jobs import JOBS
+from engine.bench.replicated import COPIES, SENDS
 from engine.bench.results import Place, Side
 from engine.bench.served import LOADS
 from engine.bench.workload import MIB
@@ -45,3 +46,19 @@ def test_the_daemon_under_load(tmp_path: Path) -> None:
             assert one.failed == 0
             assert one.p50 <= one.p99 <= one.p999
     assert "rstore serve beside" in (tmp_path / "out" / "report.md").read_text()
+
+
+def test_replication(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy by each kind of slave, and sends to one pair: the whole takes minutes."""
+    monkeypatch.setattr("engine.bench.replicated.COPIES", COPIES[:3])
+    monkeypatch.setattr("engine.bench.replicated.SENDS", SENDS[-1:])
+    program = (sys.executable, "-m", "rstore_cli.app")
+    wanted = bench.Wanted(program, tmp_path / "out", 4 * MIB, jobs=("replication",), rounds=1, quick=True)
+    results = bench.run(wanted)
+    assert results.failures == []
+    for master, slave in COPIES[:3]:
+        assert results.replicated.copy_ratio(master, slave)
+    (one,) = results.replicated.sends[SENDS[-1]]
+    assert one.rate > 0
+    assert one.failed == 0
+    assert "## Replication beside" in (tmp_path / "out" / "report.md").read_text()

@@ -203,6 +203,7 @@ def test_a_file_for_a_few_records(pair: Make, tmp_path: Path) -> None:
 
 def expire(store: MessageStore, files: int) -> int:
     """The first files of a log go, as they do by age; where it begins then."""
+    assert store.wait_dispatched(5000)
     for _ in range(files):
         assert store.log.files.delete_first(0)
     return store.log.min_offset
