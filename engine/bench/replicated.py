@@ -173,21 +173,21 @@ class Bench:
         """From the first record to the last. Raises StorageError: it does not come."""
         file = store / names.COMMITLOG / names.segment_name(0)
         end = self.kept.record_bytes
-        until = time.monotonic() + _LIMIT_S
+        looked = time.monotonic()
+        until = looked + _LIMIT_S
         began = cpu = None
-        while time.monotonic() < until:
-            if not _lives(pid):
-                break
-            with contextlib.suppress(FileNotFoundError), file.open("rb", buffering=0) as log:
-                while time.monotonic() < until and _lives(pid):
-                    now = time.monotonic()
-                    if began is None and any(os.pread(log.fileno(), 8, 0)[_MAGIC]):
-                        began, cpu = now, served.cpu(pid)
-                    if began is not None and cpu is not None and any(os.pread(log.fileno(), 16, end - 16)):
-                        return Copy(end, now - began, served.cpu(pid) - cpu)
-                    time.sleep(_LOOK_S)
+        lives = True
+        while lives and looked < until:
+            lives = _lives(pid)  # before the look: what it has written before its end counts
+            now = time.monotonic()
+            first, last = _seen(file, end)
+            if first and began is None:
+                began, cpu = looked, served.cpu(pid)
+            if last and began is not None and cpu is not None:
+                return Copy(end, now - began, served.cpu(pid) - cpu)
+            looked = now
             time.sleep(_LOOK_S)
-        why = f"was not copied in {_LIMIT_S:.0f} s" if _lives(pid) else "is not whole, and the slave has ended"
+        why = f"was not copied in {_LIMIT_S:.0f} s" if lives else "is not whole, and the slave has ended"
         raise StorageError(f"the log {why}", path=file)
 
     # --- sends ------------------------------------------------------------------------------------------------------
@@ -237,6 +237,15 @@ class Bench:
         settings = {"brokerRole": "SLAVE", "brokerId": "1", "haMasterAddress": master.ha_address}
         with self._broker(slave, place, settings) as behind:
             yield behind.pid
+
+
+def _seen(file: Path, end: int) -> tuple[bool, bool]:
+    """Whether a log's first record has come, and its last, which ends at `end`."""
+    try:
+        with file.open("rb", buffering=0) as log:
+            return any(os.pread(log.fileno(), 8, 0)[_MAGIC]), any(os.pread(log.fileno(), 16, end - 16))
+    except FileNotFoundError:
+        return False, False
 
 
 def _lives(pid: int) -> bool:

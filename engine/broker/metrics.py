@@ -81,8 +81,9 @@ def _maps(_: Live) -> Samples:
 
 def _behind(live: Live) -> Samples:
     copied = live.broker.role.copied
-    if copied is not None and copied.behind is not None:
-        yield (), copied.behind
+    behind = 0 if copied is None else copied.behind
+    if behind is not None:
+        yield (), behind
 
 
 def _states(live: Live) -> Samples:
@@ -137,7 +138,7 @@ METRICS: tuple[Declared, ...] = (
     Declared("rstore_replication_state", "gauge", ("state",), "On a slave: 1 for how it stands with its master.",
              _states),
     Declared("rstore_replication_appended_bytes", "counter", (), "On a slave: bytes that came from its master.",
-             lambda live: [((), one.appended) for one in [live.broker.role.copied] if one is not None]),
+             _one(lambda live: 0 if live.broker.role.copied is None else live.broker.role.copied.appended)),
     Declared("rstore_disk_used_ratio", "gauge", ("part",), "How full the disks of log (CL), queues (CQ) and index are.",
              lambda live: [((part,), ratio) for part, ratio in live.disks().items()]),
     Declared("rstore_writeable", "gauge", (), "1 while puts are taken.",
