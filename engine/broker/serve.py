@@ -52,6 +52,7 @@ FEWEST = 64
 _SWITCH_S = 0.0005
 """How long a thread of the store may keep the loop waiting for the interpreter; Python's own 5 ms are a slow answer."""
 _VIP_BELOW = 2
+_NOT_VIP = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 _WATCH_S = 5
 """How often files of the ACL are looked at. Source: AclFileWatchService#WATCH_INTERVAL."""
 
@@ -229,7 +230,7 @@ class Daemon:
         self._boards.append(board)
         if door.name_servers:
             self._name_servers = NameServers(broker, door.name_servers, door.client_context, self._log)
-        vip = {code: handler for code, handler in handlers.items() if code != RequestCode.PULL_MESSAGE}
+        vip = {code: handler for code, handler in handlers.items() if code not in _NOT_VIP}
         if settings.listen_port:
             await self._add(Switchboard(settings, vip, lost, self._log, "vip", everyone), port - _VIP_BELOW)
         names = None
