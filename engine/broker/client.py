@@ -41,7 +41,6 @@ class RemotingClient:
         self._writer = writer
         self._opaque = count(1)
         self._waiting: dict[int, asyncio.Future[RemotingCommand]] = {}
-        self._unasked: Callable[[RemotingCommand], None] = lambda _: None
         self._ended: Callable[[], None] = lambda: None
         self._lost: str | None = None
         self._reading = asyncio.get_running_loop().create_task(self._read(reader))
@@ -71,10 +70,6 @@ class RemotingClient:
     def is_open(self) -> bool:
         """Whether the peer is there, as far as is known."""
         return self._lost is None
-
-    def when_unasked(self, tell: Callable[[RemotingCommand], None]) -> None:
-        """Have `tell` called, in the loop, with every request that the peer makes of us."""
-        self._unasked = tell
 
     def when_lost(self, tell: Callable[[], None]) -> None:
         """Have `tell` called, in the loop, when the connection ends."""
@@ -146,8 +141,7 @@ class RemotingClient:
             while data := await reader.read(_PIECE):
                 for command in frames.feed(data):
                     if not command.is_response:
-                        self._unasked(command)
-                        continue
+                        continue  # what a broker tells its clients of their groups: we are in none
                     future = self._waiting.get(command.opaque)
                     if future is not None and not future.done():
                         future.set_result(command)
