@@ -1,0 +1,104 @@
+"""A daemon that is a slave, and one that is its master: what each answers, and the tables that follow."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine.broker.ha import sync
+from engine.broker.ha.settings import HaSettings
+from engine.config import BrokerRole, StoreConfig
+from engine.wire.codes import RequestCode, ResponseCode
+from tests.engine.broker.client import SMALL, Client, daemon, pull_fields
+from tests.engine.opening import assert_sound
+
+QUICK = HaSettings(heartbeat_ms=100, retry_ms=50)
+
+
+def config(root: Path, role: BrokerRole, **more: object) -> StoreConfig:
+    return StoreConfig(store_path_root_dir=root).with_changes(**SMALL, broker_role=role, **more)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        await asyncio.sleep(0.01)
+
+
+def test_a_slave_follows_and_says_what_it_does_not_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sync, "FIRST_S", 0.05)
+    monkeypatch.setattr(sync, "EVERY_S", 0.1)
+    masters, slaves = config(tmp_path / "m", BrokerRole.ASYNC_MASTER), config(tmp_path / "s", BrokerRole.SLAVE)
+
+    async def run() -> None:
+        async with daemon(tmp_path / "m", config=masters, ha=QUICK) as master:
+            ha = HaSettings(
+                heartbeat_ms=100, retry_ms=50, master_broker=master.listening.broker, master_address=master.listening.ha
+            )
+            one = await Client.to(master.listening.broker)
+            for i in range(5):
+                assert (await one.put("T", b"%d" % i)).code == 0
+            await one.put("Late", b"delayed", 0, "DELAY\x011")
+            place = {"consumerGroup": "G", "topic": "T", "queueId": "0"}
+            await one.ask(RequestCode.UPDATE_CONSUMER_OFFSET, {**place, "commitOffset": "3"})
+            async with daemon(tmp_path / "s", config=slaves, ha=ha, broker_id=1) as slave:
+                two = await Client.to(slave.listening.broker)
+                await two.until_there("T", 5)
+                await until(lambda: slave.broker.role.rounds > 0 and slave.broker.topics.find("T") is not None)
+                assert slave.broker.topics.version == master.broker.topics.version
+                assert (await two.ask(RequestCode.QUERY_CONSUMER_OFFSET, place)).fields["offset"] == "3"
+
+                found = await two.ask(RequestCode.PULL_MESSAGE, pull_fields("T", 0))
+                assert (found.code, found.fields["nextBeginOffset"]) == (0, "5")
+                beyond = await two.ask(RequestCode.PULL_MESSAGE, pull_fields("T", 77))
+                assert (beyond.code, beyond.fields["nextBeginOffset"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "77")
+                commits = {**pull_fields("T", 0), "sysFlag": "5", "commitOffset": "1"}
+                await two.ask(RequestCode.PULL_MESSAGE, commits)
+                assert slave.broker.offsets.get("G", "T", 0) == 3
+
+                assert (await two.put("T", b"no")).code == ResponseCode.SERVICE_NOT_AVAILABLE
+                end = {
+                    "commitOrRollback": "8",
+                    "producerGroup": "P",
+                    "tranStateTableOffset": "0",
+                    "commitLogOffset": "0",
+                }
+                assert (await two.ask(RequestCode.END_TRANSACTION, end)).code == ResponseCode.SLAVE_NOT_AVAILABLE
+                topic = {
+                    "topic": "New", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6", "order": "false",
+                    "topicFilterType": "SINGLE_TAG", "defaultTopic": "TBW102",
+                }  # fmt: skip
+                refused = await two.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, topic)
+                assert refused.code == ResponseCode.SYSTEM_ERROR
+                assert "slave" in (refused.remark or "")
+
+                await one.until_there("Late", 1)  # the master delivers what was delayed; the slave copies that
+                await two.until_there("Late", 1)
+                assert slave.broker.store.max_offset("Late", 0) == 1
+
+    asyncio.run(run())
+    for root in ("m", "s"):
+        assert_sound(StoreConfig(store_path_root_dir=tmp_path / root).with_changes(**SMALL))
+
+
+def test_consumers_that_lag_are_sent_to_a_slave(tmp_path: Path) -> None:
+    """Whoever is further behind than what fits the memory, where slaves may be read."""
+    masters = config(tmp_path / "m", BrokerRole.ASYNC_MASTER, access_message_in_memory_max_ratio=0)
+
+    async def run(slave_read: bool) -> list[str]:
+        async with daemon(tmp_path / "m", config=masters, slave_read=slave_read) as master:
+            client = await Client.to(master.listening.broker)
+            for i in range(3):
+                assert (await client.put("T", b"%d" % i)).code == 0
+            await client.until_there("T", 3)
+            end = int((await client.ask(RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": "0"})).fields["offset"])
+            answers = [await client.ask(RequestCode.PULL_MESSAGE, pull_fields("T", at)) for at in (0, end)]
+            return [answer.fields["suggestWhichBrokerId"] for answer in answers]
+
+    assert asyncio.run(run(slave_read=True))[0] == "1"
+    assert asyncio.run(run(slave_read=False)) == ["0", "0"]
