@@ -37,7 +37,7 @@ demo: setup ## recover a crashed store with the real command line, step by step
 	@sh fixtures/demo.sh
 
 test: setup ## all tests but interop, Spark's and fuzz, in parallel
-	$(PY) -m pytest -n auto -m "not interop and not spark and not fuzz" $(PYTEST_ARGS)
+	$(PY) -m pytest -n auto --dist worksteal -m "not interop and not spark and not fuzz" $(PYTEST_ARGS)
 
 lint: setup ## ruff: rules and format
 	$(PY) -m ruff check .

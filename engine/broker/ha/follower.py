@@ -39,11 +39,7 @@ class OutOfStep(FormatError):
 
 
 class BeginsLater(OutOfStep):
-    """The master's log begins at `begin`, physical, behind what was asked for."""
-
-    def __init__(self, begin: int) -> None:
-        super().__init__(f"the master's log begins at {begin}", offset=begin)
-        self.begin = begin
+    """The master's log begins at `offset`, physical, behind what was asked for."""
 
 
 class Follower:
@@ -116,7 +112,7 @@ class Follower:
             if not body and self._end and offset < self._expected and not (self.appended or self.compared):
                 raise self._ahead(offset)
             if not body and offset > self._expected and not (self.appended or self.compared):
-                raise BeginsLater(offset)
+                raise BeginsLater(f"the master's log begins at {offset}", offset=offset)
             raise OutOfStep(f"the master sends the log from {offset}, {self._expected} is next", offset=offset)
         if not body:
             self._heartbeat(offset)
