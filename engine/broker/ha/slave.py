@@ -171,7 +171,7 @@ class SlaveClient:
                 try:
                     self._follow(self._master)
                 except BeginsLater as error:
-                    self._master_min = error.offset
+                    self._master_min = error.offset or 0
                     self._away(error)
                     pause_s = min(pause_s, _LOOK_S)
                 except Diverged as error:
