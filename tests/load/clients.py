@@ -212,6 +212,8 @@ class Process:
         """Pulls all queues of its share at a time, each with one request that may be held."""
         wanted = self.wanted
         group, retry = wanted.name, f"%RETRY%{wanted.name}"
+        if not self._there(client):
+            return
         client.heartbeat(consumer=group, topics=(wanted.topic, retry))
         mine = [(wanted.topic, queue) for queue in range(at, wanted.queues, wanted.threads)]
         mine += [(retry, 0)] if at == 0 else []
@@ -245,6 +247,15 @@ class Process:
             if time.monotonic() - last_beat > 20:
                 client.heartbeat(consumer=group, topics=(wanted.topic, retry))
                 last_beat = time.monotonic()
+
+    def _there(self, client: WireClient) -> bool:
+        """Wait for the topic, as Apache's clients do, who have no route to it until somebody has sent something."""
+        while not self.stopped.is_set():
+            found = client.ask(RequestCode.GET_TOPIC_STATS_INFO, {"topic": self.wanted.topic})
+            if found.code != ResponseCode.TOPIC_NOT_EXIST:
+                return True
+            self.stopped.wait(PAUSE_S)
+        return False
 
     def _got(self, client: WireClient, records: bytes) -> None:
         at = 0
