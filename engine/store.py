@@ -179,7 +179,9 @@ class MessageStore(MessageReader):
         self.queues.load(state.queues, state.min_offset)
         self.abort.create()
         try:
-            self.log.open(state.max_offset, self.queues.next_offsets())
+            one_by_one = cleaning and self.config.broker_role is not BrokerRole.SLAVE  # as clients send
+            single_pages = one_by_one or self._flushed_by_puts
+            self.log.open(state.max_offset, self.queues.next_offsets(), single_pages=single_pages)
             if self.index is not None:
                 self.index.open(state.index_files)
             known = max(self.queues.max_physical_offset(), self.log.min_offset, 0)

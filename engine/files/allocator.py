@@ -53,6 +53,9 @@ class SegmentAllocator:
         warm_min_size: only files of this size and more, bytes (Apache: the commitlog's).
         fast_fail: with a pool, refuse a file for which no buffer is left (isFastFailIfNoBufferInStorePool).
         wait_ms: how long an asker waits.
+
+    Attributes:
+        single_pages: of the files that it makes from now on: see MappedFile.single_pages.
     """
 
     def __init__(
@@ -73,6 +76,7 @@ class SegmentAllocator:
         self._warm_min_size = warm_min_size
         self._fast_fail = fast_fail
         self._wait_ms = wait_ms
+        self.single_pages = False
         self._changed = threading.Condition()
         self._requests: dict[str, _Request] = {}
         self._waiting: deque[_Request] = deque()
@@ -190,7 +194,7 @@ class SegmentAllocator:
 
     def _make(self, path: str, size: int) -> MappedFile:
         self._disk.mkdirs(str(Path(path).parent))
-        file = MappedFile.create(self._disk, path, size, self._pool)
+        file = MappedFile.create(self._disk, path, size, self._pool, single_pages=self.single_pages)
         if self._warm_pages is not None and size >= self._warm_min_size:
             try:
                 file.warm(self._warm_pages, sync=self._warm_sync)

@@ -20,7 +20,7 @@ FALLOC_KEEP_SIZE = 0x01
 FALLOC_PUNCH_HOLE = 0x02
 FALLOC_ZERO_RANGE = 0x10
 MS_SYNC = 4
-MADV_WILLNEED = 3
+MADV_NORMAL, MADV_RANDOM, MADV_WILLNEED = 0, 1, 3
 MADV_POPULATE_WRITE = 23
 _SYNCFS_TELLS = tuple(int(number) for number in re.findall(r"\d+", platform.release())[:2]) >= (5, 8)
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
@@ -85,6 +85,10 @@ class Libc:
     def will_need(self, address: int, length: int) -> bool:
         """Ask the system to read a stretch of a map ahead (MADV_WILLNEED); a hint, False when refused."""
         return bool(self._library.madvise(address, length, MADV_WILLNEED) == 0)
+
+    def read_ahead(self, address: int, length: int, *, on: bool) -> bool:
+        """Whether who reads a page of a stretch gets its neighbours, too (MADV_NORMAL, or MADV_RANDOM); a hint."""
+        return bool(self._library.madvise(address, length, MADV_NORMAL if on else MADV_RANDOM) == 0)
 
     def populate(self, address: int, length: int) -> bool:
         """Have the pages of a stretch of a writable map as if each had been written to, and none changed.

@@ -60,6 +60,7 @@ class MappedFile(ReferenceCounted):
         "_rewritten",
         "_room",
         "_segment",
+        "_single",
         "_target",
         "_wrote",
         "allocate_step",
@@ -91,6 +92,7 @@ class MappedFile(ReferenceCounted):
         self._has_blocks_to = blocks if segment.mapped else segment.size
         self._target: memoryview | None = None
         self._room = 0
+        self._single = False
         self._aim()
 
     @classmethod
@@ -102,17 +104,21 @@ class MappedFile(ReferenceCounted):
         pool: TransientStorePool | None = None,
         *,
         allocate_step: int | None = None,
+        single_pages: bool = False,
     ) -> MappedFile:
         """Make the file, which must not be there: allocated, zeros, durable; positions 0. Its directory must exist.
 
         With an `allocate_step` it is allocated as far as that, and on as it is appended to. With a `pool` it takes a
-        write buffer, if one is left. Raises DiskFull, StorageError; no file stays behind then.
+        write buffer, if one is left. `single_pages`: see the method. Raises DiskFull, StorageError; no file stays
+        behind then.
         """
         if file_size < 1 or (pool is not None and pool.size != file_size):
             raise InvalidArgument(f"a store file of {file_size} bytes can't be made", path=path)
         blocks = file_size if allocate_step is None else min(allocate_step, file_size)
         file = cls(disk, disk.open_segment(path, file_size, create=True, blocks=blocks), blocks=blocks, pool=pool)
         file.allocate_step = allocate_step
+        if single_pages:
+            file.single_pages()
         return file
 
     @classmethod
@@ -387,6 +393,9 @@ class MappedFile(ReferenceCounted):
                     if self.available:
                         self._rewritten = changed
                         raise
+                if self._single and end == self.file_size:
+                    self._single = False
+                    self._segment.many_pages()
             finally:
                 self.release()
         self._flushed = end
@@ -431,6 +440,14 @@ class MappedFile(ReferenceCounted):
             return self._segment.touch(start, end)
         except ValueError:  # closed between the two
             return False
+
+    def single_pages(self) -> None:
+        """Get the pages from the write position on one by one, until the file is full and flushed: see Segment.
+
+        For who flushes every few KiB. Else many at a time is quicker.
+        """
+        self._single = True
+        self._segment.single_pages(self._wrote, self.file_size)
 
     def mlock(self) -> bool:
         """Keep the file's pages in memory; False when the system would not (RLIMIT_MEMLOCK) or on the channel kind."""

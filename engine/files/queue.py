@@ -43,6 +43,7 @@ class MappedFileQueue:
         allocator: makes files ahead of time; None: made when needed.
         allocate_step: bytes of blocks that a file takes at a time when it is appended to; None: all of it. The
             allocator's files are always allocated whole.
+        single_pages: it is flushed every few KiB: see MappedFile.single_pages.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class MappedFileQueue:
         allocator: SegmentAllocator | None = None,
         *,
         allocate_step: int | None = None,
+        single_pages: bool = False,
     ) -> None:
         if file_size < 1:
             raise InvalidArgument(f"files of {file_size} bytes can't be")
@@ -60,6 +62,7 @@ class MappedFileQueue:
         self._places: PathPolicy = SinglePath(directory) if isinstance(directory, str) else directory
         self._allocator = allocator
         self._allocate_step = allocate_step
+        self.single_pages = single_pages
         self._lock = threading.Lock()
         self._flush_lock = threading.Lock()
         self._files: tuple[MappedFile, ...] = ()
@@ -249,6 +252,8 @@ class MappedFileQueue:
                 if zero_tail:
                     file.invalidate_tail(offset - file.file_from_offset)
                 file.truncate_to(offset - file.file_from_offset)
+                if self.single_pages:
+                    file.single_pages()
         self.flushed_where = min(self.flushed_where, offset)
         self.committed_where = min(self.committed_where, offset)
 
@@ -324,7 +329,9 @@ class MappedFileQueue:
         else:
             path = self._path(offset)
             self._disk.mkdirs(str(Path(path).parent))
-            file = MappedFile.create(self._disk, path, self.file_size, allocate_step=self._allocate_step)
+            file = MappedFile.create(
+                self._disk, path, self.file_size, allocate_step=self._allocate_step, single_pages=self.single_pages
+            )
         with self._lock:
             file.first_create_in_queue = not self._files
             if file.has_write_buffer:

@@ -139,6 +139,16 @@ class ChannelSegment:
         del start, end
         return False
 
+    def single_pages(self, start: int, end: int) -> None:
+        """[start, end) is going to be appended to, bit by bit: get its pages one by one.
+
+        A touch of a page gets its neighbours, too, as one large folio (up to 2 MiB where the device reads far ahead),
+        and a folio is written back whole: a sync of a few KiB would write some hundred times as much.
+        """
+
+    def many_pages(self) -> None:
+        """Nothing is appended any more: who reads a page gets its neighbours, too."""
+
     def close(self) -> None:
         """Give the file back; views that are out stay readable. A second time does nothing."""
         self._file.close()
@@ -231,6 +241,17 @@ class MapSegment(ChannelSegment):
             return False
         with memory[start:end] as held:  # so that a `close` meanwhile leaves the map alone
             return self._disk.libc.populate(self._address + start, len(held))
+
+    def single_pages(self, start: int, end: int) -> None:
+        """As of the base."""
+        first = start // PAGE * PAGE
+        if self._map is not None and self._address and end > first:
+            self._disk.libc.read_ahead(self._address + first, end - first, on=False)
+
+    def many_pages(self) -> None:
+        """As of the base."""
+        if self._map is not None and self._address:
+            self._disk.libc.read_ahead(self._address, self.size, on=True)
 
     def close(self) -> None:
         """Unmap, or leave the map to its last reader, and close the file. A second time does nothing."""

@@ -96,12 +96,15 @@ class CommitLog:
 
     # --- life -------------------------------------------------------------------------------------------------------
 
-    def open(self, max_offset: int, topic_queue_table: Mapping[TopicQueue, int]) -> None:
+    def open(self, max_offset: int, topic_queue_table: Mapping[TopicQueue, int], *, single_pages: bool = False) -> None:
         """Map the files of a recovered store and go on at `max_offset` (physical).
+
+        `single_pages`: messages come and are flushed a few at a time, see MappedFile.single_pages.
 
         Raises:
             WrongFileSize, FormatError: the directory is not what a recovery leaves. StorageError.
         """
+        self.files.single_pages = self.allocator.single_pages = single_pages
         self.files.load()
         last = self.files.last()
         if last is not None and last.file_from_offset > max_offset:

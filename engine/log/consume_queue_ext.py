@@ -47,7 +47,7 @@ class ConsumeQueueExt:
         if file_size < queue_ext.HEAD_SIZE + queue_ext.END_BLANK_LENGTH:
             raise InvalidArgument(f"extension files of {file_size} bytes hold no unit")
         directory = names.queue_directory(base_dir, queue.topic, queue.queue_id)
-        self._queue = MappedFileQueue(disk, directory, file_size, allocate_step=ALLOCATE_STEP)
+        self._queue = MappedFileQueue(disk, directory, file_size, allocate_step=ALLOCATE_STEP, single_pages=True)
 
     def open(self, max_address: int | None = None) -> None:
         """Open the files that are there and find their end: behind the last unit, or behind that at `max_address`.

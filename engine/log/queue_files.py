@@ -48,7 +48,7 @@ class QueueFiles:
         if file_size < UNIT_SIZE or file_size % UNIT_SIZE:
             raise InvalidArgument(f"consume queue files of {file_size} bytes don't hold whole units of {UNIT_SIZE}")
         directory = names.queue_directory(base_dir, queue.topic, queue.queue_id)
-        self.mapped = MappedFileQueue(disk, directory, file_size, allocate_step=ALLOCATE_STEP)
+        self.mapped = MappedFileQueue(disk, directory, file_size, allocate_step=ALLOCATE_STEP, single_pages=True)
         self.per_file = file_size // UNIT_SIZE
         self.end = 0
 

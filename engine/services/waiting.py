@@ -42,9 +42,10 @@ class FlushFuture:
             if self._outcome is not None:
                 return
             self._outcome = outcome
+        calls, self._calls = self._calls, []  # who is told may hold this: a ring, for the garbage collector to find
         if self._event is not None:
             self._event.set()
-        for call in self._calls:
+        for call in calls:
             call()
 
     def then(self, call: Callable[[], object]) -> None:
