@@ -19,7 +19,7 @@ from rstore_cli.messages import to_json
 if TYPE_CHECKING:
     from engine.log.scan import RecordBatch
 
-_V6 = sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6
+_V6 = sysflag.HOSTS_V6_MASK
 _HEAD = struct.Struct(">iIiiiqqiq8sq8siqi")
 assert _HEAD.size == message.V4_HEAD_SIZE
 _REMEMBERED = 1024

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -32,6 +33,9 @@ _SILENT = '<configuration><appender name="N" class="ch.qos.logback.core.helpers.
 _LOGS = ("logback_broker.xml", "logback_namesrv.xml")
 _AROUND = (-2, 0, 1)
 """Ports that a broker takes, from its own on: VIP, itself, HA."""
+
+
+OURS, APACHE = "ours", "apache"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,24 @@ def theirs(peer: Apache, place: Path, settings: Mapping[str, str]) -> Iterator[R
         process([*java, _BROKER_MAIN, "-c", str(broker_conf)], place / "broker.log") as broker,
     ):
         yield _ready(broker, f"127.0.0.1:{names}", port, place / "broker.log")
+
+
+def either(
+    side: str, program: Sequence[str], peer: Apache, place: Path, settings: Mapping[str, str]
+) -> contextlib.AbstractContextManager[Running]:
+    """`ours` or `theirs`, by its side. Raises StorageError."""
+    return ours(program, place, settings) if side == OURS else theirs(peer, place, settings)
+
+
+@contextlib.contextmanager
+def empty_place(path: Path) -> Iterator[Path]:
+    """An empty directory for a broker, which is removed in the end."""
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(parents=True)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def free_port() -> int:

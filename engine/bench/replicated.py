@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +19,7 @@ from typing import Any
 
 from engine.bench import brokers, served, stores
 from engine.bench.apache import Apache
-from engine.bench.brokers import Running
+from engine.bench.brokers import APACHE, OURS, Running
 from engine.bench.workload import GIB, KIB, MIB, Workload
 from engine.errors import StorageError
 from engine.format import names
@@ -35,14 +34,14 @@ _LIMIT_S = 300.0
 _LOOK_S = 0.002
 _MAGIC = slice(4, 8)
 
-SLAVE, REPLICATE, APACHE = "ours", "rstore replicate", "apache"
-COPIES = tuple((master, slave) for master in ("apache", "ours") for slave in (APACHE, SLAVE, REPLICATE))
+REPLICATE = "rstore replicate"
+COPIES = tuple((master, slave) for master in (APACHE, OURS) for slave in (APACHE, OURS, REPLICATE))
 """Who copies from whom: (master, slave)."""
 NONE = "none"
 SENDS = tuple(
     (master, role, slave)
-    for master in ("apache", "ours")
-    for role, slaves in (("ASYNC_MASTER", (NONE, APACHE, SLAVE)), ("SYNC_MASTER", (APACHE, SLAVE)))
+    for master in (APACHE, OURS)
+    for role, slaves in (("ASYNC_MASTER", (NONE, APACHE, OURS)), ("SYNC_MASTER", (APACHE, OURS)))
     for slave in slaves
 )
 """Loads: (master, brokerRole, slave). A SYNC_MASTER without a slave tells every sender that it has none."""
@@ -207,22 +206,13 @@ class Bench:
 
     # --- brokers ----------------------------------------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def _place(self, name: str) -> Iterator[Path]:
-        place = self.work / f"replication-{name}"
-        shutil.rmtree(place, ignore_errors=True)
-        place.mkdir(parents=True)
-        try:
-            yield place
-        finally:
-            shutil.rmtree(place, ignore_errors=True)
+    def _place(self, name: str) -> contextlib.AbstractContextManager[Path]:
+        return brokers.empty_place(self.work / f"replication-{name}")
 
     def _broker(
         self, side: str, place: Path, settings: Mapping[str, str]
     ) -> contextlib.AbstractContextManager[Running]:
-        if side == APACHE:
-            return brokers.theirs(self.peer, place, settings)
-        return brokers.ours(self.program, place, settings)
+        return brokers.either(side, self.program, self.peer, place, settings)
 
     @contextlib.contextmanager
     def _slave(self, slave: str, place: Path, master: Running) -> Iterator[int]:

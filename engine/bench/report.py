@@ -10,7 +10,7 @@ from pathlib import Path
 from engine.bench.jobs import BY_NAME, LIMITS, Against, Floor, Job
 from engine.bench.report_replicated import replication_lines
 from engine.bench.report_served import served_lines
-from engine.bench.report_table import cell, ratio_text, table
+from engine.bench.report_table import cell, ratio_text, table, verdict_word
 from engine.bench.results import MIB, Cache, Place, Results, Side, Verdict
 from engine.bench.workload import GIB
 from engine.errors import StorageError
@@ -74,11 +74,10 @@ def ratios(results: Results) -> list[tuple[Place, str, float]]:
 def floor_text(verdict: Verdict) -> tuple[str, str, str]:
     """The floor, what was found, and the word for it."""
     floor = verdict.floor
-    word = {None: "not measured", True: "met", False: "MISSED"}[verdict.met]
     return (
         f"{'≤' if floor.is_ceiling else '≥'} {_value(floor.against, floor.value)}",
         ("-" if verdict.found is None else _value(floor.against, verdict.found)),
-        word,
+        verdict_word(verdict.met),
     )
 
 

@@ -15,6 +15,11 @@ the slave to the last, so that neither's start counts. The ratio is against Apac
 Sends: Apache's own Java client, 8 threads, each call waited for, 1 KiB; all processes share the machine.
 What is left is the share of the sends of the same master as an ASYNC_MASTER without a slave. Medians of the rounds.
 """
+COPY_HEADS = ("master", "slave", "MiB", "MiB/s", "lowest", "highest", "ratio", "slave CPU s")
+COPY_NUMBERS = tuple(range(2, 8))
+SEND_HEADS = ("master", "role", "slave", "sends/s", "left", "p50", "p99", "failed")
+SEND_NUMBERS = tuple(range(3, 8))
+"""Of the tables of `copy_rows` and `send_rows`: the columns' heads, and which of them hold numbers."""
 
 
 def replication_lines(results: ReplicationResults) -> Iterator[str]:
@@ -27,15 +32,15 @@ def replication_lines(results: ReplicationResults) -> Iterator[str]:
     yield from _HOW.splitlines()
     yield ""
     yield from table(
-        ["master", "slave", "MiB", "MiB/s", "lowest", "highest", "ratio", "slave CPU s"],
+        COPY_HEADS,
         list(copy_rows(results)),
-        numbers=range(2, 8),
+        numbers=COPY_NUMBERS,
     )
     yield ""
     yield from table(
-        ["master", "role", "slave", "sends/s", "left", "p50", "p99", "failed"],
+        SEND_HEADS,
         list(send_rows(results)),
-        numbers=range(3, 8),
+        numbers=SEND_NUMBERS,
     )
 
 
@@ -49,7 +54,7 @@ def copy_rows(results: ReplicationResults) -> Iterator[list[str]]:
             ratio = results.copy_ratio(master, slave)
             values = [f"{value:,.0f}" for value in (statistics.median(rates), min(rates), max(rates))]
             size = f"{found[0].size / MIB:.0f}"
-            yield [master, slave, size, *values, "-" if ratio is None else ratio_text(ratio), f"{cpu:.1f}"]
+            yield [master, slave, size, *values, ratio_text(ratio), f"{cpu:.1f}"]
 
 
 def send_rows(results: ReplicationResults) -> Iterator[list[str]]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.bench.report_table import ratio_text, table
-from engine.bench.served import LOADS, ServedResults
+from engine.bench.brokers import OURS
+from engine.bench.report_table import ratio_text, table, verdict_word
+from engine.bench.served import LOADS, SIDES, ServedResults
 from engine.bench.workload import MIB
 
 _HOW = """\
@@ -13,7 +14,6 @@ Apache's own Java client loads both, on the machine that the broker runs on; eac
 seconds are not counted. Times are of single calls, in ms, as the client sees them. Medians of the rounds. The broker's
 processor seconds are those of the whole load, its memory what no file backs at its end.
 """
-_SIDES = ("ours", "apache")
 
 
 def served_lines(results: ServedResults) -> Iterator[str]:
@@ -27,10 +27,7 @@ def served_lines(results: ServedResults) -> Iterator[str]:
     yield ""
     yield from table(
         ["load", "asked for", "found", ""],
-        [
-            [load, asked, found, {None: "not measured", True: "met", False: "MISSED"}[met]]
-            for load, asked, found, met in results.verdicts()
-        ],
+        list(verdict_rows(results)),
         numbers=(1, 2),
     )
     yield ""
@@ -44,8 +41,14 @@ def served_lines(results: ServedResults) -> Iterator[str]:
         yield f"- {load.name}: {load.what}"
 
 
+def verdict_rows(results: ServedResults) -> Iterator[list[str]]:
+    """A row for each floor: the load, what is asked for, what was found, the word for it."""
+    for load, asked, found, met in results.verdicts():
+        yield [load, asked, found, verdict_word(met)]
+
+
 def _rows(results: ServedResults, load: str) -> Iterator[list[str]]:
-    for side in _SIDES:
+    for side in SIDES:
         rate = results.median(load, side, lambda one: one.rate)
         if rate is None:
             continue
@@ -56,5 +59,5 @@ def _rows(results: ServedResults, load: str) -> Iterator[list[str]]:
         failed = results.median(load, side, lambda one: one.failed) or 0
         cpu = results.median(load, side, lambda one: one.broker_cpu) or 0
         rss = results.median(load, side, lambda one: one.broker_rss) or 0
-        ratio = ratio_text(results.ratio(load)) if side == "ours" else ""
+        ratio = ratio_text(results.ratio(load)) if side == OURS else ""
         yield [load, side, f"{rate:,.0f}", ratio, *times, f"{failed:.0f}", f"{cpu:.1f}", f"{rss / MIB:.0f}"]

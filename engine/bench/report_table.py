@@ -18,6 +18,11 @@ def cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
+def verdict_word(met: bool | None) -> str:
+    """Whether a floor is met; None: nobody knows."""
+    return "not measured" if met is None else "met" if met else "MISSED"
+
+
 def ratio_text(value: float | None) -> str:
     """A ratio, or a dash."""
     return "-" if value is None else f"{value:.2f}"

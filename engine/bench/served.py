@@ -7,9 +7,7 @@ broker process's, over the seconds of the load.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
 import statistics
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,11 +16,12 @@ from typing import Any
 
 from engine.bench import brokers
 from engine.bench.apache import MAIN, Apache
-from engine.bench.brokers import Running
+from engine.bench.brokers import APACHE, OURS, Running
 from engine.bench.measure import Sample, measure
 
 NAME = "serve"
 """As a job's name on the command line."""
+SIDES = (OURS, APACHE)
 BODY = 1024
 WARM_S, LOAD_S = 5, 8
 QUICK_WARM_S, QUICK_LOAD_S = 1, 2
@@ -87,7 +86,7 @@ class One:
 
 @dataclass(slots=True)
 class ServedResults:
-    """All measures, by load and side ("ours", "apache")."""
+    """All measures, by load and side (of SIDES)."""
 
     ones: dict[tuple[str, str], list[One]] = field(default_factory=dict)
 
@@ -98,7 +97,7 @@ class ServedResults:
 
     def ratio(self, load: str) -> float | None:
         """Ours over Apache's, messages a second."""
-        ours, theirs = (self.median(load, side, lambda one: one.rate) for side in ("ours", "apache"))
+        ours, theirs = (self.median(load, side, lambda one: one.rate) for side in SIDES)
         return ours / theirs if ours is not None and theirs else None
 
     def verdicts(self) -> Iterator[tuple[str, str, str, bool | None]]:
@@ -107,7 +106,7 @@ class ServedResults:
             found = self.ratio(load)
             met = None if found is None else found >= least
             yield load, f"≥ {least:.2f} ×", "-" if found is None else f"{found:.2f} ×", met
-        wake = self.median("wake", "ours", lambda one: one.p99)
+        wake = self.median("wake", OURS, lambda one: one.p99)
         quick = None if wake is None else wake < WAKE_MS
         yield "wake", f"p99 < {WAKE_MS:.0f} ms", "-" if wake is None else f"{wake:.2f} ms", quick
 
@@ -148,27 +147,18 @@ def measure_all(
     """
     results = ServedResults()
     for _ in range(rounds):
-        for side in ("ours", "apache") if apache else ("ours",):
+        for side in SIDES if apache else (OURS,):
             for flush in dict.fromkeys(load.flush for load in LOADS):
-                place = work / f"serve-{side}"
-                shutil.rmtree(place, ignore_errors=True)
-                place.mkdir(parents=True)
-                try:
-                    with _broker(side, program, peer, place, {"flushDiskType": flush}) as running:
-                        for load in LOADS:
-                            if load.flush == flush:
-                                progress(f"{load.name}, {side}")
-                                one = measure_one(load, peer, running, place, quick=quick)
-                                results.ones.setdefault((load.name, side), []).append(one)
-                finally:
-                    shutil.rmtree(place, ignore_errors=True)
+                with (
+                    brokers.empty_place(work / f"serve-{side}") as place,
+                    brokers.either(side, program, peer, place, {"flushDiskType": flush}) as running,
+                ):
+                    for load in LOADS:
+                        if load.flush == flush:
+                            progress(f"{load.name}, {side}")
+                            one = measure_one(load, peer, running, place, quick=quick)
+                            results.ones.setdefault((load.name, side), []).append(one)
     return results
-
-
-def _broker(
-    side: str, program: tuple[str, ...], peer: Apache, place: Path, settings: Mapping[str, str]
-) -> contextlib.AbstractContextManager[Running]:
-    return brokers.ours(program, place, settings) if side == "ours" else brokers.theirs(peer, place, settings)
 
 
 def measure_one(load: Load, peer: Apache, running: Running, place: Path, *, quick: bool) -> One:

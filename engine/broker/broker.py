@@ -13,6 +13,7 @@ from engine.broker.config_file import ConfigFile
 from engine.broker.consumer_filters import ConsumerFilters
 from engine.broker.flow import FlowControl
 from engine.broker.groups import GroupTable
+from engine.broker.ha import metadata
 from engine.broker.ha.role import Role
 from engine.broker.kv import KvConfig
 from engine.broker.later import Later
@@ -21,7 +22,6 @@ from engine.broker.locks import QueueLocks
 from engine.broker.members import ConsumerGroup, Members
 from engine.broker.names import RouteTable
 from engine.broker.offsets import ConsumerOffsets
-from engine.broker.runtime import runtime_info
 from engine.broker.schedule import ScheduleService
 from engine.broker.stats import Stats
 from engine.broker.topics import TopicTable
@@ -59,13 +59,13 @@ class Broker:
         self.stats = Stats(self.now_ms, settings.cluster_name)
         self._disk = disk = store.disk
         root = os.fspath(store.config.store_path_root_dir)
-        self.topics = TopicTable(settings, ConfigFile(disk, root, "topics.json"), loop, self.now_ms)
+        self.topics = TopicTable(settings, ConfigFile(disk, root, metadata.TOPICS), loop, self.now_ms)
         self.groups = GroupTable(
-            ConfigFile(disk, root, "subscriptionGroup.json"), loop, self.now_ms, auto_create=settings.auto_create_group
+            ConfigFile(disk, root, metadata.GROUPS), loop, self.now_ms, auto_create=settings.auto_create_group
         )
-        self.offsets = ConsumerOffsets(ConfigFile(disk, root, "consumerOffset.json"))
+        self.offsets = ConsumerOffsets(ConfigFile(disk, root, metadata.OFFSETS))
         self.role = Role(self, settings.ha, log or logging.getLogger(__name__))
-        self.schedule = ScheduleService(self, ConfigFile(disk, root, "delayOffset.json"))
+        self.schedule = ScheduleService(self, ConfigFile(disk, root, metadata.DELAYS))
         self.transactions = Transactions(self)
         self.members = Members(self.now_ms, self._members_changed)
         self.filters = ConsumerFilters(
@@ -108,10 +108,6 @@ class Broker:
         root = os.fspath(config.store_path_root_dir)
         log = os.fspath(config.commit_log_paths[0])
         return [(name, self._disk.disk_used_ratio(path)) for name, path in (("CL", log), ("CQ", root), ("INDEX", root))]
-
-    def runtime(self) -> dict[str, str]:
-        """What GET_BROKER_RUNTIME_INFO tells, by Apache's keys."""
-        return runtime_info(self)
 
     def any_queue(self, queues: int) -> int:
         """A queue for a message that names none: one after another."""

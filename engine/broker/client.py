@@ -14,8 +14,9 @@ import contextlib
 from itertools import count
 from typing import TYPE_CHECKING
 
-from engine.errors import FormatError, InvalidArgument, StorageError
-from engine.wire.command import ONEWAY, RemotingCommand
+from engine.errors import FormatError, StorageError
+from engine.wire.address import parse_address
+from engine.wire.command import RemotingCommand
 from engine.wire.frames import FrameReader, encode
 
 if TYPE_CHECKING:
@@ -54,17 +55,14 @@ class RemotingClient:
         Raises:
             InvalidArgument: no such address. StorageError: nobody answers there.
         """
-        host, _, port = address.rpartition(":")
-        if not host or not port.isdecimal():
-            raise InvalidArgument(f"{address!r} is no HOST:PORT")
+        host, port = parse_address(address)
         try:
             async with asyncio.timeout(timeout_s):
-                return cls(address, *await asyncio.open_connection(host.strip("[]"), int(port), ssl=tls))
+                return cls(address, *await asyncio.open_connection(host, port, ssl=tls))
         except TimeoutError:
             raise StorageError(f"{address} does not answer in {timeout_s:g} s") from None
-        except (OSError, OverflowError) as error:  # OverflowError: a port above 65535
-            said = getattr(error, "strerror", None) or str(error)
-            raise StorageError(f"can't connect to {address}: {said.lower()}") from None
+        except OSError as error:
+            raise StorageError(f"can't connect to {address}: {(error.strerror or str(error)).lower()}") from None
 
     @property
     def is_open(self) -> bool:
@@ -88,10 +86,12 @@ class RemotingClient:
         Raises:
             StorageError: the connection is lost, or there is no answer in time.
         """
+        if self._lost is not None:
+            raise StorageError(f"{self.address}: {self._lost}")
         opaque = next(self._opaque)
         future = self._waiting[opaque] = asyncio.get_running_loop().create_future()
         try:
-            self.send(RemotingCommand(code, opaque, 0, None, ext, body))
+            self._writer.writelines(encode(RemotingCommand(code, opaque, 0, None, ext, body)))
             async with asyncio.timeout(timeout_s):
                 await self._writer.drain()
                 answer: RemotingCommand = await future
@@ -102,16 +102,6 @@ class RemotingClient:
             raise StorageError(f"{self.address}: {error.strerror or error}") from None
         finally:
             self._waiting.pop(opaque, None)
-
-    def tell(self, code: int, ext: Mapping[str, str] | None = None, body: bytes = b"") -> None:
-        """A request that nobody answers. Raises StorageError: the connection is lost."""
-        self.send(RemotingCommand(code, next(self._opaque), ONEWAY, None, ext, body))
-
-    def send(self, command: RemotingCommand) -> None:
-        """A command as it is: an answer to what the peer has asked. Raises StorageError: the connection is lost."""
-        if self._lost is not None:
-            raise StorageError(f"{self.address}: {self._lost}")
-        self._writer.writelines(encode(command))
 
     async def close(self) -> None:
         """End the connection; who waits gets an error."""

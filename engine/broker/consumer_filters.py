@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from engine.broker.members import Subscription
 
 WRITE_S = 10
-_TAG_KINDS = ("", "TAG")
+TAG_KINDS = (None, "", "TAG")
+"""Types of expressions that are no SQL; who says none means tags."""
 _ERROR_RATE, _EXPECTED = 0.2, 32
 """maxErrorRateOfBloomFilter, expectConsumerNumUseFilter."""
 _HASHES = math.ceil(math.log(_ERROR_RATE, 0.5))
@@ -117,7 +118,7 @@ class ConsumerFilters(KeptTable):
 
     def register(self, group: str, subscriptions: Iterable[Subscription]) -> None:
         """A group's heartbeat: its filters are these, and no others. Source: #register."""
-        wanted = {one.topic: one for one in subscriptions if one.kind not in _TAG_KINDS and one.expression}
+        wanted = {one.topic: one for one in subscriptions if one.kind not in TAG_KINDS and one.expression}
         for one in wanted.values():
             self._register(group, one)
         for topic, groups in self._table.items():

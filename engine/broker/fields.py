@@ -21,21 +21,25 @@ def text(ext: Mapping[str, str], name: str) -> str:
     return found
 
 
-def number(ext: Mapping[str, str], name: str, default: int | None = None) -> int:
-    """An int field. Raises BadField."""
+def number(
+    ext: Mapping[str, str], name: str, default: int | None = None, low: int = INT_MIN, high: int = INT_MAX
+) -> int:
+    """An int field, `default` when it is missing, if there is one. Raises BadField: also beyond [low, high]."""
     found = ext.get(name)
-    if found is not None:
-        try:
-            if INT_MIN <= (value := int(found)) <= INT_MAX:
-                return value
-        except ValueError:
-            pass
-    return _number(ext, name, default, INT_MIN, INT_MAX)
+    if found is None and default is not None:
+        return default
+    try:
+        value = int(text(ext, name) if found is None else found)
+    except ValueError:
+        raise BadField(f"{name} = {found!r} is no number") from None
+    if not low <= value <= high:
+        raise BadField(f"{name} = {value} is out of range")
+    return value
 
 
 def long(ext: Mapping[str, str], name: str, default: int | None = None) -> int:
     """A long field. Raises BadField."""
-    return _number(ext, name, default, LONG_MIN, LONG_MAX)
+    return number(ext, name, default, LONG_MIN, LONG_MAX)
 
 
 def flag(ext: Mapping[str, str], name: str) -> bool:
@@ -62,17 +66,4 @@ def whole(said: Mapping[str, Any], name: str, default: int) -> int:
         raise Answer(ResponseCode.SYSTEM_ERROR, f"{name} = {found!r} is no number") from None
     if not LONG_MIN <= value <= LONG_MAX:
         raise Answer(ResponseCode.SYSTEM_ERROR, f"{name} = {value} is out of range")
-    return value
-
-
-def _number(ext: Mapping[str, str], name: str, default: int | None, low: int, high: int) -> int:
-    found = ext.get(name)
-    if found is None and default is not None:
-        return default
-    try:
-        value = int(text(ext, name))
-    except ValueError:
-        raise BadField(f"{name} = {found!r} is no number") from None
-    if not low <= value <= high:
-        raise BadField(f"{name} = {value} is out of range")
     return value

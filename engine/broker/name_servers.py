@@ -16,8 +16,10 @@ import orjson
 from engine.broker import registration
 from engine.broker.client import RemotingClient
 from engine.broker.names import with_permission
-from engine.errors import FormatError, InvalidArgument, StorageError
+from engine.errors import FormatError, StorageError
 from engine.format import fastjson
+from engine.format.hashing import body_crc
+from engine.wire.address import parse_address
 from engine.wire.codes import RequestCode, ResponseCode
 
 if TYPE_CHECKING:
@@ -39,9 +41,7 @@ def parse_addresses(text: str) -> tuple[str, ...]:
     for one in (part.strip() for part in text.split(";")):
         if not one:
             continue
-        host, _, port = one.rpartition(":")
-        if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-            raise InvalidArgument(f"name servers: {one!r} is not host:port")
+        parse_address(one)
         found.append(one)
     return tuple(dict.fromkeys(found))
 
@@ -163,7 +163,7 @@ class _NameServer:
         ext = {
             "haServerAddr": self._broker.role.address,
             "compressed": "true" if compressed else "false",
-            "bodyCrc32": str(registration.crc(body)),
+            "bodyCrc32": str(body_crc(body)),
         }
         answer = await self._ask(client, RequestCode.REGISTER_BROKER, ext, body)
         self._all.master_address = answer.fields.get("masterAddr")

@@ -26,13 +26,7 @@ from engine.wire.codes import V3_0_11
 LARGEST = 64 << 20
 """What a compressed body may become, bytes."""
 _INT = struct.Struct(">i")
-_CRC_MASK = 0x7FFFFFFF
 Body = tuple[DataVersion, dict[str, TopicConfig], tuple[str, ...] | None]
-
-
-def crc(body: bytes | memoryview) -> int:
-    """bodyCrc32 of a body. Source: UtilAll#crc32."""
-    return zlib.crc32(body) & _CRC_MASK
 
 
 def encode(version: DataVersion, topics: Mapping[str, TopicConfig], *, compressed: bool) -> bytes:

@@ -8,13 +8,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from engine.files.disk import Disk
+from engine.format.numbers import INT_MAX
 from engine.wire.codes import V4_9_8
 
 if TYPE_CHECKING:
     from engine.broker.broker import Broker
 
-_INT_MAX = 0x7FFFFFFF
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _QUEUES = {
     "queryThreadPoolQueueCapacity": 20_000,
@@ -86,7 +85,7 @@ def _of_store(broker: Broker) -> dict[str, object]:
         "dispatchBehindBytes": store.dispatch_behind_bytes,
         "earliestMessageTimeStamp": store.earliest_message_time(),
         "pageCacheLockTimeMills": max(broker.now_ms() - began, 0) if began else 0,
-        "remainTransientStoreBufferNumbs": _INT_MAX if log.pool is None else log.pool.available,
+        "remainTransientStoreBufferNumbs": INT_MAX if log.pool is None else log.pool.available,
         "remainHowManyDataToFlush": _size(log.max_offset - log.flushed_where),
     }
     if log.pool is not None:
@@ -95,7 +94,7 @@ def _of_store(broker: Broker) -> dict[str, object]:
 
 
 def _of_disks(broker: Broker) -> dict[str, object]:
-    config, disk = broker.store.config, Disk()
+    config, disk = broker.store.config, broker.store.disk
     logs = {os.fspath(path): disk.disk_used_ratio(os.fspath(path)) for path in config.commit_log_paths}
     room = disk.usage(os.fspath(config.store_path_root_dir))
     return {

@@ -9,7 +9,6 @@ Source: ScheduleMessageService (4.9.8); remoting.md 3.4.
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.broker.config_file import KeptTable
@@ -17,7 +16,7 @@ from engine.broker.offsets import at_most_the_end
 from engine.broker.putting import STORED, put
 from engine.broker.topics import DLQ, RETRY
 from engine.errors import CannotMend, RStoreError
-from engine.format import names, properties, sysflag
+from engine.format import names, properties, queue_unit, sysflag
 from engine.format.delay import DelayLevels, queue_of_level
 from engine.format.message import DueMessage
 from engine.format.queue_unit import UNIT_SIZE
@@ -33,7 +32,6 @@ GROUP = "SCHEDULE_CONSUMER"
 """As which deliveries are counted. Source: MixAll#SCHEDULE_CONSUMER_GROUP."""
 AT_ONCE = 1024
 """Messages of a level that are delivered before others have their turn."""
-_UNIT = struct.Struct(">qiq")
 
 
 class Backlog(NamedTuple):
@@ -105,7 +103,7 @@ class ScheduleService(KeptTable):
             late_ms = 0
             if selected is not None:
                 with selected:
-                    late_ms = max(0, self._broker.now_ms() - _UNIT.unpack_from(selected.view, 0)[2])
+                    late_ms = max(0, self._broker.now_ms() - queue_unit.decode(selected.view).tags_code)
             found.append(Backlog(level, waiting, late_ms))
         return found
 
@@ -134,10 +132,10 @@ class ScheduleService(KeptTable):
             units = bytes(selected.view[: selected.size // UNIT_SIZE * UNIT_SIZE])
         now = self._broker.now_ms()
         for at in range(0, len(units), UNIT_SIZE):
-            physical, _, due = _UNIT.unpack_from(units, at)
-            if min(due, now + self._levels.millis[level - 1]) > now:
+            unit = queue_unit.decode(units, at)
+            if min(unit.tags_code, now + self._levels.millis[level - 1]) > now:
                 return
-            if not self._deliver_one(level, offset, physical):
+            if not self._deliver_one(level, offset, unit.physical_offset):
                 return
             offset += 1
 
@@ -188,8 +186,7 @@ def due_message(found: StoredMessage) -> DueMessage | None:
     topic, queue_id = said.get(properties.REAL_TOPIC), said.get(properties.REAL_QID, "0")
     if not topic or not queue_id.isdecimal():
         return None
-    hosts = sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6
     message = found.to_message()._replace(
-        topic=topic, queue_id=int(queue_id), properties=said, sys_flag=found.sys_flag & ~hosts
+        topic=topic, queue_id=int(queue_id), properties=said, sys_flag=found.sys_flag & ~sysflag.HOSTS_V6_MASK
     )
     return DueMessage(*message)

@@ -26,7 +26,7 @@ class SniffingServer:
 
     Args:
         make: the protocol of a connection.
-        context: for those that want TLS; None: they are refused.
+        context: for those that want TLS.
         mode: whether others are served.
         greeted: is kept: those between their accept and their protocol, of this listener and others.
         has_room: whether there is room for one more.
@@ -37,7 +37,7 @@ class SniffingServer:
         self,
         loop: asyncio.AbstractEventLoop,
         make: Callable[[], asyncio.Protocol],
-        context: ssl.SSLContext | None,
+        context: ssl.SSLContext,
         mode: TlsMode,
         greeted: set[asyncio.Task[None]],
         has_room: Callable[[], bool],
@@ -112,7 +112,7 @@ class SniffingServer:
             self._say_refused(peer, f"{type(error).__name__}: {error}")
 
     async def _wants_tls(self, taken: socket.socket, peer: object) -> bool | None:
-        """What the first byte asks for; None: it is not to be had, or nothing came."""
+        """What the first byte asks for; None: it is not served, or nothing came."""
         try:
             async with asyncio.timeout(_HELLO_S):
                 first = await self._first_byte(taken)
@@ -125,9 +125,6 @@ class SniffingServer:
         if not first:
             return None
         tls = first[0] == TLS_HELLO
-        if tls and self._context is None:
-            self._say_refused(peer, "it wants TLS, and there is none here")
-            return None
         if not tls and self._mode is TlsMode.ENFORCING:
             self._say_refused(peer, "plain text, and only TLS is served")
             return None

@@ -112,6 +112,13 @@ class Counter:
     _hour: deque[Sample] = field(default_factory=lambda: deque(maxlen=_HOUR_KEPT), repr=False)
     _day: deque[Sample] = field(default_factory=lambda: deque(maxlen=_DAY_KEPT), repr=False)
 
+    def add(self, other: Counter) -> None:
+        """What another has counted, but for its windows."""
+        self.times += other.times
+        self.messages += other.messages
+        self.size += other.size
+        self.took_ms += other.took_ms
+
     def sample(self, now_ms: int, turn: int) -> None:
         """Note how things stand in the windows whose turn it is. Source: StatsItem#samplingInSeconds."""
         windows = ((self._minute, _MINUTE_EVERY), (self._hour, _HOUR_EVERY), (self._day, _DAY_EVERY))
@@ -205,7 +212,7 @@ class Stats:
         self._gets: dict[tuple[str, str], Counter] = {}
         self._backs: dict[tuple[str, str], Counter] = {}
         self._broker_puts, self._broker_gets = Counter(), Counter()
-        self._own, self._forgotten = Counter(), (Counter(), Counter())
+        self._own, self._forgotten_puts, self._forgotten_gets = Counter(), Counter(), Counter()
         self._failed = self._missed = self._turn = 0
         self._samples: deque[tuple[int, Totals]] = deque(maxlen=_RATES_S[-1] + 1)
         self._date = _date(now_ms())
@@ -242,7 +249,7 @@ class Stats:
         found.messages += messages
         found.size += size
         found.took_ms += took_ms
-        self.longest_get_ms = max(self.longest_get_ms, took_ms)  # no call of max: this is asked of every get
+        self.longest_get_ms = max(self.longest_get_ms, took_ms)
 
     def missed(self) -> None:
         """A get found nothing."""
@@ -256,16 +263,12 @@ class Stats:
 
     def forget_topic(self, topic: str) -> None:
         """It was deleted; the totals stay. Source: BrokerStatsManager#onTopicDeleted."""
-        self._forget(self._puts.pop(topic, None), 0)
-        for table in (self._gets, self._backs):
-            for key in [key for key in table if key[1] == topic]:
-                self._forget(table.pop(key), 1 if table is self._gets else None)
+        self._forgotten_puts.add(self._puts.pop(topic, Counter()))
+        self._forget(lambda _, name: name == topic)
 
     def forget_group(self, group: str) -> None:
         """It was deleted; the totals stay. Source: BrokerStatsManager#onGroupDeleted."""
-        for table in (self._gets, self._backs):
-            for key in [key for key in table if key[0] == group]:
-                self._forget(table.pop(key), 1 if table is self._gets else None)
+        self._forget(lambda name, _: name == group)
 
     def tick(self) -> None:
         """To be called each TICK_S."""
@@ -303,7 +306,7 @@ class Stats:
 
     def totals(self) -> Totals:
         """Now."""
-        puts, gets = [*self._puts.values(), self._forgotten[0]], [*self._gets.values(), self._forgotten[1]]
+        puts, gets = [*self._puts.values(), self._forgotten_puts], [*self._gets.values(), self._forgotten_gets]
         return Totals(
             sum(one.messages for one in puts) + self._own.messages,
             sum(one.size for one in puts) + self._own.size,
@@ -352,12 +355,12 @@ class Stats:
         yield self._broker_puts
         yield self._broker_gets
 
-    def _forget(self, counter: Counter | None, where: int | None) -> None:
-        if counter is not None and where is not None:
-            kept = self._forgotten[where]
-            kept.times += counter.times
-            kept.messages += counter.messages
-            kept.size += counter.size
+    def _forget(self, is_gone: Callable[[str, str], bool]) -> None:
+        """What was handed out and came back, by group and topic."""
+        for key in [key for key in self._gets if is_gone(*key)]:
+            self._forgotten_gets.add(self._gets.pop(key))
+        for key in [key for key in self._backs if is_gone(*key)]:
+            del self._backs[key]
 
     def _rate(self, number: str) -> Rate:
         found: list[float | None] = []

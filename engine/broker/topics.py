@@ -26,11 +26,11 @@ TBW102 = "TBW102"
 RETRY, DLQ = "%RETRY%", "%DLQ%"
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+DISCARDED = "TRANS_CHECK_MAX_TIME_TOPIC"
+"""Where half messages go whose producers have been asked for too long."""
 SELF_TEST = "SELF_TEST_TOPIC"
 OFFSET_MOVED = "OFFSET_MOVED_EVENT"
-FORBIDDEN = frozenset(
-    {names.SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, "TRANS_CHECK_MAX_TIME_TOPIC", SELF_TEST, OFFSET_MOVED}
-)
+FORBIDDEN = frozenset({names.SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, DISCARDED, SELF_TEST, OFFSET_MOVED})
 """Topics that clients may not send to. Source: TopicValidator."""
 UNIT, UNIT_SUB = 1, 2
 """Bits of a topic's sys_flag: of a unit, subscribed to from units. Source: TopicSysFlag."""
@@ -226,4 +226,6 @@ def invalid_topic(name: str) -> str | None:
 
 def perm_text(perm: int) -> str:
     """RWX as Apache prints it. Source: PermName#perm2String."""
-    return "".join(letter if perm & bit else "-" for letter, bit in (("R", 4), ("W", 2), ("X", 1)))
+    return "".join(
+        letter if perm & bit else "-" for letter, bit in (("R", PERM_READ), ("W", PERM_WRITE), ("X", PERM_INHERIT))
+    )

@@ -17,7 +17,7 @@ from engine.broker import fields
 from engine.broker.answers import Answer
 from engine.broker.offsets import at_most_the_end
 from engine.broker.putting import STORED, put
-from engine.broker.topics import HALF_TOPIC, OP_TOPIC
+from engine.broker.topics import DISCARDED, HALF_TOPIC, OP_TOPIC
 from engine.errors import RStoreError
 from engine.format import properties, sysflag
 from engine.format.message import Message, StoredMessage, decode, encode, patch
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from engine.wire.command import RemotingCommand
 
 GROUP = "CID_RMQ_SYS_TRANS"
-DISCARDED = "TRANS_CHECK_MAX_TIME_TOPIC"
 CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
 IMMUNITY_S = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 FIRST_PLACE = "TRAN_PREPARED_QUEUE_OFFSET"
@@ -166,11 +165,10 @@ class Transactions:
     def _real(self, half: StoredMessage) -> Message:
         """The message that consumers see. Source: EndTransactionProcessor#endMessageTransaction."""
         said = half.properties
-        hosts = sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6
         return half.to_message()._replace(
             topic=said.get(properties.REAL_TOPIC, ""),
             queue_id=int(said.get(properties.REAL_QID, "0")),
-            sys_flag=half.sys_flag & ~hosts & ~sysflag.TRANSACTION_MASK | sysflag.TRANSACTION_COMMIT,
+            sys_flag=half.sys_flag & ~sysflag.HOSTS_V6_MASK & ~sysflag.TRANSACTION_MASK | sysflag.TRANSACTION_COMMIT,
             prepared_transaction_offset=half.physical_offset,
             store_host=self._broker.store_host,
         )

@@ -16,13 +16,11 @@ from typing import Self
 import orjson
 
 from engine.format import properties as property_words
-from engine.wire.codes import RequestCode
+from engine.wire.codes import PULL_COMMIT, PULL_SUBSCRIPTION, PULL_SUSPEND, RequestCode
 from engine.wire.command import ONEWAY, RemotingCommand
 from engine.wire.frames import FrameReader, encode
 
 _CHUNK = 1 << 18
-COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4
-"""Bits of a pull's sysFlag. Source: PullSysFlag."""
 
 
 class Gone(ConnectionError):
@@ -196,7 +194,7 @@ def pull_fields(
     group: str, topic: str, queue_id: int, offset: int, *, wait_ms: int = 0, commit: int | None = None, tags: str = "*"
 ) -> dict[str, str]:
     """The header of PULL_MESSAGE with its own subscription. `wait_ms`: how long it may be held."""
-    flags = SUBSCRIPTION | (SUSPEND if wait_ms else 0) | (COMMIT if commit is not None else 0)
+    flags = PULL_SUBSCRIPTION | (PULL_SUSPEND if wait_ms else 0) | (PULL_COMMIT if commit is not None else 0)
     return {
         "consumerGroup": group,
         "topic": topic,

@@ -52,7 +52,7 @@ def head_struct(born_v6: bool, store_v6: bool) -> struct.Struct:
 
 
 assert head_struct(False, False).size == V4_HEAD_SIZE
-_V6_HOSTS = sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6
+_V6_HOSTS = sysflag.HOSTS_V6_MASK
 _LONG = struct.Struct(">q")
 _AFTER_HOSTS = struct.Struct(">iqi")  # reconsumeTimes, preparedTransactionOffset, bodyLength
 _SHORT = struct.Struct(">h")
@@ -92,7 +92,7 @@ class Message(NamedTuple):
     @property
     def stored_sys_flag(self) -> int:
         """sysFlag with the two bits that tell IPv6 hosts."""
-        flags = self.sys_flag & ~(sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6)
+        flags = self.sys_flag & ~_V6_HOSTS
         if self.born_host.is_v6:
             flags |= sysflag.BORN_HOST_V6
         if self.store_host.is_v6:

@@ -34,7 +34,7 @@ _HEAD = struct.Struct(">iIiiiqqi")
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
 _SHORT = struct.Struct(">h")
-_HOST_FLAGS = sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6
+_HOST_FLAGS = sysflag.HOSTS_V6_MASK
 _V6_EXTRA = 12
 
 

@@ -190,7 +190,11 @@ class PutService:
             else:
                 self._group_commit.wake()
         if waits and self._sync_master:
-            waiting.append(_no_slave() if self.replicate is None else self.replicate(append.next_offset))
+            waiting.append(
+                FlushFuture.settled(PutMessageStatus.SLAVE_NOT_AVAILABLE)
+                if self.replicate is None
+                else self.replicate(append.next_offset)
+            )
         return (append, waiting) if waiting else PutResult(_OK, append)
 
     def _check(self, message: Message) -> PutResult | None:
@@ -243,9 +247,3 @@ def _combined(append: AppendResult, waiting: Sequence[FlushFuture]) -> PutResult
         if outcome is not None and outcome is not _OK:
             status = outcome
     return PutResult(status, append)
-
-
-def _no_slave() -> FlushFuture:
-    future = FlushFuture()
-    future.settle(PutMessageStatus.SLAVE_NOT_AVAILABLE)
-    return future

@@ -26,6 +26,13 @@ class FlushFuture:
         self._calls: list[Callable[[], object]] = []
         self._event: threading.Event | None = None
 
+    @classmethod
+    def settled(cls, outcome: PutMessageStatus | RStoreError) -> FlushFuture:
+        """One that has its outcome from the beginning."""
+        future = cls()
+        future.settle(outcome)
+        return future
+
     @property
     def done(self) -> bool:
         """Whether there is an outcome."""

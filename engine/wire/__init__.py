@@ -1,5 +1,6 @@
 """The remoting protocol of RocketMQ without I/O: bytes in, commands out, and back (remoting.md, sections 1 and 2).
 
 `frames.py` cuts a stream of bytes into frames and bounds every length before anything is kept; `command.py` is what a
-frame means, in both header serialisations; `codes.py` names the numbers. Nothing here knows a socket or a store.
+frame means, in both header serialisations; `codes.py` names the numbers; `address.py` reads where a peer is. Nothing
+here knows a socket or a store.
 """

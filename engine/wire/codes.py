@@ -1,6 +1,6 @@
 """The numbers of the protocol by their Apache names.
 
-Sources: RequestCode, ResponseCode, RemotingSysResponseCode, LanguageCode, MQVersion.
+Sources: RequestCode, ResponseCode, RemotingSysResponseCode, LanguageCode, PullSysFlag, MQVersion.
 """
 
 from __future__ import annotations
@@ -158,6 +158,9 @@ class LanguageCode(enum.IntEnum):
     RUST = 12
     NODE_JS = 13
 
+
+PULL_COMMIT, PULL_SUSPEND, PULL_SUBSCRIPTION = 1, 2, 4
+"""Bits of a pull's sysFlag: it commits an offset, it may be held, it brings its subscription. Source: PullSysFlag."""
 
 V3_0_7_SNAPSHOT = 28
 """From this version on a client takes a reset of its offsets."""

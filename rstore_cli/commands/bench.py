@@ -148,28 +148,19 @@ def _show(output: Output, found: Results, directory: Path) -> None:
             numbers=(3, 4),
         )
     if found.served.ones:
-        output.text()
-        words = {None: "not measured", True: "met", False: "MISSED"}
-        output.table(
-            ["load of rstore serve", "asked for", "found", ""],
-            [[load, asked, value, words[met]] for load, asked, value, met in found.served.verdicts()],
-            numbers=(1, 2),
-        )
-    if found.replicated.copies:
-        from engine.bench.report_replicated import copy_rows, send_rows
+        from engine.bench.report_served import verdict_rows
 
         output.text()
         output.table(
-            ["master", "slave", "MiB", "MiB/s", "lowest", "highest", "ratio", "slave CPU s"],
-            list(copy_rows(found.replicated)),
-            numbers=tuple(range(2, 8)),
+            ["load of rstore serve", "asked for", "found", ""], list(verdict_rows(found.served)), numbers=(1, 2)
         )
+    if found.replicated.copies:
+        from engine.bench import report_replicated as report
+
         output.text()
-        output.table(
-            ["master", "role", "slave", "sends/s", "left", "p50", "p99", "failed"],
-            list(send_rows(found.replicated)),
-            numbers=tuple(range(3, 8)),
-        )
+        output.table(report.COPY_HEADS, list(report.copy_rows(found.replicated)), numbers=report.COPY_NUMBERS)
+        output.text()
+        output.table(report.SEND_HEADS, list(report.send_rows(found.replicated)), numbers=report.SEND_NUMBERS)
     for ended in found.ended:
         output.warn(f"! {ended}")
     for failure in found.failures:

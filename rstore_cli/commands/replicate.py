@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,6 +17,7 @@ from rstore_cli.render import Output, is_terminal, size
 if TYPE_CHECKING:
     from engine.broker.ha.replicate import Replicated, Tell
 
+_EVERY_S = 10.0
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
@@ -67,11 +70,8 @@ def replicate(
     )
     answer = settings.output()
     settings.on_interrupt = "what was copied is kept: run the same again to go on"
-    screen = _Screen(answer)
-    try:
-        found = run(settings.load(), wanted, screen)
-    finally:
-        screen.stop()
+    with _screen(answer) as tell:
+        found = run(settings.load(), wanted, tell)
     if answer.json:
         answer.document(found.to_json())
         return
@@ -86,25 +86,18 @@ def replicate(
     )
 
 
-class _Screen:
-    """Lag and rate, on stderr: a line that moves where somebody looks, JSON lines for a program that follows."""
+@contextlib.contextmanager
+def _screen(answer: Output) -> Iterator[Tell]:
+    """Lag and rate, on stderr: a bar where somebody looks, a line now and then where nobody does."""
+    shown = 0.0
+    with answer.progress("copying") as tick:
 
-    def __init__(self, answer: Output) -> None:
-        self._answer = answer
-        self._shown = 0.0
-        self._bar: Tell | None = None
-        self._context = answer.progress("copying")
-        self._tick = self._context.__enter__()
+        def tell(now: Replicated) -> None:
+            nonlocal shown
+            tick(now.end - now.start, max(now.master_end, now.end) - now.start)
+            if not is_terminal(sys.stderr) and time.monotonic() - shown >= _EVERY_S:
+                shown = time.monotonic()
+                rate = size(int(now.appended / now.seconds)) if now.seconds else "-"
+                answer.note(f"{now.status.value}: {size(now.behind)} behind, {rate}/s, log up to {now.end}")
 
-    def __call__(self, now: Replicated) -> None:
-        self._tick(now.end - now.start, max(now.master_end, now.end) - now.start)
-        if not is_terminal(sys.stderr) and not self._answer.quiet and time.monotonic() - self._shown >= _EVERY_S:
-            self._shown = time.monotonic()
-            rate = size(int(now.appended / now.seconds)) if now.seconds else "-"
-            self._answer.note(f"{now.status.value}: {size(now.behind)} behind, {rate}/s, log up to {now.end}")
-
-    def stop(self) -> None:
-        self._context.__exit__(None, None, None)
-
-
-_EVERY_S = 10.0
+        yield tell

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 OVERLAP = 1 << 20
 """Bytes that are asked for again and compared."""
 _FIRST_BYTE = b"\0"
+_HINT = "rstore pipeline diff says what differs; truncate this store to that offset, or copy anew"
 _SURE = 2
 """Heartbeats with no more of what we have, one after another, that say that the master has no more."""
 
@@ -40,6 +41,16 @@ class OutOfStep(FormatError):
 
 class BeginsLater(OutOfStep):
     """The master's log begins at `offset`, physical, behind what was asked for."""
+
+
+def ahead(store: MessageStore, master_end: int) -> Diverged:
+    """What is wrong where a slave's log goes on behind its master's end (physical)."""
+    return Diverged(
+        f"the slave is ahead: the master's log ends at {master_end}, this one at {store.log.max_offset}",
+        path=store.config.store_path_root_dir,
+        offset=master_end,
+        hint=_HINT,
+    )
 
 
 class Follower:
@@ -110,7 +121,7 @@ class Follower:
             self._expected = offset
         if offset != self._expected:
             if not body and self._end and offset < self._expected and not (self.appended or self.compared):
-                raise self._ahead(offset)
+                raise ahead(self._store, offset)
             if not body and offset > self._expected and not (self.appended or self.compared):
                 raise BeginsLater(f"the master's log begins at {offset}", offset=offset)
             raise OutOfStep(f"the master sends the log from {offset}, {self._expected} is next", offset=offset)
@@ -128,15 +139,7 @@ class Follower:
     def _heartbeat(self, offset: int) -> None:
         self._idle += 1
         if offset < self._end and self._idle >= _SURE:
-            raise self._ahead(offset)
-
-    def _ahead(self, offset: int) -> Diverged:
-        return Diverged(
-            f"the slave is ahead: the master's log ends at {offset}, this one at {self._end}",
-            path=self._store.config.store_path_root_dir,
-            offset=offset,
-            hint="rstore pipeline diff says what differs; truncate this store to that offset, or copy anew",
-        )
+            raise ahead(self._store, offset)
 
     def _compare(self, offset: int, body: memoryview) -> None:
         at = 0
@@ -151,7 +154,7 @@ class Follower:
                     "the slave's log is another one: its bytes differ from the master's",
                     path=self._store.config.store_path_root_dir,
                     offset=offset + at + first,
-                    hint="rstore pipeline diff says what differs; truncate this store to that offset, or copy anew",
+                    hint=_HINT,
                 )
             at += len(own)
         self.compared += len(body)

@@ -119,9 +119,7 @@ class MasterService:
         """As `engine.services.put.Replicate`. Source: HAService#isSlaveOK."""
         acked = [link.acked for link in self._links if link.acked is not None]
         if not acked or next_offset - max(acked) >= self._settings.fall_behind_max:
-            none = FlushFuture()
-            none.settle(PutMessageStatus.SLAVE_NOT_AVAILABLE)
-            return none
+            return FlushFuture.settled(PutMessageStatus.SLAVE_NOT_AVAILABLE)
         future = self._group.submit(next_offset)
         # A slave may have been quicker than we: its report came before there was somebody to tell.
         reported = [link.acked for link in self._links if link.acked is not None]

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any
 from engine.broker.client import RemotingClient
 from engine.broker.config_file import ConfigFile
 from engine.broker.ha import metadata
-from engine.broker.ha.follower import OVERLAP
-from engine.broker.ha.settings import HaSettings, parse_address
+from engine.broker.ha.follower import OVERLAP, ahead
+from engine.broker.ha.settings import HaSettings
 from engine.broker.ha.slave import Copied, LinkStatus, SlaveClient
 from engine.config import BrokerRole
 from engine.errors import CannotMend, RStoreError, StorageError
 from engine.files.disk import Disk
 from engine.store import MessageStore
+from engine.wire.address import parse_address
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
@@ -198,7 +199,8 @@ class _Replication:
             bytes_per_s=wanted.bytes_per_s,
         )
         begin, master_end = metadata.extent(said)
-        self._demand_not_ahead(store, master_end)
+        if store.log.max_offset > master_end:
+            raise ahead(store, master_end)
         client.know(begin, master_end)
         client.start()
         heard = linked = time.monotonic()
@@ -230,19 +232,6 @@ class _Replication:
                     self._log.warning("the broker does not answer", extra={"why": str(error)})
         finally:
             await asyncio.get_running_loop().run_in_executor(None, client.stop)
-
-    @staticmethod
-    def _demand_not_ahead(store: MessageStore, master_end: int) -> None:
-        end = store.log.max_offset
-        if end > master_end:
-            from engine.broker.ha.follower import Diverged
-
-            raise Diverged(
-                f"the copy is ahead: the broker's log ends at {master_end}, the copy's at {end}",
-                path=store.config.store_path_root_dir,
-                offset=master_end,
-                hint="rstore pipeline diff says what differs; truncate the copy to that offset, or copy anew",
-            )
 
     @staticmethod
     def _judge(store: MessageStore, state: Copied) -> None:

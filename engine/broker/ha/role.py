@@ -12,6 +12,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
+from engine.broker.ha import metadata
 from engine.broker.ha.master import MasterService, SlaveState
 from engine.broker.ha.slave import Copied, LinkStatus, SlaveClient
 from engine.broker.ha.sync import SlaveSync
@@ -128,10 +129,10 @@ class Role:
         self._slave.start()
         broker = self._broker
         take = {
-            "topics.json": broker.topics.take,
-            "consumerOffset.json": broker.offsets.take,
-            "delayOffset.json": broker.schedule.take,
-            "subscriptionGroup.json": broker.groups.take,
+            metadata.TOPICS: broker.topics.take,
+            metadata.OFFSETS: broker.offsets.take,
+            metadata.DELAYS: broker.schedule.take,
+            metadata.GROUPS: broker.groups.take,
         }
         self._sync = SlaveSync(self._master_broker, take, self._slave.know, self._log)
         self._tasks = [broker.loop.create_task(self._sync.run()), broker.loop.create_task(self._look())]

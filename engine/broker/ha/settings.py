@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import InvalidArgument
+from engine.wire.address import parse_address
 from engine.wire.ha import MAX_BODY
 
 if TYPE_CHECKING:
@@ -80,11 +81,3 @@ class HaSettings:
         host, port = parse_address(broker)
         host = f"[{host}]" if ":" in host else host
         return replace(self, master_broker=broker, master_address=self.master_address or f"{host}:{port + 1}")
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """HOST:PORT (an IPv6 host may stand in brackets). Raises InvalidArgument."""
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) <= 0xFFFF:
-        raise InvalidArgument(f"{text!r} is no HOST:PORT")
-    return host.strip("[]"), int(port)

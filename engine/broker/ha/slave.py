@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.broker.ha.follower import OVERLAP, BeginsLater, Diverged, Follower
-from engine.broker.ha.settings import parse_address
 from engine.config import FlushDiskType
 from engine.errors import RStoreError, StorageError
+from engine.wire.address import parse_address
 from engine.wire.ha import TransferReader, encode_ack
 
 if TYPE_CHECKING:

@@ -77,12 +77,11 @@ class MessageAdmin:
             found = None
         if found is None:
             return request.answer(ResponseCode.SYSTEM_ERROR, _FAILED)
-        hosts = sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6
         message = found.to_message()._replace(
             topic=HALF_TOPIC,
             queue_id=0,
             properties={**found.properties, CHECK_TIMES: "0"},
-            sys_flag=found.sys_flag & ~hosts,
+            sys_flag=found.sys_flag & ~sysflag.HOSTS_V6_MASK,
         )
 
         def done(result: PutResult) -> None:

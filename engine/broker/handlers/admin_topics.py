@@ -10,7 +10,6 @@ import orjson
 from engine.broker import bodies, fields
 from engine.broker.answers import Answer, BadField
 from engine.broker.topics import FILTER_TYPES, TopicConfig, invalid_topic
-from engine.config import BrokerRole
 from engine.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
@@ -123,7 +122,7 @@ def demand_topic(broker: Broker, name: str) -> TopicConfig:
 
 def demand_master(broker: Broker) -> None:
     """Raises Answer on a slave, whose tables are its master's."""
-    if broker.store.config.broker_role is BrokerRole.SLAVE:
+    if broker.role.is_slave:
         raise Answer(
             ResponseCode.SYSTEM_ERROR,
             "Can't modify topic or subscription group from slave broker, please execute it from master broker.",

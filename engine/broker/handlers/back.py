@@ -86,12 +86,11 @@ class BackHandler:
             said[properties.DELAY] = "0"
         else:
             said[properties.DELAY] = str(level or _FIRST_LEVEL + found.reconsume_times)
-        hosts = sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6
         return found.to_message()._replace(
             topic=target.name,
             queue_id=broker.any_queue(target.write_queues),
             properties=said,
-            sys_flag=found.sys_flag & ~hosts,
+            sys_flag=found.sys_flag & ~sysflag.HOSTS_V6_MASK,
             reconsume_times=found.reconsume_times + 1,
             store_host=broker.store_host,
             prepared_transaction_offset=0,

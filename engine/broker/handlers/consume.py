@@ -11,7 +11,8 @@ import orjson
 
 from engine.broker import fields
 from engine.broker.answers import Answer
-from engine.broker.handlers.pull import NO_SQL, SQL, TAG_KINDS
+from engine.broker.consumer_filters import TAG_KINDS
+from engine.broker.handlers.pull import NO_SQL, SQL
 from engine.broker.members import Client, Subscription
 from engine.broker.topics import RETRY, UNIT_SUB
 from engine.errors import FormatError

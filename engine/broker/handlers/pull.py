@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from engine.broker import fields
 from engine.broker.answers import Answer, BadField
+from engine.broker.consumer_filters import TAG_KINDS
 from engine.broker.events import offset_moved
 from engine.broker.topics import FAQ, PERM_READ
 from engine.errors import RStoreError
 from engine.log.filters import ALL, TagFilter
 from engine.log.results import GetMessageStatus, GetResult
 from engine.log.sql import BadExpression, SqlFilter
-from engine.wire.codes import ResponseCode
+from engine.wire.codes import PULL_COMMIT, PULL_SUBSCRIPTION, PULL_SUSPEND, ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,13 +31,10 @@ if TYPE_CHECKING:
     from engine.services.dispatch import Arrival
     from engine.wire.command import RemotingCommand
 
-COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4
-"""Bits of a pull's sysFlag. Source: PullSysFlag."""
 TICK_MS = 5000
 _Key = TypeVar("_Key")
 NO_SQL = "The broker does not support consumer to filter message by {}"
 _NO_FILTER = "The broker's consumer filter data is not exist!Your expression may be wrong!"
-TAG_KINDS = (None, "", "TAG")
 SQL = "SQL92"
 _FILTERS = 1000
 _AT_ONCE = 200
@@ -117,11 +115,11 @@ class PullHandler:
         except Answer as answer:
             return request.answer(answer.code, answer.remark, answer.ext or {})
         commit = fields.long(request.fields, "commitOffset", 0)
-        if flags & COMMIT and not self._broker.role.is_slave:
+        if flags & PULL_COMMIT and not self._broker.role.is_slave:
             self._broker.offsets.commit(pull.group, pull.topic, pull.queue_id, commit)
         found = self._get(pull)
         nothing = self._code(pull, found) == ResponseCode.PULL_NOT_FOUND
-        if nothing and flags & SUSPEND:
+        if nothing and flags & PULL_SUSPEND:
             if self._count < self._broker.settings.held_pulls:
                 pull = self._hold(pull)
                 if self._has_more(pull):  # it came before anybody was told that somebody waits
@@ -250,7 +248,7 @@ class PullHandler:
         self, request: RemotingCommand, group_name: str, topic: str, flags: int, version: int
     ) -> TagFilter | SqlFilter:
         ext = request.fields
-        if flags & SUBSCRIPTION:
+        if flags & PULL_SUBSCRIPTION:
             try:
                 return self._filter(ext.get("expressionType"), ext.get("subscription", ""))
             except (BadExpression, BadTags):

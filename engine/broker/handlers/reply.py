@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.broker.answers import Answer
-from engine.broker.handlers.send import ALWAYS, LONG, SendHandler
+from engine.broker.handlers.send import ALWAYS, LETTERS, LONG, SendHandler
 from engine.broker.putting import STORED, put
 from engine.format import properties
 from engine.wire.codes import RequestCode, ResponseCode
@@ -27,10 +27,7 @@ REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
 PUSH_REPLY_TIME = "PUSH_REPLY_TIME"
 PUSH_S = 10.0
 """How long the client that asked has to take it. Source: Broker2Client#callClient."""
-_LETTERS = dict(zip("abcdefghijklmn", (
-    "producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag", "bornTimestamp", "flag",
-    "properties", "reconsumeTimes", "unitMode", "maxReconsumeTimes", "batch", "bname",
-), strict=True))  # fmt: skip
+_WORDS = {letter: word for word, letter in LETTERS.items()}
 _NOT_SENT = {"properties", "maxReconsumeTimes", "batch", "bname"}
 
 
@@ -46,7 +43,7 @@ class ReplyHandler:
         try:
             ext = request.fields
             if request.code != RequestCode.SEND_REPLY_MESSAGE:
-                ext = {_LETTERS.get(name, name): value for name, value in ext.items()}
+                ext = {_WORDS.get(name, name): value for name, value in ext.items()}
             message = self._send.message_of(connection, request, ext, LONG)[0]
         except Answer as answer:
             return request.answer(answer.code, answer.remark, {**ALWAYS, **(answer.ext or {})})
@@ -90,7 +87,7 @@ class ReplyHandler:
         now = str(broker.now_ms())
         said[PUSH_REPLY_TIME] = now
         head = {
-            **{name: ext[name] for name in _LETTERS.values() if name in ext and name not in _NOT_SENT},
+            **{name: ext[name] for name in LETTERS if name in ext and name not in _NOT_SENT},
             "unitMode": ext.get("unitMode", "false"),
             "bornHost": connection.address,
             "storeHost": str(broker.store_host),

@@ -18,6 +18,7 @@ from engine.broker.kv import ORDER_TOPICS
 from engine.broker.names import Registration, with_permission
 from engine.broker.topics import FAQ, UNIT, UNIT_SUB
 from engine.errors import FormatError
+from engine.format.hashing import body_crc
 from engine.wire.codes import RequestCode, ResponseCode
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class RouteHandler:
         ext = request.fields
         cluster, name, broker_id, address = _broker_of(request)
         wanted_crc = fields.number(ext, "bodyCrc32", 0)
-        if wanted_crc and wanted_crc != registration.crc(request.body):
+        if wanted_crc and wanted_crc != body_crc(request.body):
             return request.answer(ResponseCode.SYSTEM_ERROR, "crc32 not match", {})
         if self._names.owns(name, broker_id, address):
             why = f"the broker {name} with id {broker_id}, or the address {address}, is this name server's own"

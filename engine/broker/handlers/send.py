@@ -66,7 +66,14 @@ _STATUS: Mapping[PutMessageStatus, tuple[ResponseCode, str | None]] = {
 _OK = PutMessageStatus.PUT_OK
 _made = tuple.__new__
 """As in engine.wire.command."""
-_HOSTS = ~(sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6)
+_HOSTS = ~sysflag.HOSTS_V6_MASK
+
+
+LETTERS = dict(zip((
+    "producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag", "bornTimestamp", "flag",
+    "properties", "reconsumeTimes", "unitMode", "maxReconsumeTimes", "batch", "bname",
+), "abcdefghijklmn", strict=True))  # fmt: skip
+"""What the fields of SendMessageRequestHeader are called in SendMessageRequestHeaderV2."""
 
 
 class Names(NamedTuple):
@@ -100,7 +107,7 @@ LONG = Names(
     "batch",
     "unitMode",
 )
-_SHORT = Names(*"bcdefghijlmk")
+_SHORT = Names(*(LETTERS[name] for name in LONG))
 
 
 class SendHandler:

@@ -35,9 +35,6 @@ def test_many_requests_at_a_time_to_a_broker(tmp_path: Path) -> None:
             answers = await asyncio.gather(*asked)
             assert sorted(int(one.fields["queueOffset"]) for one in answers) == list(range(50))
             assert (await client.ask(9999)).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-            client.tell(RequestCode.SEND_MESSAGE_V2, send_fields("T"), b"nobody waits")
-            while (await client.ask(30, {"topic": "T", "queueId": "0"})).fields["offset"] != "51":
-                pass
 
     asyncio.run(run())
 
@@ -88,13 +85,12 @@ def test_a_peer_that_fails(said: bytes | None, why: str) -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("address", ["here", ":1", "127.0.0.1:", "127.0.0.1:x"])
+@pytest.mark.parametrize("address", ["here", ":1", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:99999"])
 def test_what_is_no_address(address: str) -> None:
     with pytest.raises(InvalidArgument, match="is no HOST:PORT"):
         asyncio.run(RemotingClient.connect(address))
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:1", "127.0.0.1:99999"])
-def test_nobody_there(address: str) -> None:
+def test_nobody_there() -> None:
     with pytest.raises(StorageError, match="can't connect to"):
-        asyncio.run(RemotingClient.connect(address))
+        asyncio.run(RemotingClient.connect("127.0.0.1:1"))

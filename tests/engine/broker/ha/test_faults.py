@@ -334,3 +334,16 @@ def test_both_sides_end_quickly_while_the_other_is_there(pair: Make, tmp_path: P
     assert time.monotonic() - began < 1
     one.close()
     assert_sound(small(tmp_path / "master"))
+
+
+@pytest.mark.parametrize("said", ["a..b:1", "127.0.0.1:" + "1" * 5000])
+def test_a_slave_is_told_of_a_master_at_no_address_and_then_of_its_own(pair: Make, said: str) -> None:
+    one = pair()
+    one.put(20)
+    client = one.slave()
+    until(lambda: client.state.end == one.master.log.max_offset)
+    client.follow(said)
+    until(lambda: client.state.error is not None and "is no HOST:PORT" in str(client.state.error))
+    one.put(20)
+    client.follow(f"127.0.0.1:{one.port}")
+    until(lambda: client.state.end == one.master.log.max_offset)

@@ -1,0 +1,31 @@
+"""Where a peer is, as settings, arguments and peers write it: HOST:PORT."""
+
+from __future__ import annotations
+
+from engine.errors import InvalidArgument
+
+_PORT_MAX = 0xFFFF
+_DIGITS = 5
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Host and port of HOST:PORT; an IPv6 host may stand in brackets, and is told without them.
+
+    Raises:
+        InvalidArgument: it is none.
+    """
+    host, _, port = text.rpartition(":")
+    host = host.strip("[]")
+    # Name servers write addresses, too: what the system's look-up can't take at all is no error of its own there.
+    is_port = port.isdecimal() and len(port) <= _DIGITS and 0 < int(port) <= _PORT_MAX
+    if not (is_port and _is_host(host)):
+        raise InvalidArgument(f"{text[:100]!r} is no HOST:PORT")
+    return host, int(port)
+
+
+def _is_host(text: str) -> bool:
+    try:
+        text.encode("idna")
+    except UnicodeError:
+        return False
+    return bool(text) and "\0" not in text
