@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -46,7 +47,7 @@ class RemoteLive:
         runtime, errors = await self._runtime()
         now = time.time_ns() // 1_000_000
         said = await self._json(RequestCode.GET_ALL_TOPIC_CONFIG)
-        names = sorted((said or {}).get("topicConfigTable", {}))
+        names = sorted(said.get("topicConfigTable") or {})
         queues = dict(zip(names, await asyncio.gather(*map(self._queues, names)), strict=True))
         offsets = await self._offsets()
         lags = [
@@ -118,7 +119,7 @@ class RemoteLive:
     async def _offsets(self) -> dict[tuple[str, str], dict[int, int]]:
         said = await self._json(RequestCode.GET_ALL_CONSUMER_OFFSET)
         found = {}
-        for key, queues in ((said or {}).get("offsetTable") or {}).items():
+        for key, queues in (said.get("offsetTable") or {}).items():
             topic, at, group = key.partition("@")
             if at and not group.startswith(_OWN_GROUPS):
                 found[topic, group] = {int(queue_id): int(offset) for queue_id, offset in queues.items()}
@@ -126,11 +127,11 @@ class RemoteLive:
 
     async def _members(self, group: str) -> int:
         said = await self._json(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group})
-        return len((said or {}).get("connectionSet") or ())
+        return len(said.get("connectionSet") or ())
 
     async def _rate(self, name: str, key: str) -> float:
         said = await self._json(RequestCode.VIEW_BROKER_STATS_DATA, {"statsName": name, "statsKey": key})
-        return float(((said or {}).get("statsMinute") or {}).get("tps") or 0.0)
+        return float((said.get("statsMinute") or {}).get("tps") or 0.0)
 
     async def _runtime(self) -> tuple[dict[str, str], list[str]]:
         """GET_BROKER_RUNTIME_INFO, and what went wrong: Apache's fails in the first second of a broker's life."""
@@ -145,9 +146,13 @@ class RemoteLive:
         except (KeyError, TypeError, AttributeError):
             raise FormatError("no KVTable") from None
 
-    async def _json(self, code: int, ext: Mapping[str, str] | None = None) -> Any:
+    async def _json(self, code: int, ext: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """What is answered, empty when the broker knows nothing of it. Raises FormatError: it is no object."""
         body = await self._body(code, ext)
-        return None if body is None else fastjson.loads(body)
+        found = (None if body is None else fastjson.loads(body)) or {}
+        if not isinstance(found, dict):
+            raise FormatError(f"an answer to request {int(code)} that is no JSON object")
+        return found
 
     async def _body(self, code: int, ext: Mapping[str, str] | None = None) -> str | None:
         """What is answered; None when the broker knows nothing of it."""
@@ -199,7 +204,6 @@ def as_bytes(text: str) -> int | None:
 
 def _is_float(text: str) -> bool:
     try:
-        float(text)
+        return math.isfinite(float(text))
     except ValueError:
         return False
-    return True

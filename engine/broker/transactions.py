@@ -167,7 +167,7 @@ class Transactions:
         said = half.properties
         return half.to_message()._replace(
             topic=said.get(properties.REAL_TOPIC, ""),
-            queue_id=int(said.get(properties.REAL_QID, "0")),
+            queue_id=_number(said.get(properties.REAL_QID), 0),
             sys_flag=half.sys_flag & ~sysflag.HOSTS_V6_MASK & ~sysflag.TRANSACTION_MASK | sysflag.TRANSACTION_COMMIT,
             prepared_transaction_offset=half.physical_offset,
             store_host=self._broker.store_host,
@@ -337,7 +337,7 @@ class Transactions:
             return
         real = message._replace(
             topic=said.get(properties.REAL_TOPIC, ""),
-            queue_id=int(said.get(properties.REAL_QID, "0")),
+            queue_id=_number(said.get(properties.REAL_QID), 0),
             properties={**said, properties.WAIT: "false"},
         )
         record = encode(real)

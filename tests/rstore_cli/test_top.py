@@ -79,7 +79,7 @@ def test_a_table_whose_keys_are_objects() -> None:
 @pytest.mark.parametrize(
     ("text", "count"),
     [("0 B", 0), ("17 B", 17), ("12.5 KiB", 12_800), ("1.0 GiB", 1 << 30), ("77", 77), ("", None), ("much", None),
-     ("1 ?", None)],
+     ("1 ?", None), ("nan B", None), ("inf", None)],
 )  # fmt: skip
 def test_bytes_as_apaches_broker_writes_them(text: str, count: int | None) -> None:
     assert as_bytes(text) == count

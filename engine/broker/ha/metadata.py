@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import FormatError, StorageError
 from engine.format import fastjson
+from engine.format.numbers import LONG_MAX, LONG_MIN, parse_int
 from engine.wire.codes import RequestCode, ResponseCode
 
 if TYPE_CHECKING:
@@ -55,9 +56,10 @@ def extent(runtime: dict[str, str]) -> tuple[int, int]:
     found = []
     for name in ("commitLogMinOffset", "commitLogMaxOffset"):
         said = runtime.get(name, "")
-        if not said.removeprefix("-").isdecimal():
-            raise FormatError(f"a broker says that its {name} is {said!r}")
-        found.append(max(0, int(said)))
+        try:
+            found.append(max(0, parse_int(said, LONG_MIN, LONG_MAX)))
+        except ValueError:
+            raise FormatError(f"a broker says that its {name} is {said[:100]!r}") from None
     return found[0], found[1]
 
 

@@ -17,6 +17,7 @@ from engine.config import StoreConfig
 from engine.errors import DiskFull
 from engine.files.faults import FaultyDisk
 from engine.files.operations import Doing, Operation
+from engine.format.message import decode
 from engine.services.running_flags import Flag
 from engine.wire.codes import RequestCode
 from engine.wire.command import RemotingCommand
@@ -171,3 +172,26 @@ def test_an_offset_behind_the_end_does_not_hide_half_messages(tmp_path: Path) ->
 
     asyncio.run(run())
     sound(tmp_path / "s")
+
+
+def test_what_is_resumed_and_names_no_queue_stops_no_check(tmp_path: Path) -> None:
+    """RESUME_CHECK_HALF_MESSAGE takes any message for one, whatever its properties say."""
+
+    async def run() -> None:
+        async with daemon(tmp_path / "s", transaction_timeout_ms=1) as found:
+            client = await Client.to(found.listening.broker)
+            await client.produce("PG")
+            said = "PGROUP\x01PG\x02UNIQ_KEY\x01a\x02REAL_TOPIC\x01T\x02REAL_QID\x01x"
+            now = str(time.time_ns() // 1_000_000)
+            sent = await client.ask(RequestCode.SEND_MESSAGE_V2, send_fields("T", 0, said, g=now), b"a")
+            resume = {"msgId": sent.fields["msgId"]}
+            assert (await client.ask(RequestCode.RESUME_CHECK_HALF_MESSAGE, resume)).code == 0
+            await half(client, "b")
+            assert await checked(found, client, 2) == ["a", "b"]
+            (first,) = found.broker.store.get(HALF_TOPIC, 0, 0, 1).messages
+            place = {"tranStateTableOffset": "0", "commitLogOffset": str(decode(bytes(first)).physical_offset)}
+            ended = {"producerGroup": "PG", "commitOrRollback": COMMIT, **place}
+            assert (await client.ask(RequestCode.END_TRANSACTION, ended)).code == 0
+            await client.until_there("T", 2)
+
+    asyncio.run(run())

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from engine.broker.ha import sync
+from engine.broker.ha.metadata import extent
 from engine.broker.ha.settings import HaSettings
 from engine.config import BrokerRole, StoreConfig
+from engine.errors import FormatError
 from engine.wire.codes import RequestCode, ResponseCode
 from tests.engine.broker.client import SMALL, Client, daemon, pull_fields
 from tests.engine.opening import assert_sound
@@ -102,3 +104,10 @@ def test_consumers_that_lag_are_sent_to_a_slave(tmp_path: Path) -> None:
 
     assert asyncio.run(run(slave_read=True))[0] == "1"
     assert asyncio.run(run(slave_read=False)) == ["0", "0"]
+
+
+@pytest.mark.parametrize("said", ["", "x", "1.5", "1" * 5000, str(1 << 63)])
+def test_an_extent_that_is_no_number_is_told(said: str) -> None:
+    assert extent({"commitLogMinOffset": "-1", "commitLogMaxOffset": "7"}) == (0, 7)
+    with pytest.raises(FormatError, match="commitLogMaxOffset is"):
+        extent({"commitLogMinOffset": "0", "commitLogMaxOffset": said})
