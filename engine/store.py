@@ -43,6 +43,7 @@ from engine.services.queue_flush import FlushConsumeQueueService
 from engine.services.queue_removal import QueueRemoval
 from engine.services.queue_table import QueueTable
 from engine.services.running_flags import Flag, RunningFlags
+from engine.services.waiting import Pending
 
 if TYPE_CHECKING:
     from engine.format.batch import BatchItem
@@ -286,12 +287,9 @@ class MessageStore(MessageReader):
         """As `put`, returning as soon as the message is in the log."""
         return self._puts.put_async(message, None, wait)
 
-    def put_then(self, message: Message, done: Callable[[PutResult], None], *, wait: bool | None = None) -> None:
-        """As `put_async` for many puts a second: `done` is told the answer, at once or in the thread that has flushed.
-
-        It must not block.
-        """
-        self._puts.put_then(message, None, done, wait)
+    def begin_put(self, message: Message, *, wait: bool | None = None) -> PutResult | Pending:
+        """As `put`, but waits for nothing: the answer, or what there is to wait for, which many puts share."""
+        return self._puts.begin(message, None, wait)
 
     def put_batch_async(
         self, message: Message, items: Sequence[BatchItem], *, wait: bool | None = None

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from engine.broker.server import Handler
     from engine.broker.settings import BrokerSettings
     from engine.log.results import PutResult
+    from engine.services.waiting import FlushFuture, Pending
     from engine.store import MessageStore
     from engine.wire.command import RemotingCommand
 
@@ -87,8 +88,9 @@ class FlowControl:
         self._store = store
         self._loop = loop
         self._soon = Handover(loop)
-        # What came with the same bytes is flushed together, when the loop has put all of it and lets others work.
-        store.flush_through(self._soon.once)
+        store.flush_through(self.after_this)
+        self._waits_for: tuple[FlushFuture, ...] = ()
+        self._told: list[tuple[Pending, Callable[[PutResult], None]]] = []
         self._log = log
         self._capacity = settings.send_queue
         self._wait_s = settings.send_wait_ms / 1000
@@ -155,14 +157,26 @@ class FlowControl:
             self.beside = True
             self._log.warning("a put was slow: puts go beside from now on", extra={"took_ms": took_ns // 1_000_000})
 
-    def waits(self, done: Callable[[PutResult], None]) -> Callable[[PutResult], None]:
-        """A put begins that may wait for its flush: whom to tell in any thread, so that `done` is in the loop's."""
-        self.waiting += 1
-        return lambda result: self._soon(self._flushed, done, result)
+    def after_this(self, begin: Callable[[], None]) -> None:
+        """Have a flush or a transfer begun when the loop has put all that came with the same bytes: one for all."""
+        self._soon.once(begin)
 
-    def _flushed(self, done: Callable[[PutResult], None], result: PutResult) -> None:
-        self.waiting -= 1
-        done(result)
+    def wait_for(self, put: Pending, done: Callable[[PutResult], None]) -> None:
+        """Have `done` called when a put is flushed, and on a slave: for all puts that wait for the same, at once."""
+        self.waiting += 1
+        if put.waiting == self._waits_for:
+            self._told.append((put, done))
+            return
+        self._waits_for, told = put.waiting, [(put, done)]
+        self._told = told
+        put.then(lambda: self._soon(self._waited, told))
+
+    def _waited(self, told: list[tuple[Pending, Callable[[PutResult], None]]]) -> None:
+        if told is self._told:
+            self._waits_for, self._told = (), []
+        self.waiting -= len(told)
+        for put, done in told:
+            self._soon.do(done, put.result())
 
     def run(self, work: Callable[[], Any], done: Callable[[Any], None], refuse: Callable[[Busy], None] | None) -> None:
         """Have `work` done by the thread and `done` told of what it gives (or its future), in the loop's thread.

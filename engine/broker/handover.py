@@ -21,7 +21,7 @@ class Handover:
         self._loop = loop
         self._waiting: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._called = False
-        self._once = False
+        self._once: set[Callable[[], None]] = set()
 
     def __call__(self, what: Callable[..., None], *arguments: Any) -> None:
         """Have `what` called by the loop; nothing when that has ended."""
@@ -31,23 +31,32 @@ class Handover:
             self._loop.call_soon_threadsafe(self._do)
 
     def once(self, what: Callable[[], None]) -> None:
-        """Have `what` called by the loop when it has done what it does now; once, however often that is asked for."""
-        if not self._once:
-            self._once = True
+        """Have `what` called by the loop when it has done what it does now; once, however often that is asked for.
+
+        When the loop has ended: at once, by who asks.
+        """
+        if self._loop.is_closed():
+            what()
+        elif what not in self._once:
+            self._once.add(what)
             self._loop.call_soon_threadsafe(self._do_once, what)
 
+    def do(self, what: Callable[..., None], *arguments: Any) -> None:
+        """Call `what`, in the loop's thread; when it fails, the loop is told, and others don't wait for ever."""
+        try:
+            what(*arguments)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is not of the others
+            self._loop.call_exception_handler({"message": "what was handed over failed", "exception": error})
+
     def _do_once(self, what: Callable[[], None]) -> None:
-        self._once = False
+        self._once.discard(what)
         what()
 
     def _do(self) -> None:
         self._called = False
         for _ in range(len(self._waiting)):  # and no more: others have their turn
             what, arguments = self._waiting.popleft()
-            try:
-                what(*arguments)
-            except Exception as error:  # noqa: BLE001 - the others are not to wait for ever
-                self._loop.call_exception_handler({"message": "what was handed over failed", "exception": error})
+            self.do(what, *arguments)
         if self._waiting and not self._called:
             self._called = True
             self._loop.call_soon(self._do)

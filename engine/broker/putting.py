@@ -6,6 +6,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from engine.log.results import PutMessageStatus, PutResult
+from engine.services.waiting import Pending
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,17 +46,14 @@ def put(
         flow.run(lambda: work(message, wait=wait), done, _refusal(done) if refusable else None)
         return
     began = perf_counter_ns()
-    if store.puts_wait:
-        store.put_then(message, flow.waits(done), wait=wait)
-        took = perf_counter_ns() - began
-        if took > flow.slow_ns:
-            flow.was_slow(took)
-        return
-    result = store.put(message, wait=wait)
+    result = store.begin_put(message, wait=wait)
     took = perf_counter_ns() - began
     if took > flow.slow_ns:
         flow.was_slow(took)
-    done(result)
+    if isinstance(result, Pending):
+        flow.wait_for(result, done)
+    else:
+        done(result)
 
 
 def put_columns(

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from engine.log.commitlog import CommitLog
 
 
+_OK, _LATE = PutMessageStatus.PUT_OK, PutMessageStatus.FLUSH_DISK_TIMEOUT
+
+
 class WaitWatcher(Worker):
     """Ends waiting after its time, with `outcome`. All waits are equally long, so the oldest ends first."""
 
@@ -71,7 +74,7 @@ class WaitWatcher(Worker):
 
 
 class GroupCommitService(Worker):
-    """Flushes for puts that wait for it."""
+    """Flushes for puts that wait for it: all that come until a flush begins are one group, with one future."""
 
     def __init__(self, log: CommitLog, checkpoint: CheckpointFile, config: StoreConfig, on_failure: OnFailure) -> None:
         super().__init__("GroupCommitService", self._failed)
@@ -79,12 +82,12 @@ class GroupCommitService(Worker):
         self._checkpoint = checkpoint
         self._tell = on_failure
         self._lock = threading.Lock()
-        self._write: list[tuple[int, FlushFuture]] = []
+        self._group: FlushFuture | None = None
+        self._wanted = 0
         self._failure: RStoreError | None = None
         self._over = False
         self._begin: Callable[[], None] = self.wake
-        late = PutMessageStatus.FLUSH_DISK_TIMEOUT
-        self._watcher = WaitWatcher("FlushDiskWatcher", config.sync_flush_timeout, late, on_failure)
+        self._watcher = WaitWatcher("FlushDiskWatcher", config.sync_flush_timeout, _LATE, on_failure)
 
     def start(self) -> None:
         """Begin to work."""
@@ -99,17 +102,19 @@ class GroupCommitService(Worker):
 
     def submit(self, next_offset: int) -> FlushFuture:
         """Ask for the log to be durable up to `next_offset` (physical)."""
-        future = FlushFuture()
         with self._lock:
-            failure, over = self._failure, self._over
-            if failure is None and not over:
-                self._write.append((next_offset, future))
-        if failure is not None or over:
-            self._answer([(next_offset, future)], failure)
-            return future
-        self._watcher.add(future)
+            failure = self._failure
+            if failure is not None or self._over:
+                durable = next_offset <= self._log.flushed_where
+                return FlushFuture.settled(_OK if durable else failure or _LATE)
+            self._wanted = max(self._wanted, next_offset)
+            group = self._group
+            if group is not None and not group.done:  # done, and not begun: its time is over
+                return group
+            group = self._group = FlushFuture()
+        self._watcher.add(group)
         self._begin()
-        return future
+        return group
 
     def begin_through(self, begin: Callable[[Callable[[], None]], None]) -> None:
         """Have `begin` called with what begins a flush, where a put asks for one: at once, or a moment later."""
@@ -122,44 +127,43 @@ class GroupCommitService(Worker):
             self._flush()
 
     def _flush(self) -> None:
-        with self._lock:
-            requests, self._write = self._write, []
+        group, wanted = self._taken()
         try:
-            if requests:
-                wanted = max(offset for offset, _ in requests)
+            if group is not None:
                 while self._log.flushed_where < wanted and not self._log.flush(0):
                     pass
             else:  # somebody who does not wait
                 while not self._log.flush(0):
                     pass
         except RStoreError as error:
-            self._answer(requests, error)
+            self._answer(group, wanted, error)
             raise
         _set_physic(self._checkpoint, self._log)
-        self._answer(requests, None)
+        self._answer(group, wanted, None)
 
     def _ended(self) -> None:
         """A put may come after the last flush: it was appended before the log was sealed."""
         with self._lock:
             self._over = True
-            requests, self._write = self._write, []
-        self._answer(requests, self._failure)
+        self._answer(*self._taken(), self._failure)
 
-    def _answer(self, requests: list[tuple[int, FlushFuture]], error: RStoreError | None) -> None:
-        flushed = self._log.flushed_where
-        for offset, future in requests:
-            if offset <= flushed:
-                future.settle(PutMessageStatus.PUT_OK)
-            else:
-                future.settle(error or PutMessageStatus.FLUSH_DISK_TIMEOUT)
+    def _taken(self) -> tuple[FlushFuture | None, int]:
+        """The group that waits, if one does, and up to where its puts go; who comes now is of the next."""
+        with self._lock:
+            group, self._group = self._group, None
+            return group, self._wanted
+
+    def _answer(self, group: FlushFuture | None, wanted: int, error: RStoreError | None) -> None:
+        if group is not None:
+            group.settle(_OK if wanted <= self._log.flushed_where else error or _LATE)
 
     def _failed(self, error: RStoreError) -> None:
         with self._lock:
             self._failure = error
-            requests, self._write = self._write, []
+        group, _ = self._taken()
         self._tell(error)
-        for _, future in requests:
-            future.settle(error)
+        if group is not None:
+            group.settle(error)
 
 
 class FlushRealTimeService(Worker):

@@ -9,7 +9,6 @@ refusal has its reason in `error`.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
@@ -18,14 +17,13 @@ from engine.config import BrokerRole
 from engine.errors import RStoreError, StorageError
 from engine.format import properties
 from engine.log.results import (
-    AppendResult,
     MessageRefused,
     PutMessageStatus,
     PutResult,
     StoreClosed,
     WriteFailed,
 )
-from engine.services.waiting import FlushFuture
+from engine.services.waiting import FlushFuture, Pending
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
@@ -95,8 +93,8 @@ class PutService:
 
         `wait` False: don't wait for flush and slave (default: as the WAIT property says).
         """
-        answer = self._put(message, items, wait)
-        return answer if isinstance(answer, PutResult) else self._waited(*answer)
+        answer = self.begin(message, items, wait)
+        return answer if isinstance(answer, PutResult) else answer.wait(self._patience)
 
     def put_columns(self, message: Message, columns: MessageColumns, wait: bool | None) -> tuple[PutResult, ...]:
         """Put any number of messages as batches, one after another, up to the first that can't be stored.
@@ -109,60 +107,26 @@ class PutService:
             pieces = []  # `message` is put, and refused, all the same
         answers = []
         for piece in pieces or [columns]:
-            answers.append(self._put(message, piece, wait))
-            if isinstance(answers[-1], PutResult) and answers[-1].append is None:
+            answers.append(self.begin(message, piece, wait))
+            if answers[-1].append is None:
                 break
-        return tuple(answer if isinstance(answer, PutResult) else self._waited(*answer) for answer in answers)
-
-    def _waited(self, append: AppendResult, waiting: list[FlushFuture]) -> PutResult:
-        for future in waiting:
-            if not future.wait(self._patience):
-                return PutResult(
-                    PutMessageStatus.UNKNOWN_ERROR, append, RStoreError("nobody answered for flush or slave in time")
-                )
-        return _combined(append, waiting)
+        return tuple(answer if isinstance(answer, PutResult) else answer.wait(self._patience) for answer in answers)
 
     def put_async(
         self, message: Message, items: Sequence[BatchItem] | MessageColumns | None, wait: bool | None
     ) -> Future[PutResult]:
         """The same, returning as soon as it is appended; the future never raises."""
         result: Future[PutResult] = Future()
-        self.put_then(message, items, result.set_result, wait)
+        answer = self.begin(message, items, wait)
+        if isinstance(answer, PutResult):
+            result.set_result(answer)
+        else:
+            answer.then(lambda: result.set_result(answer.result()))
         return result
 
-    def put_then(
-        self,
-        message: Message,
-        items: Sequence[BatchItem] | MessageColumns | None,
-        done: Callable[[PutResult], None],
-        wait: bool | None,
-    ) -> None:
-        """The same; `done` is told: before this returns, or in the thread that has flushed. It must not block."""
-        answer = self._put(message, items, wait)
-        if isinstance(answer, PutResult):
-            done(answer)
-            return
-        append, waiting = answer
-        if len(waiting) == 1:
-            waiting[0].then(lambda: done(_combined(append, waiting)))
-            return
-        left = len(waiting)
-        lock = threading.Lock()
-
-        def one_done() -> None:
-            nonlocal left
-            with lock:
-                left -= 1
-                last = left == 0
-            if last:
-                done(_combined(append, waiting))
-
-        for future in waiting:
-            future.then(one_done)
-
-    def _put(
+    def begin(
         self, message: Message, items: Sequence[BatchItem] | MessageColumns | None, wait: bool | None
-    ) -> PutResult | tuple[AppendResult, list[FlushFuture]]:
+    ) -> PutResult | Pending:
         """Refused, or done, or appended with something to wait for."""
         log = self._log
         if self.closed or self._asks_more or log.begin_time_in_lock or not self._flags.writeable:
@@ -183,19 +147,16 @@ class PutService:
         if self._never_waits:
             return _made(PutResult, (_OK, append, None))
         waits = properties.waits_for_flush(message.properties) if wait is None else wait
-        waiting: list[FlushFuture] = []
+        waiting: tuple[FlushFuture, ...] = ()
         if self._group_commit is not None:
             if waits:
-                waiting.append(self._group_commit.submit(append.next_offset))
+                waiting = (self._group_commit.submit(append.next_offset),)
             else:
                 self._group_commit.wake()
         if waits and self._sync_master:
-            waiting.append(
-                FlushFuture.settled(PutMessageStatus.SLAVE_NOT_AVAILABLE)
-                if self.replicate is None
-                else self.replicate(append.next_offset)
-            )
-        return (append, waiting) if waiting else PutResult(_OK, append)
+            replicate = self.replicate or _no_slave
+            waiting = (*waiting, replicate(append.next_offset))
+        return _made(Pending, (append, waiting)) if waiting else PutResult(_OK, append)
 
     def _check(self, message: Message) -> PutResult | None:
         """Why the store takes no message now, if it doesn't."""
@@ -237,13 +198,6 @@ class PutService:
         return bool(begin) and self._busy < self._clock() - begin < _LONG_AGO
 
 
-def _combined(append: AppendResult, waiting: Sequence[FlushFuture]) -> PutResult:
-    """The answer when everything has one: the last that is not PUT_OK counts, an error before all."""
-    status = PutMessageStatus.PUT_OK
-    for future in waiting:
-        outcome = future.outcome
-        if isinstance(outcome, RStoreError):
-            return PutResult(PutMessageStatus.UNKNOWN_ERROR, append, outcome)
-        if outcome is not None and outcome is not _OK:
-            status = outcome
-    return PutResult(status, append)
+def _no_slave(next_offset: int) -> FlushFuture:
+    del next_offset
+    return FlushFuture.settled(PutMessageStatus.SLAVE_NOT_AVAILABLE)

@@ -1,15 +1,17 @@
-"""What a put waits for: a flush, a slave. One is made for each put, thousands a second, so it is as slim as can be."""
+"""What puts wait for: a flush, a slave. Thousands wait a second: those that come together share what they wait for."""
 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from engine.errors import RStoreError
-from engine.log.results import PutMessageStatus
+from engine.log.results import AppendResult, PutMessageStatus, PutResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+_OK = PutMessageStatus.PUT_OK
 
 
 class FlushFuture:
@@ -70,3 +72,51 @@ class FlushFuture:
                 return True
             event = self._event = self._event or threading.Event()
         return event.wait(timeout_s)
+
+
+class Pending(NamedTuple):
+    """A put that is in the log and waits: for its flush, for a slave. Puts of one group share these futures."""
+
+    append: AppendResult
+    waiting: tuple[FlushFuture, ...]
+
+    def then(self, call: Callable[[], object]) -> None:
+        """Have `call` called when nothing is waited for any more: at once, or in the thread that has flushed."""
+        if len(self.waiting) == 1:
+            self.waiting[0].then(call)
+            return
+        left = len(self.waiting)
+        lock = threading.Lock()
+
+        def one_done() -> None:
+            nonlocal left
+            with lock:
+                left -= 1
+                last = left == 0
+            if last:
+                call()
+
+        for future in self.waiting:
+            future.then(one_done)
+
+    def wait(self, patience_s: float) -> PutResult:
+        """The answer, when nothing is waited for any more."""
+        for future in self.waiting:
+            if not future.wait(patience_s):
+                return PutResult(
+                    PutMessageStatus.UNKNOWN_ERROR,
+                    self.append,
+                    RStoreError("nobody answered for flush or slave in time"),
+                )
+        return self.result()
+
+    def result(self) -> PutResult:
+        """The answer, now that there is one: the last that is not PUT_OK counts, an error before all."""
+        status = _OK
+        for future in self.waiting:
+            outcome = future.outcome
+            if isinstance(outcome, RStoreError):
+                return PutResult(PutMessageStatus.UNKNOWN_ERROR, self.append, outcome)
+            if outcome not in (None, _OK):
+                status = outcome
+        return PutResult(status, self.append)

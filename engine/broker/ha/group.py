@@ -24,6 +24,8 @@ class GroupTransfer:
     def __init__(self, timeout_ms: int, on_failure: OnFailure) -> None:
         """`timeout_ms`: slaveTimeout."""
         self._lock = threading.Lock()
+        self._open: FlushFuture | None = None
+        self._wanted = 0
         self._waiting: list[tuple[int, FlushFuture]] = []
         self._watcher = WaitWatcher(
             "GroupTransferService", timeout_ms, PutMessageStatus.FLUSH_SLAVE_TIMEOUT, on_failure
@@ -34,24 +36,40 @@ class GroupTransfer:
         self._watcher.start()
 
     def submit(self, next_offset: int) -> FlushFuture:
-        """Wait for a slave to have the log up to `next_offset` (physical)."""
-        future = FlushFuture()
+        """Wait for a slave to have the log up to `next_offset` (physical), with all that come until `close`."""
         with self._lock:
-            self._waiting.append((next_offset, future))
-        self._watcher.add(future)
-        return future
+            self._wanted = max(self._wanted, next_offset)
+            group = self._open
+            if group is not None and not group.done:  # done, and open: its time is over
+                return group
+            group = self._open = FlushFuture()
+        self._watcher.add(group)
+        return group
+
+    def close(self) -> None:
+        """Who comes from now on is of the next group."""
+        with self._lock:
+            self._close()
 
     def reported(self, offset: int) -> None:
         """A slave has the log up to `offset`."""
         with self._lock:
+            if self._open is not None and self._wanted <= offset:
+                self._close()
             done = [future for wanted, future in self._waiting if wanted <= offset]
             self._waiting = [one for one in self._waiting if one[0] > offset and not one[1].done]
         for future in done:
             future.settle(PutMessageStatus.PUT_OK)
 
+    def _close(self) -> None:
+        if self._open is not None:
+            self._waiting.append((self._wanted, self._open))
+            self._open = None
+
     def stop(self) -> None:
         """End; who waits is told that there is no slave."""
         with self._lock:
+            self._close()
             waiting, self._waiting = self._waiting, []
         for _, future in waiting:
             future.settle(PutMessageStatus.SLAVE_NOT_AVAILABLE)

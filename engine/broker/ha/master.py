@@ -63,9 +63,19 @@ class MasterService:
         host, port: to listen on; port 0: any free one.
         settings: times and sizes.
         log: told of slaves that come and go.
+        begin: has called what begins a transfer that puts wait for, at once or a moment later: so many have one.
     """
 
-    def __init__(self, store: MessageStore, host: str, port: int, settings: HaSettings, log: logging.Logger) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        host: str,
+        port: int,
+        settings: HaSettings,
+        log: logging.Logger,
+        begin: Callable[[Callable[[], None]], None] = lambda transfer: transfer(),
+    ) -> None:
+        self._begin = begin
         self._store = store
         self._where = (host, port)
         self._settings = settings
@@ -88,7 +98,7 @@ class MasterService:
         self._group.start()
         self._thread = threading.Thread(target=self._accept, args=(self._listener,), name="HAService", daemon=True)
         self._thread.start()
-        self._store.follow(self._wake)
+        self._store.follow(self._appended)
         self._store.replicate_with(self.replicate)
         return int(self._listener.getsockname()[1])
 
@@ -117,16 +127,13 @@ class MasterService:
 
     def replicate(self, next_offset: int) -> FlushFuture:
         """As `engine.services.put.Replicate`. Source: HAService#isSlaveOK."""
-        acked = [link.acked for link in self._links if link.acked is not None]
-        if not acked or next_offset - max(acked) >= self._settings.fall_behind_max:
+        acked = self._acked()
+        if acked is None or next_offset - acked >= self._settings.fall_behind_max:
             return FlushFuture.settled(PutMessageStatus.SLAVE_NOT_AVAILABLE)
         future = self._group.submit(next_offset)
         # A slave may have been quicker than we: its report came before there was somebody to tell.
-        reported = [link.acked for link in self._links if link.acked is not None]
-        if reported and max(reported) >= next_offset:
-            future.settle(PutMessageStatus.PUT_OK)
-        else:
-            self._wake()
+        self._group.reported(self._acked() or 0)
+        self._appended()
         return future
 
     def reported(self, offset: int) -> None:
@@ -174,7 +181,16 @@ class MasterService:
             silent.close("it has reported nothing, and others come")
         return silent is not None
 
-    def _wake(self) -> None:
+    def _acked(self) -> int | None:
+        """The most that a slave has of those that are here; None: there is none."""
+        return max((link.acked for link in self._links if link.acked is not None), default=None)
+
+    def _appended(self) -> None:
+        if self._links:
+            self._begin(self._transfer)
+
+    def _transfer(self) -> None:
+        self._group.close()
         for link in self._links:
             link.wake()
 

@@ -108,13 +108,14 @@ class Role:
         """
         broker = self._broker
         if not self.is_slave:
-            master = MasterService(broker.store, host, port, self._settings, self._log)
+            after = broker.flow.after_this
+            master = MasterService(broker.store, host, port, self._settings, self._log, after)
             try:
                 port = master.start()
             except StorageError:
                 if exactly:
                     raise
-                master = MasterService(broker.store, host, 0, self._settings, self._log)
+                master = MasterService(broker.store, host, 0, self._settings, self._log, after)
                 port = master.start()
             self._master = master
         self.address = f"{broker.settings.broker_ip2 or broker.settings.broker_ip1}:{port}"

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from engine.broker.broker import Broker
+from engine.broker.schedule import AT_ONCE
 from engine.config import StoreConfig
 from engine.files.faults import FaultyDisk
 from engine.files.operations import Doing, Operation
@@ -17,7 +18,7 @@ from engine.wire.codes import RequestCode
 from tests.engine.broker.client import SMALL, Client, daemon, send_fields
 from tests.engine.opening import assert_sound
 
-COUNT = 1000
+COUNT = 3 * AT_ONCE
 
 
 def later() -> int:

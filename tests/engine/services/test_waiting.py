@@ -11,7 +11,7 @@ from engine.config import FlushDiskType, StoreConfig
 from engine.errors import RStoreError
 from engine.format.message import Message
 from engine.log.results import PutMessageStatus, PutResult
-from engine.services.waiting import FlushFuture
+from engine.services.waiting import FlushFuture, Pending
 from engine.store import MessageStore
 from tests.engine.opening import assert_sound
 
@@ -67,7 +67,9 @@ def test_puts_that_wait_for_a_flush_leave_no_garbage(tmp_path: Path, counted: Ca
     store.put(message)
     counted()
     for _ in range(MANY):
-        store.put_then(message, done)
+        put = store.begin_put(message)
+        assert isinstance(put, Pending)
+        put.then(lambda put=put: done(put.result()))  # type: ignore[misc]
     assert all_done.wait(PATIENCE)
     store.put(message)  # only then does the watcher forget those that are over
     assert {result.status for result in results} == {OK}
