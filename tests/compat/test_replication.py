@@ -97,6 +97,7 @@ def test_a_slave_of_apaches_master(names: str, tmp_path: Path) -> None:
 
 
 def test_apaches_slave_of_our_master(names: str, tmp_path: Path) -> None:
+    """The same the other way round."""
     with ExitStack() as all_of_them:
         settings = COMMON + "brokerRole=ASYNC_MASTER\n"
         port = str(real_broker.free_port(4))  # Apache's slave asks for topics on the VIP port, two below
@@ -114,6 +115,8 @@ def test_apaches_slave_of_our_master(names: str, tmp_path: Path) -> None:
             for _ in range(5):
                 time.sleep(1)
                 proxy.cut()
+            slave.kill()
+        with real_broker.broker(tmp_path / "slave", names, slave_settings) as slave:
             load.join()
             assert len(found[0].bodies) == MANY
             until(lambda: end_of(tmp_path / "slave") > found[0].last, 90)
@@ -123,10 +126,12 @@ def test_apaches_slave_of_our_master(names: str, tmp_path: Path) -> None:
         assert_same(tmp_path / "master", tmp_path / "slave", found[0])
 
 
-@pytest.mark.parametrize("whose_slave", ["ours", "apache"])
-def test_a_sync_masters_word(names: str, tmp_path: Path, whose_slave: str) -> None:
+@pytest.mark.parametrize(
+    ("whose_slave", "flush"), [("ours", "ASYNC_FLUSH"), ("apache", "ASYNC_FLUSH"), ("apache", "SYNC_FLUSH")]
+)
+def test_a_sync_masters_word(names: str, tmp_path: Path, whose_slave: str, flush: str) -> None:
     """What a SYNC_MASTER has acknowledged is on its slave when the master is killed."""
-    sync = COMMON + "brokerRole=SYNC_MASTER\n"
+    sync = f"{COMMON}brokerRole=SYNC_MASTER\nflushDiskType={flush}\n"
     slave = f"{SLAVE}haSendHeartbeatInterval=500\n"
     with ExitStack() as all_of_them:
         if whose_slave == "ours":

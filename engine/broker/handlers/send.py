@@ -134,16 +134,19 @@ class SendHandler:
         if not half and properties.delay_level(said) <= 0:  # those are laid out anew, with all that they said
             said.pop(properties.WAIT, None)
         stored = half_of(message) if half else message
+        topic, queue_id = stored.topic, message.queue_id
+        if self._broker.store.puts_wait:  # thousands may: what is in the log already, they need not hold
+            request = request._replace(body=b"")
         began = perf_counter_ns()
 
         def done(result: PutResult) -> None:
             append = result.append
-            self._count(stored.topic, (result,), began)
+            self._count(topic, (result,), began)
             if append is None or request.serialize is not SerializeType.JSON or result.status is not _OK:
-                connection.answer(request, self._answer(request, message, result))
+                connection.answer(request, self._answer(request, queue_id, result))
             else:
                 msg_id = f"{self._id_head}{append.physical_offset:016X}"
-                frame = stored_frame(request.opaque, msg_id, message.queue_id, append.queue_offset)
+                frame = stored_frame(request.opaque, msg_id, queue_id, append.queue_offset)
                 connection.answer_frame(request, frame)
 
         put(self._broker, stored, done, wait=wait, refusable=True)
@@ -245,7 +248,7 @@ class SendHandler:
 
         def answer_all(answers: tuple[PutResult, ...]) -> None:
             self._count(shared.topic, answers, began)
-            connection.answer(request, self._answer(request, shared, answers[-1], answers))
+            connection.answer(request, self._answer(request, shared.queue_id, answers[-1], answers))
 
         put_columns(self._broker, shared, columns, answer_all, wait=wait)
         return None
@@ -263,7 +266,7 @@ class SendHandler:
     # --- the answer -------------------------------------------------------------------------------------------------
 
     def _answer(
-        self, request: RemotingCommand, message: Message, result: PutResult, every: tuple[PutResult, ...] = ()
+        self, request: RemotingCommand, queue_id: int, result: PutResult, every: tuple[PutResult, ...] = ()
     ) -> RemotingCommand:
         append = result.append
         if result.status not in STORED or append is None:
@@ -274,7 +277,7 @@ class SendHandler:
         ext = {
             **ALWAYS,
             "msgId": ",".join(ids),
-            "queueId": str(message.queue_id),
+            "queueId": str(queue_id),
             "queueOffset": str(first.queue_offset),
         }
         return request.answer(code, remark, ext)

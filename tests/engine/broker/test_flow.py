@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -133,6 +134,30 @@ def test_more_than_may_wait(tmp_path: Path, sync: bool) -> None:
                     assert answer.remark == "[OVERLOAD]system busy, start flow control for a while"
             assert [(await client.answer(opaque)).code for opaque in sent[:3]] == [0, 0, 0]
             assert found.broker.flow.waiting == 0
+
+    asyncio.run(run())
+    sound(tmp_path / "s")
+
+
+def test_sends_that_wait_for_a_flush_hold_no_bodies(tmp_path: Path) -> None:
+    many, size = 100, 64 << 10
+
+    async def run() -> None:
+        disk = SlowDisk(Operation.SYNC)
+        async with daemon(tmp_path / "s", disk=disk, sync=True) as found:
+            client = await Client.to(found.listening.broker)
+            assert (await client.put("T", b"first")).code == 0
+            with disk.held():
+                tracemalloc.start()
+                before, _ = tracemalloc.get_traced_memory()
+                sent = [client.send(RequestCode.SEND_MESSAGE_V2, send_fields("T"), bytes(size)) for _ in range(many)]
+                async with asyncio.timeout(20):
+                    while found.broker.flow.waiting < many:
+                        await asyncio.sleep(0.01)
+                held = tracemalloc.get_traced_memory()[0] - before
+                tracemalloc.stop()
+            assert {(await client.answer(one)).code for one in sent} == {0}
+            assert held < many * size / 2
 
     asyncio.run(run())
     sound(tmp_path / "s")
