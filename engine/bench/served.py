@@ -53,7 +53,7 @@ LOADS = (
     Load("wake", "from a send to the consumer whose pull is held", "serve-wake", 0),
     *(Load(f"send-sync-{n}", f"the same sends, SYNC_FLUSH, {n}", "serve-send", n, "SYNC_FLUSH") for n in (8, 32)),
 )
-FLOORS: Mapping[str, float] = {"send-8": 0.7, "send-32": 0.7}
+FLOORS: Mapping[str, float] = dict.fromkeys(("send-8", "send-32", "send-sync-8", "send-sync-32"), 0.7)
 """Sends a second, against Apache's."""
 WAKE_MS = 10.0
 """Of the longest but one in a hundred."""
