@@ -324,7 +324,7 @@ class MessageStore(MessageReader):
 
     @property
     def puts_wait(self) -> bool:
-        """Whether a put may wait for its flush or a slave: `put_async` then, where nothing may block."""
+        """Whether a put may wait for its flush or a slave: `begin_put` then, where nothing may block."""
         return self._puts.waits
 
     @property

@@ -8,7 +8,7 @@ longer than SLOW_MS says that the disk is slow. From then on puts go through a q
 that pulls, heartbeats and refusals go on, and Apache's rules hold for that queue. When it has been empty, and every put
 quick, for CALM_S, puts are made by the loop again.
 
-With SYNC_FLUSH puts wait for the flush in no queue; those that wait are counted against its capacity.
+Puts that wait for their flush or a slave do so in no queue; they are counted against its capacity.
 
 | refused as | when | setting |
 |---|---|---|
@@ -77,7 +77,7 @@ class FlowControl:
     Attributes:
         slow_ns: SLOW_MS.
         beside: puts go to the thread now.
-        waiting: puts that are in the log and wait for their flush.
+        waiting: puts that are in the log and wait for their flush, or for a slave.
         refused: sends, by reason.
         slow_puts: puts that took longer than SLOW_MS.
     """

@@ -35,11 +35,12 @@ class Handover:
 
         When the loop has ended: at once, by who asks.
         """
-        if self._loop.is_closed():
-            what()
-        elif what not in self._once:
+        if what not in self._once:
             self._once.add(what)
-            self._loop.call_soon_threadsafe(self._do_once, what)
+            try:
+                self._loop.call_soon_threadsafe(self._do_once, what)
+            except RuntimeError:  # it is closed
+                self._do_once(what)
 
     def do(self, what: Callable[..., None], *arguments: Any) -> None:
         """Call `what`, in the loop's thread; when it fails, the loop is told, and others don't wait for ever."""

@@ -1,4 +1,6 @@
-"""How messages are put: at once where puts don't wait, else beside. While the disk is slow: engine.broker.flow."""
+"""How messages are put: by the loop, and batches that wait for their flush beside it. While the disk is slow:
+engine.broker.flow.
+"""
 
 from __future__ import annotations
 

@@ -441,13 +441,13 @@ class MappedFile(ReferenceCounted):
         except ValueError:  # closed between the two
             return False
 
-    def single_pages(self) -> None:
-        """Get the pages from the write position on one by one, until the file is full and flushed: see Segment.
+    def single_pages(self, start: int = 0) -> None:
+        """Get the pages from a position on one by one, until the file is full and flushed: see Segment.
 
-        For who flushes every few KiB. Else many at a time is quicker.
+        For who flushes every few KiB. Else many at a time is quicker. A `start` within the file costs a map more.
         """
         self._single = True
-        self._segment.single_pages(self._wrote, self.file_size)
+        self._segment.single_pages(start, self.file_size)
 
     def mlock(self) -> bool:
         """Keep the file's pages in memory; False when the system would not (RLIMIT_MEMLOCK) or on the channel kind."""

@@ -253,7 +253,9 @@ class MappedFileQueue:
                     file.invalidate_tail(offset - file.file_from_offset)
                 file.truncate_to(offset - file.file_from_offset)
                 if self.single_pages:
-                    file.single_pages()
+                    # A log is read from its beginning by who catches up. Of queues there may be tens of thousands, and
+                    # so many maps: theirs are small, and not split.
+                    file.single_pages(file.wrote_position if self._allocate_step is None else 0)
         self.flushed_where = min(self.flushed_where, offset)
         self.committed_where = min(self.committed_where, offset)
 

@@ -143,7 +143,8 @@ class ChannelSegment:
         """[start, end) is going to be appended to, bit by bit: get its pages one by one.
 
         A touch of a page gets its neighbours, too, as one large folio (up to 2 MiB where the device reads far ahead),
-        and a folio is written back whole: a sync of a few KiB would write some hundred times as much.
+        and a folio is written back whole: a sync of a few KiB would write some hundred times as much. The price: who
+        reads what is not in memory gets it page by page.
         """
 
     def many_pages(self) -> None:

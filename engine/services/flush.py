@@ -35,10 +35,12 @@ if TYPE_CHECKING:
 
 
 _OK, _LATE = PutMessageStatus.PUT_OK, PutMessageStatus.FLUSH_DISK_TIMEOUT
+_YOUNG = 10
+"""The part (one of so many) of the time that a put may wait for which others join its group."""
 
 
 class WaitWatcher(Worker):
-    """Ends waiting after its time, with `outcome`. All waits are equally long, so the oldest ends first."""
+    """Ends waiting after its time, with `outcome`. All futures are given the same time, so the oldest ends first."""
 
     def __init__(self, name: str, timeout_ms: float, outcome: PutMessageStatus, on_failure: OnFailure) -> None:
         super().__init__(name, on_failure)
@@ -74,7 +76,10 @@ class WaitWatcher(Worker):
 
 
 class GroupCommitService(Worker):
-    """Flushes for puts that wait for it: all that come until a flush begins are one group, with one future."""
+    """Flushes for puts that wait for it: those that come together are a group, with one future and one time to wait.
+
+    A put joins the newest group while that is young, so that nobody is given much less than the time he may wait.
+    """
 
     def __init__(self, log: CommitLog, checkpoint: CheckpointFile, config: StoreConfig, on_failure: OnFailure) -> None:
         super().__init__("GroupCommitService", self._failed)
@@ -82,7 +87,9 @@ class GroupCommitService(Worker):
         self._checkpoint = checkpoint
         self._tell = on_failure
         self._lock = threading.Lock()
-        self._group: FlushFuture | None = None
+        self._groups: list[FlushFuture] = []
+        self._join_until = 0.0
+        self._join_ms = config.sync_flush_timeout / _YOUNG
         self._wanted = 0
         self._failure: RStoreError | None = None
         self._over = False
@@ -108,12 +115,16 @@ class GroupCommitService(Worker):
                 durable = next_offset <= self._log.flushed_where
                 return FlushFuture.settled(_OK if durable else failure or _LATE)
             self._wanted = max(self._wanted, next_offset)
-            group = self._group
-            if group is not None and not group.done:  # done, and not begun: its time is over
-                return group
-            group = self._group = FlushFuture()
+            groups, now = self._groups, monotonic_ms()
+            if groups and now < self._join_until:
+                return groups[-1]
+            self._join_until = now + self._join_ms
+            group = FlushFuture()
+            groups.append(group)
+            first = len(groups) == 1
         self._watcher.add(group)
-        self._begin()
+        if first:
+            self._begin()
         return group
 
     def begin_through(self, begin: Callable[[Callable[[], None]], None]) -> None:
@@ -127,19 +138,19 @@ class GroupCommitService(Worker):
             self._flush()
 
     def _flush(self) -> None:
-        group, wanted = self._taken()
+        groups, wanted = self._taken()
         try:
-            if group is not None:
+            if groups:
                 while self._log.flushed_where < wanted and not self._log.flush(0):
                     pass
             else:  # somebody who does not wait
                 while not self._log.flush(0):
                     pass
         except RStoreError as error:
-            self._answer(group, wanted, error)
+            self._answer(groups, wanted, error)
             raise
         _set_physic(self._checkpoint, self._log)
-        self._answer(group, wanted, None)
+        self._answer(groups, wanted, None)
 
     def _ended(self) -> None:
         """A put may come after the last flush: it was appended before the log was sealed."""
@@ -147,22 +158,24 @@ class GroupCommitService(Worker):
             self._over = True
         self._answer(*self._taken(), self._failure)
 
-    def _taken(self) -> tuple[FlushFuture | None, int]:
-        """The group that waits, if one does, and up to where its puts go; who comes now is of the next."""
+    def _taken(self) -> tuple[list[FlushFuture], int]:
+        """The groups that wait, and up to where their puts go; who comes now is of the next."""
         with self._lock:
-            group, self._group = self._group, None
-            return group, self._wanted
+            groups, self._groups = self._groups, []
+            wanted, self._wanted = self._wanted, 0
+        return groups, wanted
 
-    def _answer(self, group: FlushFuture | None, wanted: int, error: RStoreError | None) -> None:
-        if group is not None:
-            group.settle(_OK if wanted <= self._log.flushed_where else error or _LATE)
+    def _answer(self, groups: list[FlushFuture], wanted: int, error: RStoreError | None) -> None:
+        outcome = _OK if wanted <= self._log.flushed_where else error or _LATE
+        for group in groups:
+            group.settle(outcome)
 
     def _failed(self, error: RStoreError) -> None:
         with self._lock:
             self._failure = error
-        group, _ = self._taken()
+        groups, _ = self._taken()
         self._tell(error)
-        if group is not None:
+        for group in groups:
             group.settle(error)
 
 

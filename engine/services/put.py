@@ -117,6 +117,7 @@ class PutService:
     ) -> Future[PutResult]:
         """The same, returning as soon as it is appended; the future never raises."""
         result: Future[PutResult] = Future()
+        result.set_running_or_notify_cancel()  # it can't be cancelled: the message is in the log by then
         answer = self.begin(message, items, wait)
         if isinstance(answer, PutResult):
             result.set_result(answer)

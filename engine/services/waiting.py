@@ -46,7 +46,7 @@ class FlushFuture:
         return self._outcome
 
     def settle(self, outcome: PutMessageStatus | RStoreError) -> None:
-        """Give it its outcome, unless it has one; who waits is told."""
+        """Give it its outcome, unless it has one; who waits is told. Raises what the first of them raises."""
         with self._lock:
             if self._outcome is not None:
                 return
@@ -54,8 +54,14 @@ class FlushFuture:
         calls, self._calls = self._calls, []  # who is told may hold this: a ring, for the garbage collector to find
         if self._event is not None:
             self._event.set()
+        failure: Exception | None = None
         for call in calls:
-            call()
+            try:
+                call()
+            except Exception as error:  # noqa: BLE001 - the others are told all the same: nobody else would tell them
+                failure = failure or error
+        if failure is not None:
+            raise failure
 
     def then(self, call: Callable[[], object]) -> None:
         """Have `call` called when there is an outcome: at once, or in the thread that gives it."""
@@ -103,20 +109,16 @@ class Pending(NamedTuple):
         """The answer, when nothing is waited for any more."""
         for future in self.waiting:
             if not future.wait(patience_s):
-                return PutResult(
-                    PutMessageStatus.UNKNOWN_ERROR,
-                    self.append,
-                    RStoreError("nobody answered for flush or slave in time"),
-                )
+                break
         return self.result()
 
     def result(self) -> PutResult:
-        """The answer, now that there is one: the last that is not PUT_OK counts, an error before all."""
+        """The answer, as far as there is one: the last that is not PUT_OK counts, an error before all."""
         status = _OK
         for future in self.waiting:
-            outcome = future.outcome
+            outcome = future.outcome or RStoreError("nobody answered for flush or slave in time")
             if isinstance(outcome, RStoreError):
                 return PutResult(PutMessageStatus.UNKNOWN_ERROR, self.append, outcome)
-            if outcome not in (None, _OK):
+            if outcome is not _OK:
                 status = outcome
         return PutResult(status, self.append)

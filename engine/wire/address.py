@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from engine.errors import InvalidArgument
 
-_PORT_MAX = 0xFFFF
+PORT_MAX = 0xFFFF
 _DIGITS = 5
+_HOST_MAX = 253
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -17,7 +18,7 @@ def parse_address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     host = host.strip("[]")
     # Name servers write addresses, too: what the system's look-up can't take at all is no error of its own there.
-    is_port = port.isdecimal() and len(port) <= _DIGITS and 0 < int(port) <= _PORT_MAX
+    is_port = port.isascii() and port.isdecimal() and len(port) <= _DIGITS and 0 < int(port) <= PORT_MAX
     if not (is_port and _is_host(host)):
         raise InvalidArgument(f"{text[:100]!r} is no HOST:PORT")
     return host, int(port)
@@ -28,4 +29,4 @@ def _is_host(text: str) -> bool:
         text.encode("idna")
     except UnicodeError:
         return False
-    return bool(text) and "\0" not in text
+    return 0 < len(text) <= _HOST_MAX and not any(letter.isspace() or letter in "\0/" for letter in text)

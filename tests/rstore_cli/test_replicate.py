@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from engine.broker.ha import metadata
 from engine.config import StoreConfig, parse
 from engine.format.message import Message
 from engine.store import MessageStore
@@ -61,6 +62,21 @@ def log_of(root: Path, start: int = 0) -> bytes:
     """What records and blanks are of a log: zeros at its end don't count."""
     files = sorted((root / "commitlog").iterdir())
     return b"".join(path.read_bytes() for path in files if int(path.name) >= start).rstrip(b"\0")
+
+
+@pytest.mark.parametrize("name", ["haListenPort", "mappedFileSizeCommitLog", "maxIndexNum"])
+@pytest.mark.parametrize("said", ["x", "-1", "1" * 5000, "٣"])
+def test_a_broker_whose_settings_are_no_numbers(
+    cli: Cli, master: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, said: str
+) -> None:
+    async def settings(client: object) -> dict[str, str]:
+        return {name: said}
+
+    monkeypatch.setattr(metadata, "settings", settings)
+    found = cli(*words(master, tmp_path / "copy", "--until-caught-up"))
+    assert (found.code, "Traceback" in found.err) == (4, False), found.err
+    assert f"the broker says that its {name} is" in found.err
+    assert not (tmp_path / "copy").exists()
 
 
 def test_a_copy_goes_on_where_it_was(cli: Cli, master: Process, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ class GroupTransfer:
     def __init__(self, timeout_ms: int, on_failure: OnFailure) -> None:
         """`timeout_ms`: slaveTimeout."""
         self._lock = threading.Lock()
+        self._over = False
         self._open: FlushFuture | None = None
         self._wanted = 0
         self._waiting: list[tuple[int, FlushFuture]] = []
@@ -38,6 +39,8 @@ class GroupTransfer:
     def submit(self, next_offset: int) -> FlushFuture:
         """Wait for a slave to have the log up to `next_offset` (physical), with all that come until `close`."""
         with self._lock:
+            if self._over:
+                return FlushFuture.settled(PutMessageStatus.SLAVE_NOT_AVAILABLE)
             self._wanted = max(self._wanted, next_offset)
             group = self._open
             if group is not None and not group.done:  # done, and open: its time is over
@@ -64,11 +67,12 @@ class GroupTransfer:
     def _close(self) -> None:
         if self._open is not None:
             self._waiting.append((self._wanted, self._open))
-            self._open = None
+            self._open, self._wanted = None, 0
 
     def stop(self) -> None:
         """End; who waits is told that there is no slave."""
         with self._lock:
+            self._over = True
             self._close()
             waiting, self._waiting = self._waiting, []
         for _, future in waiting:

@@ -132,7 +132,9 @@ class MasterService:
             return FlushFuture.settled(PutMessageStatus.SLAVE_NOT_AVAILABLE)
         future = self._group.submit(next_offset)
         # A slave may have been quicker than we: its report came before there was somebody to tell.
-        self._group.reported(self._acked() or 0)
+        acked = self._acked()
+        if acked is not None and acked >= next_offset:
+            self._group.reported(acked)
         self._appended()
         return future
 

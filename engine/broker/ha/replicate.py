@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +22,11 @@ from engine.broker.ha.follower import OVERLAP, ahead
 from engine.broker.ha.settings import HaSettings
 from engine.broker.ha.slave import Copied, LinkStatus, SlaveClient
 from engine.config import BrokerRole
-from engine.errors import CannotMend, RStoreError, StorageError
+from engine.errors import CannotMend, FormatError, RStoreError, StorageError
 from engine.files.disk import Disk
+from engine.format.numbers import INT_MAX, parse_int
 from engine.store import MessageStore
-from engine.wire.address import parse_address
+from engine.wire.address import PORT_MAX, parse_address
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
@@ -144,7 +145,7 @@ class _Replication:
             said = await metadata.runtime(await self._asked())
             settings = await self._settings()
             config = self._sized(settings)
-            port = self._wanted.ha_port or int(settings.get("haListenPort") or 0) or broker_port + 1
+            port = self._wanted.ha_port or _number(settings, "haListenPort", PORT_MAX) or broker_port + 1
             store = MessageStore.open(config)
             try:
                 return await self._copy(store, f"{host}:{port}", said)
@@ -169,16 +170,17 @@ class _Replication:
             return {}
 
     def _sized(self, settings: dict[str, str]) -> StoreConfig:
-        """The copy's settings. Raises CannotMend: its log has files of another size."""
+        """The copy's settings. Raises CannotMend: its log has files of another size. FormatError."""
         config = self._config
         disk = Disk()
         fresh = not any(disk.exists(path) and disk.listdir(path) for path in config.log_directories)
         changes: dict[str, Any] = {}
         for name, field in _SIZES.items():
-            if field not in config.given and settings.get(name, "").isdecimal() and fresh:
-                changes[field] = int(settings[name])
+            said = _number(settings, name)
+            if field not in config.given and said is not None and fresh:
+                changes[field] = said
         config = config.with_changes(**changes, broker_role=BrokerRole.SLAVE)
-        theirs = int(settings.get("mappedFileSizeCommitLog") or config.mapped_file_size_commit_log)
+        theirs = _number(settings, "mappedFileSizeCommitLog") or config.mapped_file_size_commit_log
         if (fresh or "mapped_file_size_commit_log" in config.given) and theirs != config.mapped_file_size_commit_log:
             raise CannotMend(
                 f"the broker's log has files of {theirs} bytes, the copy's {config.mapped_file_size_commit_log}",
@@ -275,3 +277,12 @@ class _Replication:
                 file.save(table)
             copied.add(name)
         self._tables = tuple(name for name in metadata.TABLES if name in copied)
+
+
+def _number(settings: Mapping[str, str], name: str, most: int = INT_MAX) -> int | None:
+    """A number of a broker's settings; None: it says none, or 0. Raises FormatError: what it says is none."""
+    said = settings.get(name)
+    try:
+        return (parse_int(said, 0, most) or None) if said else None
+    except ValueError:
+        raise FormatError(f"the broker says that its {name} is {(said or '')[:100]!r}") from None

@@ -18,10 +18,14 @@ from engine.config import StoreConfig
 from engine.files.faults import FaultyDisk
 from engine.files.operations import Doing, Operation
 from engine.format import batch
+from engine.format.hosts import Host
+from engine.log.results import AppendResult, PutMessageStatus, PutResult
+from engine.services.waiting import FlushFuture, Pending
 from engine.wire.codes import RequestCode, ResponseCode
 from tests.engine.broker.client import SMALL, Client, daemon, pull_fields, send_fields
 from tests.engine.opening import assert_sound
 
+APPENDED = AppendResult(0, 100, 0, 0, Host(bytes(4), 0), (0,))
 BATCH = batch.encode([batch.BatchItem.of(b"one", {}), batch.BatchItem.of(b"two", {})])
 
 
@@ -199,3 +203,39 @@ def test_what_waits_is_refused_when_the_broker_stops(tmp_path: Path) -> None:
 
     asyncio.run(run())
     sound(tmp_path / "s")
+
+
+def test_puts_that_wait_for_the_same_are_told_together(tmp_path: Path) -> None:
+    """Joined, mixed, settled in between; one whose caller fails holds nobody up."""
+
+    async def run() -> None:
+        async with daemon(tmp_path / "s", sync=True) as found:
+            flow = found.broker.flow
+            faults: list[object] = []
+            asyncio.get_running_loop().set_exception_handler(lambda loop, context: faults.append(context["exception"]))
+            one, two = FlushFuture(), FlushFuture()
+            told: list[tuple[int, PutMessageStatus]] = []
+
+            def wait(number: int, *futures: FlushFuture) -> None:
+                def done(result: PutResult) -> None:
+                    told.append((number, result.status))
+                    if number == 1:
+                        raise ValueError("mine")
+
+                flow.wait_for(Pending(APPENDED, futures), done)
+
+            for number, future in enumerate((one, one, two, one, two)):
+                wait(number, future)
+            wait(5, one, two)
+            assert flow.waiting == 6
+            one.settle(PutMessageStatus.PUT_OK)
+            wait(6, one)  # settled, and nobody told yet
+            await asyncio.sleep(0.01)
+            wait(7, one)
+            two.settle(PutMessageStatus.FLUSH_SLAVE_TIMEOUT)
+            await asyncio.sleep(0.01)
+            ok, late = PutMessageStatus.PUT_OK, PutMessageStatus.FLUSH_SLAVE_TIMEOUT
+            assert sorted(told) == [(number, late if number in (2, 4, 5) else ok) for number in range(8)]
+            assert (flow.waiting, [str(fault) for fault in faults]) == (0, ["mine"])
+
+    asyncio.run(run())

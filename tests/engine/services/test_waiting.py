@@ -9,13 +9,14 @@ import pytest
 
 from engine.config import FlushDiskType, StoreConfig
 from engine.errors import RStoreError
+from engine.format.hosts import Host
 from engine.format.message import Message
-from engine.log.results import PutMessageStatus, PutResult
+from engine.log.results import AppendResult, PutMessageStatus, PutResult
 from engine.services.waiting import FlushFuture, Pending
 from engine.store import MessageStore
 from tests.engine.opening import assert_sound
 
-OK = PutMessageStatus.PUT_OK
+OK, UNKNOWN = PutMessageStatus.PUT_OK, PutMessageStatus.UNKNOWN_ERROR
 MANY = 200
 PATIENCE = 20
 
@@ -39,6 +40,48 @@ def test_the_first_outcome_counts() -> None:
     future.then(lambda: told.append(future.outcome))
     assert told == [OK, OK]
     assert (future.done, future.wait(0)) == (True, True)
+
+
+def test_one_that_fails_keeps_nobody_from_being_told() -> None:
+    future = FlushFuture()
+    told: list[object] = []
+
+    def fail() -> None:
+        raise ValueError("mine")
+
+    future.then(fail)
+    future.then(lambda: told.append(future.outcome))
+    with pytest.raises(ValueError, match="mine"):
+        future.settle(OK)
+    assert told == [OK]
+
+
+def test_a_put_waits_for_all_and_the_worst_counts() -> None:
+    late, error = PutMessageStatus.FLUSH_SLAVE_TIMEOUT, RStoreError("broken")
+    append = AppendResult(0, 100, 0, 0, Host(bytes(4), 0), (0,))
+    for outcomes, status in (((OK, OK), OK), ((OK, late), late), ((late, OK), late), ((late, error), UNKNOWN)):
+        flush, slave = FlushFuture(), FlushFuture()
+        put = Pending(append, (flush, slave))
+        told: list[PutResult] = []
+        put.then(lambda told=told, put=put: told.append(put.result()))  # type: ignore[misc]
+        slave.settle(outcomes[1])
+        assert not told
+        assert put.result().status is UNKNOWN, "nothing is said to be done before it is"
+        assert put.wait(0).status is UNKNOWN
+        flush.settle(outcomes[0])
+        assert [result.status for result in told] == [status]
+        assert put.wait(0) == told[0]
+
+
+def test_a_put_can_not_be_cancelled(tmp_path: Path) -> None:
+    config = StoreConfig(store_path_root_dir=tmp_path / "store", flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    store = MessageStore.open(config)
+    futures = [store.put_async(Message("T", b"body", 0)) for _ in range(20)]
+    assert not any(future.cancel() for future in futures)
+    assert {future.result(PATIENCE).status for future in futures} == {OK}
+    assert not store.errors
+    store.close()
+    assert_sound(config)
 
 
 def test_what_is_told_leaves_no_garbage(counted: Callable[[], int]) -> None:

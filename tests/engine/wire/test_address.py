@@ -25,7 +25,7 @@ def test_what_is_an_address(text: str, found: tuple[str, int]) -> None:
     "text",
     [
         *("", "here", ":1", "[]:1", "a:", "a:x", "a:-1", "a:0", "a:65536", "a:" + "1" * 5000),
-        *("a..b:1", "x" * 64 + ":1", "a\0b:1", "\udc80:1"),
+        *("a..b:1", "x" * 64 + ":1", "a\0b:1", "\udc80:1", "a b:1", "http://a:1", "a:\u0661", "a." * 200 + "b:1"),
     ],
 )
 def test_what_is_none(text: str) -> None:
