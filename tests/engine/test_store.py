@@ -322,11 +322,11 @@ def test_one_store_at_a_time(opened: Open) -> None:
 
 
 def test_what_a_crash_leaves_is_recovered(opened: Open, tmp_path: Path) -> None:
-    store = opened(flush_interval_consume_queue=60_000)  # no checkpoint is written while it is copied
+    store = opened(flush_interval_consume_queue=60_000)
     for i in range(700):
         store.put(message(f"{i}" * 20, queue_id=i % 4, KEYS=f"k{i}"))
     assert store.wait_dispatched(5000)
-    stores.copy(tmp_path / "store", tmp_path / "crashed")
+    stores.copy_running(tmp_path / "store", tmp_path / "crashed")
     assert (tmp_path / "crashed" / "abort").exists()
     again = opened("crashed")
     assert again.log.max_offset == store.log.max_offset

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
 import tarfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
 _BLOCK = 65536
+_TRIES = 5
 _ZEROS = bytes(_BLOCK)
 
 
@@ -33,8 +35,21 @@ def unpack(archive: Path, into: Path) -> Path:
 def copy(store: Path, to: Path) -> Path:
     """A copy of a store at `to` (which must not be there yet): holes and times kept, blocks shared where possible."""
     to.parent.mkdir(parents=True, exist_ok=True)
-    subprocess.run(["cp", "-a", "--reflink=auto", "--sparse=auto", store, to], check=True)
+    subprocess.run(_copying(store, to), check=True)
     return to
+
+
+def copy_running(store: Path, to: Path) -> Path:
+    """The same of a store that is open; all over again when a file was renamed meanwhile, as its checkpoint is."""
+    for _ in range(_TRIES):
+        if subprocess.run(_copying(store, to), check=False, stderr=subprocess.DEVNULL).returncode == 0:
+            return to
+        shutil.rmtree(to)
+    return copy(store, to)
+
+
+def _copying(store: Path, to: Path) -> list[str | Path]:
+    return ["cp", "-a", "--reflink=auto", "--sparse=auto", store, to]
 
 
 def digest(path: Path) -> str:
