@@ -69,18 +69,18 @@ def answers(puts: list[Pending]) -> list[PutResult]:
 
 
 def test_each_put_has_its_own_time(tmp_path: Path) -> None:
-    """A flush of 300 ms, 500 ms to wait, a put each 50 ms: who came late in a group is not late because it is."""
+    """A flush of 600 ms, a second to wait, a put each 100 ms: who came late in a group is not late because it is."""
     disk = SlowSync()
-    with opened(tmp_path / "s", disk, 500) as store:
+    with opened(tmp_path / "s", disk, 1000) as store:
         store.put(message())
-        disk.takes_s = 0.3
+        disk.takes_s = 0.6
         puts = []
         for _ in range(24):
             puts.append(begin(store))
-            time.sleep(0.05)
+            time.sleep(0.1)
         found = [result.status for result in answers(puts)]
         disk.takes_s = 0
-        assert found.count(OK) > 8, found
+        assert found.count(OK) > 6, found
         assert set(found) <= {OK, LATE}
 
 
