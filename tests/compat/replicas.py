@@ -57,6 +57,7 @@ class Proxy:
                 return
             try:
                 server = socket.create_connection(self._target, 5)
+                server.settimeout(None)  # Apache's slave says its first word after 5 s
             except OSError:
                 client.close()
                 continue
