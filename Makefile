@@ -9,9 +9,10 @@ INPUTS  ?= 1000000
 SEED    ?= 0
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+PROOF_ARGS ?= --stores 300 --kills 36
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types bench interop fuzz dist clean java
+.PHONY: help setup demo test lint types bench interop fuzz proof dist clean java
 
 # what `java` looks for, and the packages that have it; the tests against Apache's own store need a compiler and Maven, too
 JAVA_WANTED := javac mvn
@@ -52,6 +53,9 @@ bench: setup java ## ours against Apache 4.9.8 on this machine: build/bench/repo
 interop: setup java ## against Apache RocketMQ 4.9.8 itself (Java, Maven), and the pipeline on Spark (Java); skipped without
 	@RSTORE_LARGE=1 $(PY) -m pytest -n 0 -m "interop or spark" tests/compat tests/pipeline $(PYTEST_ARGS) || { code=$$?; \
 	  if [ $$code -eq 5 ]; then echo "No interop tests were found: nothing was compared."; else exit $$code; fi; }
+
+proof: setup ## seeded damaged stores, repaired and judged: build/proof.md (PROOF_ARGS="--stores 300 --kills 36")
+	$(PY) -m tests.proof $(PROOF_ARGS)
 
 dist: setup ## dist/: the wheel, and what Spark's executors need of it as one zip (--py-files)
 	$(PY) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .

@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from engine.errors import InvalidArgument, from_os_error
+from engine.errors import DataIsAbsent, InvalidArgument, NotAFile, from_os_error
 from engine.format.delay import DEFAULT_LEVELS
 from engine.format.numbers import LONG_MAX, LONG_MIN, parse_int
 from engine.format.queue_unit import UNIT_SIZE
 
 MIB = 1 << 20
+LARGEST = 16 * MIB
+"""Bytes of a store's own settings, at most."""
 
 
 class FlushDiskType(enum.Enum):
@@ -38,12 +41,17 @@ class BrokerRole(enum.Enum):
     SLAVE = "SLAVE"
 
 
+NOT_SETTINGS = frozenset({"other", "given", "typed"})
+"""Fields of `StoreConfig` that are no setting of Apache's."""
+
+
 @dataclass(frozen=True, slots=True)
 class StoreConfig:
     """Settings of one store. Sizes in bytes, times in ms unless Apache's name says otherwise.
 
     A path of None is the default place below the root. `given` names the fields that somebody set: a size that nobody
-    gave is inferred from the files of an existing store (engine.repair.survey).
+    gave is inferred from the files of an existing store (engine.repair.survey). `typed`: the arguments that named this
+    store on the command line (`--store DIR`, `-c FILE`), so that a command that is named next can be copied and run.
     """
 
     store_path_root_dir: Path = field(default_factory=lambda: Path.home() / "store")
@@ -104,6 +112,7 @@ class StoreConfig:
     max_lmq_consume_queue_num: int = 20_000
     other: Mapping[str, str] = field(default_factory=dict)
     given: frozenset[str] = frozenset()
+    typed: tuple[str, ...] = ()
 
     @property
     def commit_log_paths(self) -> tuple[Path, ...]:
@@ -214,7 +223,7 @@ def parse(text: str, base: StoreConfig | None = None) -> StoreConfig:
     except ValueError as error:
         raise InvalidArgument(f"not a properties file: {error}") from None
     hints = get_type_hints(StoreConfig)
-    known = {apache_key(f.name): f.name for f in dataclasses.fields(StoreConfig) if f.name != "other"}
+    known = {apache_key(f.name): f.name for f in dataclasses.fields(StoreConfig) if f.name not in NOT_SETTINGS}
     changes = {known[key]: _value(key, value, hints[known[key]]) for key, value in found.items() if key in known}
     other = {key: value for key, value in found.items() if key not in known}
     base = base or StoreConfig()
@@ -250,8 +259,7 @@ def of_store(root: Path | None = None, file: Path | None = None) -> StoreConfig:
     """
     on_top = StoreConfig() if file is None else load(file)
     root = root or on_top.store_path_root_dir
-    beneath = root / STORE_CONF
-    base = load(beneath) if beneath.is_file() else StoreConfig()
+    base = _own(root / STORE_CONF)
     found = base if file is None else load(file, base)
     changes: dict[str, object] = {}
     for name in ("store_path_commit_log", "read_only_commit_log_store_paths"):
@@ -259,6 +267,21 @@ def of_store(root: Path | None = None, file: Path | None = None) -> StoreConfig:
         if setting:
             changes[name] = ",".join(str(_moved(part, on_top.store_path_root_dir, root)) for part in _paths(setting))
     return found.with_changes(store_path_root_dir=root, **changes)
+
+
+def _own(path: Path) -> StoreConfig:
+    """The settings in a store's own file; the defaults without one. Raises NotAFile, DataIsAbsent, InvalidArgument."""
+    if not os.path.lexists(path):
+        return StoreConfig()
+    if not path.is_file():
+        if not path.exists():
+            what, hint = f"a link to {path.readlink()}, which is not there", "mount the disk that it leads to"
+            raise DataIsAbsent(f"the store's own settings are {what}", path=path, hint=hint)
+        hint = "move it out of the store; its sizes are inferred from its files then"
+        raise NotAFile("the store's own settings are no file", path=path, hint=hint)
+    if path.stat().st_size > LARGEST:
+        raise InvalidArgument(f"a configuration of {path.stat().st_size} bytes", path=path)
+    return load(path)
 
 
 def _moved(path: Path, old: Path, new: Path) -> Path:

@@ -7,6 +7,7 @@
     │   ├── DamageInTheMiddle        damage           4     sound records lie behind a damaged stretch
     │   ├── StoreChanged             changed          4     the store is not as a repair left it
     │   ├── LogIsGone                log-gone         4     queues without a commit log
+    │   ├── DataIsAbsent             data-absent      4     a link of the store leads to what is not there
     │   └── NoRoomToSave             no-room          4     what would be cut can't be saved first
     ├── TimeIsUp                     time-box         1     not finished in the time that was given; run it again
     ├── CannotMend                   cannot-mend      4     damage that this command can't mend
@@ -14,6 +15,7 @@
     │   ├── WrongFileSize            file-size        4     a store file of another length than the setting
     │   └── FormatError              format           4     bytes that are not what their place says
     └── StorageError                 io               5     the system said no (permission, I/O error …)
+        ├── NotAFile                 not-a-file       5     a FIFO, socket, device or directory in place of a file
         └── DiskFull                 disk-full        5     no space left on the device
 
 Below them, declared where they arise (engine.log.results): MessageRefused (usage), StoreClosed and WriteFailed (io).
@@ -26,7 +28,32 @@ from __future__ import annotations
 
 import errno
 import os
+from dataclasses import dataclass
 from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class NextStep:
+    """What to do next about the state of a store.
+
+    Attributes:
+        command: what to run, as a shell takes it (it asks before it changes anything); None: rstore can't go on
+            before somebody brings or decides something.
+        why: what the command does, or what is to be brought.
+        keeps: what becomes of the messages then, where that is known.
+    """
+
+    command: str | None
+    why: str
+    keeps: str | None = None
+
+    def __str__(self) -> str:
+        what = self.why if self.keeps is None else f"{self.why}; {self.keeps}"
+        return what if self.command is None else f"{self.command} ({what})"
+
+    def to_json(self) -> dict[str, str | None]:
+        """One object."""
+        return {"command": self.command, "why": self.why, "keeps": self.keeps}
 
 
 class RStoreError(Exception):
@@ -36,7 +63,8 @@ class RStoreError(Exception):
         message: what is wrong, one sentence without a full stop.
         path: the file or directory that it is about, if any.
         offset: byte offset in that file, or the physical offset in the log where there is no single file.
-        hint: what the operator should run or look at next.
+        hint: what the operator should know to go on.
+        next: what to do next, where the store's state says it; it ends the text's hint.
     """
 
     code: ClassVar[str] = "error"
@@ -49,11 +77,15 @@ class RStoreError(Exception):
         path: str | os.PathLike[str] | None = None,
         offset: int | None = None,
         hint: str | None = None,
+        next_step: NextStep | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
         self.path = None if path is None else os.fspath(path)
         self.offset = offset
+        self.next = next_step
+        if next_step is not None:
+            hint = f"next: {next_step}" if hint is None else f"{hint}; next: {next_step}"
         self.hint = hint
 
     def __str__(self) -> str:
@@ -102,6 +134,12 @@ class LogIsGone(Refused):
     code = "log-gone"
 
 
+class DataIsAbsent(Refused):
+    """A link of the store leads to what is not there: a disk that is not mounted more often than lost data."""
+
+    code = "data-absent"
+
+
 class NoRoomToSave(Refused):
     """What a repair would cut can't be saved first."""
 
@@ -145,6 +183,12 @@ class StorageError(RStoreError):
 
     code = "io"
     exit_code = 5
+
+
+class NotAFile(StorageError):
+    """What should be a regular file is something else, or a link whose target is not there."""
+
+    code = "not-a-file"
 
 
 class DiskFull(StorageError):

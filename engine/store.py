@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from engine.config import BrokerRole, FlushDiskType, StoreConfig
-from engine.errors import DiskFull, RStoreError, StorageError
+from engine.errors import DiskFull, NoRoomToSave, RStoreError, StorageError
 from engine.files.abort import AbortFile
 from engine.files.disk import Disk
 from engine.files.lock import StoreLock
@@ -187,8 +187,10 @@ class MessageStore(MessageReader):
                 self.index.open(state.index_files)
             known = max(self.queues.max_physical_offset(), self.log.min_offset, 0)
             self.dispatch.start_from(min(known, state.max_offset))
-            self.dispatch.catch_up(state.max_offset)
-            self.log.topic_queue_table = self.queues.next_offsets()
+            # On a full disk dispatch goes on as soon as there is room; what is in the queues can be read until then.
+            with contextlib.suppress(DiskFull):
+                self.dispatch.catch_up(state.max_offset)
+            self.log.topic_queue_table = {**self.queues.next_offsets(), **self._ahead()}
         except BaseException:
             self.dispatch.stop()
             self.log.close(clean=True)
@@ -201,6 +203,10 @@ class MessageStore(MessageReader):
             self._commit.start()
         if cleaning:
             self.clean.start()
+
+    def _ahead(self) -> dict[TopicQueue, int]:
+        """Queues that lack records of the log still, and the queue offset of their next message."""
+        return {} if self.dispatch.position >= self._state.max_offset else dict(self._state.next_offsets)
 
     def close(self) -> None:
         """Close cleanly: everything that was acknowledged is durable then. A second time does nothing.
@@ -481,8 +487,17 @@ def recover_as_needed(disk: Disk, config: StoreConfig) -> tuple[StoreState, Stor
     Raises:
         Refused, CannotMend, StorageError.
     """
-    from engine.repair.apply import apply
+    from engine.repair.apply import apply, take_blank_away
+    from engine.repair.behind import left_to_dispatch
     from engine.repair.recover import plan_recover
 
     plan = plan_recover(disk, config, locked=True)
-    return apply(disk, plan, command="start", clean=False).state, plan.files.config
+    try:
+        return apply(disk, plan, command="start", clean=False).state, plan.files.config
+    except (DiskFull, NoRoomToSave):
+        plan = plan_recover(disk, config, locked=True)  # what was written meanwhile is right
+        state = None if plan.refusal is not None else left_to_dispatch(disk, plan)
+        if state is None:
+            raise
+        take_blank_away(disk, plan)
+        return state, plan.files.config

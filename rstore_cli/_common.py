@@ -32,6 +32,9 @@ USED_FROM_BROKER = frozenset({"brokerIP1", "listenPort"})
 """BrokerConfig's keys that name the address in new records (rstore put); `rstore serve` knows more."""
 
 
+_ONLY_LOOKS = frozenset({"--dry-run", "--json", "--quiet", "-q"})
+
+
 @dataclass(slots=True)
 class Settings:
     """The options that every command has, before or behind its name.
@@ -43,6 +46,7 @@ class Settings:
         quiet: no notes, no progress.
         on_interrupt: what to say when Ctrl-C ends the command now.
         refused_plan: the plan of a change that was refused, for the error's JSON.
+        words: the command line as it was typed, without the program's name.
     """
 
     store: Path | None = None
@@ -51,6 +55,7 @@ class Settings:
     quiet: bool = False
     on_interrupt: str = "nothing was changed"
     refused_plan: dict[str, Any] | None = None
+    words: tuple[str, ...] = ()
 
     def output(self) -> Output:
         """Where the command's answer goes."""
@@ -64,11 +69,25 @@ class Settings:
         Raises:
             InvalidArgument, StorageError: a file that can't be read, or a value that makes no sense.
         """
+        from dataclasses import replace
+
         from engine.config import of_store
 
-        found = of_store(self.store, self.config)
+        found = replace(of_store(self.store, self.config), typed=self.named)
         self._name_unknown(found, used)
         return found
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The arguments that name the store: a command that is told with them can be copied and run."""
+        store = () if self.store is None else ("--store", str(self.store))
+        return store if self.config is None else (*store, "-c", str(self.config))
+
+    def again(self) -> str:
+        """The command line without what only looks, as a shell takes it."""
+        import shlex
+
+        return shlex.join(["rstore", *(word for word in self.words if word not in _ONLY_LOOKS)])
 
     def _name_unknown(self, config: StoreConfig, used: frozenset[str]) -> None:
         names = sorted(config.other.keys() - used)

@@ -36,6 +36,8 @@ COMMANDS = {
     "truncate": "Cut log, queues and index to one consistent point.",
     "reindex": "Rebuild consume queues and index from the log.",
     "expire": "Delete the oldest files: one round of retention.",
+    "rebuild-config": "Make lost or broken files of config/ again, from log and queues.",
+    "config": "List the last states of config/ that serve keeps, or bring one back.",
     "offsets": "List the offsets of consumer groups, or set one.",
     "dump": "Show every field of log, queues, index, checkpoint or config.",
     "verify-crc": "Check every record of the log: CRC, lengths, position.",
@@ -202,7 +204,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):  # a name that is no text must not end a repair
         with contextlib.suppress(AttributeError, ValueError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    settings = Settings()
+    settings = Settings(words=tuple(args))
     try:
         code = _run(args, settings)
         sys.stdout.flush()
@@ -258,13 +260,15 @@ def _report(
     """One line on stderr; with --json an object on stdout, too."""
     try:
         if settings.json:
-            known = {
+            known: dict[str, Any] = {
                 "code": code,
                 "message": line if error is None else error.message,
                 "path": None if error is None else error.path,
                 "offset": None if error is None else error.offset,
                 "hint": hint if error is None else error.hint,
             }
+            if error is not None and error.next is not None:
+                known["next"] = error.next.to_json()
             print(json.dumps({**(settings.refused_plan or {}), "error": known}))
         sys.stdout.flush()
         told = line if hint is None else f"{line} ({hint})"

@@ -6,9 +6,13 @@ A dry run locks nothing and writes nothing. A refused plan is shown, then raised
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
+
+import typer
 
 from engine.errors import InvalidArgument
 from rstore_cli._common import FOUND, OK, Settings
@@ -18,10 +22,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from engine.config import StoreConfig
-    from engine.errors import RStoreError
+    from engine.errors import NextStep, RStoreError
     from engine.files.disk import Disk
 
 Plan = TypeVar("Plan")
+
+SalvageDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--salvage-dir",
+        metavar="DIR",
+        help="Save what is removed below DIR, outside of the store (default: salvage/ in the store).",
+    ),
+]
+
+
+def absolute(path: Path | None) -> str | None:
+    """The path as it stays true in a link."""
+    return None if path is None else str(path.absolute())
 
 
 class Change(ABC, Generic[Plan]):
@@ -68,6 +86,10 @@ class Change(ABC, Generic[Plan]):
     def apply(self, plan: Plan) -> str | None:
         """Carry it out; where the old bytes are."""
 
+    def following(self, plan: Plan) -> NextStep | None:
+        """What to do next, when the plan was carried out, or changes nothing."""
+        return None
+
     def discard(self, plan: Plan) -> None:
         """Give back what a plan holds when it isn't carried out."""
 
@@ -92,11 +114,21 @@ class Change(ABC, Generic[Plan]):
             self.discard(plan)
 
     def _change(self, config: StoreConfig, *, yes: bool) -> int:
+        from engine.format import names
         from engine.repair.memory import forget
         from engine.repair.repairs import finish
         from engine.repair.survey import survey
 
-        root = survey(self.disk, config).root  # no store, no lock file
+        files = survey(self.disk, config)  # no store, no lock file
+        root = files.root
+        lock = os.path.join(root, names.LOCK)
+        if any(odd.path == lock for odd in files.odd):  # nobody can hold it: what to do about it is in the plan
+            plan = self.plan(config)
+            try:
+                if self.refusal(plan) is not None:
+                    return self._show(plan)
+            finally:
+                self.discard(plan)
         with self._holding(root):
             plan = self.plan(config)
             try:
@@ -113,10 +145,7 @@ class Change(ABC, Generic[Plan]):
                     self.output.warn("Nothing was changed.")
                     return FOUND
                 salvage = self.apply(plan)
-                if self.output.json:
-                    self.output.document(self.json(plan, salvage))
-                else:
-                    self.text(plan, done=True, salvage=salvage)
+                self._tell(plan, self.following(plan), done=True, salvage=salvage)
                 return OK
             finally:
                 self.discard(plan)
@@ -132,16 +161,30 @@ class Change(ABC, Generic[Plan]):
 
     def _show(self, plan: Plan) -> int:
         """The plan, and the exit code of a plan that isn't carried out; raises its refusal."""
+        from engine.errors import NextStep
+
         refusal = self.refusal(plan)
-        if not self.output.json:
-            self.text(plan, done=False, salvage=None)
-        elif refusal is None:
-            self.output.document(self.json(plan, None))
-        else:
-            self.settings.refused_plan = self.json(plan, None)
         if refusal is not None:
+            if not self.output.json:
+                self.text(plan, done=False, salvage=None)
+            found = None if refusal.next is None else refusal.next.to_json()
+            self.settings.refused_plan = {**self.json(plan, None), "next": found}
             raise refusal
-        return FOUND if self.changes(plan) else OK
+        changes = self.changes(plan)
+        following = NextStep(self.settings.again(), "carries this plan out") if changes else self.following(plan)
+        self._tell(plan, following, done=False, salvage=None)
+        return FOUND if changes else OK
+
+    def _tell(self, plan: Plan, following: NextStep | None, *, done: bool, salvage: str | None) -> None:
+        """The plan, or what was done, and what comes next."""
+        if self.output.json:
+            # What carries a plan out is plain from the plan; what comes after it is told when it was carried out.
+            found = {} if following is None or (not done and self.changes(plan)) else {"next": following.to_json()}
+            self.output.document({**self.json(plan, salvage), **found})
+            return
+        self.text(plan, done=done, salvage=salvage)
+        if following is not None:
+            self.output.text(f"Next: {following}")
 
 
 def agreed(output: Output, name: str) -> bool:

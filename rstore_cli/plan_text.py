@@ -27,6 +27,7 @@ def show_plan(
     keep: bool,
     ledger: Ledger | None = None,
     refused: bool | None = None,
+    salvage_dir: str | None = None,
 ) -> None:
     """Print the plan, or what was done (`done`, with the salvage directory). `refused`: for other reasons, too."""
     if done:
@@ -38,7 +39,9 @@ def show_plan(
         [
             ("store", plan.files.root),
             ("recovery", _mode(plan)),
+            *_read(plan),
             ("commit log", _log(plan)),
+            *([("files", _layout(plan))] if plan.layout.changed else []),
             ("cut", _cut(plan)),
             *([("bridged", _bridged(plan))] if plan.log.bridges else []),
             ("queues", _queues(plan)),
@@ -57,15 +60,16 @@ def show_plan(
         output.text("REFUSED, nothing was changed. The plan above is what --yes would do.")
     elif plan.refusal is not None:
         lost = plan.to is None and bool(plan.log.end.records_behind or plan.log.end.gaps or plan.log.damage_before)
-        shown = "The plan above is what --cut would do; --bridge --dry-run shows how all of it stays."
+        whole = "" if plan.unread else " --whole"
+        shown = f"The plan above is what --cut{whole} would do."
         output.text("REFUSED, nothing was changed. " + (shown if lost else ""))
     elif not changes:
-        nothing = "the log ends there already" if plan.to is not None else "the store is sound"
-        output.text(f"Nothing to do: {nothing}.")
+        output.text(_nothing_to_do(plan))
     elif not keep:
         output.text("What is removed is NOT saved (--no-salvage): it is lost for good.")
     else:
-        output.text(f"What is removed or overwritten is saved to {os.path.join(plan.files.root, 'salvage')} first.")
+        place = salvage_dir or os.path.join(plan.files.root, "salvage")
+        output.text(f"What is removed or overwritten is saved to {place} first.")
 
 
 def show_unread(output: Output, unread: Sequence[Unread]) -> None:
@@ -139,6 +143,41 @@ def _mode(plan: RecoverPlan) -> str:
     return line
 
 
+def _read(plan: RecoverPlan) -> list[tuple[str, str]]:
+    """Which segments were read, and which were not: damage is only found where somebody looked."""
+    segments, unread = plan.files.log, plan.unread
+    if not segments:
+        return []
+    if not unread:
+        return [("read", f"{count(len(segments), 'segment')}, all of the log")]
+    left = len(segments) - len(unread)
+    return [
+        ("read", f"the last {left} of {len(segments)} segments, from offset {plan.log.read_from}"),
+        (
+            "not read",
+            f"{count(len(unread), 'segment')}, offsets {unread[0].offset} to {unread[-1].end}: damage there is not "
+            f"found\nunless queue units are missing for it; {_whole_command(plan)} reads all",
+        ),
+    ]
+
+
+def _whole_command(plan: RecoverPlan) -> str:
+    from engine.repair.next_step import command_line
+
+    words = ("recover",) if plan.to is None else ("truncate", "--to-offset", str(plan.to))
+    return command_line(plan.files.config, *words, "--whole")
+
+
+def _nothing_to_do(plan: RecoverPlan) -> str:
+    """The verdict over what was read, and over no more."""
+    if plan.to is not None:
+        return "Nothing to do: the log ends there already."
+    if plan.unread:
+        left = len(plan.files.log) - len(plan.unread)
+        return f"Nothing to do: no damage found in the last {left} of {len(plan.files.log)} segments."
+    return "Nothing to do: no damage found in the log, and nothing to mend in queues and index."
+
+
 def _log(plan: RecoverPlan) -> str:
     end = plan.log.end
     if not plan.files.log:
@@ -160,12 +199,28 @@ def _cut(plan: RecoverPlan) -> str:
         lines.append(f"{count(len(log.removed), 'commit log file')} behind the end removed{empty}: {names}")
     if log.mends:
         lines.append(f"{count(len(log.mends), 'record')} get their own physicalOffset mended")
+    if log.end.stale is not None:
+        stale = log.end.stale
+        lines.append(f"{count(stale.records, 'stale record')} behind the log's end set aside (listed below)")
     if log.end.records_behind:
         what = "the damage" if plan.to is None else f"offset {log.end.end}"
-        lines.append(f"{count(log.end.records_behind, 'sound record')} behind {what} (listed below)")
+        lines.append(f"{count(log.end.records_behind, 'message')} behind {what} (listed below)")
     if plan.ext:
         lines.append(f"{size(sum(cut.bytes_cut for cut in plan.ext))} of {count(len(plan.ext), 'queue extension')}")
     return "\n".join(lines) or "nothing"
+
+
+def _layout(plan: RecoverPlan) -> str:
+    """Files of the log that get another name or length; the findings say which."""
+    layout = plan.layout
+    short = sum(1 for one in layout.resizes if one.segment.short)
+    parts = [
+        (len(layout.relocations), "gets its own name back", "get their own names back"),
+        (short, "is filled up with zeros", "are filled up with zeros"),
+        (len(layout.resizes) - short, "is cut to its size", "are cut to their size"),
+    ]
+    some = [f"{n} {one if n == 1 else more}" for n, one, more in parts if n]
+    return f"{', '.join(some)} (listed below)"
 
 
 def _bridged(plan: RecoverPlan) -> str:
@@ -196,7 +251,10 @@ def _index(plan: RecoverPlan) -> str:
     parts += [f"{r.name} keeps {r.keep} of {r.had} entries" for r in index.rewinds[:5]]
     if index.keys_put:
         parts.append(f"{count(index.keys_put, 'key')} put in again")
-    return "; ".join(parts) or f"{count(len(index.names_after), 'file')}, none changes"
+    line = "; ".join(parts) or f"{count(len(index.names_after), 'file')}, none changes"
+    if index.trusted:
+        line += f"\n{len(index.trusted)} of {count(len(index.names_after), 'file')} not compared with the log"
+    return line
 
 
 def _marks(plan: RecoverPlan) -> str:
@@ -265,7 +323,7 @@ def _list(output: Output, title: str, lines: list[str]) -> None:
 def _show_result(output: Output, plan: RecoverPlan, salvage: str | None, keep: bool) -> None:
     end = plan.log.end
     output.text()
-    output.text(f"Done. The log ends at {end.end}; queues and index agree with it.")
+    output.text(f"Done. The log ends at {end.end}.")
     if salvage is not None:
         output.text(f"What was removed or overwritten is in {salvage}")
     elif plan.changed and not keep:
@@ -275,7 +333,6 @@ def _show_result(output: Output, plan: RecoverPlan, salvage: str | None, keep: b
             f"Damage stays in the log at {plan.trap.offset} ({plan.trap.reason}): the abort file stays, too, "
             "so that the next start reads from behind it."
         )
-    output.text("Next: rstore check holds the whole log, queues and index against each other; then start the broker.")
 
 
 def _below(plan: RecoverPlan, path: str) -> str:

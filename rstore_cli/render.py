@@ -15,12 +15,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+    from engine.repair.odd import OddFile
+
 Tick = Callable[[int, int], None]
 """Progress: (done, total)."""
 
 SLOW = 1.0
 """Seconds that something may take before its progress is shown."""
 _BIDI = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+def say_not_read(output: Output, files: Iterable[OddFile]) -> None:
+    """Name files beside the log's that were not read."""
+    for odd in files:
+        output.warn(f"! {odd.path} was not read: {odd.why}, {odd.size} bytes. Next: rstore doctor")
 
 
 class Output:

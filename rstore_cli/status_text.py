@@ -23,6 +23,7 @@ def show(output: Output, found: StoreStatus, hours: int) -> None:
         [
             ("store", files.root),
             ("state", f"{found.state.value.upper()}: {found.why}"),
+            *([] if found.next is None else [("next", str(found.next))]),
             ("commit log", _log_line(found)),
             ("messages", "\n".join(_messages(found))),
             ("queues", _queues_line(found)),
@@ -283,16 +284,10 @@ def _more(output: Output, number: int, what: str) -> None:
 
 
 def _warnings(output: Output, found: StoreStatus) -> None:
-    log = found.log
     lines = []
-    if log.damage is not None:
-        lines.append(f"damage in the log at {log.damage[0]}: {log.damage[1]}. Next: rstore recover --dry-run")
-    if log.missing:
-        lines.append(f"segments are missing in the log: {size(log.missing)}. Next: rstore recover --dry-run")
-    lines += [f"{finding.where}: {finding.message}. {finding.hint}" for finding in found.findings]
-    lines += [f"{odd.path}: {odd.why}" for odd in found.files.odd[:SHOWN]]
-    if len(found.files.odd) > SHOWN:
-        lines.append(f"… and {len(found.files.odd) - SHOWN} more files that don't belong here")
+    for finding in found.findings:
+        hint = "" if finding.hint in ("", str(found.next)) else f". {finding.hint}"
+        lines.append(f"{finding.where}: {finding.message}{hint}")
     if found.repairs:
         lines.append(f"what earlier repairs removed is kept ({len(found.repairs)} so far), last: {found.repairs[-1]}")
     if lines:

@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from engine.broker.config_file import ConfigFile
+from engine.broker.config_history import ConfigHistory
 from engine.broker.consumer_filters import ConsumerFilters
 from engine.broker.flow import FlowControl
 from engine.broker.groups import GroupTable
@@ -59,17 +60,21 @@ class Broker:
         self.stats = Stats(self.now_ms, settings.cluster_name)
         self._disk = disk = store.disk
         root = os.fspath(store.config.store_path_root_dir)
-        self.topics = TopicTable(settings, ConfigFile(disk, root, metadata.TOPICS), loop, self.now_ms)
+        self.history = ConfigHistory(disk, root)
+        self.topics = TopicTable(settings, ConfigFile(disk, root, metadata.TOPICS, self.history), loop, self.now_ms)
         self.groups = GroupTable(
-            ConfigFile(disk, root, metadata.GROUPS), loop, self.now_ms, auto_create=settings.auto_create_group
+            ConfigFile(disk, root, metadata.GROUPS, self.history),
+            loop,
+            self.now_ms,
+            auto_create=settings.auto_create_group,
         )
-        self.offsets = ConsumerOffsets(ConfigFile(disk, root, metadata.OFFSETS))
+        self.offsets = ConsumerOffsets(ConfigFile(disk, root, metadata.OFFSETS, self.history))
         self.role = Role(self, settings.ha, log or logging.getLogger(__name__))
-        self.schedule = ScheduleService(self, ConfigFile(disk, root, metadata.DELAYS))
+        self.schedule = ScheduleService(self, ConfigFile(disk, root, metadata.DELAYS, self.history))
         self.transactions = Transactions(self)
         self.members = Members(self.now_ms, self._members_changed)
         self.filters = ConsumerFilters(
-            ConfigFile(disk, root, "consumerFilter.json"), self.now_ms, settings.filter_data_ms
+            ConfigFile(disk, root, "consumerFilter.json", self.history), self.now_ms, settings.filter_data_ms
         )
         self.locks = QueueLocks(self.now_ms)
         self.later = Later(loop)
@@ -79,7 +84,8 @@ class Broker:
         self._turn = itertools.count()
 
     def load(self) -> None:
-        """Read the tables. Raises CannotMend, StorageError."""
+        """Read the tables, and keep what they were in the history. Raises CannotMend, StorageError."""
+        self.history.begin()
         self.topics.load()
         self.groups.load()
         self.offsets.load()

@@ -16,23 +16,28 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
 
 from engine.broker.answers import Answer
-from engine.errors import CannotMend, FormatError, RStoreError
+from engine.errors import CannotMend, RStoreError
 from engine.format import fastjson
+from engine.repair.config.files import BACKUP, State, read_text
+from engine.repair.config.shapes import TABLES
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Mapping
 
+    from engine.broker.config_history import ConfigHistory
     from engine.files.disk import Disk
 
 Entry = TypeVar("Entry")
 
 
 class ConfigFile:
-    """One table's file, and the one before it (`.bak`)."""
+    """One table's file, and the one before it (`.bak`). `history`: where its states are kept, too."""
 
-    def __init__(self, disk: Disk, root: str, name: str) -> None:
+    def __init__(self, disk: Disk, root: str, name: str, history: ConfigHistory | None = None) -> None:
         self._disk = disk
+        self._name = name
+        self._history = history
         self._lock = threading.Lock()
         self._newest = 0
         self._directory = os.path.join(root, "config")
@@ -45,20 +50,15 @@ class ConfigFile:
             CannotMend: something is there, and can't be read. StorageError.
         """
         wrong: list[str] = []
-        for path in (self.path, self.path + ".bak"):
-            if not self._disk.exists(path):
-                continue
-            try:
-                text = self._disk.read_file(path).decode("utf-8", "replace").strip()
-                found = fastjson.loads(text) if text else None
-            except FormatError as error:
-                wrong.append(f"{os.path.basename(path)}: {error.message}")
-                continue
-            if isinstance(found, dict):
-                return found
-            wrong.append(f"{os.path.basename(path)}: no JSON object")
+        for name in (self._name, self._name + BACKUP):
+            found = read_text(self._disk, self._directory, name)
+            if found.state is State.SOUND and isinstance(found.value, dict):
+                return found.value
+            if found.state is not State.MISSING:
+                wrong.append(f"{name}: {found.problem or 'no JSON object'}")
         if wrong:
-            raise CannotMend("; ".join(wrong), path=self.path, hint="mend it, or move it away to begin with none")
+            hint = "rstore rebuild-config makes it again" if self._name in TABLES else "mend it, or move it away"
+            raise CannotMend("; ".join(wrong), path=self.path, hint=hint)
         return {}
 
     def save(self, value: dict[str, Any], number: int | None = None) -> None:
@@ -75,6 +75,8 @@ class ConfigFile:
                 self._disk.write_file_atomically(self.path + ".bak", self._disk.read_file(self.path))
             self._disk.write_file_atomically(self.path, text)
             self._newest = self._newest if number is None else number
+        if self._history is not None:
+            self._history.note(self._name, text)
 
 
 class Changes(NamedTuple):
@@ -194,7 +196,7 @@ class VersionedTable(ABC, Generic[Entry]):
             table: dict[str, Entry] = {}
             for at, said in found.get(name, {}).items():
                 table[at] = of_json(at, said)
-        except (TypeError, ValueError, AttributeError, Answer) as error:
+        except (TypeError, ValueError, ArithmeticError, AttributeError, Answer) as error:
             raise CannotMend(f"{at}: {error}", path=self._file.path) from None
         return version, table
 

@@ -109,7 +109,7 @@ class ConsumerFilters(KeptTable):
                     if found.dead_ms == 0:
                         found.dead_ms = max(now - _DEAD_AT_LOAD_MS, found.born_ms)
                     self._table.setdefault(topic, {})[group] = found
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
             raise CannotMend(f"no filter data: {error!r}", path=self._file.path) from None
 
     def get(self, topic: str, group: str) -> FilterData | None:

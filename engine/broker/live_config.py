@@ -17,7 +17,7 @@ import orjson
 
 from engine.broker.config_file import DataVersion
 from engine.broker.settings import FIELDS, BrokerSettings
-from engine.config import StoreConfig, apache_key, parse
+from engine.config import NOT_SETTINGS, StoreConfig, apache_key, parse
 from engine.files.disk import Disk
 from engine.store import RECONFIGURABLE
 
@@ -47,7 +47,6 @@ LIVE = frozenset(
 )
 """The broker's keys that count at once; of the store's, `engine.store.RECONFIGURABLE` do."""
 _STORE_LIVE = frozenset(map(apache_key, RECONFIGURABLE))
-_NOT_KEYS = {"other", "given"}
 _SECRET = "Password"
 """What keys end in that nobody is told: GET_BROKER_CONFIG is anybody's. Apache has them outside of its broker.conf."""
 _ALWAYS = {
@@ -163,7 +162,9 @@ class LiveConfig:
 def _told(config: StoreConfig) -> dict[str, str]:
     found = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
     return {
-        apache_key(name): _text(value) for name, value in found.items() if name not in _NOT_KEYS and value is not None
+        apache_key(name): _text(value)
+        for name, value in found.items()
+        if name not in NOT_SETTINGS and value is not None
     }
 
 

@@ -38,7 +38,7 @@ class ConsumerOffsets(KeptTable):
             try:
                 if at and isinstance(queues, dict):
                     table[topic, group] = {int(queue): int(offset) for queue, offset in queues.items()}
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, ArithmeticError):
                 raise CannotMend(f"{key}: an offset that is no number", path=self._file.path) from None
         return table
 

@@ -75,7 +75,7 @@ class ScheduleService(KeptTable):
         try:
             found = said.get("offsetTable", {})
             self._offsets = {int(level): int(offset) for level, offset in found.items()}
-        except (TypeError, ValueError, AttributeError):
+        except (TypeError, ValueError, ArithmeticError, AttributeError):
             raise CannotMend("an offset that is no number", path=self._file.path) from None
 
     def to_json(self) -> dict[str, Any]:

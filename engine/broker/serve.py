@@ -308,6 +308,7 @@ class Daemon:
                 table.finish()
             except RStoreError as error:
                 failures.append(error)
+        await self._loop.run_in_executor(None, broker.history.close)
         if failures:
             raise failures[0]
 

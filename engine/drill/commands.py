@@ -128,8 +128,8 @@ def _plan_recover(disk: Disk, config: StoreConfig, options: Options) -> RecoverP
     if options.get("normal") and options.get("abnormal"):
         raise InvalidArgument("normal and abnormal exclude each other")
     mode = Mode.NORMAL if options.get("normal") else Mode.ABNORMAL if options.get("abnormal") else None
-    cut, bridge = bool(options.get("cut")), bool(options.get("bridge"))
-    return plan_recover(disk, config, mode=mode, cut=cut, bridge=bridge, locked=True)
+    cut, bridge, whole = (bool(options.get(name)) for name in ("cut", "bridge", "whole"))
+    return plan_recover(disk, config, mode=mode, cut=cut, bridge=bridge, whole=whole, locked=True)
 
 
 def _would_change(plan: RecoverPlan) -> bool:
@@ -159,7 +159,8 @@ def _plan_truncate(disk: Disk, config: StoreConfig, options: Options) -> Truncat
     offset = options.get("to_offset")
     if "to_record" in options:
         offset = _behind_record(disk, config, int(options["to_record"]))
-    return truncate.plan(disk, config, to_offset=offset, to_time=options.get("to_time"))
+    whole = bool(options.get("whole"))
+    return truncate.plan(disk, config, to_offset=offset, to_time=options.get("to_time"), whole=whole)
 
 
 def _behind_record(disk: Disk, config: StoreConfig, count: int) -> int:
@@ -322,7 +323,7 @@ COMMANDS: Mapping[str, Command] = {
             _apply_recover,
             log_end=lambda plan: plan.log.end.end,
         ),
-        {"normal": bool, "abnormal": bool, "bridge": bool, "cut": bool, "no_salvage": bool},
+        {"normal": bool, "abnormal": bool, "bridge": bool, "cut": bool, "whole": bool, "no_salvage": bool},
     ),
     "truncate": Command(
         _Change(
@@ -332,7 +333,7 @@ COMMANDS: Mapping[str, Command] = {
             _apply_truncate,
             log_end=lambda plan: plan.repair.log.end.end,
         ),
-        {"to_record": int, "to_offset": int, "to_time": int, "no_salvage": bool},
+        {"to_record": int, "to_offset": int, "to_time": int, "whole": bool, "no_salvage": bool},
     ),
     "reindex": Command(
         _Change(_plan_reindex, _refuse_reindex, lambda plan: plan.changed, _apply_reindex, discard=_discard_reindex),

@@ -16,7 +16,8 @@ from engine.errors import DiskFull
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from engine.files.disk import Disk, Entry
+    from engine.files.disk import Disk
+    from engine.files.entry import Entry
 
 _BLOCK = 65536
 _ZEROS = bytes(_BLOCK)

@@ -30,7 +30,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from engine.errors import StorageError
+from engine.errors import NotAFile, StorageError
+from engine.files.entry import Entry, Kind, entry_of, exists, kind_of, look
 from engine.files.libc import Libc
 from engine.files.operations import Doing, Operation
 from engine.files.raw_file import Bytes, RawFile
@@ -42,28 +43,10 @@ if TYPE_CHECKING:
 HOLE_UNIT = 65536
 """A copy leaves a hole for each run of zeros of this many bytes (aligned)."""
 
+LARGEST_WHOLE = 256 << 20
+"""No file that is read whole has more bytes: configuration, notes of a repair, a store's settings."""
+
 ROOT = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A name in a directory (links followed).
-
-    Attributes:
-        name: without its directory.
-        path: with it.
-        is_file: a regular file (or a link to one).
-        size: bytes.
-        mtime_ns: last modification, nanoseconds since 1970.
-        is_directory: a directory (or a link to one).
-    """
-
-    name: str
-    path: str
-    is_file: bool
-    size: int
-    mtime_ns: int
-    is_directory: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,12 +135,26 @@ class Disk:
             raise
 
     def open_raw(self, path: str, *, writable: bool = False, create: bool = False, new: bool = False) -> RawFile:
-        """Open a file by position. `create`: make it when absent; `new`: it must not be there yet."""
+        """Open a file by position. `create`: make it when absent; `new`: it must not be there yet.
+
+        Never waits. Raises NotAFile for what is no regular file; StorageError, DiskFull.
+        """
         operation = Operation.CREATE if create or new else Operation.OPEN
         with self.doing(operation, path):
-            absent = new or (create and not _exists(path))
+            absent = new or (create and not exists(path))
             mode = "x+b" if absent else "r+b" if writable else "rb"
-            file = open(path, mode, buffering=0)  # noqa: SIM115  RawFile closes it, and there may be thousands
+            try:
+                # RawFile closes it, and there may be thousands.
+                file = open(path, mode, buffering=0, opener=_open_at_once)  # noqa: SIM115
+            except OSError as error:
+                found = look(os.path.basename(path), path)
+                if new or found is None or found.is_file:
+                    raise
+                raise _no_file(operation, found) from error
+            kind = kind_of(os.fstat(file.fileno()).st_mode)
+            if kind is not Kind.FILE:
+                file.close()
+                raise _no_file(operation, Entry(os.path.basename(path), path, kind, 0, 0))
             if absent:
                 self._give_to_owner(path)
         return RawFile(self, path, cast("io.RawIOBase", file))
@@ -167,10 +164,12 @@ class Disk:
         return self.open_raw(path)
 
     def read_file(self, path: str, limit: int | None = None) -> bytes:
-        """A small file whole, or its first `limit` bytes."""
+        """A small file whole, or its first `limit` bytes. Raises StorageError for one of more than LARGEST_WHOLE."""
         file = self.open_raw(path)
         try:
             size = file.size()
+            if limit is None and size > LARGEST_WHOLE:
+                raise StorageError(f"the file has {size} bytes, more than {LARGEST_WHOLE}", path=path)
             return bytes(file.read(0, size if limit is None else min(size, limit)))
         finally:
             file.close()
@@ -188,8 +187,10 @@ class Disk:
     def write_file_atomically(self, path: str, data: Bytes) -> None:
         """Give `path` new content at one stroke: after a crash it holds the old bytes or the new ones, whole.
 
-        By way of `<path>.tmp`, which is gone when it fails. Owner and mode of an existing file are kept.
+        By way of `<path>.tmp`, which is gone when it fails. Owner and mode of an existing file are kept; a link stays
+        one: what it leads to is replaced.
         """
+        path = self._behind_link(path)
         temporary = path + ".tmp"
         try:
             self.unlink(temporary, missing_ok=True)
@@ -284,10 +285,21 @@ class Disk:
         if not self.is_dir(path):
             raise StorageError("not a directory", path=path)
 
+    def make_link(self, path: str, target: str) -> None:
+        """Make `path` a symbolic link to `target`, durably. Raises StorageError when the name is taken."""
+        with self.doing(Operation.LINK, path):
+            os.symlink(target, path)
+        self.sync_dir(str(Path(path).parent))
+
+    def behind_link(self, path: str) -> str:
+        """What a path leads to, all links followed."""
+        with self.doing(Operation.STAT, path):
+            return os.path.realpath(path)
+
     def sync_dir(self, path: str) -> None:
         """Make the names in a directory durable."""
         with self.doing(Operation.SYNC_DIRECTORY, path):
-            descriptor = os.open(path, os.O_RDONLY)
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 self.fsync(descriptor)
             finally:
@@ -304,7 +316,7 @@ class Disk:
 
     def sync_file_system(self, path: str) -> None:
         """Make everything durable on the file system of this file: called within `doing`, for each file in question."""
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = _open_at_once(path, os.O_RDONLY)
         try:
             self.libc.syncfs(descriptor)
         finally:
@@ -316,14 +328,35 @@ class Disk:
             Path(source).replace(target)
 
     def move(self, source: str, target: str) -> None:
-        """Rename, or for a file on another file system copy and unlink. Raises StorageError."""
+        """Rename; a small file also to another file system, by a copy. Raises StorageError."""
         try:
             self.replace(source, target)
         except StorageError:
-            if not self.stat(source).is_file:
+            found = self.look(source)
+            if found is None or not found.is_file or found.size > LARGEST_WHOLE or self.link_of(source):
                 raise
             self.copy_file(source, target)
             self.unlink(source)
+
+    def link(self, target: str, path: str) -> None:
+        """Make a symbolic link (it must not be there); its name is durable after `sync_dir`."""
+        with self.doing(Operation.CREATE, path):
+            os.symlink(target, path)
+
+    def link_of(self, path: str) -> str:
+        """Where a symbolic link leads, as it says it; "" for what is none, or not there."""
+        with self.doing(Operation.STAT, path):
+            return os.readlink(path) if os.path.islink(path) else ""
+
+    def mode(self, path: str) -> int:
+        """Permission bits."""
+        with self.doing(Operation.STAT, path):
+            return stat.S_IMODE(os.stat(path).st_mode)
+
+    def set_mode(self, path: str, mode: int) -> None:
+        """Set the permission bits. Raises StorageError."""
+        with self.doing(Operation.WRITE, path):
+            os.chmod(path, mode)
 
     def unlink(self, path: str, *, missing_ok: bool = False) -> None:
         """Remove a file's name; durable after `sync_dir`."""
@@ -343,6 +376,15 @@ class Disk:
                 raise
         return True
 
+    def remove_linked_dir(self, path: str) -> None:
+        """Remove an empty directory, and the link by which it is reached, if there is one."""
+        with self.doing(Operation.UNLINK, path):
+            linked = os.path.islink(path)
+        if not linked:
+            self.remove_dir(path)
+        elif self.remove_dir(self.behind_link(path)):
+            self.unlink(path)
+
     def set_modified(self, path: str, mtime_ns: int) -> None:
         """Set a file's last modification (ns since 1970), which retention goes by. Raises StorageError."""
         with self.doing(Operation.WRITE, path):
@@ -351,7 +393,7 @@ class Disk:
     def exists(self, path: str) -> bool:
         """Whether something has this name."""
         with self.doing(Operation.STAT, path):
-            return _exists(path)
+            return exists(path)
 
     def is_dir(self, path: str) -> bool:
         """Whether this is a directory."""
@@ -375,12 +417,17 @@ class Disk:
     def stat(self, path: str) -> Entry:
         """One name's size and time; raises StorageError when it is absent."""
         with self.doing(Operation.STAT, path):
-            return _entry(os.path.basename(path), str(Path(path)))
+            return entry_of(os.path.basename(path), str(Path(path)))
+
+    def look(self, path: str) -> Entry | None:
+        """What a name stands for: also a link whose target is not there; None when there is no such name."""
+        with self.doing(Operation.STAT, path):
+            return look(os.path.basename(path), str(Path(path)))
 
     def scandir(self, path: str) -> tuple[Entry, ...]:
         """What is in a directory, sorted by name; StorageError when it is absent.
 
-        A name that vanishes meanwhile is left out; a link that leads nowhere is an entry that is no file.
+        A name that vanishes meanwhile is left out.
         """
         # Texts, no Path for each: a store of many queues has tens of thousands of names.
         base = path if path == os.path.normpath(path) else str(Path(path))
@@ -391,13 +438,9 @@ class Disk:
         for name in found:
             place = prefix + name
             with self.doing(Operation.STAT, place):
-                try:
-                    entries.append(_entry(name, place))
-                except OSError as error:
-                    if error.errno not in (errno.ENOENT, errno.ELOOP):
-                        raise
-                    if os.path.islink(place):
-                        entries.append(Entry(name, place, is_file=False, size=0, mtime_ns=0))
+                entry = look(name, place)
+            if entry is not None:
+                entries.append(entry)
         return tuple(entries)
 
     def listdir(self, path: str) -> tuple[str, ...]:
@@ -477,6 +520,11 @@ class Disk:
                 with contextlib.suppress(PermissionError):
                     os.chown(path, owner.st_uid, owner.st_gid)
 
+    def _behind_link(self, path: str) -> str:
+        """What a link to a file leads to; any other path as it is."""
+        with self.doing(Operation.STAT, path):
+            return os.path.realpath(path) if os.path.islink(path) and os.path.isfile(path) else path
+
     def _copy_owner(self, model: str, path: str) -> None:
         with contextlib.suppress(FileNotFoundError, PermissionError):
             old = Path(model).stat()
@@ -485,23 +533,18 @@ class Disk:
                 os.chown(path, old.st_uid, old.st_gid)
 
 
-def _exists(path: str) -> bool:
-    """As `Path.exists`, which takes three times as long."""
-    try:
-        os.stat(path)
-    except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EBADF, errno.ELOOP):
-            return False
-        raise
-    except ValueError:
-        return False
-    return True
+def _no_file(operation: Operation, found: Entry) -> NotAFile:
+    absent = found.kind is Kind.ABSENT
+    return NotAFile(
+        f"{operation.value}: {found.what}" + ("" if absent else ", no file"),
+        path=found.path,
+        hint="mount the disk that it leads to" if absent else "move it out of the store, then run it again",
+    )
 
 
-def _entry(name: str, path: str) -> Entry:
-    found = os.stat(path)
-    mode = found.st_mode
-    return Entry(name, path, stat.S_ISREG(mode), found.st_size, found.st_mtime_ns, stat.S_ISDIR(mode))
+def _open_at_once(path: str, flags: int) -> int:
+    """open(2) that doesn't wait for somebody at the other end of a FIFO, nor takes a terminal."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY, 0o666)
 
 
 Reader = RawFile

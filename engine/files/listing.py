@@ -2,7 +2,8 @@
 
 A segment is a regular file of exactly the set size whose name is 20 digits, a multiple of that size. All else
 is `odd`, with the reason: Apache refuses to start over any of these (MappedFileQueue.doLoad); what becomes of
-them is decided by the repair layer.
+them is decided by the repair layer. The directory `lost+found` that a file system makes where its disk is mounted
+is passed over.
 """
 
 from __future__ import annotations
@@ -14,9 +15,13 @@ from itertools import pairwise
 from pathlib import Path
 
 from engine.errors import InvalidArgument
-from engine.files.disk import Disk, Entry
+from engine.files.disk import Disk
+from engine.files.entry import Entry, Kind
 
 NAME_DIGITS = 20
+
+LOST_FOUND = "lost+found"
+"""The directory that mkfs makes at the top of a file system, and fsck fills."""
 
 
 class Oddness(Enum):
@@ -27,6 +32,7 @@ class Oddness(Enum):
     STRANGE_NAME = "a name that is not 20 digits"
     MISALIGNED = "a name that is not a multiple of the file size"
     NOT_A_FILE = "not a file"
+    ABSENT = "a link whose target is not there"
     DUPLICATE = "a second file for the same offset"
 
 
@@ -42,11 +48,12 @@ class SegmentFile:
 
 @dataclass(frozen=True, slots=True)
 class OddEntry:
-    """A name in a segment directory that is no segment, and why; size in bytes."""
+    """A name in a segment directory that is no segment, and why; size in bytes. `what`: its kind in words."""
 
     path: str
     size: int
     why: Oddness
+    what: str = Kind.FILE.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +126,14 @@ def list_segments(
             missing.append(directory)
             continue
         for entry in disk.scandir(directory) if entries is None else entries:
+            if is_lost_found(entry):
+                continue
             offset = parse_segment_name(entry.name)
             why = _oddness(entry, offset, file_size)
             if why is None and offset in found:
                 why = Oddness.DUPLICATE
             if why is not None or offset is None:
-                odd.append(OddEntry(entry.path, entry.size, why or Oddness.STRANGE_NAME))
+                odd.append(OddEntry(entry.path, entry.size, why or Oddness.STRANGE_NAME, entry.what))
             else:
                 found[offset] = SegmentFile(entry.path, offset, entry.size, entry.mtime_ns)
     return SegmentListing(
@@ -135,7 +144,14 @@ def list_segments(
     )
 
 
+def is_lost_found(entry: Entry) -> bool:
+    """Whether this is the directory that a file system keeps at its top."""
+    return entry.name == LOST_FOUND and entry.is_directory
+
+
 def _oddness(entry: Entry, offset: int | None, file_size: int) -> Oddness | None:
+    if entry.kind is Kind.ABSENT and offset is not None:
+        return Oddness.ABSENT
     if not entry.is_file:
         return Oddness.NOT_A_FILE
     if offset is None:

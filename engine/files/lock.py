@@ -100,10 +100,12 @@ class StoreLock:
 def holder_of(disk: Disk, store: str) -> Holder | None:
     """Who holds the store's lock, None when nobody does: a probe that takes no lock, makes no file, writes nothing.
 
-    It sees a StoreLock of this very process too. Raises StorageError when the file is there but can't be opened.
+    It sees a StoreLock of this very process too. What is no file holds no lock. Raises StorageError when the file is
+    there but can't be opened.
     """
     path = str(Path(store) / "lock")
-    if not disk.exists(path):
+    found = disk.look(path)
+    if found is None or not found.is_file:
         return None
     file = disk.open_raw(path)
     try:

@@ -32,6 +32,7 @@ class Operation(Enum):
     REPLACE = "renaming"
     UNLINK = "deleting"
     MAKE_DIRECTORY = "making the directory"
+    LINK = "linking"
     LIST = "listing"
     STAT = "looking at"
     LOCK = "locking"

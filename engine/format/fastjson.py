@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from collections import Counter
+from typing import TYPE_CHECKING, Any
 
 from engine.errors import FormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _BARE_KEY = re.compile(r'("(?:[^"\\]|\\.)*+(?:"|\\?\Z))|([{,]\s*)(-?[0-9]+)(\s*:)', re.DOTALL)
 _QUOTED_KEY = re.compile(r'"(-?[0-9]+)":|("(?:[^"\\]|\\.)*")')
 
 
-def loads(text: str) -> Any:
-    """The value in `text`, integer keys as strings.
+def loads(text: str, twice: Callable[[str], None] | None = None) -> Any:
+    """The value in `text`, integer keys as strings. `twice`: told of an object with a key twice (the last one counts).
 
     Raises:
         FormatError: it is no JSON, even so; `offset` is the character where it breaks.
@@ -27,8 +31,14 @@ def loads(text: str) -> Any:
         string, before, key, after = match.groups()
         return string if string is not None else f'{before}"{key}"{after}'
 
+    def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs) and twice is not None:
+            twice(Counter(key for key, _ in pairs).most_common(1)[0][0])
+        return found
+
     try:
-        return json.loads(_BARE_KEY.sub(quoted, text))
+        return json.loads(_BARE_KEY.sub(quoted, text), object_pairs_hook=None if twice is None else object_of)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"no JSON: {error}", offset=getattr(error, "pos", None)) from None
 

@@ -129,6 +129,10 @@ class RecordBatch:
             return np.array([row.position for row in self.rows], dtype=np.int64) + self.base
         return self.table[:, _POSITION] + self.base
 
+    def first(self, count: int) -> RecordBatch:
+        """The first `count` ≥ 1 records."""
+        return RecordBatch(self.base, self.buffer, self.rows[:count] if self.table is None else self.table[:count])
+
     def note_in_place(self) -> None:
         """Somebody has looked: no record's own physicalOffset names another place."""
         self._in_place = True

@@ -7,6 +7,8 @@ search behind damage finds it, as it is sound. Such a thing is looked for in the
 largest record reaches, by its magic and its lengths alone: whatever it says of its own offset or its CRC. A genuine
 blank reaches hardly farther: it closes a file because a record, and BLANK_SIZE bytes, did not fit (CommitLog#doAppend).
 
+A damaged head that claims to reach beyond the place by any of its lengths (engine.log.claim) counts, too.
+
 Where there is one (a body that holds a record, a wish that lies in a message made of messages), bytes can't decide, and
 the chain is walked from the segment's start, which is a boundary by itself: records never cross segments. It is walked
 as the parts will be read: with CRCs or without, as a body that its CRC doesn't fit is stepped over, or searched.
@@ -29,6 +31,7 @@ from engine.format.message import (
     POSITION_PHYSICAL_OFFSET,
     V4_HEAD_SIZE,
 )
+from engine.log.claim import body_end, ends_of
 from engine.log.scan import WINDOW, RecordBatch, Scanner, magics
 from engine.log.walk import Row, walk
 
@@ -39,6 +42,10 @@ if TYPE_CHECKING:
 
 _BLANK = BLANK_MAGIC.to_bytes(4, "big")
 _STEP = 1 << 20
+_V6_MOST = 24
+"""Bytes that two IPv6 hosts make a head longer."""
+_MOST_BEHIND_BODY = 2 + 32767 + 2 + 32767
+"""Bytes of the longest topic and properties with their lengths."""
 
 
 class Boundaries:
@@ -96,6 +103,8 @@ class Boundaries:
     def _reaches(self, segment: Segment, start: int, at: int, before: bytes, offset: int) -> bool:
         total = int.from_bytes(before[at : at + 4], "big", signed=True)
         place = start + at
+        if self._claims(segment, start, at, before, offset):
+            return True
         if place + total <= offset or total > segment.end - place:
             return False
         if before[at + POSITION_MAGIC : at + POSITION_MAGIC + 4] == _BLANK:
@@ -108,6 +117,23 @@ class Boundaries:
         except StorageError:
             return True
         return bool(rows)
+
+    def _claims(self, segment: Segment, start: int, at: int, before: bytes, offset: int) -> bool:
+        """Whether a scan may step over `offset` because of what a damaged head claims (engine.log.claim)."""
+        place = start + at
+        if before[at + POSITION_PHYSICAL_OFFSET : at + POSITION_PHYSICAL_OFFSET + 8] != place.to_bytes(8, "big"):
+            return False
+        head = before[at : at + V4_HEAD_SIZE + _V6_MOST]
+        claimed = place + int.from_bytes(head[:4], "big", signed=True)
+        if offset < claimed <= segment.end:
+            return True
+        if place + body_end(head) + _MOST_BEHIND_BODY <= offset and len(head) == V4_HEAD_SIZE + _V6_MOST:
+            return False
+        try:
+            ends = ends_of(self._source.read, segment.end, place)
+        except StorageError:
+            return True
+        return ends is not None and ends.by_lengths > offset
 
     def _walked(self, segment: Segment, offset: int) -> int:
         """By the chain from the segment's start."""

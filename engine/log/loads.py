@@ -71,6 +71,20 @@ def equal64(typing: Any, data: Any, at: Any, byte: Any) -> Any:
 
 
 @intrinsic
+def below64(typing: Any, data: Any, at: Any, byte: Any) -> Any:
+    """uint64: bit k tells whether the byte at position `at` + k is less than `byte` (uint8), for 64 bytes."""
+    lanes = ir.VectorType(ir.IntType(8), 64)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        found = builder.load(address(context, builder, signature.args[0], args[0], args[1], lanes), align=1)
+        one = builder.insert_element(ir.Constant(lanes, ir.Undefined), args[2], _I32(0))
+        every = builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(_I32, 64), [0] * 64))
+        return builder.bitcast(builder.icmp_unsigned("<", found, every), _I64)
+
+    return types.uint64(data, types.int64, types.uint8), generate
+
+
+@intrinsic
 def first_bit(typing: Any, word: Any) -> Any:
     """int64: how many zero bits a uint64 ends with (64 for 0)."""
 

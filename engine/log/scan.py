@@ -4,7 +4,8 @@ It yields events in log order and decides nothing: a `RecordBatch` (columns, not
 `Gap` (segments that are missing; the scan goes on behind it), a `Damage` (no sound record here), and ends at `end`.
 After a `Damage` the scan is over, unless the consumer asked for `resume`: then the next sound record is searched by its
 magic, and the scan goes on there. A record counts as found again only with the message magic **and** its own offset
-**and** lengths that add up **and** the body's CRC.
+**and** lengths that add up **and** the body's CRC, and only outside of what a damaged record claims (engine.log.claim).
+Such a stretch may end behind `end`, as a record may that begins before it.
 
 Reads are positional and bounded: a window of `window` bytes, or one record. A record larger than maxMessageSize +
 overhead is only read whole after its own offset and its lengths have proved it (recovery.md, rule 15).
@@ -22,6 +23,7 @@ from engine.errors import StorageError
 from engine.files.libc import Libc
 from engine.format.message import ENCODE_OVERHEAD, MESSAGE_MAGIC, MESSAGE_MAGIC_V2, POSITION_MAGIC, V4_HEAD_SIZE
 from engine.log.batch import RecordBatch
+from engine.log.claim import Claims
 from engine.log.walk import Reason, Row, Stop, walk
 
 if TYPE_CHECKING:
@@ -124,6 +126,7 @@ class Scanner:
         self._fast = _fast_walk() if kernels else None
         self._may_be_long = kernels is None
         self._walked = 0  # bytes, without kernels
+        self._claims = Claims(source, self._large, self._sound_size, self._first_sound)
 
     @property
     def segments(self) -> Sequence[Segment]:
@@ -166,7 +169,8 @@ class Scanner:
 
     def sound_size(self, offset: int) -> int:
         """Bytes of the sound record that lies there and knows its own offset; 0 when there is none."""
-        return next((self._sound_size(s, offset) for s in self._source.segments if s.offset <= offset < s.end), 0)
+        sizes = (self._sound_size(s, offset) for s in self._source.segments if s.offset <= offset < s.end)
+        return max(0, next(sizes, 0))
 
     def find_sound(self, offset: int, end: int | None = None) -> int | None:
         """Physical offset of the first sound record at or behind `offset`, None when there is none before `end`."""
@@ -181,6 +185,12 @@ class Scanner:
                 return found
         return None
 
+    def find_sound_behind(self, damage: Damage) -> int | None:
+        """As `find_sound`, behind damage that the chain of records has met."""
+        end = damage.segment.end
+        found = self._end_of_damage(damage.segment, damage.offset, end, damage.reason)
+        return found if found < end else self.find_sound(end)
+
     def _is_written(self, offset: int, end: int | None) -> bool:
         """Whether the log seems to go on at a physical offset before `end`: no zeros there."""
         try:
@@ -190,7 +200,7 @@ class Scanner:
 
     def find_sound_within(self, segment: Segment, offset: int, end: int) -> int | None:
         """As `find_sound`, in one segment, holes and all: for a short stretch, where asking for holes takes longer."""
-        return self._find_in_range(segment, offset, end, _NEAR)
+        return self._find_in_range(segment, offset, end, _NEAR)[0]
 
     def _scan_segment(
         self, segment: Segment, at: int, until: int, resume: bool, long: bool
@@ -229,13 +239,24 @@ class Scanner:
                     reason = self._why_not_read(at)
             if reason is None:
                 continue
-            found = self._find_in_segment(segment, at + 1, until) if resume else None
-            yield Damage(at, reason, segment, (until if found is None else found) - at if resume else 0)
             if not resume:
+                yield Damage(at, reason, segment)
                 return True
-            at, need = (until if found is None else found), 0
+            end = self._end_of_damage(segment, at, until, reason)
+            yield Damage(at, reason, segment, end - at)
+            at, need = end, 0
             window = min(FIRST_WINDOW, self._window)
         return False
+
+    def _end_of_damage(self, segment: Segment, at: int, until: int, reason: Reason) -> int:
+        """Where the damage ends that the chain of records has come to: at a sound record, or at `until`."""
+        behind = at
+        while reason is not Reason.UNREADABLE and (claimed := self._claims.end_at_chain(segment, behind)) is not None:
+            if claimed >= until or self._sound_size(segment, claimed) > 0:
+                return claimed
+            behind = claimed
+        found = self._find_in_segment(segment, behind + (behind == at), until)
+        return until if found is None else found
 
     def _walk(self, at: int, buffer: memoryview, room: int, limit: int) -> tuple[RecordBatch | None, Stop]:
         """The records at the physical offset `at` that start before the position `limit`, and where the walk ended."""
@@ -271,31 +292,24 @@ class Scanner:
 
     def _proves_itself(self, at: int) -> bool:
         """Whether the head of a very large record says so itself: its own offset and lengths that add up."""
-        head = self._source.read(at, V4_HEAD_SIZE + 32)
-        rows: list[Row] = []
-        if len(head) < V4_HEAD_SIZE + 24 or int.from_bytes(head[28:36], "big") != at:
-            return False
-        flags = int.from_bytes(head[36:40], "big")
-        body_at = V4_HEAD_SIZE + 12 * ((flags >> 4 & 1) + (flags >> 5 & 1))
-        body_length = int.from_bytes(head[body_at - 4 : body_at], "big", signed=True)
-        total = int.from_bytes(head[:4], "big", signed=True)
-        behind = self._source.read(at + body_at + body_length, 2 + 32767 + 2 + 32767)
-        small = bytearray(head[:body_at]) + behind[: total - body_at - body_length]
-        small[:4] = len(small).to_bytes(4, "big")
-        small[body_at - 4 : body_at] = bytes(4)
-        walk(small, 0, len(small), rows, check_crc=False, max_rows=1)
-        return bool(rows) and len(small) + body_length == total
+        segment = next((s for s in self._source.segments if s.offset <= at < s.end), None)
+        ends = None if segment is None else self._claims.ends(segment, at)
+        return ends is not None and ends.agree
 
     def _find_in_segment(self, segment: Segment, offset: int, until: int) -> int | None:
         """Search by magic, skipping the holes of the file."""
         for data_start, data_end in self._source.data_ranges(segment, offset):
-            found = self._find_in_range(segment, max(offset, data_start), min(until, data_end))
+            found, offset = self._find_in_range(segment, max(offset, data_start), min(until, data_end))
             if found is not None:
                 return found
         return None
 
-    def _find_in_range(self, segment: Segment, at: int, until: int, window: int = FIRST_WINDOW) -> int | None:
+    def _find_in_range(
+        self, segment: Segment, at: int, until: int, window: int = FIRST_WINDOW, *, claims: bool = True
+    ) -> tuple[int | None, int]:
+        """By magic; and where the search is to go on. With `claims` what a damaged record claims is stepped over."""
         window = min(window, self._window)
+        behind = at
         while at < until:
             try:
                 buffer = self._read(at, window)
@@ -303,29 +317,38 @@ class Scanner:
                 at += _PAGE - at % _PAGE  # step over the page that can't be read
                 continue
             if not buffer:
-                return None
+                break
             for position in magics(bytes(buffer)):
                 candidate = at + position
-                if candidate < until and self._sound_size(segment, candidate):
-                    return candidate
+                if not behind <= candidate < until:
+                    continue
+                size = self._sound_size(segment, candidate)
+                if size > 0:
+                    return candidate, candidate
+                if size < 0 and claims:
+                    behind = self._claims.end_in_search(segment, candidate) or behind
             window = min(2 * window, self._window)
             overlap = POSITION_MAGIC + 3  # a magic may lie across the border
-            at += len(buffer) - overlap if len(buffer) > overlap else len(buffer)
-        return None
+            at = max(at + len(buffer) - overlap if len(buffer) > overlap else at + len(buffer), behind)
+        return None, behind
+
+    def _first_sound(self, segment: Segment, offset: int, end: int) -> int | None:
+        return self._find_in_range(segment, offset, end, _NEAR, claims=False)[0]
 
     def _sound_size(self, segment: Segment, offset: int) -> int:
+        """Bytes of the sound record that knows its own offset; −1 when something else does, 0 for nothing."""
         try:
             head = self._source.read(offset, V4_HEAD_SIZE)
             if len(head) < V4_HEAD_SIZE or int.from_bytes(head[28:36], "big") != offset:
                 return 0
             total = int.from_bytes(head[:4], "big", signed=True)
             if not 0 < total <= segment.end - offset or (total > self._large and not self._proves_itself(offset)):
-                return 0
+                return -1
             rows: list[Row] = []
             walk(self._source.read(offset, total), 0, segment.end - offset, rows, max_rows=1)
         except StorageError:
             return 0
-        return rows[0].size if rows else 0
+        return rows[0].size if rows else -1
 
 
 def kernels_if_loaded() -> bool | None:

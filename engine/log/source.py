@@ -11,7 +11,7 @@ import bisect
 import contextlib
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -24,16 +24,36 @@ MOST_OPEN = 16
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One commit log file: physical offset of its first byte, length in bytes, where it is."""
+    """One commit log file: physical offset of its first byte, length in bytes, where it is.
+
+    A plan shows the log as it will be: `source` is the file that holds the bytes until it gets the name `path`, `held`
+    the length of a file that will be made `size` bytes long (behind fewer there are zeros, of more the rest goes).
+    """
 
     offset: int
     size: int
     path: str
+    source: str | None = field(default=None, kw_only=True)
+    held: int | None = field(default=None, kw_only=True)
 
     @property
     def end(self) -> int:
         """Physical offset behind its last byte."""
         return self.offset + self.size
+
+    @property
+    def file(self) -> str:
+        """Where its bytes are now."""
+        return self.path if self.source is None else self.source
+
+    @property
+    def short(self) -> bool:
+        """Whether its file has fewer bytes than it will have."""
+        return self.held is not None and self.held < self.size
+
+    def placed(self) -> Segment:
+        """The same once its file has its name and its length."""
+        return Segment(self.offset, self.size, self.path)
 
 
 class LogSource(Protocol):
@@ -83,8 +103,10 @@ class ClosedLog:
         if segment is None:
             return memoryview(b"")
         position = offset - segment.offset
+        length = min(length, segment.size - position)
         with self._reader(segment) as reader:
-            return reader.read(position, min(length, segment.size - position))
+            found = reader.read(position, length)
+        return _filled(found, length) if segment.short and len(found) < length else found
 
     def read_into(self, offset: int, buffer: memoryview) -> int:
         """As `read`, into memory that is there: the bytes read. Raises StorageError."""
@@ -92,8 +114,13 @@ class ClosedLog:
         if segment is None:
             return 0
         position = offset - segment.offset
+        buffer = buffer[: segment.size - position]
         with self._reader(segment) as reader:
-            return reader.read_into(buffer[: segment.size - position], position)
+            found = reader.read_into(buffer, position)
+        if segment.short and found < len(buffer):
+            buffer[found:] = bytes(len(buffer) - found)
+            return len(buffer)
+        return found
 
     def data_ranges(self, segment: Segment, offset: int) -> Iterator[tuple[int, int]]:
         """As `LogSource.data_ranges`."""
@@ -126,7 +153,7 @@ class ClosedLog:
             if opened is None:
                 if len(self._open) >= MOST_OPEN:
                     self._close_idle()
-                opened = self._open[segment.offset] = _Opened(self._disk.open_reader(segment.path))
+                opened = self._open[segment.offset] = _Opened(self._disk.open_reader(segment.file))
             opened.readers += 1
         try:
             yield opened.reader
@@ -141,6 +168,13 @@ class ClosedLog:
             if not opened.readers:
                 opened.reader.close()
                 del self._open[offset]
+
+
+def _filled(found: memoryview, length: int) -> memoryview:
+    """What a file holds, with the zeros behind its end."""
+    out = bytearray(length)
+    out[: len(found)] = found
+    return memoryview(out).toreadonly()
 
 
 @dataclass(slots=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ class StoreState:
     """The whole store: the log's first byte and its end (physical offsets), the queues, the index files' names.
 
     `trap`: physical offset of the last damage that stays in the log and that a normal start would cut at, as long as
-    it lies in one of the files which that reads.
+    it lies in one of the files which that reads. `next_offsets`: the queue offset of the next message, of queues that
+    lack records of the log's end, which are left to dispatch.
     """
 
     min_offset: int
@@ -39,3 +41,4 @@ class StoreState:
     queues: tuple[QueueState, ...]
     index_files: tuple[str, ...]
     trap: int | None = None
+    next_offsets: Mapping[TopicQueue, int] = field(default_factory=dict)

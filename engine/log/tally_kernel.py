@@ -10,6 +10,7 @@ from engine.format import sysflag
 from engine.format.message import MESSAGE_MAGIC, MIN_RECORD_SIZE, V4_HEAD_SIZE
 from engine.log.crc_kernel import crc32
 from engine.log.jit import compiled
+from engine.log.judge_kernel import is_plain
 from engine.log.loads import big32, big64
 
 _MAGIC = MESSAGE_MAGIC - (1 << 32)
@@ -21,8 +22,8 @@ _STORE_V6 = sysflag.STORE_HOST_V6
 
 @compiled
 def tally(  # noqa: PLR0912 - one loop on purpose
-    data: Any, room: int, limit: int, base: int, moved: Any
-) -> tuple[int, int, bool, int]:
+    data: Any, room: int, limit: int, base: int, moved: Any, doubts: Any
+) -> tuple[int, int, bool, int, int]:
     """Plain sound records from the start of `data` (uint8[n]) on, that begin before `limit`.
 
     Args:
@@ -31,23 +32,25 @@ def tally(  # noqa: PLR0912 - one loop on purpose
         limit: position.
         base: physical offset of the data's first byte.
         moved: int64[any, 3], gets (physical offset, stored offset, size) of records that name another place.
+        doubts: int64[any, 4], gets (position, size, topic's, properties' position) of records that may be suspect.
 
     Returns:
-        How many; where they end; whether no plain sound record is there, though its bytes are; how many were moved,
-        more than have room in `moved` maybe.
+        How many; where they end; whether no plain sound record is there, though its bytes are; how many were moved, and
+        how many are doubtful: more than have room in `moved` and `doubts` maybe.
     """
     size = len(data)
     at = 0
     count = 0
     others = 0
+    doubtful = 0
     while at < limit:
         if size - at < _HEAD:
-            return count, at, False, others
+            return count, at, False, others, doubtful
         total = big32(data, at)
         if big32(data, at + 4) != _MAGIC or total < _LEAST or total > room - at:
-            return count, at, True, others
+            return count, at, True, others, doubtful
         if total > size - at:
-            return count, at, False, others
+            return count, at, False, others, doubtful
         end = at + total
         flags = big32(data, at + 36)
         body_at = at + _HEAD
@@ -57,24 +60,24 @@ def tally(  # noqa: PLR0912 - one loop on purpose
             if flags & _STORE_V6:
                 body_at += 12
             if total < _LEAST + body_at - at - _HEAD:
-                return count, at, True, others
+                return count, at, True, others, doubtful
         body_length = max(big32(data, body_at - 4), 0)
         topic_at = body_at + body_length + 1
         if topic_at + 2 > end:
-            return count, at, True, others
+            return count, at, True, others, doubtful
         topic_length = np.int64(data[topic_at - 1])
         properties_at = topic_at + topic_length + 2
         if topic_length > 127 or properties_at > end:
-            return count, at, True, others
+            return count, at, True, others, doubtful
         properties_length = np.int64(data[properties_at - 2]) << 8 | np.int64(data[properties_at - 1])
         if properties_length > 0x7FFF:
             properties_length = np.int64(0)
         if properties_at + properties_length != end:
-            return count, at, True, others
+            return count, at, True, others, doubtful
         if body_length:
             found = np.int64(crc32(data, body_at, body_at + body_length)) & 0x7FFFFFFF
             if found != (big32(data, at + 8) & 0xFFFFFFFF):
-                return count, at, True, others
+                return count, at, True, others, doubtful
         stored = big64(data, at + 28)
         if stored != base + at:
             if others < len(moved):
@@ -82,6 +85,13 @@ def tally(  # noqa: PLR0912 - one loop on purpose
                 moved[others, 1] = stored
                 moved[others, 2] = total
             others += 1
+        if not is_plain(data, at, flags, body_at, topic_at, properties_at, end):
+            if doubtful < len(doubts):
+                doubts[doubtful, 0] = at
+                doubts[doubtful, 1] = total
+                doubts[doubtful, 2] = topic_at
+                doubts[doubtful, 3] = properties_at
+            doubtful += 1
         count += 1
         at = end
-    return count, at, False, others
+    return count, at, False, others, doubtful

@@ -13,12 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.format import sysflag
+from engine.format import names, sysflag
 from engine.format.message import MESSAGE_MAGIC
 from engine.format.queue_unit import UNIT_SIZE
 from engine.log.scan import Blank, Damage, RecordBatch, Scanner
 from engine.log.walk import Reason
 from engine.repair.log_end import Mode, start_segment
+from engine.repair.odd import QUEUE_EMPTY, STRAY
 from engine.repair.queue_rows import QueueRows
 
 if TYPE_CHECKING:
@@ -116,10 +117,16 @@ def apache_start(
 
 
 def _refused(files: StoreFiles) -> str | None:
-    """The entry that makes load() say no: of another length, or no segment, among log or queue files."""
+    """The entry that makes load() say no: of another length, or no file, among those of log, queues and index."""
     places = {*files.config.log_directories} | {queue.directory for queue in files.queues}
+    index = os.path.join(files.root, names.INDEX)
     for odd in files.odd:
-        if os.path.dirname(odd.path) in places:
+        if odd.code == QUEUE_EMPTY:
+            continue
+        directory, name = os.path.split(odd.path)
+        stops = directory in places or (directory == index and names.is_index_name(name))
+        # StoreCheckpoint maps its file, IndexFile each of its own: a link leads them to a new file where it can.
+        if stops or (odd.path == os.path.join(files.root, names.CHECKPOINT) and odd.code == STRAY):
             return f"{os.path.relpath(odd.path, files.root)}: {odd.why}"
     return None
 

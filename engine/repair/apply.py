@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from engine.errors import InvalidArgument
+from engine.errors import DiskFull, InvalidArgument
 from engine.files.abort import AbortFile
 from engine.files.sync_later import SyncLater
 from engine.format import names
 from engine.format.checkpoint import FILE_SIZE, SAFETY_MS, Checkpoint
-from engine.format.message import POSITION_PHYSICAL_OFFSET
+from engine.format.message import BLANK_SIZE, POSITION_PHYSICAL_OFFSET
 from engine.format.queue_ext import ExtUnit
 from engine.format.queue_unit import PRE_BLANK, UNIT_SIZE, QueueUnit, unit_dtype
 from engine.log.consume_queue_ext import ConsumeQueueExt
@@ -32,6 +32,7 @@ from engine.repair.pieces import pieces_of, quarantine_target
 from engine.repair.plan import RecoverPlan
 from engine.repair.queue_plan import QueuePlan
 from engine.repair.queue_write import QueueWriter
+from engine.repair.relocate import relocate
 from engine.repair.repairs import finish
 from engine.repair.salvage import save
 from engine.repair.spool import CHUNK_ROWS
@@ -56,7 +57,15 @@ class Applied:
         self.salvage = salvage
 
 
-def apply(disk: Disk, plan: RecoverPlan, *, command: str = "recover", keep: bool = True, clean: bool = True) -> Applied:
+def apply(
+    disk: Disk,
+    plan: RecoverPlan,
+    *,
+    command: str = "recover",
+    keep: bool = True,
+    clean: bool = True,
+    salvage_dir: str | None = None,
+) -> Applied:
     """Do what the plan says. The caller holds the store's lock.
 
     Args:
@@ -64,6 +73,7 @@ def apply(disk: Disk, plan: RecoverPlan, *, command: str = "recover", keep: bool
         plan: of this store, computed since the lock was taken.
         command: names the salvage directory.
         keep: save what goes; without it, it is lost.
+        salvage_dir: save it below this directory instead of the store's salvage/, which then leads there.
         clean: leave the store as after a clean shutdown (checkpoint, no abort file); the daemon goes on instead.
 
     Raises:
@@ -77,34 +87,53 @@ def apply(disk: Disk, plan: RecoverPlan, *, command: str = "recover", keep: bool
     if keep and (plan.changed or marks):
         pieces = list(pieces_of(disk, plan))
         bridged = [(bridge.offset, bridge.length) for bridge in plan.log.bridges]
-        salvage = save(disk, plan.files.config, command, pieces, accepted=plan.accepted, bridged=bridged)
-    state = _Applier(disk, plan).run(clean)
+        salvage = save(
+            disk, plan.files.config, command, pieces, accepted=plan.accepted, bridged=bridged, into=salvage_dir
+        )
+    state = _Applier(disk, plan, salvage).run(clean)
     forget(disk, plan.files.root)
     finish(disk, plan.files.config, whole=keep or not (plan.changed or marks))
     return Applied(state, salvage)
 
 
+def take_blank_away(disk: Disk, plan: RecoverPlan) -> None:
+    """A blank at the log's end: puts go on there. Nothing is saved of it, as every blank is the same."""
+    if plan.log.blank is None:
+        return
+    path, at = plan.log.blank
+    file = disk.open_raw(path, writable=True)
+    try:
+        file.write(at, bytes(BLANK_SIZE))
+        file.sync(at, at + BLANK_SIZE)
+    finally:
+        file.close()
+
+
 class _Applier:
-    def __init__(self, disk: Disk, plan: RecoverPlan) -> None:
+    def __init__(self, disk: Disk, plan: RecoverPlan, salvage: str | None = None) -> None:
         self._disk = disk
         self._plan = plan
+        self._salvage = salvage
         self._files = plan.files
         self._later = SyncLater(disk)
 
     def check(self) -> None:
         """A plan belongs to the files that it saw."""
         for segment in self._files.log:
-            if not self._disk.exists(segment.path):
+            if not self._disk.exists(segment.file):
                 raise InvalidArgument(
-                    "the store has changed since it was planned", path=segment.path, hint="plan again"
+                    "the store has changed since it was planned", path=segment.file, hint="plan again"
                 )
 
     def run(self, clean: bool) -> StoreState:
         disk, plan = self._disk, self._plan
         self._set_aside()
+        self._lay_out()
         if plan.trap is not None:  # before the log becomes shorter: who is killed in between must not fall into it
             self._mark(SAFETY_MS, abort=True)
         self._log()
+        if not clean:
+            take_blank_away(disk, plan)
         disk.step("recover.log-done")
         self._ext()
         index_files = self._derived()
@@ -122,15 +151,33 @@ class _Applier:
             return self._index()
 
     def _set_aside(self) -> None:
-        """Move what is no store file to `quarantine/`, under its own path."""
+        """Move what is no store file to `quarantine/`, under its own path; a saved file of another disk goes."""
         disk, root = self._disk, self._files.root
         for odd in self._plan.set_aside:
+            if odd.copied:  # to where all else is that goes
+                disk.step("recover.set-aside")
+                disk.unlink(odd.path)
+                disk.sync_dir(os.path.dirname(odd.path))
+                continue
             target = quarantine_target(disk, root, odd.path)
             disk.mkdirs(os.path.dirname(target))
             disk.step("recover.set-aside")
-            disk.move(odd.path, target)
+            disk.replace(odd.path, target)
             disk.sync_dir(os.path.dirname(target))
             disk.sync_dir(os.path.dirname(odd.path))
+
+    def _lay_out(self) -> None:
+        """Give the log's files their own names, and the setting's length: all that follows works on those."""
+        disk, layout = self._disk, self._plan.layout
+        relocate(disk, [one.way for one in layout.relocations], self._salvage)
+        for resize in layout.resizes:
+            disk.step("recover.resize-segment")
+            file = disk.open_raw(resize.segment.path, writable=True)
+            try:
+                file.set_size(resize.segment.size)
+                file.sync(0, resize.segment.size)
+            finally:
+                file.close()
 
     # --- log --------------------------------------------------------------------------------------------------------
 
@@ -162,7 +209,7 @@ class _Applier:
 
     def _mend(self) -> None:
         """Write the place of a record into its physicalOffset (rule 3)."""
-        with ClosedLog(self._disk, self._files.log) as source:
+        with ClosedLog(self._disk, [segment.placed() for segment in self._files.log]) as source:
             for offset in self._plan.log.mends:
                 segment = source.segment_at(offset)
                 assert segment is not None
@@ -369,6 +416,15 @@ class _Applier:
         if self._plan.changed or self._plan.marks:
             self._mark(SAFETY_MS if trap is not None else 0, abort=trap is not None)
 
+    def _overwrite_checkpoint(self, path: str, point: bytes) -> None:
+        """On a full disk, as Apache does it always: 24 bytes within one sector."""
+        file = self._disk.open_raw(path, writable=True)
+        try:
+            file.write(0, point)
+            file.sync(0, len(point))
+        finally:
+            file.close()
+
     def _mark(self, ahead_ms: int, *, abort: bool) -> None:
         """The checkpoint at the newest message, and so much behind it; then the abort file, or none."""
         disk, files = self._disk, self._files
@@ -378,7 +434,12 @@ class _Applier:
         path = os.path.join(files.root, names.CHECKPOINT)
         whole = disk.read_file(path, FILE_SIZE) if disk.exists(path) else b""
         point = Checkpoint(newest, newest, newest).encode()
-        disk.write_file_atomically(path, (point + whole[len(point) :]).ljust(FILE_SIZE, b"\0"))
+        try:
+            disk.write_file_atomically(path, (point + whole[len(point) :]).ljust(FILE_SIZE, b"\0"))
+        except DiskFull:
+            if len(whole) < FILE_SIZE:
+                raise
+            self._overwrite_checkpoint(path, point)
         disk.step("recover.checkpoint-written")
         mark = AbortFile(disk, files.root)
         if abort:

@@ -34,6 +34,7 @@ from engine.format.properties import SEPARATOR
 from engine.log.scan import Blank, Damage, Event, Gap, RecordBatch, Scanner
 from engine.log.source import ClosedLog, Segment
 from engine.repair.memory import Remembered
+from engine.repair.stale_tail import StaleJudge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -114,6 +115,7 @@ def find_bridges(
     log: ClosedLog,
     scanner: Scanner,
     events: Iterable[Event | Remembered],
+    stale: StaleJudge,
     *,
     max_message_size: int,
     progress: Callable[[int], None],
@@ -124,18 +126,20 @@ def find_bridges(
         log: the log as it is.
         scanner: of that log.
         events: what reading the whole log yields, behind damage, too.
+        stale: tells where the log ends though whole records follow: they are no messages to be kept.
         max_message_size: setting maxMessageSize (bytes): what an inert record may take.
         progress: called with the bytes read since the last call.
     """
-    return tuple(_Finder(log, scanner, max(max_message_size, LEAST_LIMIT)).find(events, progress))
+    return tuple(_Finder(log, scanner, stale, max(max_message_size, LEAST_LIMIT)).find(events, progress))
 
 
 class _Finder:
     """One pass over the log. A stretch waits until a sound record behind it proves that it lies in the middle."""
 
-    def __init__(self, log: ClosedLog, scanner: Scanner, limit: int) -> None:
+    def __init__(self, log: ClosedLog, scanner: Scanner, stale: StaleJudge, limit: int) -> None:
         self._log = log
         self._scanner = scanner
+        self._stale = stale
         self._limit = limit
         self._stored = 0  # store time of the last record, ms
         self._before: tuple[int, int] | None = None  # place and size of the record before, in this file
@@ -144,14 +148,21 @@ class _Finder:
         """See `find_bridges`."""
         waiting: list[tuple[Damage, int, tuple[int, int] | None]] = []
         for event in events:
+            tail = self._stale.within(event, self._stored) if isinstance(event, RecordBatch) else None
+            if tail is not None and tail[0] == 0:
+                return
             if isinstance(event, RecordBatch | Remembered):
                 for damage, stored, before in waiting:
                     yield from self._bridge(damage, stored or event.first_store_timestamp, before)
                 waiting = []
+                if tail is not None:
+                    return
                 self._stored = event.last_store_timestamp
                 self._before = event.last
                 progress(event.end - event.start)
             elif isinstance(event, Damage):
+                if self._stale.judge(event.offset, self._stored) is not None:
+                    return
                 waiting.append((event, self._stored, self._neighbour(event)))
                 progress(event.length)
             elif isinstance(event, Blank | Gap):

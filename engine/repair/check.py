@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import StorageError
+from engine.errors import NextStep, StorageError
 from engine.files.lock import holder_of
 from engine.format import names
 from engine.format.checkpoint import SAFETY_MS
@@ -28,17 +28,21 @@ from engine.log.ahead import threads_of
 from engine.log.derive import TopicQueue
 from engine.log.scan import Scanner
 from engine.log.source import ClosedLog, Segment
-from engine.repair import check_config
-from engine.repair.check_files import file_findings, settled
+from engine.repair import check_config, next_step
+from engine.repair.check_files import file_findings, room_findings, settled
 from engine.repair.check_index import IndexPart, check_index_file, check_order
 from engine.repair.check_log import LogPart, LogTask, check_apart, check_log, place
 from engine.repair.check_queues import LogView, QueueJudge, dispatched
+from engine.repair.check_served import check_served
+from engine.repair.config.shapes import CONSUMERS, DELAYS, LMQ_CONSUMERS, TOPICS
 from engine.repair.finding import Finding, Findings, Severity
 from engine.repair.intervals import Intervals
 from engine.repair.known import known_places
+from engine.repair.layout import layout_of
 from engine.repair.log_end import MISSING_SEGMENT
 from engine.repair.parallel import processes, run_apart
 from engine.repair.queue_rows import QueueRows
+from engine.repair.repairs import repairs
 from engine.repair.survey import survey
 from engine.repair.verify import judge_tail
 
@@ -62,6 +66,7 @@ class CheckResult:
     """The result. `ok`: no error and no warning; notes by the way (info) may be there.
 
     `counts`: what was looked at, and occurrences by code and severity. `complete`: False when the time was up.
+    `next`: what to do next, None for nothing.
     """
 
     ok: bool
@@ -71,10 +76,16 @@ class CheckResult:
     live: bool = False
     complete: bool = True
     seconds: float = 0.0
+    next: NextStep | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The JSON of cli.md (check)."""
-        return {"ok": self.ok, "findings": [f.to_json() for f in self.findings], "counts": self.counts}
+        return {
+            "ok": self.ok,
+            "findings": [f.to_json() for f in self.findings],
+            "counts": self.counts,
+            "next": None if self.next is None else self.next.to_json(),
+        }
 
 
 def check(
@@ -150,7 +161,7 @@ class _Run:
     def result(self, began: float) -> CheckResult:
         """Look at everything."""
         self._names()
-        config = check_config.read_config(self._disk, self._files.root, self._found)
+        config = check_config.read_config(self._disk, self._files.config, self._files.root, self._found)
         self._seen.config_files = config.files
         until = dispatched(self._disk, self._files) if self.live else None
         index = self._index()
@@ -164,6 +175,9 @@ class _Run:
         if self.live:
             self._found.add("live", "lock", names.LOCK)
         findings = self._found.result()
+        everything = not self._seen.skipped
+        following = next_step.of_findings(self._files.config, findings, everything=everything, live=self.live)
+        findings = next_step.advised(findings, following)
         by_severity = Counter(f.severity for f in findings)
         return CheckResult(
             ok=not any(f.severity is not Severity.INFO for f in findings),
@@ -173,6 +187,7 @@ class _Run:
             live=self.live,
             complete=not self._seen.skipped,
             seconds=time.monotonic() - began,
+            next=following,
         )
 
     def _counts(self, by_severity: Counter[Severity]) -> dict[str, Any]:
@@ -201,7 +216,9 @@ class _Run:
     def _names(self) -> None:
         """What the names and lengths of files alone tell."""
         files, found = self._files, self._found
-        file_findings(files, found, live=self.live)
+        layout = None if self.live else layout_of(self._disk, files)
+        file_findings(files, found, live=self.live, done=repairs(self._disk, files.root), layout=layout)
+        room_findings(self._disk, files, found)
         for start, end in self._known.bridged:
             segment = next((s for s in files.log if s.offset <= start < s.end), None)
             if segment is not None:
@@ -210,8 +227,6 @@ class _Run:
     def _checkpoint(self, parts: list[LogPart]) -> None:
         files, point = self._files, self._files.checkpoint
         if not files.checkpoint_ok:
-            if files.log or files.queues:
-                self._found.add("checkpoint-missing", names.CHECKPOINT, names.CHECKPOINT)
             return
         newest = max((part.newest for part in parts), default=0)
         times = {
@@ -356,7 +371,8 @@ class _Run:
     def _queues(
         self, parts: list[LogPart], lost: Intervals, until: int | None, config: check_config.ConfigFiles
     ) -> None:
-        files, topics = self._files, config.tables.get(check_config.TOPICS)
+        files = self._files
+        topics = config.table(TOPICS) if TOPICS in config.tables else None
         seen = Intervals()
         for part in parts:
             seen.add(part.start, part.reached)
@@ -379,7 +395,7 @@ class _Run:
         files, found = self._files, self._found
         ends: dict[TopicQueue, int] = {}
         starts: dict[TopicQueue, int] = {}
-        wanted = config.tables.keys() & {check_config.CONSUMERS, check_config.DELAYS}
+        wanted = config.tables.keys() & {CONSUMERS, LMQ_CONSUMERS, DELAYS}
         for queue in files.queues if wanted else ():
             rows = QueueRows(self._disk, queue)
             ends[queue.queue], starts[queue.queue] = (rows.extent, rows.first) if queue.files else (0, 0)
@@ -387,6 +403,7 @@ class _Run:
         levels = DelayLevels.parse(files.config.message_delay_level)
         check_config.check_delays(config, levels, ends, starts, found)
         check_config.check_topics(config, {queue.queue.topic for queue in files.queues}, found)
+        check_served(self._disk, files, config, found, live=self.live)
 
 
 def _runs(log: tuple[Segment, ...], count: int) -> Iterator[tuple[Segment, ...]]:

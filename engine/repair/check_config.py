@@ -1,11 +1,10 @@
-"""config/ by itself and against the queues: JSON that can be read, offsets that can be.
+"""config/ by itself and against the queues: files that a broker can read, offsets that can be, topics that are served.
 
-Source: ConfigManager#load: a file that can't be read is replaced by its .bak; without one a broker starts with nothing.
+Source: ConfigManager#load (engine.repair.config.files says what a broker makes of a file and its .bak).
 """
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -13,28 +12,26 @@ from engine.format import names
 from engine.format.delay import DelayLevels, queue_of_level
 from engine.format.numbers import parse_int
 from engine.log.derive import TopicQueue
-from engine.repair.dump import read_json
+from engine.repair.config.files import BACKUP, Fate, State, directory_of, fate, present_in, read_table
+from engine.repair.config.shapes import (
+    CONSUMERS,
+    DELAYS,
+    FILTERS,
+    GROUPS,
+    LMQ_CONSUMERS,
+    LMQ_TABLE,
+    TABLES,
+    TOPICS,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator
 
     from engine.config import StoreConfig
     from engine.files.disk import Disk
     from engine.repair.finding import Findings
 
-TOPICS, CONSUMERS, DELAYS = "topics.json", "consumerOffset.json", "delayOffset.json"
-LMQ_CONSUMERS = "lmqConsumerOffset.json"
-TABLES = {
-    TOPICS: "topicConfigTable",
-    CONSUMERS: "offsetTable",
-    DELAYS: "offsetTable",
-    "subscriptionGroup.json": "subscriptionGroupTable",
-    "consumerFilter.json": "filterDataByTopic",
-}
-"""The files of config/ and the table that each holds."""
-
-BACKUP = ".bak"
-_BROKERS_OWN = {"TBW102", "SELF_TEST_TOPIC", "BenchmarkTest", "OFFSET_MOVED_EVENT", "RMQ_SYS_TRACE_TOPIC"}
+BROKERS_OWN = {"TBW102", "SELF_TEST_TOPIC", "BenchmarkTest", "OFFSET_MOVED_EVENT", "RMQ_SYS_TRACE_TOPIC"}
 """Topics that each broker makes for itself. Source: TopicConfigManager."""
 _NAMED = 3
 
@@ -44,28 +41,43 @@ Tables: TypeAlias = dict[str, dict[str, Any]]
 
 @dataclass(slots=True)
 class ConfigFiles:
-    """What config/ holds: by file, the table that a broker would take. A file that is not there has none."""
+    """What config/ holds: by file, the tables that a broker would take. A file that is not there has none.
 
-    tables: dict[str, dict[str, Any]] = field(default_factory=dict)
+    `sources`: the file or .bak that the tables are from. `present`: the names in config/; None where there is no such
+    directory.
+    """
+
+    tables: dict[str, Tables] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
     files: int = 0
+    present: frozenset[str] | None = None
+
+    def table(self, name: str) -> dict[str, Any]:
+        """The first table of a file; empty without one."""
+        tables = self.tables.get(name)
+        return {} if tables is None else tables[TABLES[name][0]]
 
 
-def read_config(disk: Disk, root: str, findings: Findings) -> ConfigFiles:
+def read_config(disk: Disk, config: StoreConfig, root: str, findings: Findings) -> ConfigFiles:
     """Read every file and its .bak, noting what a broker could not read.
 
     Raises:
         StorageError: the system can't read it.
     """
-    directory = os.path.join(root, names.CONFIG)
-    present = {e.name for e in disk.scandir(directory) if e.is_file} if disk.exists(directory) else set()
-    found = ConfigFiles()
-    for name, key in TABLES.items():
+    directory = directory_of(root)
+    there = disk.exists(directory)
+    if there and not disk.is_dir(directory):
+        findings.add("config-bad", names.CONFIG, names.CONFIG, "it is no directory")
+    present = present_in(disk, directory)
+    found = ConfigFiles(present=frozenset(present) if there else None)
+    offsets = offsets_file(config, present)
+    for name in (TOPICS, offsets, DELAYS, GROUPS, FILTERS):
         if not present & {name, name + BACKUP}:
             continue
         found.files += 1
-        tables, _ = read_tables(disk, directory, name, (key,), present, findings)
-        if tables is not None:
-            found.tables[name] = tables[key]
+        tables, source = read_tables(disk, directory, name, findings)
+        if tables is not None and source is not None:
+            found.tables[name], found.sources[name] = tables, source
     return found
 
 
@@ -78,53 +90,52 @@ def offsets_file(config: StoreConfig, present: Collection[str]) -> str:
     return LMQ_CONSUMERS if light else CONSUMERS
 
 
-def read_tables(
-    disk: Disk, directory: str, name: str, keys: Sequence[str], present: set[str], findings: Findings
-) -> tuple[Tables | None, str | None]:
-    """The tables (by key) of a file of config/, or its .bak's where the file is broken; and which of the two it was.
+_MEANS = {
+    Fate.NONE: "a broker starts without it",
+    Fate.FAILS: "a broker does not start",
+    Fate.BACKUP: "a broker takes its .bak",
+}
 
-    `present`: the names in `directory`. (None, None) when neither can be read; what can't is noted.
+
+def read_tables(disk: Disk, directory: str, name: str, findings: Findings) -> tuple[Tables | None, str | None]:
+    """The tables (by key) of a file of config/ that a broker takes, its own or its .bak's; and which of the two it was.
+
+    (None, None) when neither can be read; what can't is noted.
 
     Raises:
         StorageError: the system can't read it.
     """
     place = f"config/{name}"
-    tables, problem = _tables(disk, directory, name, keys, present)
-    backup, also = _tables(disk, directory, name + BACKUP, keys, present)
-    if problem is None:
-        if name + BACKUP in present and also is not None:
-            findings.add("config-bak-bad", place + BACKUP, place + BACKUP, also)
-        return tables, name
-    if also is None:
-        findings.add("config-bak", place, place, problem)
-        return backup, name + BACKUP
-    findings.add("config-bad", place, place, f"{problem}; the .bak: {also}")
-    return None, None
-
-
-def _tables(
-    disk: Disk, directory: str, name: str, keys: Sequence[str], present: set[str]
-) -> tuple[Tables | None, str | None]:
-    """The tables of a file, or what is wrong."""
-    value, problem = read_json(disk, directory, name, present)
-    if problem is not None:
-        return None, problem
-    if not isinstance(value, dict):
-        return None, "it is no JSON object"
-    tables = {key: value.get(key, {}) for key in keys}
-    if not all(isinstance(table, dict) for table in tables.values()):
-        return None, "its table is no JSON object"
-    return tables, None
+    file, backup = read_table(disk, directory, name), read_table(disk, directory, name, backup=True)
+    does = fate(file, backup)
+    if file.state is State.SOUND and file.text.odd:
+        findings.add("config-odd", place, place, ", ".join(file.text.odd))
+    if file.state is State.SOUND:
+        if not backup.loads and backup.state not in (State.MISSING, State.EMPTY):
+            findings.add("config-bak-bad", place + BACKUP, place + BACKUP, str(backup.problem))
+        return file.tables, name
+    if does is Fate.BACKUP and file.state is not State.WRONG:
+        findings.add("config-bak", place, place, str(file.problem))
+    elif file.state is State.WRONG:
+        findings.add("config-value", place, place, f"{file.problem}; {_MEANS[does]}")
+    else:
+        also = "a broker starts without it" if does is Fate.FILE else f"the .bak: {backup.problem}; {_MEANS[does]}"
+        findings.add("config-bad", place, place, f"{file.problem}; {also}")
+    return (backup.tables, name + BACKUP) if does is Fate.BACKUP else (None, None)
 
 
 def check_consumers(found: ConfigFiles, ends: dict[TopicQueue, int], findings: Findings) -> None:
     """Each group's offset is at most its queue's maximum. `ends`: queue offset behind each queue's last unit."""
-    for key, queues in found.tables.get(CONSUMERS, {}).items():
+    name = LMQ_CONSUMERS if LMQ_CONSUMERS in found.tables else CONSUMERS
+    tables = dict(found.table(name))
+    for key, offset in found.tables.get(name, {}).get(LMQ_TABLE, {}).items():
+        tables[key] = {"0": offset}
+    for key, queues in tables.items():
         topic, _, group = key.rpartition("@")
-        for queue_id, offset in numbers(f"config/{CONSUMERS}", key, queues, findings):
+        for queue_id, offset in numbers(f"config/{name}", key, queues, findings):
             queue = TopicQueue(topic, queue_id)
             end = ends.get(queue)
-            where = f"config/{CONSUMERS} {key} queue {queue_id}"
+            where = f"config/{name} {key} queue {queue_id}"
             if end is None:
                 if offset > 0:
                     findings.add("consumer-queue", key, where, f"{queue} for {group}: {offset}")
@@ -142,7 +153,7 @@ def check_delays(
 ) -> None:
     """Each delay level's offset lies within its queue of SCHEDULE_TOPIC_XXXX. `starts`: each queue's first offset."""
     place = f"config/{DELAYS}"
-    for level, offset in numbers(place, "offsetTable", found.tables.get(DELAYS, {}), findings):
+    for level, offset in numbers(place, "offsetTable", found.table(DELAYS), findings):
         if not 1 <= level <= levels.max_level:
             findings.add("delay-range", place, f"{place} level {level}", f"there are levels 1 to {levels.max_level}")
             continue
@@ -155,16 +166,16 @@ def check_delays(
 
 def check_topics(found: ConfigFiles, present: set[str], findings: Findings) -> None:
     """Topics of log and queues have a configuration, and the other way round. `present`: topics with queues."""
-    table = found.tables.get(TOPICS)
-    if table is None:
+    if TOPICS not in found.tables:
         return
+    table = found.table(TOPICS)
     place = f"config/{TOPICS}"
     for topic, value in table.items():
-        named = value.get("topicName", topic) if isinstance(value, dict) else None
+        named = value.get("topicName") or topic
         if named != topic:
             findings.add("config-value", place, place, f"{topic!r} is no topic's configuration")
     unknown = sorted(t for t in present - table.keys() if not names.is_system_topic(t))
-    unused = sorted(t for t in table.keys() - present - _BROKERS_OWN if not names.is_system_topic(t))
+    unused = sorted(t for t in table.keys() - present - BROKERS_OWN if not names.is_system_topic(t))
     for code, topics in (("topic-unknown", unknown), ("topic-unused", unused)):
         if topics:
             findings.add(code, place, place, ", ".join(topics[:_NAMED]), len(topics))

@@ -4,48 +4,115 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import shlex
 from collections import Counter
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from engine.files.listing import Oddness
 from engine.format import names
+from engine.repair.finding import Fix
+from engine.repair.known import known_of
+from engine.repair.odd import QUEUE_EMPTY, SIZE, STRAY
+from engine.repair.repairs import unfinished
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from engine.config import StoreConfig
     from engine.files.disk import Disk
     from engine.repair.finding import Findings
-    from engine.repair.survey import OddFile, StoreFiles
+    from engine.repair.layout import Layout
+    from engine.repair.repairs import Repair
+    from engine.repair.survey import StoreFiles
 
-_SIZES = {Oddness.WRONG_SIZE.value, Oddness.MISALIGNED.value, Oddness.DUPLICATE.value}
-_STRAYS = {Oddness.EMPTY.value, Oddness.STRANGE_NAME.value, Oddness.NOT_A_FILE.value}
 
+def file_findings(
+    files: StoreFiles,
+    found: Findings,
+    *,
+    live: bool,
+    done: Sequence[Repair],
+    leave_out: frozenset[str] = frozenset(),
+    layout: Layout | None = None,
+) -> None:
+    """What the names and lengths of a store's files tell, and which of its repairs (`done`) was interrupted.
 
-def file_findings(files: StoreFiles, found: Findings, *, live: bool, leave_out: frozenset[str] = frozenset()) -> None:
-    """What the names and lengths of a store's files tell. `leave_out`: paths that were told of already."""
-    for odd in files.odd:
+    `leave_out`: paths that were told of already. `layout`: what the records in the log's files say (None: not looked).
+    """
+    if layout is not None:
+        _layout_findings(files, layout, found, leave_out)
+    odd_ones = files.odd if layout is None else layout.left
+    for odd in odd_ones:
         where = os.path.relpath(odd.path, files.root)
-        code = "file-size" if odd.why in _SIZES else "file-odd" if not _stops_a_start(odd.why) else "file-stray"
-        if odd.path not in leave_out and not (live and code == "file-stray"):  # one in the making has no length yet
-            found.add(code, where, where, f"{odd.why}, {odd.size} bytes{_advice(files, odd, where)}")
+        if odd.path not in leave_out and not (
+            live and odd.code in (STRAY, QUEUE_EMPTY)
+        ):  # one in the making has no length yet
+            size = f", {odd.size} bytes" if odd.size else ""
+            by_hand = f": {odd.hint}" if odd.hint else ""
+            segment = os.path.dirname(odd.path) in files.config.log_directories
+            fix = Fix.BRING if odd.hint else Fix.BRIDGE if odd.code == SIZE and segment else None
+            detail = f"{odd.why}{size}{by_hand}"
+            found.add(odd.code, where, where, detail, fix=fix, hint=odd.hint or None)
     for index in files.index:
         if not index.whole and not (live and index.size == 0):
             where = f"index/{index.name}"
             found.add("file-size", where, where, f"{index.size} instead of {files.index_layout.file_size} bytes")
     if files.abort and not live:
         found.add("not-closed", names.ABORT, names.ABORT)
+    if not live:
+        for repair in unfinished(done):
+            found.add("repair-unfinished", names.SALVAGE, os.path.join(names.SALVAGE, repair.name))
+        for repair in done:
+            if repair.undoing and not repair.undone:
+                found.add("undo-unfinished", names.SALVAGE, os.path.join(names.SALVAGE, repair.name))
+    if not files.checkpoint_ok and (files.log or files.queues):
+        found.add("checkpoint-missing", names.CHECKPOINT, names.CHECKPOINT)
     if not files.log and any(queue.files for queue in files.queues):
         found.add("log-gone", names.COMMITLOG, os.fspath(files.config.commit_log_paths[0]))
 
 
-def _advice(files: StoreFiles, odd: OddFile, where: str) -> str:
-    """What to do with a segment of another length than the rest: recovery must not guess whether data is missing."""
-    if odd.why != Oddness.WRONG_SIZE.value or os.path.dirname(odd.path) not in files.config.log_directories:
-        return ""
+def absent_paths(disk: Disk, config: StoreConfig) -> list[str]:
+    """Directories of the commit log that the settings name, and that are not there."""
+    return [path for path in config.log_directories if config.store_path_commit_log and not disk.is_dir(path)]
+
+
+def _layout_findings(files: StoreFiles, layout: Layout, found: Findings, leave_out: frozenset[str]) -> None:
+    """Files of the log under other names, of another length, and those that have no place in it."""
+
+    def below(path: str) -> str:
+        return os.path.relpath(path, files.root)
+
+    if layout.always is not None:
+        error = layout.always
+        found.add("file-size", error.path or "", below(error.path or ""), error.message, fix=Fix.BRING, hint=error.hint)
+        return
+    for one in layout.relocations:
+        found.add("log-misplaced", one.path, below(one.path), f"they belong at {os.path.basename(one.target)}")
+    for resize in layout.resizes:
+        where = below(resize.segment.file)
+        loses = resize.data or (resize.segment.short and resize.segment is not layout.segments[-1])
+        detail = f"{resize.held} instead of {resize.segment.size} bytes"
+        found.add("file-size", where, where, detail, fix=Fix.BRIDGE if loses else Fix.RECOVER)
+    for odd in (odd for odd in layout.aside if odd.path not in leave_out):
+        code = "log-surplus" if odd.path in layout.unplaced else "file-stray"
+        found.add(code, odd.path, below(odd.path), odd.why)
+
+
+def room_findings(disk: Disk, files: StoreFiles, found: Findings) -> None:
+    """Whether the log's disk takes another segment. Raises StorageError."""
     size = files.config.mapped_file_size_commit_log
-    if odd.size < size and files.log:
-        return f": cut short? truncate -s {size} {shlex.quote(where)} gives it its length back, then run rstore recover"
-    return f": mappedFileSizeCommitLog is {size}; is the setting right, and does the file belong here?"
+    for path in {os.fspath(path) for path in files.config.commit_log_paths}:
+        usable = disk.usage(path).usable if disk.is_dir(path) else size
+        if usable < size:
+            found.add("disk-room", path, path, f"{usable} bytes are free, a segment takes {size}")
+
+
+def gap_findings(files: StoreFiles, found: Findings, done: Sequence[Repair], layout: Layout | None = None) -> None:
+    """Segments that are missing; those that a repair was told to go on behind are known."""
+    known = known_of(done).accepted
+    for one, two in pairwise(files.log if layout is None else layout.segments):
+        if one.end < two.offset:
+            code = "log-accepted" if known.overlap(one.end, two.offset) == two.offset - one.end else "log-gap"
+            found.add(code, one.path, one.path, f"{two.offset - one.end} bytes at {one.end}")
 
 
 def settled(disk: Disk, config: StoreConfig) -> StoreConfig:
@@ -73,7 +140,3 @@ def _files_below(disk: Disk, directory: str) -> list[int]:
         for queue in () if topic.is_file else disk.scandir(topic.path):
             sizes += [e.size for e in (() if queue.is_file else disk.scandir(queue.path)) if e.is_file and e.size >= 64]
     return sizes
-
-
-def _stops_a_start(why: str) -> bool:
-    return why in _STRAYS or why.startswith("no index file")

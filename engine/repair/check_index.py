@@ -15,7 +15,7 @@ from engine.repair.finding import Findings
 from engine.repair.intervals import Intervals
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -134,6 +134,7 @@ class KeyComparer:
         start: physical offset of the first record that will be fed.
         until: only what lies before this physical offset is judged (None: everything).
         bridged: stretches (physical) that a repair made readable; entries into them are of lost messages.
+        suspects: physical offsets of records that say less than the index does.
     """
 
     def __init__(
@@ -145,7 +146,9 @@ class KeyComparer:
         start: int,
         until: int | None = None,
         bridged: Intervals | None = None,
+        suspects: Collection[int] = frozenset(),
     ) -> None:
+        self._suspects = suspects
         self._disk = disk
         self._layout = layout
         self._pieces = pieces
@@ -217,11 +220,14 @@ class KeyComparer:
         derived = np.bincount(group[:count], minlength=groups)
         there = np.bincount(group[count:], minlength=groups)
         missing = np.flatnonzero((there < derived)[group[:count]])
-        if len(missing):
-            # How often a key is missing is told by its group; the records are named by its members.
-            many = int((derived - there)[derived > there].sum())
-            places = ", ".join(f"the record at {at}" for at in np.unique(window.physical[missing])[:3].tolist())
-            self._findings.add("index-missing", "index", "index", places, many)
+        witness = self._are_suspect(window.physical[missing])
+        for code, some in (("index-witness", missing[witness]), ("index-missing", missing[~witness])):
+            if len(some):
+                # How often a key is missing is told by its group; the records are named by its members.
+                groups_of = np.unique(group[:count][some])
+                many = int((derived - there)[groups_of].sum())
+                places = ", ".join(f"the record at {at}" for at in np.unique(window.physical[some])[:3].tolist())
+                self._findings.add(code, "index", "index", places, many)
         entry_group = group[count:]
         twice = np.flatnonzero(((there > derived) & (derived > 0))[entry_group])
         if len(twice):
@@ -249,8 +255,15 @@ class KeyComparer:
                 self.into_damage.append((int(table[0][index]), names[int(table[3][index])], int(table[4][index])))
             else:
                 self._findings.add("index-lost", "index", "index", count=1)
-        self._note("index-key", names, table, strange[on_record])
+        witness = on_record & self._are_suspect(at)
+        self._note("index-witness", names, table, strange[witness])
+        self._note("index-key", names, table, strange[on_record & ~witness])
         self._note("index-nowhere", names, table, strange[~on_record & ~damaged])
+
+    def _are_suspect(self, physical: NDArray[np.int64]) -> NDArray[np.bool_]:
+        import numpy as np
+
+        return np.isin(physical, list(self._suspects))
 
     def _times(
         self, names: list[str], table: NDArray[np.int64], stored: NDArray[np.int64], known: NDArray[np.bool_]
@@ -260,7 +273,10 @@ class KeyComparer:
 
         begin = table[5]
         right = np.where(begin <= 0, 0, np.clip((stored - begin) // 1000, 0, INT_MAX))
-        self._note("index-time", names, table, np.flatnonzero(known & (table[4] > 1) & (table[2] != right)))
+        wrong = known & (table[4] > 1) & (table[2] != right)
+        witness = wrong & self._are_suspect(table[0])
+        self._note("index-witness", names, table, np.flatnonzero(witness))
+        self._note("index-time", names, table, np.flatnonzero(wrong & ~witness))
 
     def _note(
         self, code: str, names: list[str], table: NDArray[np.int64], which: NDArray[np.intp], count: int | None = None

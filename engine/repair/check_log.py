@@ -20,6 +20,7 @@ from engine.log.closed_queue import ClosedExt
 from engine.log.derive import Deriver, DeriveRules, QueueNumbers, TopicQueue
 from engine.log.scan import Blank, Damage, Event, RecordBatch, Scanner
 from engine.log.source import ClosedLog, Segment
+from engine.log.suspects import suspects_of
 from engine.log.walk import Reason
 from engine.repair.check_index import IndexPiece, KeyComparer
 from engine.repair.finding import Findings
@@ -28,7 +29,7 @@ from engine.repair.queue_rows import row_dtype
 from engine.repair.verify import settled_events
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     import numpy as np
     from numpy.typing import NDArray
@@ -117,14 +118,15 @@ class _Run:
         self._part = part = LogPart(start, start)
         self._numbers = QueueNumbers()
         self._deriver = Deriver(DeriveRules.of(config), self._numbers)
-        units = UnitJudge(disk, files, part.findings)
+        self._suspects: set[int] = set()
+        units = UnitJudge(disk, files, part.findings, self._suspects)
         self._queues = QueueComparer(
             disk, files.queues, self._numbers, config.mapped_file_size_consume_queue, units.observe
         )
         self._keys: KeyComparer | None = None
         if task.pieces is not None:
             self._keys = KeyComparer(
-                disk, files.index_layout, task.pieces, part.findings, start, task.indexed, task.bridged
+                disk, files.index_layout, task.pieces, part.findings, start, task.indexed, task.bridged, self._suspects
             )
 
     def run(self) -> LogPart:
@@ -197,6 +199,12 @@ class _Run:
         for at, stored, _ in batch.moved():
             group = place(segment.path, segment.offset)
             part.findings.add("log-offset", group, place(segment.path, at), f"at {at} it says {stored}")
+        for suspect in suspects_of(batch):
+            group = place(segment.path, segment.offset)
+            detail = f"{suspect.offset}: {suspect.reason}"
+            part.findings.add("record-suspect", group, place(segment.path, suspect.offset), detail)
+            if len(self._suspects) < MAX_PENDING:
+                self._suspects.add(suspect.offset)
         units, keys = self._deriver.derive(batch) if prepared is None else self._deriver.finish(batch, prepared)
         self._queues.feed(units)
         if self._keys is not None:
@@ -215,13 +223,19 @@ class _Run:
 
 
 class UnitJudge:
-    """Judges the tags codes of units that stand at their place: hash, delivery time, or address in the extension."""
+    """Judges the tags codes of units that stand at their place: hash, delivery time, or address in the extension.
 
-    def __init__(self, disk: Disk, files: StoreFiles, findings: Findings) -> None:
+    `suspects`: physical offsets of records that say less than their units do.
+    """
+
+    def __init__(
+        self, disk: Disk, files: StoreFiles, findings: Findings, suspects: Collection[int] = frozenset()
+    ) -> None:
         self._disk = disk
         self._base = os.path.join(files.root, names.CONSUMEQUEUE_EXT)
         self._ext_size = files.config.mapped_file_size_consume_queue_ext
         self._findings = findings
+        self._suspects = suspects
 
     def observe(self, queue: TopicQueue, found: NDArray[np.void], want: NDArray[np.void]) -> None:
         """Rows and the units that their records derive to."""
@@ -230,6 +244,10 @@ class UnitJudge:
         differs = found["tags_code"] != want["tags_code"]
         if not differs.any():
             return
+        if self._suspects:
+            witness = differs & np.isin(want["physical_offset"], list(self._suspects))
+            self._note("unit-witness", queue, want[witness])
+            differs &= ~witness
         address = differs & (found["tags_code"] <= EXT_ADDRESS_MAX)
         self._extension(queue, found[address], want[address])
         if queue.topic == names.SCHEDULE_TOPIC:

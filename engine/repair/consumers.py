@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.format import names
 from engine.log.derive import TopicQueue
-from engine.repair.check_config import CONSUMERS, DELAYS
+from engine.repair.config.shapes import CONSUMERS, DELAYS, as_long
 from engine.repair.dump import read_config
 
 if TYPE_CHECKING:
@@ -105,7 +105,5 @@ def _table(disk: Disk, root: str, name: str, problems: list[str]) -> dict[str, A
 
 
 def _number(value: Any) -> int:
-    try:
-        return int(value)
-    except (TypeError, ValueError):
-        return -1
+    found = as_long(value)
+    return -1 if found is None else found

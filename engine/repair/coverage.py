@@ -1,9 +1,14 @@
 """The part of the log that recovery doesn't read, compared with the queues all the same.
 
 Every message has exactly one unit, so the units that point into a segment must follow one another without a gap: each
-starts where the one before it ends. Where they do, every queue of the segment is whole, and not one byte of the log
+starts where the one before it ends. Where they do, every queue of the segment is whole, and hardly a byte of the log
 needs reading (the queues are a fiftieth of it). Where they don't, the log is read just there: what stands in the hole
 is a prepared or rolled back record, a damaged stretch, or a message whose unit is lost (recovery.md, rule 5).
+
+That each place has a unit doesn't say that it stands in the right queue. So a segment is read from end to end where
+units are in doubt: where two of them point at one record, where a queue's do not ascend, and all that a queue file's
+units point into when its first or its last one's record names another place. Two units of a file are compared with
+their records, no more: swapped or copied directories and files always show, one wrong unit among right ones need not.
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ from engine.errors import StorageError
 from engine.format.message import BLANK_SIZE, blank_length
 from engine.format.queue_unit import UNIT_SIZE
 from engine.log.scan import Blank, Damage, Event, RecordBatch, Scanner
+from engine.repair.intervals import Intervals
 from engine.repair.queue_rows import is_real
 
 if TYPE_CHECKING:
@@ -24,19 +30,33 @@ if TYPE_CHECKING:
 
     from engine.log.source import LogSource, Segment
     from engine.repair.queue_compare import QueueAccount, QueueComparer
+    from engine.repair.queue_leftover import UnitsAt
 
 MAX_HOLES = 512
 """A segment with more holes than this is read from end to end: cheaper than many small reads."""
 
 
 class _Range(NamedTuple):
-    """Rows [start, end) of a queue whose units lie between two physical offsets."""
+    """Rows [start, end) of a queue whose units lie between two physical offsets. `trusted`: not in doubt."""
 
     number: int
     start: int
     end: int
     low: int
     high: int
+    trusted: bool
+
+
+class _Claims(NamedTuple):
+    """Units by place, one of each: queue numbers, queue offsets, starts and ends (physical), and whether the queue's
+    next unit repeats it.
+    """
+
+    queues: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    repeated: NDArray[np.bool_]
 
 
 class Coverage:
@@ -46,6 +66,8 @@ class Coverage:
         comparer: gets the rows that are accounted for, and (through `feed`) the records that had to be read.
         scanner: reads the log where it must be read.
         feed: takes the events of such reads.
+        units_at: tells the record at a physical offset.
+        until: recovery's start (physical): what lies behind it is compared anyway.
         one_unit_each: False where a message may have units in several queues (multi-dispatch): one queue's unit says
             nothing about the others then, and everything is read.
     """
@@ -56,15 +78,20 @@ class Coverage:
         source: LogSource,
         scanner: Scanner,
         feed: Callable[[Event], None],
+        units_at: UnitsAt,
         *,
+        until: int,
         one_unit_each: bool = True,
     ) -> None:
         self._comparer = comparer
         self._source = source
         self._scanner = scanner
         self._feed = feed
+        self._units_at = units_at
+        self._until = until
         self._one_unit_each = one_unit_each
         self._ranges: list[_Range] | None = None
+        self._doubt = Intervals()  # places that units name out of order
 
     def check(self, segment: Segment) -> None:
         """Account for every unit that points into `segment`, reading it where the units leave holes."""
@@ -73,13 +100,13 @@ class Coverage:
         if not self._one_unit_each:
             self._read(segment.offset, segment.end)
             return
-        queues, offsets, starts, ends = self._claims(segment)
-        if not len(starts):
+        claims = self._claims(segment)
+        if claims is None or not len(claims.starts):
             self._read(segment.offset, segment.end)
             return
+        starts, ends = claims.starts, claims.ends
         breaks = np.flatnonzero(starts[1:] != ends[:-1]) + 1
-        breaks = breaks[~self._same_place(starts, ends, breaks)]
-        if len(breaks) > MAX_HOLES:
+        if len(breaks) + int(claims.repeated.sum()) > MAX_HOLES:
             self._read(segment.offset, segment.end)
             return
         at = segment.offset
@@ -97,12 +124,12 @@ class Coverage:
                     run, at = self._behind_damage(run, starts)
                     if not len(run):
                         continue
-            self._account(queues[run[:-1]], offsets[run[:-1]])
+            self._account(claims, run[:-1])
             last, at = int(run[-1]), int(ends[run[-1]])
         if last is None or not self._ends_with_blank(segment, at):
             self._read(at if last is None else int(starts[last]), segment.end)
         else:
-            self._account(queues[last : last + 1], offsets[last : last + 1])
+            self._account(claims, np.array([last]))
 
     def _behind_damage(self, run: NDArray[np.intp], starts: NDArray[np.int64]) -> tuple[NDArray[np.intp], int]:
         """A run of units without its first ones up to one that points at a sound record, and how far all is read."""
@@ -131,33 +158,33 @@ class Coverage:
         except StorageError:  # the read that follows says so
             return False
 
-    def _same_place(
-        self, starts: NDArray[np.int64], ends: NDArray[np.int64], breaks: NDArray[np.intp]
-    ) -> NDArray[np.bool_]:
-        """Breaks that are none: two queues hold the same record (multi-dispatch), or a unit repeats its neighbour's."""
-        same: NDArray[np.bool_] = (starts[breaks] == starts[breaks - 1]) & (ends[breaks] == ends[breaks - 1])
-        return same
-
-    def _account(self, queues: NDArray[np.int64], offsets: NDArray[np.int64]) -> None:
+    def _account(self, claims: _Claims, run: NDArray[np.intp]) -> None:
+        """Account for units; of two that have one place their record tells which is right."""
         import numpy as np
 
-        if not len(queues):
+        for i in run[claims.repeated[run]].tolist():
+            self._read(int(claims.starts[i]), int(claims.ends[i]))
+        run = run[~claims.repeated[run]]
+        if not len(run):
             return
-        order = np.argsort(queues, kind="stable")
-        ordered = queues[order]
-        bounds = np.flatnonzero(np.diff(ordered)) + 1
+        queues = claims.queues[run]
+        order = run[np.argsort(queues, kind="stable")]
+        bounds = np.flatnonzero(np.diff(claims.queues[order])) + 1
         for group in np.split(order, bounds):
-            self._comparer.account(int(queues[group[0]])).right.add_many(offsets[group])
+            self._comparer.account(int(claims.queues[group[0]])).right.add_many(claims.offsets[group])
 
-    def _claims(
-        self, segment: Segment
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Units that point into the segment, by place: queue numbers, queue offsets, starts and ends (physical)."""
+    def _claims(self, segment: Segment) -> _Claims | None:
+        """Units that point into the segment. None when some are in doubt."""
         import numpy as np
 
         parts: list[NDArray[np.int64]] = []
-        for found in self._all_ranges():
+        ranges = self._all_ranges()
+        if self._doubt.overlap(segment.offset, segment.end):
+            return None
+        for found in ranges:
             if found.low < segment.end and found.high >= segment.offset:
+                if not found.trusted:
+                    return None
                 account = self._comparer.account(found.number)
                 assert account.rows is not None
                 units = account.rows.read(found.start, found.end)
@@ -169,13 +196,17 @@ class Coverage:
                 size = units["size"][at].astype(np.int64)
                 numbers = np.full(len(at), found.number, dtype=np.int64)
                 parts.append(np.stack([numbers, at + found.start, physical[at], physical[at] + size]))
-        if not parts:
-            empty = np.zeros(0, dtype=np.int64)
-            return empty, empty, empty, empty
-        table = np.concatenate(parts, axis=1)
+        table = np.concatenate(parts, axis=1) if parts else np.zeros((4, 0), dtype=np.int64)
         order = np.argsort(table[2], kind="stable")
         queues, offsets, starts, ends = table[:, order]
-        return queues, offsets, starts, ends
+        twice = np.flatnonzero(starts[1:] == starts[:-1])
+        if ((queues[twice] != queues[twice + 1]) | (offsets[twice] + 1 != offsets[twice + 1])).any():
+            return None
+        first = np.ones(len(starts), dtype=np.bool_)
+        first[twice + 1] = False
+        repeated = np.zeros(len(starts), dtype=np.bool_)
+        repeated[:-1] = ~first[1:]
+        return _Claims(queues[first], offsets[first], starts[first], ends[first], repeated[first])
 
     def _all_ranges(self) -> list[_Range]:
         """Each queue file's rows with the lowest and the highest place that its units name."""
@@ -189,14 +220,39 @@ class Coverage:
         return self._ranges
 
     def _ranges_of(self, number: int, account: QueueAccount) -> list[_Range]:
+        import numpy as np
+
         rows = account.rows
         assert rows is not None
         out = []
+        before = np.zeros(0, dtype=np.int64)
         for file in rows.files:
             start = file.offset // UNIT_SIZE
             end = min(start + file.size // UNIT_SIZE, rows.extent)
             units = rows.read(start, end)
-            physical = units["physical_offset"][is_real(units)]
+            at = np.flatnonzero(is_real(units))
+            physical = units["physical_offset"][at].astype(np.int64)
+            ordered = np.concatenate([before, physical])
+            down = np.flatnonzero(ordered[1:] < ordered[:-1])
+            self._doubt.add_many(np.concatenate([ordered[down], ordered[down + 1]]))
+            before = ordered[-1:]
             if len(physical):
-                out.append(_Range(number, start, end, int(physical.min()), int(physical.max())))
+                trusted = self._agree(number, at + start, physical, units["size"][at])
+                out.append(_Range(number, start, end, int(physical.min()), int(physical.max()), trusted))
         return out
+
+    def _agree(
+        self, number: int, offsets: NDArray[np.int64], physical: NDArray[np.int64], size: NDArray[np.int32]
+    ) -> bool:
+        """Whether the records of a file's first and last unit before recovery's start name its queue and the offset.
+
+        What isn't there, or is damaged, is no reason to doubt.
+        """
+        import numpy as np
+
+        at = np.flatnonzero((physical >= self._source.segments[0].offset) & (physical < self._until))
+        for i in {int(at[0]), int(at[-1])} if len(at) else ():
+            found = self._units_at(int(physical[i]))
+            if found is not None and (found[0] != int(size[i]) or (number, int(offsets[i])) not in found[1]):
+                return False
+        return True

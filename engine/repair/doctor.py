@@ -12,18 +12,22 @@ import importlib.util
 import os
 import shutil
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from engine.config import BrokerRole, apache_key
-from engine.errors import CannotMend, NotAStore, StorageError
-from engine.files.listing import Oddness
+from engine.errors import CannotMend, NextStep, NotAStore, StorageError
+from engine.files.entry import Kind
+from engine.files.listing import Oddness, is_lost_found
 from engine.files.lock import holder_of
 from engine.format import names
+from engine.repair import next_step
 from engine.repair.check_config import read_config
-from engine.repair.check_files import file_findings, settled
+from engine.repair.check_files import absent_paths, file_findings, gap_findings, room_findings, settled
+from engine.repair.check_served import check_served
 from engine.repair.create import SIZES
-from engine.repair.finding import CODES, Code, Finding, Findings, Severity
+from engine.repair.finding import CODES, Code, Finding, Findings, Fix, Severity
+from engine.repair.layout import layout_of
+from engine.repair.repairs import repairs
 from engine.repair.survey import StoreFiles, survey
 
 if TYPE_CHECKING:
@@ -38,20 +42,37 @@ DISK_FULL, DISK_FORCED = 0.90, 0.85
 _ERROR, _WARNING, _INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
 
 DOCTOR_CODES: dict[str, Code] = {
-    "store-missing": Code(_ERROR, "there is no store", "name one with --store, or make one with: rstore init"),
-    "store-kind": Code(_ERROR, "a kind of store that is not read here", "use the broker that wrote it"),
-    "path-missing": Code(_ERROR, "a directory of the commit log is not there", "is its disk mounted? Start no broker"),
+    "store-missing": Code(
+        _ERROR, "there is no store", "name one with --store, or make one with: rstore init", Fix.BRING
+    ),
+    "store-kind": Code(_ERROR, "a kind of store that is not read here", "use the broker that wrote it", Fix.BRING),
+    "path-missing": Code(
+        _ERROR, "a directory of the commit log is not there", "mount its disk, and start no broker before", Fix.BRING
+    ),
     "file-twice": Code(
-        _ERROR, "a second file for the same offset of the log", "keep the one that rstore verify-crc finds sound"
+        _ERROR,
+        "a second file for the same offset of the log",
+        "the file that holds all that the other holds stays",
+        Fix.RECOVER,
+    ),
+    "mount-top": Code(
+        _ERROR,
+        "lost+found in a directory of the commit log, where a disk is mounted: Apache's broker does not start",
+        "let storePathCommitLog name a directory below the top of that disk; rstore passes it over",
     ),
     "size-setting": Code(
-        _ERROR, "a size in the broker's settings is not that of the files", "mend the setting; never the files"
+        _ERROR,
+        "a size in the broker's settings is not that of the files",
+        "change the setting, never the files",
+        Fix.BRING,
     ),
     "size-needed": Code(_INFO, "a size that is not Apache's default", "the broker.conf must say it"),
     "permission": Code(
-        _ERROR, "this user may not read or write it", "look at owner and mode; run as the broker's user"
+        _ERROR, "this user may not read or write it", "look at owner and mode; run as the broker's user", Fix.BRING
     ),
-    "read-only": Code(_ERROR, "the file system is mounted read-only", "remount it; look into the system's log for why"),
+    "read-only": Code(
+        _ERROR, "the file system is mounted read-only", "remount it; the system's log says why", Fix.BRING
+    ),
     "disk-full": Code(
         _WARNING,
         "the disk is used above 90 %: a broker refuses every put",
@@ -60,6 +81,12 @@ DOCTOR_CODES: dict[str, Code] = {
     "disk-forced": Code(
         _WARNING, "the disk is used so much that a broker deletes segments early", "free space before a broker starts"
     ),
+    "config-none": Code(
+        _INFO,
+        "no configuration at all: a broker started here serves none of these topics",
+        "rstore rebuild-config makes it before a broker starts",
+        Fix.NOTHING,
+    ),
     "running": Code(_INFO, "a live process has the store: a second one will not start", "nothing to do"),
     "slave": Code(_INFO, "brokerRole is SLAVE: puts are refused by design", "put to the master"),
     "java-missing": Code(_INFO, "Java was not found on this machine", "a broker needs it; rstore does not"),
@@ -67,8 +94,11 @@ DOCTOR_CODES: dict[str, Code] = {
     **{
         name: CODES[name]
         for name in (
-            *("file-size", "file-stray", "file-odd", "not-closed", "log-gone", "log-gap", "checkpoint-missing"),
-            *("config-bad", "config-bak", "config-bak-bad"),
+            *("file-size", "file-stray", "file-absent", "file-odd", "queue-empty"),
+            *("not-closed", "repair-unfinished", "undo-unfinished", "disk-room"),
+            *("log-misplaced", "log-surplus", "log-gone", "log-gap", "log-accepted", "checkpoint-missing"),
+            *("config-bad", "config-bak", "config-bak-bad", "config-value", "config-odd"),
+            *("config-missing", "config-absent", "topic-hidden", "group-disabled"),
         )
     },
 }
@@ -84,7 +114,10 @@ _CODE_14 = {
 
 @dataclass(frozen=True, slots=True)
 class DoctorResult:
-    """The result. `starts`: nothing keeps a broker from starting. `code_14`: why puts would be refused."""
+    """The result. `starts`: nothing keeps a broker from starting. `code_14`: why puts would be refused.
+
+    `next`: what to do next; it names a command that reads the log where nothing is wrong, as doctor reads none.
+    """
 
     starts: bool
     findings: tuple[Finding, ...]
@@ -94,6 +127,7 @@ class DoctorResult:
     code_14: tuple[str, ...] = ()
     java: str | None = None
     spark: bool = False
+    next: NextStep | None = None
 
     def to_json(self) -> dict[str, Any]:
         """One document; findings as check's."""
@@ -106,6 +140,7 @@ class DoctorResult:
             "serviceNotAvailable": list(self.code_14),
             "java": self.java,
             "spark": self.spark,
+            "next": None if self.next is None else self.next.to_json(),
         }
 
 
@@ -129,10 +164,13 @@ def doctor(disk: Disk, config: StoreConfig) -> DoctorResult:
         used = max(disk.disk_used_ratio(path) for path in (root, *config.log_directories))
         _room(config, root, used, found)
     findings = found.result()
+    live = any(f.code == "running" for f in findings)
+    following = next_step.of_findings(config, findings, everything=False, live=live)
+    findings = next_step.advised(findings, following)
     present = {f.code for f in findings}
     reasons = [why for code, why in _CODE_14.items() if code in present]
     starts = not any(f.severity is Severity.ERROR for f in findings)
-    return DoctorResult(starts, findings, root, sizes, used, tuple(reasons), java, spark)
+    return DoctorResult(starts, findings, root, sizes, used, tuple(reasons), java, spark, following)
 
 
 def _survey(disk: Disk, config: StoreConfig, root: str, found: Findings) -> StoreFiles | None:
@@ -141,9 +179,8 @@ def _survey(disk: Disk, config: StoreConfig, root: str, found: Findings) -> Stor
         found.add("store-kind", root, root, kind)
         return None
     try:
-        for path in config.log_directories:
-            if config.store_path_commit_log and not disk.is_dir(path):
-                found.add("path-missing", path, path)
+        for path in absent_paths(disk, config):
+            found.add("path-missing", path, path)
         return survey(disk, settled(disk, config))
     except NotAStore as error:
         found.add("store-missing" if "no store" in error.message else "store-kind", root, root, error.message)
@@ -170,24 +207,32 @@ def _look(disk: Disk, given: StoreConfig, files: StoreFiles, found: Findings) ->
     live = holder_of(disk, files.root) is not None
     if live:
         found.add("running", names.LOCK, names.LOCK)
+    layout = None if live else layout_of(disk, files)
     twice = [odd for odd in files.odd if odd.why == Oddness.DUPLICATE.value]
     for odd in twice:
-        found.add("file-twice", odd.path, odd.path)
-    file_findings(files, found, live=live, leave_out=frozenset(odd.path for odd in twice))
-    for one, two in pairwise(files.log):
-        if one.end < two.offset:
-            found.add("log-gap", one.path, one.path, f"{two.offset - one.end} bytes at {one.end}")
-    if not files.checkpoint_ok and (files.log or files.queues):
-        found.add("checkpoint-missing", names.CHECKPOINT, names.CHECKPOINT)
+        unplaced = layout is not None and odd.path in layout.unplaced
+        found.add("file-twice", odd.path, odd.path, fix=Fix.BRIDGE if unplaced else None)
+    tops = [odd for odd in files.odd if odd.is_lost_found]
+    for odd in tops:
+        found.add("mount-top", odd.path, odd.path)
+    done = repairs(disk, files.root)
+    told = frozenset(odd.path for odd in (*twice, *tops))
+    file_findings(files, found, live=live, done=done, leave_out=told, layout=layout)
+    gap_findings(files, found, done, layout)
+    room_findings(disk, files, found)
     _sizes(disk, given, files, found)
-    read_config(disk, files.root, found)
+    config = read_config(disk, files.config, files.root, found)
+    check_served(disk, files, config, found, live=live, bare=True)
 
 
 def _sizes(disk: Disk, given: StoreConfig, files: StoreFiles, found: Findings) -> None:
     """Settings that somebody gave, against what the files say; and sizes that a broker.conf must give."""
     defaults = type(given)()
     told = survey(disk, settled(disk, given).as_given(given.given - set(SIZES))).config
+    fits = any(index.whole for index in files.index)  # a layout is inferred from a length: others have it, too
     for name in SIZES:
+        if fits and name in given.given & {"max_hash_slot_num", "max_index_num"}:
+            continue
         key, theirs = apache_key(name), getattr(told, name)
         if name in given.given:
             if theirs not in (getattr(given, name), getattr(defaults, name)):
@@ -213,6 +258,8 @@ def _below(disk: Disk, path: str, depth: int = 4) -> Iterator[str]:
     yield path
     if depth and disk.may(path, write=False):
         for entry in disk.scandir(path):
+            if entry.kind is Kind.ABSENT or is_lost_found(entry):
+                continue
             if entry.is_file or not disk.is_dir(entry.path):
                 yield entry.path
             else:

@@ -11,15 +11,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import CannotMend, FormatError, InvalidArgument, RStoreError, WrongFileSize
+from engine.errors import CannotMend, InvalidArgument, RStoreError, WrongFileSize
 from engine.files.lock import holder_of
-from engine.format import fastjson, message, names
+from engine.format import message, names
 from engine.format.message import StoredMessage
 from engine.log.ahead import scan_ahead, threads_of
 from engine.log.derive import TopicQueue
 from engine.log.index_reader import ClosedIndexFile
 from engine.log.scan import Damage, Event, Gap, RecordBatch, Scanner
 from engine.log.source import ClosedLog
+from engine.repair.config.files import BACKUP, State, directory_of, present_in, read_text
 from engine.repair.log_end import MISSING_SEGMENT
 from engine.repair.queue_rows import QueueRows, is_real
 from engine.repair.survey import StoreFiles, read_checkpoint, survey
@@ -33,8 +34,7 @@ if TYPE_CHECKING:
 
 MESSAGE, BLANK, DAMAGE = "message", "blank", "damage"
 _INDEX_ROWS = 1 << 14
-_BACKUP = ".bak"
-_JSON = (".json", ".json" + _BACKUP)
+_JSON = (".json", ".json" + BACKUP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,35 +299,18 @@ def dump_config(disk: Disk, config: StoreConfig) -> Iterator[ConfigDump]:
         NotAStore, StorageError.
     """
     root = survey(disk, config).root
-    for name in sorted({name.removesuffix(_BACKUP) for name in _present(disk, root) if name.endswith(_JSON)}):
+    present = present_in(disk, directory_of(root))
+    for name in sorted({name.removesuffix(BACKUP) for name in present if name.endswith(_JSON)}):
         yield read_config(disk, root, name)
 
 
 def read_config(disk: Disk, root: str, name: str) -> ConfigDump:
     """One file of config/, with the .bak where it is broken or missing. Raises StorageError."""
-    directory, present = os.path.join(root, names.CONFIG), _present(disk, root)
-    value, problem = read_json(disk, directory, name, present)
-    if problem is None:
-        return ConfigDump(name, name, value)
-    value, also = read_json(disk, directory, name + _BACKUP, present)
-    if also is None:
-        return ConfigDump(name, name + _BACKUP, value, problem)
-    return ConfigDump(name, None, None, f"{problem}; {name}{_BACKUP}: {also}")
-
-
-def _present(disk: Disk, root: str) -> set[str]:
-    directory = os.path.join(root, names.CONFIG)
-    return {e.name for e in disk.scandir(directory) if e.is_file} if disk.exists(directory) else set()
-
-
-def read_json(disk: Disk, directory: str, name: str, present: set[str]) -> tuple[Any, str | None]:
-    """The value of a configuration file, or what is wrong with it; `present`: the names in its directory."""
-    if name not in present:
-        return None, "there is no such file"
-    text = disk.read_file(os.path.join(directory, name)).decode("utf-8", "replace")
-    if not text.strip("\0 \t\r\n"):
-        return None, "the file is empty"
-    try:
-        return fastjson.loads(text), None
-    except FormatError as error:
-        return None, error.message
+    directory = directory_of(root)
+    found = read_text(disk, directory, name)
+    if found.state is State.SOUND:
+        return ConfigDump(name, name, found.value)
+    also = read_text(disk, directory, name + BACKUP)
+    if also.state is State.SOUND:
+        return ConfigDump(name, name + BACKUP, also.value, found.problem)
+    return ConfigDump(name, None, None, f"{found.problem}; {name}{BACKUP}: {also.problem}")

@@ -21,9 +21,12 @@ from engine.log import retention
 from engine.log.closed_log import ClosedLogReader
 from engine.log.retention import BATCH_MAX, DiskUse, Space, Stay, Why
 from engine.log.source import ClosedLog
+from engine.repair import next_step
 from engine.repair.consumers import Unread, read_consumers
 from engine.repair.expire_halves import Half, open_halves
 from engine.repair.expire_queues import QueueExpiry, expire_index, expire_queues
+from engine.repair.layout import demand_in_order
+from engine.repair.odd import demand_movable
 from engine.repair.survey import StoreFiles, survey
 
 if TYPE_CHECKING:
@@ -79,7 +82,7 @@ class ExpirePlan:
         """A store that was not closed is recovered first."""
         if self.is_open or not self.files.abort:
             return None
-        return CannotMend("the store was not closed", path=self.files.root, hint="run rstore recover first")
+        return next_step.not_closed(self.files)
 
     @property
     def removed(self) -> list[str]:
@@ -143,9 +146,12 @@ def plan_expire(
     `in_use`: the physical offset from which on an open store needs its log (CleanService.in_use); None: it is closed.
 
     Raises:
-        CannotMend: no log. NotAStore, StorageError.
+        CannotMend: no log. DataIsAbsent, NotAStore, StorageError.
     """
     files = survey(disk, config)
+    demand_movable(files.odd)
+    if in_use is None:
+        demand_in_order(disk, files)
     if not files.log:
         raise CannotMend("there is no commit log to expire", path=files.root)
     config = files.config

@@ -98,3 +98,12 @@ class Intervals:
         at = np.searchsorted(np.array(self._starts, dtype=np.int64), values, side="right") - 1
         found: NDArray[np.bool_] = (at >= 0) & (values < np.array(self._ends, dtype=np.int64)[at])
         return found
+
+
+def union(*sets: Intervals) -> Intervals:
+    """The members of all sets."""
+    out = Intervals()
+    for one in sets:
+        for start, end in one:
+            out.add(start, end)
+    return out

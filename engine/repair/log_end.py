@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from engine.log.source import ClosedLog, Segment
+    from engine.repair.stale_tail import StaleJudge, StaleTail
     from engine.repair.survey import StoreFiles
 
 MISSING_SEGMENT = "segments are missing"
@@ -53,7 +54,9 @@ class LogEnd:
     """What reading the log to its end found.
 
     `end`: physical offset behind the last record that stays. `behind`: sound records and bytes by queue that lie behind
-    a break and don't stay. `gaps`: missing segments that the log goes on behind.
+    a break and don't stay. `gaps`: missing segments that the log goes on behind. `stale`: whole records behind the end
+    that are none of the log's.
+    `closed`: a blank record closes the last file there, whose next one could not be made (a full disk).
     """
 
     end: int
@@ -63,10 +66,12 @@ class LogEnd:
     behind: dict[TopicQueue, tuple[int, int]] = field(default_factory=dict)
     last_store_timestamp: int = 0
     cut: bool = False
+    stale: StaleTail | None = None
+    closed: bool = False
 
     @property
     def records_behind(self) -> int:
-        """Sound records that lie behind the break."""
+        """Messages that lie behind the break: records that a queue gets, not those that are prepared or rolled back."""
         return sum(records for records, _ in self.behind.values())
 
 
@@ -96,10 +101,13 @@ def first_store_timestamp(log: ClosedLog, segment: Segment) -> int:
     return int.from_bytes(head[at : at + 8], "big", signed=True)
 
 
-def read_to_end(files: StoreFiles, reading: Reading, start: Segment, *, cut: bool, feed: Feed) -> LogEnd:
+def read_to_end(
+    files: StoreFiles, reading: Reading, start: Segment, stale: StaleJudge, *, cut: bool, feed: Feed
+) -> LogEnd:
     """Read the log from `start` on, feeding every sound record that stays, with what it derives to.
 
-    With `cut` the log ends at the first damage; without it, too, but `records_behind` tells that it must not.
+    With `cut` the log ends at the first damage; without it, too, but `records_behind` tells that it must not. It ends
+    where a stale tail begins, as `stale` judges.
     """
     found = LogEnd(start.offset)
     contiguous = {segment.offset for segment in files.log}
@@ -109,15 +117,25 @@ def read_to_end(files: StoreFiles, reading: Reading, start: Segment, *, cut: boo
             if gap is not None:
                 found.gaps.append(_missing(files, gap))
                 gap = None
+            if isinstance(event, RecordBatch) and (tail := stale.within(event, found.last_store_timestamp)) is not None:
+                count, found.stale = tail
+                if count:
+                    head = event.first(count)
+                    feed(head, reading.derive(head))
+                    found.records += count
+                    found.end, found.last_store_timestamp = head.end, head.last_store_timestamp
+                return found
             feed(event, derived)
             found.records += len(event)
             found.end, found.last_store_timestamp = _reached(event, contiguous)
+            found.closed = isinstance(event, Remembered) and found.end < event.end
         elif isinstance(event, Blank):
-            found.end = event.end if event.end in contiguous else event.offset
+            found.closed = event.end not in contiguous
+            found.end = event.offset if found.closed else event.end
         elif isinstance(event, Gap):
             gap = event
         else:
-            _judge(files, reading.scanner, found, event, gap, cut)
+            _judge(files, reading.scanner, stale, found, event, gap, cut)
     return found
 
 
@@ -146,7 +164,7 @@ def read_until(files: StoreFiles, reading: Reading, start: Segment, to: int, *, 
             found.gaps.append(_missing(files, event))
             found.end = event.end
         else:
-            if reading.scanner.find_sound(event.offset + 1) is None:
+            if reading.scanner.find_sound_behind(event) is None:
                 raise _behind_the_end(to, event.offset)
             found.damage.append(Stretch(event.offset, event.length, event.segment.path, event.reason.value))
             found.end = event.offset
@@ -220,14 +238,26 @@ def next_start_damage(files: StoreFiles, scanner: Scanner, start: Segment, end: 
     ]
 
 
-def _judge(files: StoreFiles, scanner: Scanner, found: LogEnd, damage: Damage, gap: Gap | None, cut: bool) -> None:
+def _judge(
+    files: StoreFiles,
+    scanner: Scanner,
+    stale: StaleJudge,
+    found: LogEnd,
+    damage: Damage,
+    gap: Gap | None,
+    cut: bool,
+) -> None:
     """A break at `damage`: the torn tail, or damage with sound records behind it.
 
     What the system can't read is never taken for a torn tail: nobody knows what is there.
     """
-    sound = scanner.find_sound(damage.offset + 1)
+    sound = scanner.find_sound_behind(damage)
     if sound is None and damage.reason is not Reason.UNREADABLE:
         return
+    if sound is not None and gap is None and damage.reason is not Reason.UNREADABLE:
+        found.stale = stale.judge(damage.offset, found.last_store_timestamp)
+        if found.stale is not None:
+            return
     if gap is not None:
         found.gaps.append(_missing(files, gap))
     found.cut = cut

@@ -49,7 +49,8 @@ class LogState:
     """The log (physical offsets; times in ms, 0 = unknown).
 
     `behind`, `behind_bytes`: records at its end that are in no queue yet. `damage`: (offset, reason) of a place behind
-    the queues' end that is no sound record. `oldest`, `newest`: its first and last sound record.
+    the queues' end that is no sound record; `inside`: sound ones lie behind it. `oldest`, `newest`: its first and last
+    sound record.
     """
 
     files: int = 0
@@ -62,6 +63,7 @@ class LogState:
     behind_bytes: int = 0
     missing: int = 0
     damage: tuple[int, str] | None = None
+    inside: bool = False
     oldest: Place | None = None
     newest: Place | None = None
 
@@ -107,6 +109,7 @@ def log_state(log: ClosedLog, files: StoreFiles, last: tuple[int, int], *, live:
             at = event.offset(len(event) - 1)
         if isinstance(event, RecordBatch | Blank) and held:
             found.damage = found.damage or (held[0].offset, held[0].reason.value)
+            found.inside = True
             held = []
         if isinstance(event, Damage):
             held.append(event)

@@ -234,8 +234,8 @@ class Memory:
         return os.path.join(self._directory, names.segment_name(segment.offset))
 
     def _identity(self, segment: Segment) -> list[Any]:
-        entry = self._disk.stat(segment.path)
-        return [segment.path, entry.size, entry.mtime_ns]
+        entry = self._disk.stat(segment.file)
+        return [segment.file, entry.size, entry.mtime_ns]
 
 
 _COUNTS = ("records", "unplaced", "firstStoreTimestamp", "lastStoreTimestamp", "last", "lastSize")
@@ -248,6 +248,11 @@ class Reading:
     scanner: Scanner
     deriver: Deriver
     memory: Memory
+
+    def derive(self, batch: RecordBatch) -> Derived:
+        """What a batch derives to that did not come as an event."""
+        before = self.deriver.unplaced
+        return Derived(*self.deriver.derive(batch), self.deriver.unplaced - before)
 
     def events(
         self, start: int, end: int | None = None, *, resume: bool = False
@@ -275,10 +280,14 @@ class _Writing:
         self.blank = 0
 
     def add(self, batch: RecordBatch, derived: Derived, numbers: QueueNumbers) -> None:
-        """Take a batch. A record that is to be mended must be seen again: its segment is not remembered."""
+        """Take a batch. A record that is to be mended, or one that was stored before the one in front of it (a stale
+        tail may begin there), must be seen again: its segment is not remembered.
+        """
         import numpy as np
 
-        self._plain = self._plain and not batch.moved()
+        times = batch.store_timestamps()
+        goes_back = times[0] < self._counts["lastStoreTimestamp"] or bool((times[1:] < times[:-1]).any())
+        self._plain = self._plain and not goes_back and not batch.moved()
         if not self._plain:
             return
         if not self._counts["records"]:

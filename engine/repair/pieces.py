@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from engine.format import names
@@ -24,8 +25,14 @@ def pieces_of(disk: Disk, plan: RecoverPlan) -> Iterator[Piece]:
     """The pieces, in the order in which they change. New index files aren't named: a listing tells them later."""
     root = plan.files.root
     for odd in plan.set_aside:
-        yield Piece("move", odd.path, 0, odd.size, odd.why, quarantine_target(disk, root, odd.path))
-    yield from _log_pieces(plan)
+        if odd.copied:
+            yield Piece("remove", odd.path, 0, odd.size, odd.why)
+        else:
+            yield Piece("move", odd.path, 0, odd.size, odd.why, quarantine_target(disk, root, odd.path))
+    yield from _layout_pieces(plan)
+    sources = {segment.path: segment.source for segment in plan.files.log}
+    for piece in _log_pieces(plan):
+        yield replace(piece, source=sources.get(piece.path) or "")
     for cut in plan.ext:
         for path, size in cut.removed:
             yield Piece("remove", path, 0, size, "extension of units that go")
@@ -37,9 +44,10 @@ def pieces_of(disk: Disk, plan: RecoverPlan) -> Iterator[Piece]:
             if plan.files.config.enable_consume_queue_ext:
                 yield from _ext_pieces(disk, plan, queue)
     yield from _index_pieces(disk, plan)
+    aside = {odd.path for odd in plan.set_aside}
     for name, action in ((names.CHECKPOINT, "overwrite"), (names.ABORT, "remove")):
         path = os.path.join(root, name)
-        there = disk.exists(path)
+        there = path not in aside and disk.exists(path)
         yield Piece(action if there else "create", path, 0, disk.stat(path).size if there else 0, "how it was left")
 
 
@@ -47,10 +55,21 @@ def quarantine_target(disk: Disk, root: str, path: str) -> str:
     """Where a stray is moved: under its own path in `quarantine/`, with a number when that is taken."""
     base = os.path.join(root, names.QUARANTINE, os.path.relpath(path, root).lstrip("./"))
     target, n = base, 1
-    while disk.exists(target):
+    while disk.look(target) is not None:
         n += 1
         target = f"{base}-{n}"
     return target
+
+
+def _layout_pieces(plan: RecoverPlan) -> Iterator[Piece]:
+    for one in plan.layout.relocations:
+        yield Piece("relocate", one.path, 0, one.size, "records of another place", one.target, via=one.way.via)
+    for resize in plan.layout.resizes:
+        segment = resize.segment
+        low, high = sorted((resize.held, segment.size))
+        length = high - low if resize.held == high else 0
+        why = "another length than the setting"
+        yield Piece("overwrite", segment.path, low, length, why, source=segment.source or "")
 
 
 def _log_pieces(plan: RecoverPlan) -> Iterator[Piece]:

@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from engine.errors import RStoreError
+    from engine.log.source import Segment
     from engine.log.state import StoreState
     from engine.repair.bridge import Bridge
     from engine.repair.ext_cut import ExtCut
     from engine.repair.fresh_rows import PlannedRows
     from engine.repair.index_plan import IndexPlan
+    from engine.repair.layout import Layout
     from engine.repair.log_end import LogEnd, Mode, Stretch
+    from engine.repair.odd import OddFile
     from engine.repair.queue_plan import QueuePlan
-    from engine.repair.survey import OddFile, StoreFiles
+    from engine.repair.survey import StoreFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,9 @@ class LogPlan:
 
     `tail`: file, position and length of what is made zero behind the end. `removed`: segments behind the end.
     `mends`: records whose own physicalOffset is wrong and gets mended.
+    `blank`: file and position of a blank record at the log's end, which only a start takes away, as puts go on there.
     `bridges`: damaged stretches that get inert content, as sound records lie behind them.
+    `read_from`: from there on every record was read; before it only where the queues' units leave holes.
     """
 
     start_file: str | None
@@ -39,6 +44,8 @@ class LogPlan:
     bytes_cut: int
     mends: tuple[int, ...]
     bridges: tuple[Bridge, ...] = ()
+    blank: tuple[str, int] | None = None
+    read_from: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +55,9 @@ class RecoverPlan:
     `refusal`: the error that applying it raises, when data would be lost that nobody gave up. `problems`: what the
     operator should know, one sentence each. `accepted`: lost stretches (physical offset, length) before the log's end
     that `cut` goes on behind. `trap`: damage that stays in the log and that a normal start would cut at. `to`: the end
-    of the log (physical) that was asked for; `ext`: what goes of the extension files then.
+    of the log (physical) that was asked for; `ext`: what goes of the extension files then. `layout`: which files of the
+    log get another name or length; all else is planned over the log as it will be then. `config_broken`: files of
+    config/ that a broker can't read stay (engine.repair.config.start).
     """
 
     files: StoreFiles
@@ -65,7 +74,9 @@ class RecoverPlan:
     to: int | None
     ext: tuple[ExtCut, ...]
     state: StoreState
+    layout: Layout
     unfinished: bool = False
+    config_broken: bool = False
 
     @property
     def marks(self) -> bool:
@@ -73,11 +84,17 @@ class RecoverPlan:
         return self.unfinished or self.files.abort != (self.trap is not None) or not self.files.checkpoint_ok
 
     @property
+    def unread(self) -> tuple[Segment, ...]:
+        """Segments that were not read as a whole, before `log.read_from`."""
+        return tuple(segment for segment in self.files.log if segment.end <= self.log.read_from)
+
+    @property
     def changed(self) -> bool:
         """Whether applying it changes a byte of log, queues, index, or sets something aside."""
         log = self.log
         return bool(
-            log.tail
+            self.layout.changed
+            or log.tail
             or log.removed
             or log.mends
             or log.bridges
@@ -99,6 +116,12 @@ class RecoverPlan:
             "mode": self.mode.value,
             "abort": self.files.abort,
             "startFile": None if self.log.start_file is None else os.path.basename(self.log.start_file),
+            "read": {
+                "from": self.log.read_from,
+                "segments": len(self.files.log) - len(self.unread),
+                "of": len(self.files.log),
+                "whole": not self.unread,
+            },
             "minOffset": self.log.min_offset,
             "maxOffset": end.end,
             "truncateTo": end.end if self.log.bytes_cut else None,
@@ -110,12 +133,16 @@ class RecoverPlan:
             ],
             "bridged": [{"offset": b.offset, "length": b.length} for b in self.log.bridges],
             "recordsBehind": end.records_behind,
+            "stale": None
+            if end.stale is None
+            else {"physicalOffset": end.stale.offset, "end": end.stale.end, "records": end.stale.records},
             "behind": [
                 {"topic": queue.topic, "queueId": queue.queue_id, "records": records, "bytes": size}
                 for queue, (records, size) in sorted(end.behind.items())
             ],
             "filesRemoved": [os.path.relpath(path, self.files.root) for path in self.log.removed],
             "mended": list(self.log.mends),
+            **self._layout_json(),
             "setAside": [{"path": os.path.relpath(o.path, self.files.root), "why": o.why} for o in self.set_aside],
             "queues": [
                 {
@@ -142,4 +169,16 @@ class RecoverPlan:
             "salvage": salvage,
             "changed": self.changed,
             "problems": list(self.problems),
+        }
+
+    def _layout_json(self) -> dict[str, Any]:
+        def below(path: str) -> str:
+            return os.path.relpath(path, self.files.root)
+
+        return {
+            "renamed": [{"path": below(one.path), "to": below(one.target)} for one in self.layout.relocations],
+            "resized": [
+                {"path": below(one.segment.path), "from": one.held, "to": one.segment.size}
+                for one in self.layout.resizes
+            ],
         }

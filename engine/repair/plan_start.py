@@ -11,22 +11,33 @@ import os
 import time
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from engine.config import apache_key
-from engine.errors import Refused, RStoreError
-from engine.format import sysflag
+from engine.errors import DataIsAbsent, LogIsGone, NextStep, Refused, RStoreError
+from engine.files.lock import holder_of
+from engine.format import names, sysflag
 from engine.log.derive import TopicQueue
 from engine.log.index_reader import ClosedIndexFile
 from engine.log.scan import Damage, RecordBatch, Scanner
 from engine.log.source import ClosedLog
 from engine.log.walk import Reason
+from engine.repair import next_step
 from engine.repair.apache_start import ApacheStart, Outcome, apache_start, queue_end
-from engine.repair.index_plan import entries_before
+from engine.repair.check_config import read_config
+from engine.repair.check_files import absent_paths, file_findings, gap_findings
+from engine.repair.check_served import check_served
+from engine.repair.config.start import ConfigStart, config_start
+from engine.repair.doctor import DOCTOR_CODES
+from engine.repair.finding import CODES, Findings
+from engine.repair.index_files import entries_before
+from engine.repair.layout import layout_of
 from engine.repair.log_end import Mode
+from engine.repair.odd import first_error
 from engine.repair.queue_rows import QueueRows, is_real
 from engine.repair.recover import plan_recover
+from engine.repair.repairs import repairs
 from engine.repair.survey import StoreFiles, survey
 
 if TYPE_CHECKING:
@@ -49,6 +60,7 @@ class StartPlan:
     `behind`: records and bytes by queue that the log would lose; `short`: messages that stay in the log, but that their
     queue would lack; `index_removed` and `keys_lost`: files deleted, and keys in them that
     nothing puts again. `settings`: those given that don't match the files. `seconds`: how long reading would take.
+    `next`: what to do before a broker is started; `wrong`: codes of what a recovery would find in the log.
     """
 
     files: StoreFiles
@@ -62,6 +74,8 @@ class StartPlan:
     seconds: float = 0.0
     settings: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    next: NextStep | None = None
+    wrong: frozenset[str] = frozenset()
 
     @property
     def records_behind(self) -> int:
@@ -82,13 +96,24 @@ class StartPlan:
 
     @property
     def refusal(self) -> RStoreError | None:
-        """The error that says that data would be lost."""
+        """The error that says that data would be lost, or is absent: a broker goes on without it."""
+        error = first_error(self.files.odd)
+        if isinstance(error, DataIsAbsent):
+            return error
         if not self.loses:
             return None
+        if not self.files.log:
+            return LogIsGone(
+                f"there is no commit log: a broker started now would lose {', '.join(self.loses)}",
+                path=os.fspath(self.files.config.commit_log_paths[0]),
+                hint="start no broker; nothing else holds the messages",
+                next_step=self.next,
+            )
         return Refused(
             f"a broker started now would lose {', '.join(self.loses)}",
             path=self.files.root,
-            hint="rstore recover loses none of it",
+            hint="start no broker",
+            next_step=self.next,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -128,6 +153,7 @@ class StartPlan:
             "salvage": None,
             "changed": bool(self.bytes_cut or apache.removed or self.index_removed or self.files.abort),
             "problems": self.problems,
+            "next": None if self.next is None else self.next.to_json(),
         }
 
 
@@ -138,9 +164,31 @@ def plan_start(disk: Disk, config: StoreConfig, *, progress: Callable[[int, int]
         NotAStore, StorageError.
     """
     files = survey(disk, config)
+    plan = _outcome(disk, config, files, progress)
+    _configured(plan, config_start(disk, files.config, files.root))
+    plan.next = _next(disk, plan)
+    return plan
+
+
+def _configured(plan: StartPlan, found: ConfigStart) -> None:
+    """What config/ does to the start. Where a table stops it, the store is never opened, and nothing of it changes."""
+    plan.problems += found.problems
+    if plan.apache.outcome is not Outcome.OPENS and not found.stops:
+        return
+    if found.stops:
+        plan.apache = replace(plan.apache, outcome=Outcome.REFUSES, why=found.stops[0], removed=())
+        plan.behind, plan.short, plan.index_removed, plan.keys_lost, plan.bytes_cut = {}, {}, [], 0, 0
+    elif found.stops_late:
+        plan.apache = replace(plan.apache, outcome=Outcome.REFUSES, why=found.stops_late[0])
+
+
+def _outcome(
+    disk: Disk, config: StoreConfig, files: StoreFiles, progress: Callable[[int, int], None] | None
+) -> StartPlan:
     with ClosedLog(disk, files.log) as log:
         plan = StartPlan(files, apache_start(disk, files, log, progress=progress))
         plan.settings = _settings(disk, config)
+        plan.problems += [f"{os.path.relpath(odd.path, files.root)}: {odd.why}" for odd in files.odd]
         if not files.log and not files.queues:
             plan.problems.append("neither a commit log nor queues: a broker begins a new store")
         if plan.apache.outcome in (Outcome.REFUSES, Outcome.CRASHES):
@@ -155,6 +203,25 @@ def plan_start(disk: Disk, config: StoreConfig, *, progress: Callable[[int, int]
     if plan.apache.mode is Mode.ABNORMAL:
         _count_keys(disk, plan)
     return plan
+
+
+def _next(disk: Disk, plan: StartPlan) -> NextStep | None:
+    """As status, doctor and check say it: by the files, and by what recovery would find in the log."""
+    files = plan.files
+    live = holder_of(disk, files.root) is not None
+    done = repairs(disk, files.root)
+    found = Findings({**CODES, "path-missing": DOCTOR_CODES["path-missing"]})
+    layout = None if live else layout_of(disk, files)
+    file_findings(files, found, live=live, done=done, layout=layout)
+    gap_findings(files, found, done, layout)
+    for path in absent_paths(disk, files.config):
+        found.add("path-missing", path, path)
+    check_served(disk, files, read_config(disk, files.config, files.root, found), found, live=live)
+    for code in plan.wrong:
+        found.add(code, "log", names.COMMITLOG)
+    if not files.log and not files.queues:
+        return None
+    return next_step.of_findings(files.config, found.result(), everything=False, live=live)
 
 
 def _settings(disk: Disk, config: StoreConfig) -> list[str]:
@@ -223,6 +290,7 @@ def _count_short(disk: Disk, plan: StartPlan, config: StoreConfig, skipped: list
 
     try:
         repair = plan_recover(disk, config, cut=True)
+        plan.wrong = next_step.codes_of(repair)
     except RStoreError as error:
         plan.problems.append(f"queues were not compared with the log: {error.message}")
         return

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from engine.errors import RStoreError, StorageError
 from engine.format import fastjson, names
+from engine.format.message import BLANK_SIZE
 from engine.log.derive import Deriver, DeriveRules, QueueNumbers
 from engine.log.scan import Damage, Event, RecordBatch, Scanner
 from engine.log.source import ClosedLog, Segment
@@ -18,12 +20,14 @@ from engine.repair.ext_cut import plan_ext_cuts
 from engine.repair.ext_dangling import mark_dangling
 from engine.repair.fresh_rows import FreshRows, PlannedRows
 from engine.repair.index_plan import IndexPlanner
-from engine.repair.intervals import Intervals
+from engine.repair.intervals import Intervals, union
 from engine.repair.known import known_of
+from engine.repair.layout import Layout
 from engine.repair.log_end import (
     LogEnd,
     Mode,
     Stretch,
+    first_store_timestamp,
     gaps_before,
     next_start_damage,
     offset_behind_time,
@@ -33,21 +37,26 @@ from engine.repair.log_end import (
     start_segment,
 )
 from engine.repair.memory import Derived, Memory, Reading, Remembered
+from engine.repair.odd import PASSED_OVER
 from engine.repair.plan import LogPlan, RecoverPlan
 from engine.repair.queue_compare import QueueComparer
 from engine.repair.queue_plan import LostRows
 from engine.repair.queue_settle import Settler
 from engine.repair.refusal import Choices, refusal
 from engine.repair.repairs import repairs, stretches, unfinished
+from engine.repair.stale_tail import StaleJudge
 from engine.repair.survey import StoreFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from engine.files.disk import Disk
+    from engine.repair.odd import OddFile
     from engine.repair.queue_plan import QueuePlan
 
 _PIECE = 1 << 20
+_SEGMENTS_BACK = 16
+"""Segments before recovery's start whose first records are looked at, in case they are stale."""
 _GIVE_IT = "; give the broker's own with -c broker.conf, or a broker of other sizes won't start"
 
 
@@ -76,6 +85,7 @@ class Planner:
         self,
         disk: Disk,
         files: StoreFiles,
+        layout: Layout,
         log: ClosedLog,
         memory: Memory,
         bridges: tuple[Bridge, ...],
@@ -84,6 +94,7 @@ class Planner:
     ) -> None:
         self._disk = disk
         self._files = files
+        self._layout = layout
         self._log = log
         self._bridges = bridges
         self._done = repairs(disk, files.root)
@@ -94,6 +105,8 @@ class Planner:
         config = files.config
         self._numbers = QueueNumbers()
         self._deriver = Deriver(DeriveRules.of(config), self._numbers)
+        # Units of light queues are judged as such, also where nobody said that the broker has them.
+        self._judging = Deriver(replace(DeriveRules.of(config), multi_dispatch=True, lmq=True), self._numbers)
         # With the extension a row is more than its unit.
         self._fresh = None if config.enable_consume_queue_ext else FreshRows()
         self._comparer = QueueComparer(
@@ -101,12 +114,16 @@ class Planner:
         )
         self._dangling = mark_dangling(disk, files, self._comparer.accounts.values())
         self._scanner = Scanner(log, check_crc=config.check_crc_on_recover, max_message_size=config.max_message_size)
+        self._for_one = Scanner(  # kernels are for many records
+            log, check_crc=config.check_crc_on_recover, max_message_size=config.max_message_size, kernels=False
+        )
         self._reading = Reading(self._scanner, self._deriver, memory)
         self._to: int | None = None
         self._mends: list[int] = []
         self._shifts: Counter[tuple[int, int]] = Counter()  # records by (segment, how far off their own offset is)
         self._unplaced = 0
         self._damage_before: list[Stretch] = []
+        self._undecided: list[str] = []
 
     def behind_time(self, timestamp: int) -> int | None:
         """Physical offset of the first record stored later (ms)."""
@@ -118,13 +135,19 @@ class Planner:
         start = self._start(mode) if files.log else None
         if start is not None and to is not None:
             start = min(start, segment_before(files, to), key=lambda segment: segment.offset)
-        index = IndexPlanner(self._disk, files, self._reading, mode)
+        index = IndexPlanner(self._disk, files, self._reading, mode, whole=self._choices.whole)
         end = LogEnd(0)
         if start is not None:
             self._progress.expect(files.log[-1].end - start.offset)
             one_unit_each = not self._deriver.rules.multi_dispatch
             coverage = Coverage(
-                self._comparer, self._log, self._scanner, self._feed_before, one_unit_each=one_unit_each
+                self._comparer,
+                self._log,
+                self._scanner,
+                self._feed_before,
+                self._units_at,
+                until=start.offset,
+                one_unit_each=one_unit_each,
             )
             for segment in files.log:
                 if segment.end <= start.offset:
@@ -137,26 +160,45 @@ class Planner:
                 self._feed(event, derived, index)
 
             if to is None:
-                end = read_to_end(files, self._reading, start, cut=self._choices.cut, feed=feed)
+                stale = StaleJudge(self._disk, files, self._scanner, start.offset)
+                end = read_to_end(files, self._reading, start, stale, cut=self._choices.cut, feed=feed)
+                self._undecided = stale.findings
             else:
                 end = read_until(files, self._reading, start, to, feed=feed)
             end.gaps[:0] = gaps_before(files, start)
         return self._assemble(mode, start, end, index)
 
     def _start(self, mode: Mode) -> Segment:
-        """Where reading starts: where Apache would, or with the first bridge, when that lies before."""
+        """Where reading starts: where Apache would, or with the first bridge or short file before; or the first."""
+        if self._choices.whole:
+            return self._files.log[0]
         start = start_segment(self._files, self._log, mode)
-        bridged = [*(bridge.offset for bridge in self._bridges), *(low for low, _ in self._begun)]
+        short = [segment.offset for segment in self._files.log if segment.short]
+        bridged = [*(bridge.offset for bridge in self._bridges), *(low for low, _ in self._begun), *short]
         segments = [found for offset in bridged if (found := self._log.segment_at(offset)) is not None]
-        return min([start, *segments], key=lambda segment: segment.offset)
+        start = min([start, *segments], key=lambda segment: segment.offset)
+        return self._before_a_stale_tail(start)
+
+    def _before_a_stale_tail(self, start: Segment) -> Segment:
+        """The segment to read from so that a stale tail of whole segments is met where it begins, if that is near.
+
+        Heads alone are read, and more only where store times go back between two of them.
+        """
+        log, last = self._files.log, self._files.log.index(start)
+        firsts = {i: first_store_timestamp(self._log, log[i]) for i in range(max(0, last - _SEGMENTS_BACK), last + 1)}
+        for i in sorted(firsts)[1:]:
+            if 0 < firsts[i] < firsts[i - 1]:
+                judge = StaleJudge(self._disk, self._files, self._scanner, log[i - 1].offset)
+                if judge.judge(log[i].offset, firsts[i - 1]) is not None:
+                    return log[i - 1]
+        return start
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
     def _feed_before(self, event: Event) -> None:
         """The log before the start: read only where the queues leave holes."""
         if isinstance(event, RecordBatch):
-            before = self._deriver.unplaced
-            self._compare(event, Derived(*self._deriver.derive(event), self._deriver.unplaced - before))
+            self._compare(event, self._reading.derive(event))
         elif isinstance(event, Damage):
             self._damage_before.append(Stretch(event.offset, event.length, event.segment.path, event.reason.value))
 
@@ -180,6 +222,15 @@ class Planner:
             self._mends.append(offset)
             self._shifts[offset - offset % size, stored - offset] += 1
 
+    def _units_at(self, offset: int) -> tuple[int, list[tuple[int, int]]] | None:
+        """Of the sound record at a physical offset: its size, and each (queue number, queue offset) that it names."""
+        for event in self._for_one.scan(offset, offset + 1):
+            if isinstance(event, RecordBatch):
+                units, _ = self._judging.derive(event)
+                places = zip(units.queue.tolist(), units.queue_offset.tolist(), strict=True)
+                return event.end - event.start, list(places)
+        return None
+
     # --- the outcome ------------------------------------------------------------------------------------------------
 
     def _assemble(self, mode: Mode, start: Segment | None, end: LogEnd, index: IndexPlanner) -> RecoverPlan:
@@ -189,20 +240,24 @@ class Planner:
         for stretch in (*self._damage_before, *end.gaps):
             lost.add(stretch.offset, stretch.offset + stretch.length)
         self._comparer.flush()
+        known = known_of(self._done)
+        mended = union(known.accepted, known.bridged)
+        bridged = LostRows(self._bridges, [(a, b, self._scanner.sound_size(a)) for a, b in self._begun])
         settler = Settler(
             self._comparer,
             log_min,
             end.end,
             lost,
-            bridged=LostRows(self._bridges, [(a, b, self._scanner.sound_size(a)) for a, b in self._begun]),
-            record_size=self._scanner.sound_size,
-            abnormal=mode is Mode.ABNORMAL,
+            bridged=bridged,
+            mended=mended,
+            units_at=self._units_at,
         )
         queues = tuple(settler.settle()) if files.log or self._choices.log_is_gone else ()
-        index_plan = index.plan(end.end)
-        known = known_of(self._done).accepted
+        index_plan = index.plan(end.end, union(lost, bridged.places, mended))
         fresh = [
-            s for s in (*end.gaps, *self._damage_before) if known.overlap(s.offset, s.offset + s.length) < s.length
+            s
+            for s in (*end.gaps, *self._damage_before)
+            if known.accepted.overlap(s.offset, s.offset + s.length) < s.length
         ]
         log_plan = self._log_plan(start, log_min, end)
         traps = next_start_damage(files, self._scanner, start, end) if start is not None else []
@@ -215,13 +270,21 @@ class Planner:
             queues=queues,
             writes=PlannedRows(settler.writes, self._fresh),
             index=index_plan,
-            set_aside=tuple(odd for odd in files.odd if odd.movable),
+            set_aside=self._set_aside(queues),
             problems=self._problems(
                 end, trap, queues, index_plan.keys_put, self._comparer.findings, settler.findings, index_plan.findings
             ),
             refusal=refusal(
-                self._disk, files, self._choices, end, fresh, self._shifts, sum(queue.units_cut for queue in queues)
+                self._disk,
+                files,
+                self._layout,
+                self._choices,
+                end,
+                fresh,
+                self._shifts,
+                sum(queue.units_cut for queue in queues),
             ),
+            layout=self._layout,
             accepted=tuple((s.offset, s.length) for s in fresh) if self._choices.cut or self._choices.bridge else (),
             trap=trap,
             to=self._to,
@@ -235,13 +298,24 @@ class Planner:
             ),
         )
 
+    def _set_aside(self, queues: tuple[QueuePlan, ...]) -> tuple[OddFile, ...]:
+        """Strays; and what a broker passes over, when it stands where a topic's directory has to be."""
+        base = os.path.join(self._files.root, names.CONSUMEQUEUE)
+        topics = {os.path.join(base, queue.queue.topic) for queue in queues if queue.changed}
+        strays = (odd for odd in self._files.odd if odd.movable or (odd.code == PASSED_OVER and odd.path in topics))
+        return (*strays, *self._layout.aside)
+
     def _log_plan(self, start: Segment | None, log_min: int, end: LogEnd) -> LogPlan:
         removed = [s for s in self._files.log if s.offset >= end.end and s.offset != log_min and not self._kept(s, end)]
         tail: tuple[str, int, int] | None = None
+        blank: tuple[str, int] | None = None
         cut = 0
         for segment in self._files.log:
             written = self._last_written(segment, max(end.end, segment.offset))
             if written is None:
+                continue
+            if end.closed and segment not in removed and written <= end.end + BLANK_SIZE:
+                blank = (segment.path, end.end - segment.offset)
                 continue
             cut += written - max(end.end, segment.offset)
             if segment not in removed:
@@ -257,7 +331,13 @@ class Planner:
             bytes_cut=cut,
             mends=tuple(m for m in self._mends if m < end.end),
             bridges=self._bridges,
+            read_from=self._read_from(start, log_min),
+            blank=blank,
         )
+
+    def _read_from(self, start: Segment | None, log_min: int) -> int:
+        """Physical offset from which every record was read: `find_bridges` reads all, whatever recovery starts with."""
+        return log_min if start is None or self._choices.bridge else start.offset
 
     def _kept(self, segment: Segment, end: LogEnd) -> bool:
         """The segment that starts just at the end stays: the log goes on there (MappedFileQueue#truncateDirtyFiles)."""
@@ -282,6 +362,7 @@ class Planner:
         self, end: LogEnd, trap: Stretch | None, queues: tuple[QueuePlan, ...], keys_put: int, *findings: list[str]
     ) -> tuple[str, ...]:
         out = [f"{os.path.relpath(o.path, self._files.root)}: {o.why}" for o in self._files.odd]
+        out += self._layout.problems
         if not self._files.checkpoint_ok:
             out.append("the checkpoint is missing or short: it reads as zeros")
         out += [
@@ -290,6 +371,12 @@ class Planner:
         out += [f"damage at {b.offset}, {b.length} bytes, is bridged: {b.reason}" for b in self._bridges]
         out += [f"segments missing at {gap.offset}, {gap.length} bytes" for gap in end.gaps]
         out += [f"damage at {s.offset}, {s.length} bytes: {s.reason}" for s in end.damage]
+        if end.stale is not None:
+            out.append(
+                f"{end.stale.records} whole records from {end.stale.offset} to {end.stale.end} are stale: they were "
+                "stored before the record in front of them, and their queues do not go on there; they are set aside"
+            )
+        out += self._undecided
         out += [f"the record at {offset} has a wrong physicalOffset" for offset in self._mends[:20]]
         out += self._oddities(queues, end)
         if self._dangling:

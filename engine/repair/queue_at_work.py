@@ -23,7 +23,7 @@ class QueueAtWork:
     account: QueueAccount
     known: Intervals  # rows that stay, and rows that will be written
     restarts: list[tuple[int, int]] = field(default_factory=list)  # where (physical) offsets begin anew, and at which
-    elsewhere: NDArray[np.int64] | None = None  # pending records (physical offsets) that the store holds at other rows
+    elsewhere: set[int] = field(default_factory=set)  # pending records (physical offsets) that other rows hold
     written: Intervals = field(default_factory=Intervals)
     lost: Intervals = field(default_factory=Intervals)  # rows on disk whose message was in a bridged stretch
     last: int | None = None  # queue offset of the last row settled in log order
@@ -34,26 +34,12 @@ class QueueAtWork:
     table: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None = None
 
 
-def union(*sets: Intervals) -> Intervals:
-    out = Intervals()
-    for one in sets:
-        for start, end in one:
-            out.add(start, end)
-    return out
-
-
 def runs(group: NDArray[np.void]) -> Iterator[NDArray[np.void]]:
     """The records of one queue, in log order, cut where queue offsets don't follow one another."""
     import numpy as np
 
     breaks = np.flatnonzero(np.diff(group["queue_offset"]) != 1) + 1
     return (run for run in np.split(group, breaks) if len(run))
-
-
-def joined(one: NDArray[np.int64] | None, other: NDArray[np.int64]) -> NDArray[np.int64]:
-    import numpy as np
-
-    return other if one is None else np.concatenate([one, other])
 
 
 def table_of(account: QueueAccount) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:

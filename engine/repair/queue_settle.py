@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from engine.format.message import MIN_RECORD_SIZE
 from engine.format.queue_unit import PRE_BLANK
-from engine.repair.intervals import Intervals
-from engine.repair.queue_at_work import QueueAtWork, joined, runs, table_of, union
-from engine.repair.queue_compare import (
-    QueueAccount,
-    QueueComparer,
-    point_at_records,
-    real_rows,
-    repeats_neighbour,
-)
+from engine.repair.intervals import Intervals, union
+from engine.repair.queue_at_work import QueueAtWork, runs, table_of
+from engine.repair.queue_compare import QueueComparer, real_rows
+from engine.repair.queue_leftover import Leftovers
 from engine.repair.queue_plan import LostRows, QueuePlan, Renumbered
 from engine.repair.queue_rows import CHUNK, QueueRows, row_dtype
 from engine.repair.spool import Spool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     import numpy as np
     from numpy.typing import NDArray
 
-    from engine.log.derive import TopicQueue
+    from engine.repair.queue_leftover import UnitsAt
 
 MAX_FILL = 1 << 22
 """Rows that one jump of queue offsets may fill; a larger one is a damaged field."""
@@ -42,8 +38,8 @@ class Settler:
         log_end: physical offset of the log's end after the repair.
         lost: stretches of the log (physical) between the two that hold no sound record.
         bridged: other such stretches, over which the repair writes.
-        record_size: bytes of the sound record at a physical offset, 0 when there is none.
-        abnormal: in normal mode a record that another queue holds is not dispatched again (as in Apache).
+        mended: stretches that earlier repairs left as they were, or wrote over.
+        units_at: tells the record at a physical offset.
     """
 
     def __init__(
@@ -54,26 +50,23 @@ class Settler:
         lost: Intervals,
         *,
         bridged: LostRows | None = None,
-        record_size: Callable[[int], int],
-        abnormal: bool,
+        mended: Intervals,
+        units_at: UnitsAt,
     ) -> None:
         self._comparer = comparer
         self._log_min = log_min
         self._log_end = log_end
         self._lost = lost
         self._bridged = bridged if bridged is not None else LostRows(())
-        self._record_size = record_size
-        self._abnormal = abnormal
+        self._mended = mended
+        self._units_at = units_at
         self._queues: dict[int, QueueAtWork] = {}
         self.findings: list[str] = []
         self.writes = Spool(row_dtype())
 
     def settle(self) -> list[QueuePlan]:
         """The plan of every queue, by topic and queue id; `writes` holds the rows to write, in log order."""
-        leftovers = {n: self._judge_leftovers(n, a) for n, a in self._comparer.accounts.items() if a.rows is not None}
-        if not self._abnormal and (held := {n: rows for n, rows in leftovers.items() if len(rows)}):
-            self._comparer.pour_fresh()
-            self._drop_held_elsewhere(held)
+        self._judge_leftovers()
         for number, account in self._comparer.accounts.items():
             self._state(number).known = union(account.right)
         for fresh in self._comparer.fresh():
@@ -94,79 +87,31 @@ class Settler:
 
     # --- rows without a record --------------------------------------------------------------------------------------
 
-    def _judge_leftovers(self, number: int, account: QueueAccount) -> NDArray[np.int64]:
-        """Account for the rows that stay though no record of their queue vouches for them.
-
-        Returns:
-            the physical offsets of rows that point at a sound record which names another queue, or none.
-        """
-        import numpy as np
-
-        rows = account.rows
-        assert rows is not None
-        held: list[NDArray[np.int64]] = []
-        for gap_start, gap_end in list(account.right.missing(rows.first, rows.extent)):
-            for start in range(gap_start, gap_end, CHUNK):
-                offsets, found = real_rows(rows, start, min(start + CHUNK, gap_end))
-                physical = found["physical_offset"].astype(np.int64)
-                stays = (physical < self._log_end) & ((physical < self._log_min) | self._lost.mask(physical))
-                gone = self._bridged.places.mask(physical)
-                if gone.any():
-                    self._state(number).lost.add_many(offsets[gone])
-                    offsets, found, physical, stays = offsets[~gone], found[~gone], physical[~gone], stays[~gone]
-                stays |= repeats_neighbour(account, found, gap_start, gap_end)
-                other, same = self._wanted_by_own(number, account, offsets, found)
-                if other.any():
-                    state = self._state(number)
-                    state.elsewhere = joined(state.elsewhere, physical[other])
-                    self._note(rows.queue, offsets[other], physical[other], "names another queue offset")
-                stays |= other
-                asked = ~stays & ~same & (physical < self._log_end)
-                foreign = point_at_records(found, asked, self._record_size)
-                self._note(rows.queue, offsets[foreign], physical[foreign], "is no message of this queue")
-                stays |= foreign
-                account.right.add_many(offsets[stays])
-                held.append(physical[foreign])
-        return np.concatenate(held) if held else np.zeros(0, dtype=np.int64)
-
-    def _note(self, queue: TopicQueue, offsets: NDArray[np.int64], physical: NDArray[np.int64], what: str) -> None:
-        """A finding for each of the first rows, and one that counts the rest."""
-        self.findings += [
-            f"{queue} #{q}: the record at {p} {what}"
-            for q, p in zip(offsets[:NAMED].tolist(), physical[:NAMED].tolist(), strict=True)
-        ]
-        if len(offsets) > NAMED:
-            self.findings.append(f"{queue}: {len(offsets) - NAMED} more like the last")
-
-    def _wanted_by_own(
-        self, number: int, account: QueueAccount, offsets: NDArray[np.int64], found: NDArray[np.void]
-    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Rows that hold a pending record of their own queue: (at another queue offset, at its own with wrong tags)."""
-        import numpy as np
-
-        other = np.zeros(len(found), dtype=np.bool_)
-        same = np.zeros(len(found), dtype=np.bool_)
-        if account.pending and len(found):
-            physical = found["physical_offset"].astype(np.int64)
-            for chunk in self._comparer.pending.chunks():
-                own = chunk[chunk["queue"] == number]  # ascending, as the log is
-                if len(own):
-                    at = np.searchsorted(own["physical_offset"], physical).clip(max=len(own) - 1)
-                    here = (own["physical_offset"][at] == physical) & (own["size"][at] == found["size"])
-                    same |= here & (own["queue_offset"][at] == offsets)
-                    other |= here & (own["queue_offset"][at] != offsets)
-        return other & ~same, same
-
-    def _drop_held_elsewhere(self, leftovers: dict[int, NDArray[np.int64]]) -> None:
-        """A record whose topic or queueId is damaged gets no second row beside that of the queue that holds it."""
-        import numpy as np
-
-        for chunk in self._comparer.pending.chunks():
-            for number, physical in leftovers.items():
-                for row in chunk[np.isin(chunk["physical_offset"], physical) & (chunk["queue"] != number)]:
-                    claimed = self._state(int(row["queue"]))
-                    offset = np.array([row["physical_offset"]], dtype=np.int64)
-                    claimed.elsewhere = joined(claimed.elsewhere, offset)
+    def _judge_leftovers(self) -> None:
+        """Rows that no record of their queue vouches for: those that stay, those of bridged messages."""
+        found = Leftovers(
+            self._comparer,
+            self._log_min,
+            self._log_end,
+            self._lost,
+            self._bridged.places,
+            self._mended,
+            self._units_at,
+        )
+        found.judge()
+        for gone in found.gone:
+            self._state(gone.number).lost.add_many(gone.offsets)
+        told: Counter[tuple[int, str]] = Counter()
+        for number, offset, physical, claimed in found.kept:
+            if claimed is not None:  # the row that it has is its only one
+                self._state(claimed[0]).elsewhere.add(physical)
+            what = "names another queue offset" if claimed and claimed[0] == number else "is no message of this queue"
+            told[number, what] += 1
+            if told[number, what] <= NAMED:
+                self.findings.append(f"{self._comparer.numbers[number]} #{offset}: the record at {physical} {what}")
+        for (number, what), many in told.items():
+            if many > NAMED:
+                self.findings.append(f"{self._comparer.numbers[number]}: {many - NAMED} more: the record {what}")
 
     # --- records without a row --------------------------------------------------------------------------------------
 
@@ -213,8 +158,8 @@ class Settler:
         import numpy as np
 
         state = self._state(number)
-        if state.elsewhere is not None:
-            group = group[~np.isin(group["physical_offset"], state.elsewhere)]
+        if state.elsewhere:
+            group = group[~np.isin(group["physical_offset"], list(state.elsewhere))]
         for physical, start in state.restarts:
             earlier = (group["physical_offset"] < physical) & (group["queue_offset"] >= start)
             if earlier.any():
@@ -224,7 +169,23 @@ class Settler:
                 )
                 group = group[~earlier]
         for run in runs(group):
-            self._place_run(state, number, run)
+            for part in self._parts(state, run):
+                self._place_run(state, number, part)
+
+    def _parts(self, state: QueueAtWork, run: NDArray[np.void]) -> list[NDArray[np.void]]:
+        """A run, cut where others hold its queue offsets rightly, if a part of it can have its own."""
+        import numpy as np
+
+        held = state.known.mask(run["queue_offset"])
+        if not held.any() or held.all():
+            return [run]
+        parts = np.split(run, np.flatnonzero(np.diff(held)) + 1)
+        free = [part for part in parts if int(part["queue_offset"][0]) not in state.known]
+        may_be = (
+            self._precedes_later_rows(state, int(part["physical_offset"][0]), int(part["queue_offset"][-1]) + 1)
+            for part in free
+        )
+        return parts if any(may_be) else [run]
 
     def _place_run(self, state: QueueAtWork, number: int, run: NDArray[np.void]) -> None:
         """Place records whose queue offsets follow one another."""
@@ -321,7 +282,7 @@ class Settler:
         if self._bridged:
             known = rows is not None or self._log_min > 0
             front, inert = self._bridged.front(state.lost, whole, None if known else state.first_place)
-            end = max(whole.end, state.lost.end) if whole or inert is not None else 0
+            end = max(whole.end, self._lost_end(state, whole)) if whole or inert is not None else 0
         if state.lost and not end:
             self.findings.append(f"{self._comparer.numbers[number]}: every message is lost, its offsets begin anew")
         return QueuePlan(
@@ -340,6 +301,16 @@ class Settler:
             inert=inert,
             renumbered=tuple(state.renumbered),
         )
+
+    def _lost_end(self, state: QueueAtWork, whole: Intervals) -> int:
+        """Queue offset behind the last lost message: rows of another queue's file name bridged places, too, so no more
+        count than the damage behind the queue's last message can have held.
+        """
+        if not whole:
+            return state.lost.end
+        lossy = union(self._lost, self._bridged.places, self._mended)
+        held = lossy.overlap(self._max_physical(state, whole.end), self._log_end) // MIN_RECORD_SIZE
+        return min(state.lost.end, whole.end + held)
 
     def _pre_blanks(self, rows: QueueRows | None, first: int) -> tuple[int, int]:
         """Rows of the first file before the first unit that must be filled: a zero there ends the queue for Apache."""

@@ -16,6 +16,7 @@ from engine.log.derive import Deriver, DeriveRules, QueueNumbers
 from engine.log.scan import Scanner
 from engine.log.source import ClosedLog
 from engine.repair.bridge import Bridge, BridgedLog, find_bridges
+from engine.repair.layout import arranged, layout_of
 from engine.repair.log_end import (
     Mode,
 )
@@ -23,6 +24,7 @@ from engine.repair.memory import Memory
 from engine.repair.plan import RecoverPlan
 from engine.repair.planner import Planner, Progress
 from engine.repair.refusal import Choices
+from engine.repair.stale_tail import StaleJudge
 from engine.repair.survey import StoreFiles, survey
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ def plan_recover(
     mode: Mode | None = None,
     cut: bool = False,
     bridge: bool = False,
+    whole: bool = False,
     log_is_gone: bool = False,
     locked: bool = False,
     time_box_ms: int | None = None,
@@ -53,6 +56,7 @@ def plan_recover(
         mode: normal or abnormal; None: what the abort file says.
         cut: end the log at the first damage even when sound records lie behind it, and go on behind missing segments.
         bridge: read the whole log, write inert records over damage in its middle, and go on behind missing segments.
+        whole: read the log from its first byte, and every index file; else damage before recovery's start stays unseen.
         log_is_gone: a store without a commit log loses its queues, too.
         locked: the caller holds the store's lock: what was read of a long log is remembered below its directory.
         time_box_ms: stop behind the segment in which so much time is over (ms); the next planning goes on there.
@@ -66,6 +70,8 @@ def plan_recover(
     if cut and bridge:
         raise InvalidArgument("a log is bridged or cut, not both")
     files = survey(disk, config)
+    layout = layout_of(disk, files)
+    files = arranged(files, layout)
     read = Progress(progress)
     memory = Memory(disk, files, writing=locked, time_box_ms=time_box_ms, jobs=jobs)
     found = _bridges(disk, files, memory, read) if bridge and files.log else ()
@@ -73,9 +79,16 @@ def plan_recover(
     memory.leave_out(bridge.segment.offset for bridge in bridges)
     stuck = next((one for one in found if not one.patches), None)
     with BridgedLog(disk, files.log, bridges) as log:
-        return Planner(disk, files, log, memory, bridges, Choices(cut, bridge, log_is_gone, stuck), read).plan(
-            mode or (Mode.ABNORMAL if files.abort else Mode.NORMAL)
-        )
+        return Planner(
+            disk,
+            files,
+            layout,
+            log,
+            memory,
+            bridges,
+            Choices(cut, bridge, log_is_gone, stuck, whole=whole or bridge),
+            read,
+        ).plan(mode or (Mode.ABNORMAL if files.abort else Mode.NORMAL))
 
 
 def plan_truncate(
@@ -84,6 +97,7 @@ def plan_truncate(
     *,
     to_offset: int | None = None,
     to_time: int | None = None,
+    whole: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> RecoverPlan:
     """The plan that ends the log at a place that is given: a recovery of the log up to there, the extension cut, too.
@@ -93,6 +107,7 @@ def plan_truncate(
         config: the store's settings; sizes that nobody gave are inferred.
         to_offset: the log's new end (physical), a record's boundary. Or
         to_time: ms; every record stored later goes, and what lies behind the first of them.
+        whole: read the log from its first byte up to there, so that damage before the end is refused wherever it is.
         progress: called with bytes of the log read so far and in all.
 
     Raises:
@@ -100,10 +115,13 @@ def plan_truncate(
         NotAStore, CannotMend, StorageError.
     """
     files = survey(disk, config)
+    layout = layout_of(disk, files)
+    files = arranged(files, layout)
     memory = Memory(disk, files)
     mode = Mode.ABNORMAL if files.abort else Mode.NORMAL
+    choices = Choices(False, False, False, truncate=True, whole=whole)
     with ClosedLog(disk, files.log) as log:
-        planner = Planner(disk, files, log, memory, (), Choices(False, False, False, truncate=True), Progress(progress))
+        planner = Planner(disk, files, layout, log, memory, (), choices, Progress(progress))
         if not files.log:
             raise CannotMend("there is no commit log to cut", path=files.root)
         if to_offset is None:
@@ -126,4 +144,5 @@ def _bridges(disk: Disk, files: StoreFiles, memory: Memory, read: Progress) -> t
         events = (
             event for event, _ in memory.scan(scanner, deriver, log.segments[0].offset, resume=True, derive=False)
         )
-        return find_bridges(log, scanner, events, max_message_size=config.max_message_size, progress=read)
+        stale = StaleJudge(disk, files, scanner, log.segments[0].offset)
+        return find_bridges(log, scanner, events, stale, max_message_size=config.max_message_size, progress=read)

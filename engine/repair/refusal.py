@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from engine.errors import CannotMend, DamageInTheMiddle, LogIsGone, RStoreError, WrongFileSize
+from engine.errors import CannotMend, DamageInTheMiddle, LogIsGone, NextStep, RStoreError
+from engine.repair import next_step
+from engine.repair.finding import Fix
+from engine.repair.layout import OUT_OF_ORDER
 from engine.repair.log_end import MISSING_SEGMENT, LogEnd, Stretch
+from engine.repair.odd import first_error
 
 if TYPE_CHECKING:
     from engine.files.disk import Disk
     from engine.repair.bridge import Bridge
+    from engine.repair.layout import Layout
     from engine.repair.survey import StoreFiles
 
 MOVED_RECORDS = 8
@@ -19,18 +25,27 @@ MOVED_RECORDS = 8
 
 
 class Choices(NamedTuple):
-    """What the operator chose. `stuck`: the first stretch that can't be bridged; `truncate`: the end is given."""
+    """What the operator chose. `stuck`: the first stretch that can't be bridged; `truncate`: the end is given; `whole`:
+    the log is read from its first byte, and every index file as a whole.
+    """
 
     cut: bool
     bridge: bool
     log_is_gone: bool
     stuck: Bridge | None = None
     truncate: bool = False
+    whole: bool = False
+
+    @property
+    def cut_option(self) -> str:
+        """What cuts at the damage that was found: without --whole damage before recovery's start is not seen."""
+        return "--cut --whole" if self.whole else "--cut"
 
 
 def refusal(
     disk: Disk,
     files: StoreFiles,
+    layout: Layout,
     choices: Choices,
     end: LogEnd,
     fresh: Sequence[Stretch],
@@ -41,19 +56,20 @@ def refusal(
 
     Args:
         disk: how files are reached.
-        files: the store.
+        files: the store, its log as it will be.
+        layout: what makes it so.
         choices: what the operator said.
         end: where the log ends, and what stands behind it.
         fresh: lost stretches before the log's end that nobody has accepted yet.
         shifts: records by (segment, how far off their own offset is).
         units_cut: units of messages that the log doesn't have.
     """
-    wrong = next(
-        (odd for odd in files.odd if not odd.movable and os.path.dirname(odd.path) in files.config.log_directories),
-        None,
-    )
-    if wrong is not None:
-        return WrongFileSize(f"{wrong.why} among the commit log's", path=wrong.path, hint="rstore doctor tells more")
+    stands_in_the_way = first_error(files.odd)
+    if stands_in_the_way is not None:
+        return stands_in_the_way
+    found = _layout_refusal(files, layout, choices)
+    if found is not None:
+        return found
     if not files.log:
         return None if choices.log_is_gone else _log_is_gone(files)
     moved = next((key for key, records in shifts.items() if records >= MOVED_RECORDS), None)
@@ -62,27 +78,64 @@ def refusal(
         return CannotMend(
             f"{shifts[moved]} records of this segment say that they lie {moved[1]:+d} bytes from here",
             path=segment.path,
-            hint="was the file renamed? give it its own name back",
+            next_step=next_step.bring("the file has another segment's name: give it its own name back"),
         )
     if choices.cut:
         return None
-    missing = next((path for path in files.config.log_directories if not disk.exists(path)), None)
+    found = _lost_directory(disk, files, units_cut)
+    if found is not None:
+        return found
+    refused = _damage(files, choices, end, fresh)
+    if refused is None:
+        return None
+    for where in (s for s in files.log if s.path == refused.path):  # the file as it is now
+        refused.path = where.file
+        if where.short:
+            refused.message = f"the file has {where.held} instead of {where.size} bytes: {refused.message}"
+    return refused
+
+
+def _lost_directory(disk: Disk, files: StoreFiles, units_cut: int) -> RStoreError | None:
+    missing = next((path for path in files.config.log_directories if not disk.is_dir(path)), None)
     if missing is not None and units_cut:
         return LogIsGone(
             f"{units_cut} messages of the consume queues are not in the log, and one of its directories is missing",
             path=missing,
-            hint="is its disk mounted? --cut goes on without what was there",
+            next_step=next_step.bring("mount its disk, then run this again; --cut goes on without what was there"),
         )
-    return _damage(choices, end, fresh)
+    return None
 
 
-def _damage(choices: Choices, end: LogEnd, fresh: Sequence[Stretch]) -> RStoreError | None:
+def _layout_refusal(files: StoreFiles, layout: Layout, choices: Choices) -> RStoreError | None:
+    if layout.always is not None:
+        return layout.always
+    if choices.truncate and (layout.changed or layout.aside):
+        first = (*(r.path for r in layout.relocations), *(r.segment.file for r in layout.resizes))
+        return CannotMend(
+            OUT_OF_ORDER,
+            path=(*first, *(odd.path for odd in layout.aside))[0],
+            hint="nothing was changed",
+            next_step=next_step.step(files.config, Fix.RECOVER if layout.refusal is None else Fix.BRIDGE),
+        )
+    return None if choices.cut or choices.bridge else layout.refusal
+
+
+def _bridge(files: StoreFiles, choices: Choices, records: int) -> NextStep | None:
+    """`recover --bridge`, unless that is what refuses; `records`: sound ones behind the damage."""
+    if choices.bridge:
+        return None
+    found = next_step.step(files.config, Fix.BRIDGE)
+    return replace(found, keeps=f"{found.keeps} ({records} sound records lie behind it)") if records else found
+
+
+def _damage(files: StoreFiles, choices: Choices, end: LogEnd, fresh: Sequence[Stretch]) -> RStoreError | None:
     if choices.stuck is not None:
         return DamageInTheMiddle(
-            f"{choices.stuck.length} bytes that can't be bridged ({choices.stuck.reason}): too few for a record",
+            f"{choices.stuck.length} bytes can't be bridged ({choices.stuck.reason}): too few for a record",
             path=choices.stuck.segment.path,
             offset=choices.stuck.offset,
-            hint="--cut ends the log there and saves the rest; nothing was changed",
+            hint="nothing was changed",
+            next_step=next_step.cut(files.config, end.records_behind),
         )
     if choices.truncate and (end.damage or fresh):
         first = (*end.damage, *fresh)[0]
@@ -90,16 +143,18 @@ def _damage(choices: Choices, end: LogEnd, fresh: Sequence[Stretch]) -> RStoreEr
             f"{first.reason}, before the place where the log is to end",
             path=first.path,
             offset=first.offset,
-            hint="run rstore recover first, or cut before it; nothing was changed",
+            hint="nothing was changed; cut before it, or bridge it first",
+            next_step=next_step.step(files.config, Fix.BRIDGE),
         )
     if end.damage:
         first = end.damage[0]
         size = sum(size for _, size in end.behind.values())
         return DamageInTheMiddle(
-            f"{first.reason}; {end.records_behind} sound records ({size} bytes) lie behind it",
+            f"{first.reason}; {end.records_behind} messages ({size} bytes) lie behind it",
             path=first.path,
             offset=first.offset,
-            hint="--bridge keeps them, --cut ends the log there and saves them (salvage replay); nothing was changed",
+            hint=f"nothing was changed; {choices.cut_option} ends the log there instead and saves what lies behind it",
+            next_step=_bridge(files, choices, end.records_behind),
         )
     if choices.bridge or not fresh:
         return None
@@ -108,13 +163,15 @@ def _damage(choices: Choices, end: LogEnd, fresh: Sequence[Stretch]) -> RStoreEr
             f"{fresh[0].length} bytes of the commit log are missing behind this file",
             path=fresh[0].path,
             offset=fresh[0].offset,
-            hint="find the missing segments, or give --bridge to go on behind them; nothing was changed",
+            hint="nothing was changed; if the missing segments can be found, put them back first",
+            next_step=next_step.step(files.config, Fix.BRIDGE),
         )
     return DamageInTheMiddle(
         f"{fresh[0].reason}, in a part of the log that queues must be rebuilt from",
         path=fresh[0].path,
         offset=fresh[0].offset,
-        hint="--bridge writes an inert record over it, --cut goes on around it; nothing was changed",
+        hint="nothing was changed; --cut goes on around it instead",
+        next_step=next_step.step(files.config, Fix.BRIDGE),
     )
 
 
@@ -125,5 +182,7 @@ def _log_is_gone(files: StoreFiles) -> RStoreError | None:
     return LogIsGone(
         f"{len(held)} consume queues, but no commit log",
         path=os.fspath(files.config.commit_log_paths[0]),
-        hint="is its disk mounted? give --yes-the-log-is-gone if it is really gone",
+        next_step=next_step.bring(
+            "mount its disk; if the log is lost for good, --yes-the-log-is-gone removes the queues"
+        ),
     )

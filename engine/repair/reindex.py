@@ -23,9 +23,13 @@ from engine.log.ahead import scan_ahead
 from engine.log.derive import Deriver, DeriveRules, Keys, QueueNumbers, TopicQueue, Units, joined
 from engine.log.scan import Blank, Damage, Event, Gap, RecordBatch, Scanner
 from engine.log.source import ClosedLog
+from engine.repair import next_step
 from engine.repair.beside import Beside
+from engine.repair.finding import Fix
 from engine.repair.intervals import Intervals
 from engine.repair.known import known_places
+from engine.repair.layout import demand_in_order
+from engine.repair.odd import demand_movable
 from engine.repair.reindex_build import BuiltQueue, QueueBuilder
 from engine.repair.reindex_index import IndexBuilder
 from engine.repair.survey import StoreFiles, survey
@@ -130,9 +134,11 @@ def build(
     Writes nothing elsewhere. `jobs`: threads that read the log (None: one a core).
 
     Raises:
-        CannotMend: no log. DamageInTheMiddle: run recover first. NotAStore, DiskFull, StorageError.
+        CannotMend: no log. DamageInTheMiddle: run recover first. DataIsAbsent, NotAStore, DiskFull, StorageError.
     """
     files = survey(disk, config)
+    demand_movable(files.odd)
+    demand_in_order(disk, files)
     config = files.config
     begin, first = beginning(files, scope)
     numbers = QueueNumbers()
@@ -224,14 +230,14 @@ def _sound(
     held: list[Damage | Gap] = []
     for event, parts in events:
         if isinstance(event, RecordBatch):
-            plan.problems += [step_over(one, accepted, files.root) for one in held]
+            plan.problems += [step_over(one, accepted, files) for one in held]
             held = []
             yield event, parts or []
         elif not isinstance(event, Blank):
             held.append(event)
 
 
-def step_over(lost: Damage | Gap, accepted: Intervals, root: str) -> str:
+def step_over(lost: Damage | Gap, accepted: Intervals, files: StoreFiles) -> str:
     """What is said of a stretch that sound records lie behind, and that an earlier repair was told to go on behind.
 
     Raises:
@@ -240,9 +246,10 @@ def step_over(lost: Damage | Gap, accepted: Intervals, root: str) -> str:
     if accepted.overlap(lost.offset, lost.offset + lost.length) < lost.length:
         raise DamageInTheMiddle(
             f"{lost.reason.value if isinstance(lost, Damage) else 'segments are missing'}; sound records lie behind it",
-            path=lost.segment.path if isinstance(lost, Damage) else root,
+            path=lost.segment.path if isinstance(lost, Damage) else files.root,
             offset=lost.offset,
-            hint="run rstore recover first; nothing was changed",
+            hint="nothing was changed",
+            next_step=next_step.step(files.config, Fix.BRIDGE),
         )
     return f"stepped over {lost.length} lost bytes at {lost.offset}"
 

@@ -17,7 +17,7 @@ from engine.log.index_file import IndexFile
 from engine.log.index_reader import ClosedIndexFile
 from engine.log.index_service import NAME_DIGITS, IndexService
 from engine.log.scan import RecordBatch
-from engine.repair.index_plan import entries_before
+from engine.repair.index_files import entries_before
 from engine.repair.trees import same_file
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from engine.format import names
 from engine.repair.repairs import digest, finish, is_below, listing
-from engine.repair.salvage import Saved, new_directory, write_manifest
+from engine.repair.salvage import Saved, goes, new_directory, write_manifest
 from engine.repair.trees import remove_tree
 
 if TYPE_CHECKING:
@@ -112,7 +112,8 @@ def _pieces(disk: Disk, root: str, built: str, place: str) -> list[Saved]:
     for entry in disk.scandir(old) if disk.exists(old) else ():
         if entry.is_file:
             path = f"{place}/{entry.name}"
-            found.append(Saved("rename", path, 0, entry.size, _WHY, path, digest(disk, entry.path, 0, entry.size)))
+            saved = Saved("rename", path, 0, entry.size, _WHY, path, digest(disk, entry.path, 0, entry.size))
+            found.append(goes(disk, entry.path, saved))
     for entry in disk.scandir(os.path.join(built, place)):
         found.append(Saved("create", f"{place}/{entry.name}", 0, entry.size, _WHY, None, ""))
     return found

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import StorageError
+from engine.files.listing import is_lost_found
 from engine.format import names
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ APPLIED = "applied.json"
 UNDOING = "undoing.json"
 UNDONE = "undone.json"
 PRUNED = "pruned.json"
+REPLAYED = "replayed.json"
 KEPT = ("overwrite", "remove", "rename")
 """Actions whose old bytes are in the repair's directory."""
 _BAD_JSON = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, StorageError)
@@ -60,7 +62,7 @@ def repairs(disk: Disk, root: str) -> list[Repair]:
     found = [
         repair
         for entry in (disk.scandir(base) if disk.is_dir(base) else ())
-        if not entry.is_file and (repair := _repair(disk, entry.name, entry.path)) is not None
+        if entry.is_directory and (repair := _repair(disk, entry.name, entry.path)) is not None
     ]
     return sorted(found, key=lambda repair: (int(repair.manifest.get("number", 0)), repair.name))
 
@@ -91,19 +93,23 @@ def stretches(found: Iterable[Repair], kind: str) -> list[tuple[int, int]]:
     return out
 
 
-def listing(disk: Disk, config: StoreConfig) -> Listing:
-    """Every file of log, queues, extension and index, the checkpoint and the abort file."""
+def listing(disk: Disk, config: StoreConfig, also: Iterable[str] = ()) -> Listing:
+    """Every file of log, queues, extension and index, the checkpoint and the abort file; `also`: further paths."""
     root = os.fspath(config.store_path_root_dir)
     found: Listing = {}
     below = [os.path.join(root, name) for name in (names.CONSUMEQUEUE, names.CONSUMEQUEUE_EXT, names.INDEX)]
     for directory in dict.fromkeys([*config.log_directories, *below]):
         _list_into(disk, root, directory, found)
-    for name in (names.CHECKPOINT, names.ABORT):
-        path = os.path.join(root, name)
-        if disk.exists(path):
-            entry = disk.stat(path)
+    for name in (names.CHECKPOINT, names.ABORT, *also):
+        entry = disk.look(os.path.join(root, name))
+        if entry is not None and entry.is_file:
             found[name] = [entry.size, entry.mtime_ns]
     return found
+
+
+def config_places(pieces: Iterable[dict[str, Any]]) -> list[str]:
+    """The files of config/ among a repair's pieces: only a repair of them has to do with these."""
+    return sorted({piece["path"] for piece in pieces if piece["path"].startswith(names.CONFIG + os.sep)})
 
 
 def relative(root: str, path: str) -> str:
@@ -147,14 +153,14 @@ def _left(disk: Disk, config: StoreConfig, pieces: Sequence[dict[str, Any]]) -> 
         if piece["action"] == "overwrite" and disk.exists(path):
             sha256 = digest(disk, path, piece["offset"], piece["length"])
             ranges.append({k: piece[k] for k in ("path", "offset", "length")} | {"sha256": sha256})
-    return {"version": 1, "files": listing(disk, config), "ranges": ranges}
+    return {"version": 1, "files": listing(disk, config, config_places(pieces)), "ranges": ranges}
 
 
 def _list_into(disk: Disk, root: str, directory: str, found: Listing) -> None:
     for entry in disk.scandir(directory) if disk.is_dir(directory) else ():
         if entry.is_file:
             found[relative(root, entry.path)] = [entry.size, entry.mtime_ns]
-        elif disk.is_dir(entry.path):
+        elif entry.is_directory and not is_lost_found(entry):
             _list_into(disk, root, entry.path, found)
 
 
@@ -182,7 +188,7 @@ def _repair(disk: Disk, name: str, directory: str) -> Repair | None:
 
 # --- whether it can be ------------------------------------------------------------------------------------------------
 
-_ACTIONS = (*KEPT, "create", "move")
+_ACTIONS = (*KEPT, "create", "move", "relocate")
 _LARGEST = 1 << 62
 
 
@@ -195,6 +201,7 @@ def _is_manifest(said: dict[str, Any]) -> bool:
         and all(_is_piece(piece) for piece in said["pieces"])
         and all(_is_count(one["offset"], one["length"]) for one in stretches)
         and _is_listing(said.get("files", {}))
+        and all(is_below(place) for place in said.get("made", []))
     )
 
 
@@ -206,7 +213,8 @@ def _is_applied(said: dict[str, Any]) -> bool:
 
 
 def _is_piece(piece: dict[str, Any]) -> bool:
-    file, target = piece["file"], piece.get("target", "")
+    file, target, link = piece["file"], piece.get("target", ""), piece.get("link", "")
+    via, source = piece.get("via", ""), piece.get("source", "")
     return (
         piece["action"] in _ACTIONS
         and _is_place(piece["path"])
@@ -214,7 +222,12 @@ def _is_piece(piece: dict[str, Any]) -> bool:
         and isinstance(piece["why"], str)
         and isinstance(piece["sha256"], str)
         and ((file is None and piece["action"] != "rename") or (piece["action"] in KEPT and is_below(file)))
-        and (is_below(target) if piece["action"] == "move" else isinstance(target, str))
+        and (is_below(target) if piece["action"] == "move" else target == "" or _is_place(target))
+        and (_is_place(target) and _is_place(via) if piece["action"] == "relocate" else via == "")
+        and (source == "" or _is_place(source))
+        and isinstance(link, str)
+        and "\0" not in link
+        and _is_count(piece.get("mode", 0))
     )
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from engine.errors import Refused
 from engine.format import properties
 from engine.log.scan import RecordBatch, Scanner
+from engine.repair.repairs import REPLAYED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from engine.log.source import LogSource
     from engine.repair.saved_log import SavedRepair
 
-REPLAYED = "replayed.json"
 HERE = "."
 """The target of a replay into the store that the repair is of."""
 _MARK = properties.REPLAYED.encode()

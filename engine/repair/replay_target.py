@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.config import STORE_CONF, StoreConfig, load
-from engine.errors import NotAStore, Refused
+from engine.errors import NotAStore
 from engine.format import names
 from engine.log.derive import TopicQueue
+from engine.repair import next_step
 from engine.repair.create import SIZES
 from engine.repair.recover import plan_recover
 from engine.repair.replay_progress import HERE
@@ -123,11 +124,7 @@ def look_at(disk: Disk, files: StoreFiles, name: str, *, resumes: bool, made: bo
     if plan.refusal is not None:
         raise plan.refusal
     if plan.changed and not resumes:
-        raise Refused(
-            "the store has to be recovered before anything is put into it",
-            path=plan.files.root,
-            hint="run rstore recover, which shows what it changes",
-        )
+        raise next_step.needs_recovery(plan.files)
     return Target(name, plan.files.config, make=False, recovery=plan)
 
 

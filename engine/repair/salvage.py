@@ -11,12 +11,14 @@ import hashlib
 import json
 import os
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
-from engine.errors import NoRoomToSave
+from engine.errors import DiskFull, InvalidArgument, NoRoomToSave
 from engine.format import names
-from engine.repair.repairs import MANIFEST, Listing, listing, relative, repairs
+from engine.repair.next_step import bring, command_line
+from engine.repair.repairs import MANIFEST, Listing, config_places, listing, relative, repairs
+from engine.repair.undo_names import missing_directories
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +30,11 @@ VERSION = 1
 BEHIND_THE_END = "behind the log's end"
 """Why a piece of the log goes; undo looks there for messages that came since."""
 _PIECE = 1 << 20
-_MARGIN = 1 << 20
+_NOT_COPIED = ("create", "move", "relocate")
+_BLOCK = 1 << 12
+"""What a file system gives a file at least, and a directory."""
+_PIECE_NOTE = 512
+"""Bytes of a manifest that one piece takes, and of what is written when all is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +42,8 @@ class Piece:
     """Bytes [offset, offset + length) of a store file that a repair changes.
 
     `action`: "overwrite" (the file stays), "remove" (the whole file goes), "create" (there was no file), "move"
-    (to quarantine, as `target`) or "rename" (into the salvage directory, instead of a copy).
+    (to quarantine, as `target`), "rename" (into the salvage directory, instead of a copy) or "relocate" (to `target`,
+    by way of the name `via`). `source`: where the bytes are before the repair, when that is another file.
     """
 
     action: str
@@ -45,11 +52,21 @@ class Piece:
     length: int
     why: str
     target: str = ""
+    via: str = ""
+    source: str = ""
+
+    @property
+    def now(self) -> str:
+        """Where its bytes are before the repair."""
+        return self.source or self.path
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A piece in the salvage directory: `file` is None when it was all zeros."""
+    """A piece in the salvage directory: `file` is None when it was all zeros.
+
+    Of a file that goes: `link`, where it led when it was a link, and `mode`, its permission bits.
+    """
 
     action: str
     path: str
@@ -59,6 +76,10 @@ class Saved:
     file: str | None
     sha256: str
     target: str = ""
+    via: str = ""
+    source: str = ""
+    link: str = ""
+    mode: int = 0
 
 
 def save(
@@ -69,30 +90,26 @@ def save(
     *,
     accepted: Sequence[tuple[int, int]] = (),
     bridged: Sequence[tuple[int, int]] = (),
+    into: str | None = None,
 ) -> str:
     """Copy the pieces and write the manifest, durably.
 
     `accepted`: lost stretches of the log (physical offset, length) that the operator chose to go on behind; later
-    starts know them from here. `bridged`: stretches that get inert content.
+    starts know them from here. `bridged`: stretches that get inert content. `into`: a
+    directory outside of the store, which takes what is saved; salvage/ in the store then has a link to it.
 
     Returns:
-        the directory.
+        the directory, below the store's salvage/.
 
     Raises:
-        NoRoomToSave: the file system has no room for them; nothing is left behind.
-        StorageError: reading or writing failed.
+        NoRoomToSave: the file system has no room for them; nothing is left behind. InvalidArgument: `into` is in the
+        store. StorageError: reading or writing failed.
     """
     root = os.fspath(config.store_path_root_dir)
-    needed = sum(_data_bytes(disk, piece) for piece in pieces)
-    usable = disk.usage(root).usable
-    if needed + _MARGIN > usable:
-        raise NoRoomToSave(
-            f"saving what changes takes {needed} bytes, {usable} are usable",
-            path=root,
-            hint="free space, or give --no-salvage to lose it",
-        )
-    files = listing(disk, config)
-    directory = new_directory(disk, root, command)
+    places = (relative(root, piece.path) for piece in pieces)
+    files = listing(disk, config, config_places({"path": place} for place in places))
+    _demand_room(disk, config, pieces, files, into)
+    directory = new_directory(disk, root, command, into)
     saved = [_save_piece(disk, root, directory, number, piece) for number, piece in enumerate(pieces, 1)]
     disk.step("salvage.copied")
     write_manifest(disk, directory, command, files, saved, accepted=accepted, bridged=bridged)
@@ -112,7 +129,8 @@ def write_manifest(
 ) -> None:
     """Write the manifest of a salvage directory, durably. `files`: the store's, listed before the first change."""
     root = os.path.dirname(os.path.dirname(directory))
-    number = 1 + max((repair.manifest.get("number", 0) for repair in repairs(disk, root)), default=0)
+    known = [repair.manifest.get("number", 0) for repair in repairs(disk, root)]
+    number = 1 + max(*known, len(disk.listdir(os.path.dirname(directory))), 0)  # some may be on a disk that is away
     manifest = {
         "version": VERSION,
         "number": number,
@@ -121,6 +139,7 @@ def write_manifest(
         "pieces": [asdict(one) for one in pieces],
         "accepted": [{"offset": offset, "length": length} for offset, length in accepted],
         "bridged": [{"offset": offset, "length": length} for offset, length in bridged],
+        "made": missing_directories(disk, root, pieces),
         "files": files,
     }
     disk.write_file_atomically(os.path.join(directory, MANIFEST), json.dumps(manifest, indent=1).encode())
@@ -128,47 +147,125 @@ def write_manifest(
     disk.sync_dir(os.path.dirname(directory))
 
 
-def new_directory(disk: Disk, root: str, command: str) -> str:
-    """Make the salvage directory of a command that begins now."""
+def new_directory(disk: Disk, root: str, command: str, into: str | None = None) -> str:
+    """Make the salvage directory of a command that begins now; with `into`, a link to a new one below that.
+
+    Where the store's file system has no block left for salvage/ itself, that is the link.
+
+    Raises:
+        InvalidArgument: `into` lies in the store. StorageError.
+    """
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(disk.now_ms() / 1000))
-    base = os.path.join(root, names.SALVAGE, f"{stamp}-{command}")
+    top = os.path.join(root, names.SALVAGE)
+    base = os.path.join(top, f"{stamp}-{command}")
     directory, n = base, 1
     while disk.exists(directory):
         n += 1
         directory = f"{base}-{n}"
-    disk.mkdirs(directory)
+    if into is None:
+        disk.mkdirs(directory)
+        return directory
+    place = _outside(disk, root, into)
+    try:
+        disk.mkdirs(top)
+    except DiskFull:
+        disk.mkdirs(place)
+        disk.make_link(top, place)
+        disk.mkdirs(directory)
+        return directory
+    target = os.path.join(place, os.path.basename(directory))
+    disk.mkdirs(target)
+    disk.make_link(directory, target)
     return directory
 
 
+def _outside(disk: Disk, root: str, into: str) -> str:
+    """The directory for this store below `into`: many stores may have theirs there. Raises InvalidArgument."""
+    store, place = disk.behind_link(root), disk.behind_link(into)
+    if os.path.commonpath([store, place]) == store:
+        raise InvalidArgument("--salvage-dir must be outside of the store", path=into)
+    digest = hashlib.sha256(os.fsencode(store)).hexdigest()[:8]
+    return os.path.join(place, f"{os.path.basename(store)}-{digest}")
+
+
+def _demand_room(disk: Disk, config: StoreConfig, pieces: Sequence[Piece], files: Listing, into: str | None) -> None:
+    """Raise NoRoomToSave unless the file system takes what is to be saved: data, notes, blocks that are begun."""
+    root = os.fspath(config.store_path_root_dir)
+    place = root if into is None else _there(disk, _outside(disk, root, into))
+    usable = disk.usage(place).usable
+    notes = 2 * len(json.dumps(files, indent=1)) + _PIECE_NOTE * len(pieces) + 6 * _BLOCK
+    if notes + sum(_blocks(_data_bytes(disk, piece)) for piece in pieces) <= usable:
+        return
+    needed = notes + sum(_blocks(_written_bytes(disk, piece)) for piece in pieces)  # preallocated zeros are not kept
+    if needed <= usable:
+        return
+    saves = command_line(config, "recover", "--salvage-dir", "DIR")
+    advice = "free space" if into is not None else f"free space, or save on another disk: {saves}"
+    raise NoRoomToSave(
+        f"saving what the repair changes needs {needed} bytes, {usable} are free", path=place, next_step=bring(advice)
+    )
+
+
+def _there(disk: Disk, path: str) -> str:
+    """The path, or what there is of it."""
+    while not disk.exists(path) and path != os.path.dirname(path):
+        path = os.path.dirname(path) or os.curdir
+    return path
+
+
+def _blocks(length: int) -> int:
+    return -(-length // _BLOCK) * _BLOCK
+
+
 def _data_bytes(disk: Disk, piece: Piece) -> int:
-    if piece.action in ("create", "move"):
-        return 0
-    reader = disk.open_reader(piece.path)
+    """Bytes of a piece that are no holes."""
+    return sum(high - low for low, high in _data_ranges(disk, piece))
+
+
+def _written_bytes(disk: Disk, piece: Piece) -> int:
+    """Bytes of a piece in blocks that are not all zeros: what a copy takes. Reads it."""
+    total = 0
+    for low, high in _data_ranges(disk, piece):
+        reader = disk.open_reader(piece.now)
+        try:
+            for at in range(low, high, _PIECE):
+                data = bytes(reader.read(at, min(_PIECE, high - at)))
+                total += sum(_BLOCK for i in range(0, len(data), _BLOCK) if any(data[i : i + _BLOCK]))
+        finally:
+            reader.close()
+    return total
+
+
+def _data_ranges(disk: Disk, piece: Piece) -> list[tuple[int, int]]:
+    if piece.action in _NOT_COPIED:
+        return []
+    reader = disk.open_reader(piece.now)
     try:
         end = min(piece.offset + piece.length, reader.size())
-        total = 0
+        found = []
         start = reader.next_data(piece.offset, end)
         while start is not None:
             hole = reader.next_hole(start, end)
-            total += hole - start
+            found.append((start, hole))
             start = reader.next_data(hole, end)
-        return total
+        return found
     finally:
         reader.close()
 
 
 def _save_piece(disk: Disk, root: str, directory: str, number: int, piece: Piece) -> Saved:
-    place = relative(root, piece.path)
-    if piece.action in ("create", "move"):
-        target = relative(root, piece.target) if piece.target else ""
-        return Saved(piece.action, place, piece.offset, piece.length, piece.why, None, "", target)
+    place, target, via, source = (
+        relative(root, path) if path else "" for path in (piece.path, piece.target, piece.via, piece.source)
+    )
+    if piece.action in _NOT_COPIED:
+        return Saved(piece.action, place, piece.offset, piece.length, piece.why, None, "", target, via)
     name = f"{number:04d}-{os.path.basename(piece.path)}"
-    target = os.path.join(directory, name)
+    copy = os.path.join(directory, name)
     digest = hashlib.sha256()
     zeros = True
-    reader = disk.open_reader(piece.path)
+    reader = disk.open_reader(piece.now)
     try:
-        length = min(piece.length, reader.size() - piece.offset)
+        length = max(0, min(piece.length, reader.size() - piece.offset))
         for at in range(piece.offset, piece.offset + length, _PIECE):
             data = reader.read(at, min(_PIECE, piece.offset + length - at))
             digest.update(data)
@@ -176,5 +273,12 @@ def _save_piece(disk: Disk, root: str, directory: str, number: int, piece: Piece
     finally:
         reader.close()
     if not zeros:
-        disk.copy_file(piece.path, target, offset=piece.offset, length=length)
-    return Saved(piece.action, place, piece.offset, length, piece.why, None if zeros else name, digest.hexdigest())
+        disk.copy_file(piece.now, copy, offset=piece.offset, length=length)
+    file = None if zeros else name
+    saved = Saved(piece.action, place, piece.offset, length, piece.why, file, digest.hexdigest(), target, source=source)
+    return saved if piece.action == "overwrite" else goes(disk, piece.now, saved)
+
+
+def goes(disk: Disk, path: str, saved: Saved) -> Saved:
+    """With what a file that goes is beside its bytes."""
+    return replace(saved, link=disk.link_of(path), mode=disk.mode(path))

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import CannotMend, Refused
 from engine.log.source import ClosedLog
-from engine.repair.repairs import APPLIED, MANIFEST, PRUNED, UNDOING, UNDONE, stretches
+from engine.repair.repairs import APPLIED, MANIFEST, PRUNED, REPLAYED, UNDOING, UNDONE, stretches
 from engine.repair.replay_choice import batches
-from engine.repair.replay_progress import REPLAYED
 from engine.repair.salvage_list import ABANDONED, leftovers, read_known_runs, room
 from engine.repair.saved_log import SavedLog, SavedRepair, find_repair, log_spans, missing_copies, saved_repairs
 from engine.repair.survey import survey
@@ -161,7 +160,7 @@ def prune(disk: Disk, plan: PrunePlan) -> None:
                 _remove(disk, path)
             disk.sync_dir(repair.directory)
             if one.keeps_manifest is None:
-                disk.remove_dir(repair.directory)
+                disk.remove_linked_dir(repair.directory)
                 disk.sync_dir(os.path.dirname(repair.directory))
     for path, _ in plan.abandoned:
         disk.step("prune.abandoned")

@@ -18,6 +18,7 @@ from engine.format import names
 from engine.format.message import MIN_RECORD_SIZE
 from engine.log.source import Segment
 from engine.repair.intervals import Intervals
+from engine.repair.odd import demand_saved
 from engine.repair.repairs import KEPT, Repair, repairs
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ class Span(Segment):
 
 
 def saved_repairs(disk: Disk, root: str) -> list[SavedRepair]:
-    """The repairs of a store whose manifests can be read, oldest first."""
+    """The repairs of a store whose manifests can be read, oldest first. Raises DataIsAbsent: a disk is not mounted."""
+    demand_saved(disk, root)
     found: list[SavedRepair] = []
     killed: list[Repair] = []
     for repair in repairs(disk, root):

@@ -14,26 +14,33 @@ from typing import TYPE_CHECKING, Any
 
 from engine.config import apache_key
 from engine.files.lock import Holder, holder_of
-from engine.format import names
 from engine.format.index_file import ENTRY_SIZE
 from engine.format.queue_unit import UNIT_SIZE
 from engine.log.index_reader import ClosedIndexFile
 from engine.log.source import ClosedLog
+from engine.repair import next_step
+from engine.repair.check_config import read_config
+from engine.repair.check_files import absent_paths, file_findings, gap_findings, room_findings
+from engine.repair.check_served import check_served
 from engine.repair.create import SIZES
+from engine.repair.doctor import DOCTOR_CODES
 from engine.repair.finding import CODES, Code, Finding, Findings, Severity
 from engine.repair.forecast import Forecast, forecast, rate_of
+from engine.repair.layout import layout_of
 from engine.repair.log_clock import LogClock, store_time_at
 from engine.repair.log_state import LogState, log_state
 from engine.repair.queue_rows import QueueRows
 from engine.repair.queue_space import last_row, last_within, measure
+from engine.repair.repairs import repairs
 from engine.repair.space import ALL_HOURS, Hour, Space, TopicSpace, hours_of
 from engine.repair.survey import StoreFiles, survey
-from engine.repair.unread import Unread, read_offsets
+from engine.repair.unread import Unread, unread_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from engine.config import StoreConfig
+    from engine.errors import NextStep
     from engine.files.disk import Disk
 
 EXACT_ROWS = 1 << 22
@@ -52,10 +59,25 @@ STATUS_CODES: dict[str, Code] = {
     "clock-back": Code(
         Severity.INFO, "store times go back in the log: hours and rates are rough there", "look at the broker's clock"
     ),
+    "path-missing": DOCTOR_CODES["path-missing"],
     **{
         name: CODES[name]
         for name in (
-            *("config-bad", "config-bak", "config-bak-bad", "config-value"),
+            *("file-size", "file-stray", "file-absent", "file-odd", "queue-empty"),
+            *("not-closed", "repair-unfinished", "undo-unfinished", "disk-room"),
+            *(
+                "log-misplaced",
+                "log-surplus",
+                "log-gone",
+                "log-gap",
+                "log-accepted",
+                "log-damage",
+                "log-tail",
+                "unit-missing",
+                "checkpoint-missing",
+            ),
+            *("config-bad", "config-bak", "config-bak-bad", "config-value", "config-odd"),
+            *("config-missing", "config-absent", "topic-hidden", "group-disabled"),
             *("consumer-ahead", "consumer-queue", "delay-range"),
         )
     },
@@ -72,15 +94,23 @@ class State(enum.Enum):
     LOCKED = "locked"
     EMPTY = "empty"
     LOG_GONE = "log-gone"
+    DAMAGED = "damaged"
 
+
+_DAMAGE = frozenset(
+    {"path-missing", "file-size", "file-stray", "repair-unfinished", "undo-unfinished", "log-gap", "log-damage"}
+    | {"log-misplaced", "log-surplus"}
+)
+"""Findings with which a store is not as a close or a crash leaves it."""
 
 _WHY = {
-    State.CLEAN: "it was closed cleanly: there is no abort file, and nobody holds its lock",
-    State.CRASHED: "its abort file is there and nobody holds its lock. Next: rstore recover --dry-run",
+    State.CLEAN: "it was closed cleanly: there is no abort file, and no process holds its lock. The log was not read",
+    State.CRASHED: "its abort file is there, and no process holds its lock",
     State.RUNNING: "{who} has it open",
     State.LOCKED: "{who} holds its lock, but has no abort file: it is starting, stopping, or repairing it",
     State.EMPTY: "there is no commit log file yet",
-    State.LOG_GONE: "there are consume queues, but no commit log. Is its disk mounted?",
+    State.LOG_GONE: "there are consume queues, but no commit log",
+    State.DAMAGED: "{what}",
 }
 
 
@@ -104,6 +134,7 @@ class StoreStatus:
     forecast: Forecast
     unread: Unread
     findings: tuple[Finding, ...] = ()
+    next: NextStep | None = None
     index_entries: int = 0
     index_timestamp: int = 0
     repairs: list[str] = field(default_factory=list)
@@ -115,6 +146,7 @@ class StoreStatus:
             "store": files.root,
             "state": self.state.value,
             "why": self.why,
+            "next": None if self.next is None else self.next.to_json(),
             "pid": self.pid,
             "time": self.now,
             "abort": files.abort,
@@ -174,17 +206,27 @@ def status(
     """
     files = survey(disk, config)
     holder = holder_of(disk, files.root)
-    state = _state(files, holder)
     findings = Findings(STATUS_CODES)
+    done = repairs(disk, files.root)
+    layout = None if holder is not None else layout_of(disk, files)
+    file_findings(files, findings, live=holder is not None, done=done, layout=layout)
+    gap_findings(files, findings, done, layout)
+    room_findings(disk, files, findings)
+    for path in absent_paths(disk, files.config):
+        findings.add("path-missing", path, path)
     steps = _Steps(progress, 2 * len(files.queues))
     # Before the queues: what a live consumer reads meanwhile must not look as if it were ahead of them.
-    unread = read_offsets(disk, files.config, files.root, findings)
+    config_files = read_config(disk, files.config, files.root, findings)
+    unread = unread_of(disk, config_files, files.config, files.root, findings)
+    check_served(disk, files, config_files, findings, live=holder is not None)
     queues, last = _ends(disk, files, steps)
     now = disk.now_ms()
-    writing = now if state is State.RUNNING else None
+    writing = now if holder is not None and files.abort else None
     entries, index_timestamp = _index(disk, files)
     with ClosedLog(disk, files.log) as log:
         ends = log_state(log, files, last, live=holder is not None)
+        if holder is None:
+            _end_findings(ends, findings)
         clock = LogClock(log, ends.max_offset, files.config.max_message_size) if files.log else None
         most = ALL_HOURS if full else hours
         space = Space(hours_of(clock, files.log, ends.min_timestamp, ends.max_timestamp, most))
@@ -211,10 +253,13 @@ def status(
     usage_at = next((os.fspath(p) for p in files.config.commit_log_paths if disk.exists(os.fspath(p))), files.root)
     usage = disk.usage(usage_at)
     who = f"process {holder.pid}" if holder is not None and holder.pid else "another process"
+    told = findings.result()
+    state, what = _state(files, holder, told)
+    following = next_step.of_findings(files.config, told, everything=False, live=holder is not None)
     return StoreStatus(
         files=files,
         state=state,
-        why=_WHY[state].format(who=who),
+        why=_WHY[state].format(who=who, what=what),
         pid=None if holder is None else holder.pid,
         now=now,
         log=ends,
@@ -227,10 +272,11 @@ def status(
         estimated=space.estimated,
         forecast=forecast(disk, files, rates[1:], rates[0] if rates else None, beside, writing),
         unread=unread,
-        findings=findings.result(),
+        findings=next_step.advised(told, following),
+        next=None if state is State.EMPTY else following,
         index_entries=entries,
         index_timestamp=index_timestamp,
-        repairs=_repairs(disk, files),
+        repairs=[repair.directory for repair in done],
     )
 
 
@@ -247,14 +293,29 @@ class _Steps:
             self._progress(self._done, self._total)
 
 
-def _state(files: StoreFiles, holder: Holder | None) -> State:
+def _state(files: StoreFiles, holder: Holder | None, told: tuple[Finding, ...]) -> tuple[State, str]:
+    """The state, and what is wrong with the files of a store that no process has."""
     if holder is not None:
-        return State.RUNNING if files.abort else State.LOCKED
-    if not files.log and any(queue.files for queue in files.queues):
-        return State.LOG_GONE
+        return (State.RUNNING if files.abort else State.LOCKED), ""
+    if any(one.code == "log-gone" for one in told):
+        return State.LOG_GONE, ""
+    wrong = [one for one in told if one.code in _DAMAGE]
+    if wrong:
+        more = f"; and {len(wrong) - 1} more (listed below)" if len(wrong) > 1 else ""
+        return State.DAMAGED, f"{wrong[0].where}: {wrong[0].message}{more}"
     if files.abort:
-        return State.CRASHED
-    return State.CLEAN if files.log else State.EMPTY
+        return State.CRASHED, ""
+    return (State.CLEAN if files.log else State.EMPTY), ""
+
+
+def _end_findings(ends: LogState, findings: Findings) -> None:
+    """What looking at the log's end told of a store that no process has."""
+    if ends.damage is not None:
+        offset, reason = ends.damage
+        findings.add("log-damage" if ends.inside else "log-tail", "log", f"commitlog {offset}", reason)
+    if ends.behind:
+        detail = f"the last {ends.behind_bytes} bytes of the log"
+        findings.add("unit-missing", "queues", "consumequeue", detail, ends.behind)
 
 
 def _ends(disk: Disk, files: StoreFiles, steps: _Steps) -> tuple[list[tuple[QueueRows, int]], tuple[int, int]]:
@@ -283,8 +344,3 @@ def _index(disk: Disk, files: StoreFiles) -> tuple[int, int]:
                 entries += file.entry_count
                 newest = max(newest, file.header.end_timestamp)
     return entries, newest
-
-
-def _repairs(disk: Disk, files: StoreFiles) -> list[str]:
-    base = os.path.join(files.root, names.SALVAGE)
-    return [e.path for e in disk.scandir(base) if not e.is_file] if disk.exists(base) else []

@@ -33,6 +33,22 @@ def same_file(disk: Disk, one: str, two: str) -> bool:
         right.close()
 
 
+def is_zero(disk: Disk, path: str) -> bool:
+    """Whether a file holds nothing but zeros; holes are not read. Raises StorageError."""
+    reader = disk.open_reader(path)
+    try:
+        size = reader.size()
+        at = reader.next_data(0, size)
+        while at is not None:
+            data = reader.read(at, min(_PIECE, size - at))
+            if not data or data != bytes(len(data)):
+                return False
+            at = reader.next_data(at + len(data), size)
+        return True
+    finally:
+        reader.close()
+
+
 def zero_range(disk: Disk, path: str, position: int, length: int) -> None:
     """Make bytes [position, position + length) of a file zeros, durably. Raises StorageError."""
     segment = disk.open_segment(path, position + length, mapped=False)

@@ -57,13 +57,14 @@ def plan(
     *,
     to_offset: int | None = None,
     to_time: int | None = None,
+    whole: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> TruncatePlan:
     """Plan to end the log at `to_offset` (physical), or behind what was stored at `to_time` (ms). Writes nothing.
 
-    Raises as `plan_truncate`.
+    With `whole` the log is read from its first byte. Raises as `plan_truncate`.
     """
-    repair = plan_truncate(disk, config, to_offset=to_offset, to_time=to_time, progress=progress)
+    repair = plan_truncate(disk, config, to_offset=to_offset, to_time=to_time, whole=whole, progress=progress)
     consumers = read_consumers(disk, repair.files.root, (queue.queue for queue in repair.queues))
     unread: list[Unread] = []
     for queue in repair.queues:

@@ -7,22 +7,25 @@ then) is run again, and does all of it again.
 It refuses when anything else has changed the store since. A finished repair left a listing of every file (size and
 modification time) and the digest of each place that it changed: all of it must still be so. Of a repair that was
 killed nobody knows how far it came, so only the files that it was not to touch are held against the listing that it
-made before its first change. Config files and consumer offsets are no part of it.
+made before its first change. Of config/ only those files are part of it that the repair has changed.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import CannotMend, StoreChanged
 from engine.format import names
-from engine.repair.repairs import KEPT, UNDOING, UNDONE, Listing, Repair, digest, listing, repairs
+from engine.repair.odd import demand_present, demand_saved
+from engine.repair.relocate import Way, is_there, put_back
+from engine.repair.repairs import KEPT, UNDOING, UNDONE, Listing, Repair, config_places, digest, listing, repairs
 from engine.repair.salvage import BEHIND_THE_END
 from engine.repair.survey import survey
 from engine.repair.trees import zero_range
+from engine.repair.undo_names import bring_back, is_aside, is_made_since, link_again, link_holds, moved_back
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
@@ -34,6 +37,7 @@ class UndoPlan:
     """What an undo does. `repairs`: newest first; `before`: the files as the oldest of them found them.
 
     `created`: files that came into being since, and go. `resumed`: an undo was killed, this one ends it.
+    `config`: the store's settings.
     """
 
     root: str
@@ -41,6 +45,7 @@ class UndoPlan:
     before: Listing
     created: tuple[str, ...]
     resumed: bool
+    config: StoreConfig
 
     @property
     def bytes_restored(self) -> int:
@@ -51,12 +56,17 @@ class UndoPlan:
 
     def to_json(self, *, done: bool) -> dict[str, Any]:
         """The JSON of `rstore undo`."""
-        pieces = [piece for repair in self.repairs for piece in repair.pieces]
+        pieces = [
+            piece
+            for repair in self.repairs
+            for piece in repair.pieces
+            if not is_made_since(piece, repair, self.repairs)
+        ]
         return {
             "undoes": [repair.name for repair in self.repairs],
             "resumed": self.resumed,
             "bytesRestored": self.bytes_restored,
-            "filesRestored": sorted({p["path"] for p in pieces if p["action"] in (*KEPT, "move")}),
+            "filesRestored": sorted({p.get("source") or p["path"] for p in pieces if p["action"] in _RESTORED}),
             "filesRemoved": list(self.created),
             "changed": True,
             "done": done,
@@ -64,6 +74,7 @@ class UndoPlan:
 
 
 _PIECE = 1 << 20
+_RESTORED = (*KEPT, "move", "relocate")
 
 
 def plan_undo(disk: Disk, config: StoreConfig) -> UndoPlan:
@@ -71,10 +82,12 @@ def plan_undo(disk: Disk, config: StoreConfig) -> UndoPlan:
 
     Raises:
         CannotMend: there is no repair to take back, or what it saved is no longer there.
-        StoreChanged: the store is not as the repair left it.
+        StoreChanged: the store is not as the repair left it. DataIsAbsent: a disk is not mounted.
     """
-    config = survey(disk, config).config
-    root = os.fspath(config.store_path_root_dir)
+    files = survey(disk, config)
+    demand_present(files.odd)
+    config, root = files.config, files.root
+    demand_saved(disk, root)
     chain = _chain(repairs(disk, root))
     if not chain:
         raise CannotMend(
@@ -90,14 +103,16 @@ def plan_undo(disk: Disk, config: StoreConfig) -> UndoPlan:
         )
     _check_places(config, chain)
     _check_saved(disk, root, chain)
-    now = listing(disk, config)
+    now = listing(disk, config, config_places(piece for repair in chain for piece in repair.pieces))
     resumed = any(repair.undoing for repair in chain)
     if not resumed:
         _check_unchanged(disk, root, chain, now)
     before: Listing = chain[-1].manifest["files"]
     named = {piece["path"] for repair in chain for piece in repair.pieces if piece["action"] == "create"}
-    created = tuple(sorted(path for path in now if path not in before and not _is_stray(path, chain, named)))
-    return UndoPlan(root, tuple(chain), before, created, resumed)
+    renamed = {piece[name] for repair in chain for piece in _relocated(repair) for name in ("target", "via")}
+    new = (path for path in now if path not in before and path not in renamed)
+    created = tuple(sorted(path for path in new if not _is_stray(path, chain, named)))
+    return UndoPlan(root, tuple(chain), before, created, resumed, config)
 
 
 def undo(disk: Disk, plan: UndoPlan) -> None:
@@ -109,14 +124,17 @@ def undo(disk: Disk, plan: UndoPlan) -> None:
     for repair in plan.repairs:
         disk.write_file_atomically(os.path.join(repair.directory, UNDOING), b"{}")
     disk.step("undo.begun")
+    back = moved_back(disk, plan.root, plan.repairs)
     for repair in plan.repairs:
         for piece in reversed(repair.pieces):
-            disk.step(f"undo.{piece['action']}")
-            _restore(disk, plan, repair, piece)
+            if piece["action"] != "move" and not (piece["action"] == "create" and piece["path"] in back):
+                disk.step(f"undo.{piece['action']}")
+                _restore(disk, plan, repair, piece)
     for path in plan.created:
         disk.step("undo.created")
-        _remove(disk, os.path.join(plan.root, path))
-    _remove(disk, os.path.join(plan.root, f"{names.CHECKPOINT}.tmp"))  # of a repair that was killed
+        _remove(disk, os.path.join(plan.root, path), plan.repairs)
+    bring_back(disk, plan.root, plan.repairs)
+    _remove(disk, os.path.join(plan.root, f"{names.CHECKPOINT}.tmp"), plan.repairs)  # of a repair that was killed
     _check_restored(disk, plan)
     _set_times(disk, plan)
     for repair in plan.repairs:  # the oldest last: killed in between, the rest is done again, with its old bytes
@@ -141,7 +159,8 @@ def _check_places(config: StoreConfig, chain: list[Repair]) -> None:
     """Nothing is written outside of the store and its log directories, whatever a manifest says."""
     directories = [os.path.abspath(path) for path in config.log_directories]
     for repair in chain:
-        places = [*(piece["path"] for piece in repair.pieces), *repair.manifest.get("files", ())]
+        said = (piece.get(name, "") for piece in repair.pieces for name in ("path", "target", "via", "source"))
+        places = [*said, *repair.manifest.get("files", ())]
         for path in places:
             if os.path.isabs(path) and os.path.dirname(path) not in directories:
                 raise CannotMend(
@@ -154,12 +173,20 @@ def _check_places(config: StoreConfig, chain: list[Repair]) -> None:
 def _check_saved(disk: Disk, root: str, chain: list[Repair]) -> None:
     for repair in chain:
         for piece in repair.pieces:
-            if piece["action"] == "move" and not _is_aside(disk, root, piece):
+            if is_made_since(piece, repair, chain):
+                continue
+            if piece["action"] == "move" and not is_aside(disk, root, piece):
                 path = os.path.join(root, piece["target"])
                 raise CannotMend("what the repair set aside is no longer there", path=path)
             if piece["file"] is not None and not _is_saved(disk, root, repair, piece):
                 path = os.path.join(repair.directory, piece["file"])
                 raise CannotMend("what the repair saved is no longer what it was", path=path)
+
+    for repair in [one for one in chain if next(_relocated(one), None)][:1]:  # one before it knows older names
+        removed = {piece["path"] for piece in repair.pieces if piece["action"] == "remove"}  # restored before
+        for way in (_way(root, piece) for piece in _relocated(repair) if piece["target"] not in removed):
+            if not disk.exists(is_there(disk, way, repair.directory)):
+                raise CannotMend("what the repair renamed is no longer there", path=way.new)
 
 
 def _is_saved(disk: Disk, root: str, repair: Repair, piece: dict[str, Any]) -> bool:
@@ -167,15 +194,10 @@ def _is_saved(disk: Disk, root: str, repair: Repair, piece: dict[str, Any]) -> b
     places = [os.path.join(repair.directory, piece["file"])]
     if piece["action"] == "rename" and not disk.exists(places[0]):
         places = [os.path.join(root, piece["path"])]
+    if piece["action"] == "rename" and link_holds(disk, os.path.join(root, piece["path"]), piece):
+        return True
     length = int(piece["length"])
     return all(disk.exists(path) and digest(disk, path, 0, length) == piece["sha256"] for path in places)
-
-
-def _is_aside(disk: Disk, root: str, piece: dict[str, Any]) -> bool:
-    """A file that was to be set aside may still be at its place, or be there again (a repair or undo was killed)."""
-    places = [os.path.join(root, piece["target"]), os.path.join(root, piece["path"])]
-    place = next((path for path in places if disk.exists(path)), None)
-    return place is not None and disk.stat(place).size == piece["length"]
 
 
 def _check_unchanged(disk: Disk, root: str, chain: list[Repair], now: Listing) -> None:
@@ -187,13 +209,20 @@ def _check_unchanged(disk: Disk, root: str, chain: list[Repair], now: Listing) -
             if digest(disk, path, place["offset"], place["length"]) != place["sha256"]:
                 raise _changed(path, int(place["offset"]))
         return
-    touched = {piece["path"] for repair in chain for piece in repair.pieces}
+    touched = {
+        piece[name]
+        for repair in chain
+        for piece in repair.pieces
+        for name in (("path", "target", "via") if piece["action"] == "relocate" else ("path",))
+    }
+    aside = (piece["path"] for repair in chain for piece in repair.pieces if piece["action"] == "move")
+    moved = tuple(os.path.join(path, "") for path in aside)
     before: Listing = chain[0].manifest["files"]
     fresh = {path for path in now if path not in before and not path.startswith((names.COMMITLOG, names.ABORT))}
     _compare(
         root,
-        {path: seen for path, seen in before.items() if path not in touched},
-        {path: seen for path, seen in now.items() if path not in touched | fresh},
+        {path: seen for path, seen in before.items() if path not in touched and not path.startswith(moved)},
+        {path: seen for path, seen in now.items() if path not in touched | fresh and not path.startswith(moved)},
     )
     for repair in chain:
         for piece in repair.pieces:
@@ -205,7 +234,7 @@ def _check_tail(disk: Disk, root: str, repair: Repair, piece: dict[str, Any]) ->
     """Behind the log's end a killed repair leaves old bytes and zeros: anything else are messages that came since."""
     import numpy as np
 
-    path = os.path.join(root, piece["path"])
+    path = _now(disk, root, repair, piece)
     if not disk.exists(path):
         return
     offset, length = int(piece["offset"]), int(piece["length"])
@@ -241,7 +270,12 @@ def _changed(path: str, offset: int | None = None) -> StoreChanged:
 
 def _is_stray(path: str, chain: list[Repair], named: set[str]) -> bool:
     """A file that is there, but was set aside by the repair and is back already (an undo that was killed)."""
-    moved = {piece["path"] for repair in chain for piece in repair.pieces if piece["action"] == "move"}
+    moved = {
+        piece["path"]
+        for repair in chain
+        for piece in repair.pieces
+        if piece["action"] == "move" and not is_made_since(piece, repair, chain)
+    }
     return path in moved - named
 
 
@@ -249,32 +283,41 @@ def _is_stray(path: str, chain: list[Repair], named: set[str]) -> bool:
 
 
 def _restore(disk: Disk, plan: UndoPlan, repair: Repair, piece: dict[str, Any]) -> None:
-    path = os.path.join(plan.root, piece["path"])
+    path = _now(disk, plan.root, repair, piece)
+    if piece["action"] in KEPT and disk.look(path) is None and _is_new(plan, piece):
+        return
     match piece["action"]:
+        case "relocate":
+            if piece == next(_relocated(repair)):  # the first of them: those behind it have left their places, too
+                put_back(disk, [_way(plan.root, one) for one in _relocated(repair)], repair.directory)
         case "overwrite":
             _write_back(disk, plan, repair, piece, path)
         case "remove":
             _make_again(disk, repair, piece, path)
         case "rename":
-            if disk.exists(os.path.join(repair.directory, piece["file"])):
+            if disk.look(os.path.join(repair.directory, piece["file"])) is not None:
                 _make_again(disk, repair, piece, path)
-        case "move":
-            target = os.path.join(plan.root, piece["target"])
-            if disk.exists(target):  # what is at its place then, the repair made
-                disk.mkdirs(os.path.dirname(path))
-                disk.move(target, path)
-                disk.sync_dir(os.path.dirname(path))
-                disk.sync_dir(os.path.dirname(target))
         case _:
             if piece["path"] not in plan.before:
-                _remove(disk, path)
+                _remove(disk, path, plan.repairs)
+
+
+def _is_new(plan: UndoPlan, piece: dict[str, Any]) -> bool:
+    """Whether a killed repair had made the file that the next one changed: gone, it stays gone.
+
+    Of config/ the oldest listing names only the files that its repair changes.
+    """
+    name = piece.get("source") or piece["path"]
+    renamed = (one[way] for repair in plan.repairs for one in _relocated(repair) for way in ("path", "target", "via"))
+    return name not in plan.before and not name.startswith(names.CONFIG + os.sep) and name not in renamed
 
 
 def _write_back(disk: Disk, plan: UndoPlan, repair: Repair, piece: dict[str, Any], path: str) -> None:
     offset, length = int(piece["offset"]), int(piece["length"])
     file = disk.open_raw(path, writable=True, create=True)
     try:
-        size = plan.before.get(piece["path"], [file.size()])[0]
+        before: Listing = repair.manifest.get("files", plan.before)
+        size = before.get(piece.get("source") or piece["path"], [file.size()])[0]
         if file.size() != size:
             file.set_size(size)
     finally:
@@ -282,31 +325,44 @@ def _write_back(disk: Disk, plan: UndoPlan, repair: Repair, piece: dict[str, Any
     if piece["file"] is not None:
         disk.copy_range(os.path.join(repair.directory, piece["file"]), 0, length, path, offset)
         return
-    zero_range(disk, path, offset, length)
+    if length:  # else the file ended before it
+        zero_range(disk, path, offset, length)
 
 
 def _make_again(disk: Disk, repair: Repair, piece: dict[str, Any], path: str) -> None:
     disk.mkdirs(os.path.dirname(path))
-    disk.unlink(path, missing_ok=True)
+    if link_again(disk, path, piece):
+        return
+    if disk.look(path) is not None:
+        disk.unlink(path)
     if piece["file"] is not None:
         disk.copy_file(os.path.join(repair.directory, piece["file"]), path)
-        return
-    file = disk.open_raw(path, new=True)
-    try:
-        file.set_size(int(piece["length"]))
-        file.sync(0, int(piece["length"]))
-    finally:
-        file.close()
-    disk.sync_dir(os.path.dirname(path))
+    else:
+        file = disk.open_raw(path, new=True)
+        try:
+            file.set_size(int(piece["length"]))
+            file.sync(0, int(piece["length"]))
+        finally:
+            file.close()
+        disk.sync_dir(os.path.dirname(path))
+    if piece.get("mode"):
+        disk.set_mode(path, int(piece["mode"]) & 0o7777)
 
 
-def _remove(disk: Disk, path: str) -> None:
-    """Remove a file, and the directories of a queue that holds no other."""
-    if disk.exists(path):
+def _remove(disk: Disk, path: str, chain: Sequence[Repair]) -> None:
+    """Remove a file; a directory, if it is empty.
+
+    Of a repair that didn't name the directories that it made, also those of a queue that holds no other file.
+    """
+    if disk.is_dir(path):
+        if disk.remove_dir(path):
+            disk.sync_dir(os.path.dirname(path))
+    elif disk.exists(path):
         disk.unlink(path)
         directory = os.path.dirname(path)
         disk.sync_dir(directory)
-        if names.CONSUMEQUEUE in path and disk.remove_dir(directory):
+        told = all("made" in repair.manifest for repair in chain)
+        if not told and names.CONSUMEQUEUE in path and disk.remove_dir(directory):
             disk.remove_dir(os.path.dirname(directory))
 
 
@@ -314,7 +370,7 @@ def _check_restored(disk: Disk, plan: UndoPlan) -> None:
     """The oldest repair's pieces are what it found, and every file has its old length."""
     for piece in plan.repairs[-1].pieces:
         if piece["action"] in KEPT:
-            path = os.path.join(plan.root, piece["path"])
+            path = os.path.join(plan.root, piece.get("source") or piece["path"])
             if digest(disk, path, int(piece["offset"]), int(piece["length"])) != piece["sha256"]:
                 raise CannotMend("not restored as it was", path=path, offset=int(piece["offset"]))
     for path, (size, _) in _sizes(plan):
@@ -329,6 +385,21 @@ def _set_times(disk: Disk, plan: UndoPlan) -> None:
         if disk.stat(place).mtime_ns != seen[1]:
             disk.step("undo.time")
             disk.set_modified(place, seen[1])
+
+
+def _relocated(repair: Repair) -> Iterator[dict[str, Any]]:
+    return (piece for piece in repair.pieces if piece["action"] == "relocate")
+
+
+def _way(root: str, piece: dict[str, Any]) -> Way:
+    """The names of a file that was renamed."""
+    return Way(*(os.path.join(root, piece[name]) for name in ("path", "via", "target")))
+
+
+def _now(disk: Disk, root: str, repair: Repair, piece: dict[str, Any]) -> str:
+    """Where the file of a piece is now, when a repair was killed while it renamed files."""
+    way = next((_way(root, one) for one in _relocated(repair) if one["path"] == piece.get("source")), None)
+    return os.path.join(root, piece["path"]) if way is None else is_there(disk, way, repair.directory)
 
 
 def _sizes(plan: UndoPlan) -> Iterator[tuple[str, list[int]]]:

@@ -17,17 +17,19 @@ from typing import TYPE_CHECKING, Any
 from engine.format import names
 from engine.format.delay import queue_of_level
 from engine.log.derive import TopicQueue
-from engine.repair.check_config import CONSUMERS, DELAYS, numbers, offsets_file, read_tables
+from engine.repair.check_config import numbers, offsets_file, read_config
+from engine.repair.config.files import directory_of
+from engine.repair.config.shapes import CONSUMERS, DELAYS, GROUPS, LMQ_TABLE
 from engine.repair.consumers import DELIVERY
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.files.disk import Disk
+    from engine.repair.check_config import ConfigFiles
     from engine.repair.finding import Findings
     from engine.repair.queue_rows import QueueRows
     from engine.repair.queue_space import QueueSpace
 
-GROUPS = "subscriptionGroup.json"
 _BROKERS_OWN = {
     *("TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY"),
     *("CID_ONSAPI_PULL", "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_SYS_RMQ_TRANS"),
@@ -215,34 +217,31 @@ def read_offsets(disk: Disk, config: StoreConfig, root: str, findings: Findings)
     Raises:
         StorageError: the system can't read it.
     """
+    return unread_of(disk, read_config(disk, config, root, findings), config, root, findings)
+
+
+def unread_of(disk: Disk, files: ConfigFiles, config: StoreConfig, root: str, findings: Findings) -> Unread:
+    """As `read_offsets`, of files that were read.
+
+    Raises:
+        StorageError: the system can't read it.
+    """
     found = Unread(findings)
-    directory = os.path.join(root, names.CONFIG)
-    entries = {e.name: e for e in disk.scandir(directory) if e.is_file} if disk.exists(directory) else {}
-    present = set(entries)
-
-    def tables(name: str, *keys: str) -> tuple[dict[str, dict[str, Any]], str | None]:
-        if not present & {name, name + ".bak"}:
-            return {}, None
-        read, source = read_tables(disk, directory, name, keys, present, findings)
-        return read or {}, source
-
-    name = found.name = offsets_file(config, present)
-    read, found.source = tables(name, "offsetTable", "lmqOffsetTable")
+    name = found.name = offsets_file(config, files.present or ())
+    found.source = files.sources.get(name)
     if found.source is not None:
-        found.written = entries[found.source].mtime_ns // 1_000_000
+        found.written = disk.stat(os.path.join(directory_of(root), found.source)).mtime_ns // 1_000_000
     place = f"{names.CONFIG}/{name}"
-    for key, table in read.get("offsetTable", {}).items():
+    for key, table in files.table(name).items():
         _take(found, key, table, place, findings)
-    for key, offset in read.get("lmqOffsetTable", {}).items():
+    for key, offset in files.tables.get(name, {}).get(LMQ_TABLE, {}).items():
         _take(found, key, {"0": offset}, place, findings)
-    delays, _ = tables(DELAYS, "offsetTable")
-    for level, offset in numbers(f"{names.CONFIG}/{DELAYS}", "offsetTable", delays.get("offsetTable", {}), findings):
+    for level, offset in numbers(f"{names.CONFIG}/{DELAYS}", "offsetTable", files.table(DELAYS), findings):
         if level > 0:
             found.take(names.SCHEDULE_TOPIC, DELIVERY, {str(queue_of_level(level)): offset}, f"{names.CONFIG}/{DELAYS}")
         else:
             findings.add("delay-range", DELAYS, f"{names.CONFIG}/{DELAYS}", f"level {level}: there is none")
-    configured, _ = tables(GROUPS, "subscriptionGroupTable")
-    found.without = sorted(configured.get("subscriptionGroupTable", {}).keys() - found.readers() - _BROKERS_OWN)
+    found.without = sorted(files.table(GROUPS).keys() - found.readers() - _BROKERS_OWN)
     found.without = [group for group in found.without if not group.startswith(_SYSTEM_GROUP)]
     return found
 

@@ -1,5 +1,7 @@
 """Every record of the log looked at: magic, lengths, its own offset, the body's CRC. Reads, and writes nothing.
 
+A sound record whose header, topic or properties can't be right is suspect (engine.format.judge): no CRC covers them.
+
 What is bad: a place in the log without a sound record, unless only zeros follow it up to the log's last byte; a sound
 record that names another place; segments that are missing. Beside a live process the log ends where it stops being
 sound: what is being written there is torn by nature, and a place that has become sound meanwhile is read again.
@@ -24,6 +26,7 @@ from engine.log.source import ClosedLog, Segment
 from engine.log.tally import Counter, Tally, tallied
 from engine.log.walk import Reason
 from engine.repair.log_end import MISSING_SEGMENT
+from engine.repair.not_read import not_read
 from engine.repair.parallel import processes, run_apart
 from engine.repair.survey import survey
 
@@ -33,8 +36,11 @@ if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.log.source import LogSource
     from engine.log.tally import Counted
+    from engine.repair.odd import OddFile
 
 MOVED = "its own physicalOffset field names another place"
+MOST_SUSPECTS = 10_000
+"""Suspect records of a stretch that are named one by one; of more, only how many there are is told."""
 LEFT_BEHIND = "bytes behind the log's end that are no sound record"
 _AGAIN_MS = 20
 _CHUNK = 1 << 20
@@ -55,26 +61,42 @@ class Bad:
 class VerifyResult:
     """Sound records and their bytes, and what is bad, by physical offset.
 
-    `live`: another process held the store. `end`: physical offset behind the last sound record (the start for none).
+    `suspect`: sound records whose header, topic or properties can't be right (the first ones of `suspects`): readable.
+    `not_read`: files beside the log's that hold something. `live`: another process held the store.
+    `end`: physical offset behind the last sound record (the start for none).
     """
 
     records: int = 0
     size: int = 0
     bad: list[Bad] = field(default_factory=list)
+    suspect: list[Bad] = field(default_factory=list)
+    suspects: int = 0
     seconds: float = 0.0
     start: int = 0
     end: int = 0
     live: bool = False
+    not_read: tuple[OddFile, ...] = ()
+
+    @property
+    def clean(self) -> bool:
+        """Whether all of it was read, and nothing bad or suspect was found."""
+        return not self.bad and not self.suspects and not self.not_read
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON of cli.md (verify-crc)."""
+        """The JSON of cli.md (verify-crc); `notRead` only where there is something."""
+        beside = [{"path": odd.path, "why": odd.why} for odd in self.not_read]
         return {
             "records": self.records,
             "bytes": self.size,
             "bad": [
                 {"physicalOffset": b.offset, "file": os.path.basename(b.path), "reason": b.reason} for b in self.bad
             ],
+            "suspects": self.suspects,
+            "suspect": [
+                {"physicalOffset": b.offset, "file": os.path.basename(b.path), "reason": b.reason} for b in self.suspect
+            ],
             "seconds": round(self.seconds, 3),
+            **({"notRead": beside} if beside else {}),
         }
 
 
@@ -90,6 +112,8 @@ class Part:
     size: int = 0
     end: int | None = None
     bad: list[Bad] = field(default_factory=list)
+    suspect: list[Bad] = field(default_factory=list)
+    suspects: int = 0
     held: list[Damage] = field(default_factory=list)
 
 
@@ -118,7 +142,7 @@ def verify(
     began = time.monotonic()
     files = survey(disk, config)
     live = holder_of(disk, files.root) is not None
-    found = VerifyResult(live=live)
+    found = VerifyResult(live=live, not_read=() if live else not_read(disk, config))
     segments = [s for s in files.log if (start is None or s.end > start) and (end is None or s.offset < end)]
     if segments:
         with ClosedLog(disk, files.log) as log:
@@ -158,6 +182,8 @@ def merge_parts(
         found.records += part.records
         found.size += part.size
         found.bad += part.bad
+        found.suspect += part.suspect
+        found.suspects += part.suspects
         found.bad += map(_bad, part.held) if i < last else judge(i)
         if i and segments[i - 1].end < segment.offset:
             gap = segments[i - 1]
@@ -293,5 +319,8 @@ def _count(part: Part, tally: Tally, segment: Segment) -> None:
     part.records += tally.records
     part.size += tally.end - tally.start
     part.end = tally.end
+    part.suspects += len(tally.suspects)
+    for suspect in tally.suspects[: MOST_SUSPECTS - len(part.suspect)]:
+        part.suspect.append(Bad(suspect.offset, suspect.size, segment.path, suspect.reason))
     for place, stored, size in tally.moved:
         part.bad.append(Bad(place, size, segment.path, f"{MOVED} ({stored})", stored))

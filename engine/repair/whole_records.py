@@ -4,6 +4,7 @@ A record is *sound* when the scanner finds it: in the chain of records from a fi
 own physicalOffset is its place. What is left of the damage is searched once more, for records that are whole (magic,
 lengths, CRC) but name another place: content that lost bytes have shifted, or that belongs to another file. These are
 *displaced*. A copy of a record inside a damaged body looks the same, so nobody should take them for messages unasked.
+Whole records there that do name their place are none: they lie within what a damaged record claims (engine.log.claim).
 """
 
 from __future__ import annotations
@@ -106,7 +107,17 @@ def _lost(log: LogSource, lost: Lost, max_message_size: int) -> Iterator[Found]:
 
 
 def _displaced(log: LogSource, start: int, end: int, largest: int) -> Iterator[Displaced]:
-    """Records in [start, end), each chain of them searched by the magic of its first."""
+    for batch in whole(log, start, end, largest):
+        rows = [row for row in batch.rows if row.stored_offset != batch.base + row.position]
+        if rows:
+            yield Displaced(RecordBatch(batch.base, batch.buffer, rows))
+
+
+def whole(log: LogSource, start: int, end: int, largest: int) -> Iterator[RecordBatch]:
+    """Whole records in [start, end), whatever place they name; each chain of them searched by the magic of its first.
+
+    Records of more than `largest` bytes are passed over.
+    """
     at, wanted = start, FIRST_WINDOW
     while at < end:
         wanted = min(wanted, end - at)
@@ -119,7 +130,7 @@ def _displaced(log: LogSource, start: int, end: int, largest: int) -> Iterator[D
         rows: list[Row] = []
         behind, need = _search(buffer, end - at, rows, largest)
         if rows:
-            yield Displaced(RecordBatch(at, buffer, rows))
+            yield RecordBatch(at, buffer, rows)
         if len(buffer) < wanted:  # the file has become shorter than it was
             return
         at += behind

@@ -10,6 +10,7 @@ from rstore_cli._common import FOUND, parse_duration, settings_of
 from rstore_cli.render import Output, count, printable, size
 
 if TYPE_CHECKING:
+    from engine.errors import NextStep
     from engine.repair.check import CheckResult
     from engine.repair.finding import Finding
 
@@ -56,24 +57,34 @@ def _show(output: Output, found: CheckResult) -> None:
         f"{count(seen['queues'], 'queue')}, {count(seen['indexEntries'], 'index entry', 'index entries')}, "
         f"{count(seen['configFiles'], 'config file')}; {found.seconds:.1f} s"
     )
-    if any(f.code == "not-closed" for f in found.findings):
-        output.text("The store was not closed: run rstore recover first, then check again; it may mend what is below.")
-    show_findings(output, found.findings)
+    show_findings(output, found.findings, found.next)
+    if not seen["configFiles"] and seen["units"] and not any(f.code == "config-missing" for f in found.findings):
+        output.text(
+            "There is no configuration (config/): a broker started here serves none of these topics; "
+            "rstore rebuild-config makes it from log and queues."
+        )
     if found.ok:
         output.text("Nothing is wrong." if found.complete else "Nothing is wrong in what was looked at.")
+    show_next(output, found.next)
 
 
-def show_findings(output: Output, findings: tuple[Finding, ...]) -> None:
-    """Findings as people read them: worst first, each with what to run; the same advice is given once."""
+def show_next(output: Output, following: NextStep | None) -> None:
+    """The one thing to do next."""
+    if following is not None:
+        output.text(f"Next: {following}")
+
+
+def show_findings(output: Output, findings: tuple[Finding, ...], following: NextStep | None) -> None:
+    """Findings as people read them: worst first, each with what to know; the same advice is given once."""
     if not findings:
         return
-    told: set[str] = set()
+    told: set[str] = {"", str(following)}  # what comes next is said at the end
     for finding in findings:
         output.text()
         output.text(f"{finding.severity.value.upper():<8} {printable(finding.where)}  [{finding.code}]")
         output.text(f"         {printable(finding.message)}")
         if finding.hint not in told:
-            output.text(f"         Next: {finding.hint}")
+            output.text(f"         {printable(finding.hint)}")
         told.add(finding.hint)
     output.text()
     by = {word: sum(f.severity.value == word for f in findings) for word in ("error", "warning")}

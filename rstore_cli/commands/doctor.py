@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from rstore_cli._common import FOUND, settings_of
-from rstore_cli.commands.check import show_findings
+from rstore_cli.commands.check import show_findings, show_next
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -30,8 +30,8 @@ def doctor(context: typer.Context) -> None:
         output.document({**found.to_json(), "sparkJobs": spark.to_json()})
     else:
         said = "Nothing here keeps a broker from starting." if found.starts else "A broker does not start like this:"
-        output.text(said)
-        show_findings(output, found.findings)
+        output.text(f"{said} The log was not read." if found.starts else said)
+        show_findings(output, found.findings, found.next)
         output.text()
         why = "; ".join(found.code_14)
         output.text(
@@ -45,5 +45,6 @@ def doctor(context: typer.Context) -> None:
             output.text(f"Spark jobs (rstore pipeline) can run: Java {spark.java_version} in {spark.java}, {packages}.")
         else:
             output.text(f"Spark jobs (rstore pipeline) can't run: {spark.why}.")
+        show_next(output, found.next)
     if not found.starts:
         raise typer.Exit(FOUND)

@@ -12,7 +12,7 @@ import typer
 
 from rstore_cli._common import FOUND, OK, Settings, parse_size, settings_of
 from rstore_cli._spark import Conf, Master, SparkOptions, SplitBytes, UseSpark, on_spark, the_stores
-from rstore_cli.render import moment
+from rstore_cli.render import moment, say_not_read
 
 if TYPE_CHECKING:
     from engine.log.scan import RecordBatch
@@ -59,9 +59,12 @@ def commitlog(
 
     from engine.files.disk import Disk
     from engine.repair.dump import DAMAGE, dump_log, dump_log_batches
+    from engine.repair.not_read import not_read
     from rstore_cli.log_rows import row_text
 
-    damaged = False
+    beside = not_read(Disk(), config)
+    say_not_read(output, beside)
+    damaged = bool(beside)
     if output.json:
         threads = jobs if limit is None else 1  # who asks for a few is not to wait for many
         found = dump_log_batches(Disk(), config, start=low, end=high, jobs=threads)

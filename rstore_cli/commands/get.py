@@ -8,6 +8,7 @@ import typer
 
 from engine.errors import FormatError, InvalidArgument
 from rstore_cli._common import FOUND, parse_size, parse_time, settings_of
+from rstore_cli.render import say_not_read
 
 if TYPE_CHECKING:
     from engine.format.message import StoredMessage
@@ -62,10 +63,13 @@ def get(
     place = None if physical_offset is None else parse_size(physical_offset, "--physical-offset")
     config = settings.load()
 
+    from engine.files.disk import Disk
     from engine.log.filters import TagFilter
     from engine.read_store import ReadStore
+    from engine.repair.not_read import not_read
 
     with ReadStore(config) as store:
+        say_not_read(output, not_read(Disk(), config))
         show = _Shower(output, decompress, _ONE_BODY if by_place else _A_BODY)
         if topic is None or queue is None:
             show.show(_single(store, msg_id, place))

@@ -76,6 +76,8 @@ def _show(output: Output, plan: StartPlan) -> None:
             output.text(f"… and {count(len(lost) - _SHOWN, 'more queue')} (--json lists all)")
     output.text()
     if plan.loses:
-        output.text(f"LOST if a broker starts now: {', '.join(plan.loses)}. Next: rstore recover --dry-run")
-    else:
+        output.text(f"LOST if a broker starts now: {', '.join(plan.loses)}.")
+    elif plan.apache.outcome.value == "opens":
         output.text("No message and no key would be lost.")
+    if plan.next is not None:
+        output.text(f"Next: {plan.next}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from engine.errors import InvalidArgument, Refused, RStoreError, StorageError, from_os_error
+from engine.errors import InvalidArgument, RStoreError, StorageError, from_os_error
 from rstore_cli._common import Settings, parse_size, settings_of
 from rstore_cli.interrupt import Interrupts
 from rstore_cli.render import Output, printable, size
@@ -261,18 +261,20 @@ def _opened(config: StoreConfig, interrupts: Interrupts) -> Iterator[MessageStor
 
 def _recover(disk: Disk, config: StoreConfig) -> tuple[StoreState, StoreConfig]:
     """What a clean store needs; one that needs more is refused, as a put is not the place to change it."""
-    from engine.repair.apply import apply
+    from engine.repair.apply import apply, take_blank_away
+    from engine.repair.behind import left_to_dispatch
+    from engine.repair.next_step import needs_recovery
     from engine.repair.recover import plan_recover
 
     plan = plan_recover(disk, config, locked=True)
     if plan.refusal is not None:
         raise plan.refusal
     if plan.changed:
-        raise Refused(
-            "the store has to be recovered before anything is put into it",
-            path=plan.files.root,
-            hint="run rstore recover, which shows what it changes",
-        )
+        state = left_to_dispatch(disk, plan)
+        if state is None:
+            raise needs_recovery(plan.files)
+        take_blank_away(disk, plan)
+        return state, plan.files.config
     return apply(disk, plan, command="start", clean=False).state, plan.files.config
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from rstore_cli._common import FOUND, parse_time, settings_of
-from rstore_cli.render import moment
+from rstore_cli.render import moment, say_not_read
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -33,15 +33,18 @@ def query(
     first = 0 if begin is None else parse_time(begin, "--begin")
     config = settings.load()
 
+    from engine.files.disk import Disk
     from engine.format.message import decode
     from engine.log.message_reader import END_OF_TIME
     from engine.read_store import ReadStore
+    from engine.repair.not_read import not_read
     from rstore_cli.messages import to_json, to_text
 
     last = END_OF_TIME if end is None else parse_time(end, "--end")
     config = config.with_changes(max_msgs_num_batch=max(most, config.max_msgs_num_batch))
     bad = False
     with ReadStore(config) as store:
+        say_not_read(output, not_read(Disk(), config))
         result = store.query(topic, key, most, first, last)
         for record in result.messages:
             message = decode(record)

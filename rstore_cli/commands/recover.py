@@ -9,11 +9,11 @@ import typer
 
 from engine.errors import InvalidArgument
 from rstore_cli._common import Settings, parse_duration, settings_of
-from rstore_cli.change import Change
+from rstore_cli.change import Change, SalvageDir, absolute
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
-    from engine.errors import RStoreError
+    from engine.errors import NextStep, RStoreError
     from engine.repair.ledger import Ledger
     from engine.repair.plan import RecoverPlan
 
@@ -37,6 +37,10 @@ def recover(
         bool,
         typer.Option("--bridge", help="Write inert records over such damage: everything sound behind it stays."),
     ] = False,
+    whole: Annotated[
+        bool,
+        typer.Option("--whole", help="Read the log from its first byte, and every index file, not only its last part."),
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show the plan: exit 0 if nothing would change, else 1.")
     ] = False,
@@ -44,6 +48,7 @@ def recover(
     no_salvage: Annotated[
         bool, typer.Option("--no-salvage", help="Don't save what is removed: it is lost then. Wants --yes.")
     ] = False,
+    salvage_dir: SalvageDir = None,
     log_is_gone: Annotated[
         bool,
         typer.Option("--yes-the-log-is-gone", help="The commit log is really lost: remove the queues, too."),
@@ -60,8 +65,9 @@ def recover(
 
     Shows what would change and asks. What is removed goes to salvage/ in the store first. Damage with sound records
     behind it is refused (exit code 4) unless --bridge says to make it readable again, or --cut that the log may end
-    there. What was read of a long log is remembered where that takes long: a recovery that was killed, or whose time
-    was up (exit code 1), goes on from there when it is run again.
+    there. Only the log's end is read where the queues account for the rest (the plan says which segments); --whole
+    reads all of it. What was read of a long log is remembered where that takes long: a recovery that was killed, or
+    whose time was up (exit code 1), goes on from there when it is run again.
     """
     settings = settings_of(context)
     if normal and abnormal:
@@ -83,8 +89,10 @@ def recover(
         mode=Mode.NORMAL if normal else Mode.ABNORMAL if abnormal else None,
         cut=cut,
         bridge=bridge,
+        whole=whole,
         log_is_gone=log_is_gone,
         keep=not no_salvage,
+        salvage_dir=absolute(salvage_dir),
         time_box_ms=None if time_box is None else parse_duration(time_box, "--time-box"),
         jobs=jobs,
     )
@@ -100,17 +108,19 @@ class Recover(Change["RecoverPlan"]):
     def __init__(self, settings: Settings, **options: Any) -> None:
         super().__init__(settings)
         self._keep: bool = options.pop("keep")
+        self._salvage_dir: str | None = options.pop("salvage_dir")
         self._options = options
 
     def plan(self, config: StoreConfig) -> RecoverPlan:
         """See the base."""
+        from engine.repair.config.start import with_config
         from engine.repair.ledger import ledger_of
         from engine.repair.recover import plan_recover
 
         with self.output.progress("reading the log") as tick:
             plan = plan_recover(self.disk, config, locked=self.locked, progress=tick, **self._options)
         self._ledger = ledger_of(self.disk, plan)
-        return plan
+        return with_config(self.disk, plan)
 
     def refusal(self, plan: RecoverPlan) -> RStoreError | None:
         """See the base."""
@@ -126,12 +136,27 @@ class Recover(Change["RecoverPlan"]):
         problems = [*said["problems"], *self._ledger.problems]
         return {**said, **self._ledger.to_json(), "problems": problems, "changed": would_change(plan)}
 
+    def following(self, plan: RecoverPlan) -> NextStep | None:
+        """See the base."""
+        from engine.repair.next_step import after
+
+        return after(plan)
+
     def text(self, plan: RecoverPlan, *, done: bool, salvage: str | None) -> None:
         """See the base."""
         from rstore_cli.plan_text import show_plan
 
         changes, ledger = would_change(plan), self._ledger
-        show_plan(self.output, plan, changes=changes, done=done, salvage=salvage, keep=self._keep, ledger=ledger)
+        show_plan(
+            self.output,
+            plan,
+            changes=changes,
+            done=done,
+            salvage=salvage,
+            keep=self._keep,
+            ledger=ledger,
+            salvage_dir=self._salvage_dir,
+        )
 
     def apply(self, plan: RecoverPlan) -> str | None:
         """See the base."""
@@ -141,7 +166,7 @@ class Recover(Change["RecoverPlan"]):
             f"the repair is not finished, nothing is lost; run rstore recover again. "
             f"What it removed is in {os.path.join(plan.files.root, 'salvage')}"
         )
-        applied = apply(self.disk, plan, keep=self._keep)
+        applied = apply(self.disk, plan, keep=self._keep, salvage_dir=self._salvage_dir)
         self.settings.on_interrupt = "the store is recovered"
         return applied.salvage
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from engine.errors import CannotMend, InvalidArgument
+from engine.errors import InvalidArgument
 from rstore_cli._common import OK, Settings, settings_of
 from rstore_cli._spark import Conf, Master, SparkOptions, SplitBytes, UseSpark, the_stores
 from rstore_cli.change import Change
@@ -17,7 +17,7 @@ from rstore_cli.render import Output, count, printable, short
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
-    from engine.errors import RStoreError
+    from engine.errors import NextStep, RStoreError
     from engine.repair.reindex import ReindexPlan, Scope
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -169,17 +169,22 @@ class _Reindex(Change["ReindexPlan"]):
             raise
 
     def refusal(self, plan: ReindexPlan) -> RStoreError | None:
+        from engine.repair import next_step
+
         if not plan.files.abort:
             return None
-        return CannotMend(
-            "the store was not closed", path=plan.files.root, hint="rstore recover makes what is missing, too"
-        )
+        return next_step.not_closed(plan.files)
 
     def changes(self, plan: ReindexPlan) -> bool:
         return plan.changed
 
     def json(self, plan: ReindexPlan, salvage: str | None) -> dict[str, Any]:
         return plan.to_json(salvage=salvage)
+
+    def following(self, plan: ReindexPlan) -> NextStep | None:
+        from engine.repair import next_step
+
+        return next_step.read(plan.files.config) if self._aside and plan.changed else None
 
     def text(self, plan: ReindexPlan, *, done: bool, salvage: str | None) -> None:
         if done:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from engine.errors import InvalidArgument
 from rstore_cli._common import Settings, parse_time, settings_of
-from rstore_cli.change import Change
+from rstore_cli.change import Change, SalvageDir, absolute
 from rstore_cli.commands.recover import would_change
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
-    from engine.errors import RStoreError
+    from engine.errors import NextStep, RStoreError
     from engine.repair.truncate import TruncatePlan
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -32,18 +33,23 @@ def truncate(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show the plan: exit 0 if nothing would change, else 1.")
     ] = False,
+    whole: Annotated[
+        bool,
+        typer.Option("--whole", help="Read the log from its first byte: damage before the new end is then refused."),
+    ] = False,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Don't ask; cut even what consumers have not read yet.")
     ] = False,
     no_salvage: Annotated[
         bool, typer.Option("--no-salvage", help="Don't save what is removed: it is lost then. Wants --yes.")
     ] = False,
+    salvage_dir: SalvageDir = None,
 ) -> None:
     """Cut the log, its queues and index to one consistent point.
 
     Everything that goes is saved to salvage/ in the store first, and the rest of the file is made zeros, so that no old
     message comes back. What a consumer group has not read yet is only cut with --yes. Times are ISO 8601 (local), epoch
-    milliseconds, or "2h ago".
+    milliseconds, or "2h ago". The plan says which segments were read; --whole reads all up to the new end.
     """
     settings = settings_of(context)
     if (to_offset is None) == (to_time is None):
@@ -51,7 +57,7 @@ def truncate(
     if no_salvage and not (yes or dry_run):
         raise InvalidArgument("--no-salvage loses what is cut, for good", hint="give --yes, too, to do that")
     when = None if to_time is None else parse_time(to_time, "--to-time")
-    run = _Truncate(settings, to_offset, when, agreed=yes, keep=not no_salvage)
+    run = _Truncate(settings, to_offset, when, agreed=yes, keep=not no_salvage, whole=whole, salvage_dir=salvage_dir)
     raise typer.Exit(run.run(settings.load(), dry_run=dry_run, yes=yes))
 
 
@@ -59,19 +65,36 @@ class _Truncate(Change["TruncatePlan"]):
     name = "truncate"
 
     def __init__(
-        self, settings: Settings, to_offset: int | None, to_time: int | None, *, agreed: bool, keep: bool
+        self,
+        settings: Settings,
+        to_offset: int | None,
+        to_time: int | None,
+        *,
+        agreed: bool,
+        keep: bool,
+        whole: bool,
+        salvage_dir: Path | None,
     ) -> None:
         super().__init__(settings)
         self._to_offset = to_offset
+        self._salvage_dir = absolute(salvage_dir)
         self._to_time = to_time
         self._agreed_before = agreed
         self._keep = keep
+        self._whole = whole
 
     def plan(self, config: StoreConfig) -> TruncatePlan:
         from engine.repair import truncate
 
         with self.output.progress("reading the log") as tick:
-            return truncate.plan(self.disk, config, to_offset=self._to_offset, to_time=self._to_time, progress=tick)
+            return truncate.plan(
+                self.disk,
+                config,
+                to_offset=self._to_offset,
+                to_time=self._to_time,
+                whole=self._whole,
+                progress=tick,
+            )
 
     def refusal(self, plan: TruncatePlan) -> RStoreError | None:
         return plan.refusal(agreed=self._agreed_before)
@@ -81,6 +104,11 @@ class _Truncate(Change["TruncatePlan"]):
 
     def json(self, plan: TruncatePlan, salvage: str | None) -> dict[str, Any]:
         return {**plan.to_json(salvage=salvage), "changed": would_change(plan.repair)}
+
+    def following(self, plan: TruncatePlan) -> NextStep | None:
+        from engine.repair.next_step import after
+
+        return after(plan.repair)
 
     def text(self, plan: TruncatePlan, *, done: bool, salvage: str | None) -> None:
         from rstore_cli.plan_text import show_plan, show_unread
@@ -98,6 +126,7 @@ class _Truncate(Change["TruncatePlan"]):
             keep=self._keep,
             ledger=plan.ledger,
             refused=refused,
+            salvage_dir=self._salvage_dir,
         )
 
     def apply(self, plan: TruncatePlan) -> str | None:
@@ -108,6 +137,6 @@ class _Truncate(Change["TruncatePlan"]):
             f"the cut is not finished, nothing is lost; run rstore truncate {where} again. "
             f"What it removed is in {os.path.join(plan.repair.files.root, 'salvage')}"
         )
-        applied = apply(self.disk, plan.repair, command="truncate", keep=self._keep)
+        applied = apply(self.disk, plan.repair, command="truncate", keep=self._keep, salvage_dir=self._salvage_dir)
         self.settings.on_interrupt = "the log is cut"
         return applied.salvage

@@ -12,7 +12,7 @@ from rstore_cli.render import count, size
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
-    from engine.errors import RStoreError
+    from engine.errors import NextStep, RStoreError
     from engine.repair.repairs import Repair
     from engine.repair.undo import UndoPlan
 
@@ -90,6 +90,11 @@ class _Undo(Change["UndoPlan"]):
 
     def json(self, plan: UndoPlan, salvage: str | None) -> dict[str, Any]:
         return plan.to_json(done=self._done)
+
+    def following(self, plan: UndoPlan) -> NextStep | None:
+        from engine.repair.next_step import look
+
+        return look(plan.config)
 
     def text(self, plan: UndoPlan, *, done: bool, salvage: str | None) -> None:
         if done:

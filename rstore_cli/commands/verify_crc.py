@@ -9,10 +9,10 @@ import typer
 
 from rstore_cli._common import FOUND, Settings, parse_size, settings_of
 from rstore_cli._spark import Conf, Master, SparkOptions, SplitBytes, UseSpark, on_spark, the_stores
-from rstore_cli.render import Output, count, size
+from rstore_cli.render import Output, count, say_not_read, size
 
 if TYPE_CHECKING:
-    from engine.repair.verify import VerifyResult
+    from engine.repair.verify import Bad, VerifyResult
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 _SHOWN = 50
@@ -34,9 +34,9 @@ def verify_crc(
     conf: Conf = None,
     split_bytes: SplitBytes = None,
 ) -> None:
-    """Check every record of the log: CRC, lengths, position.
+    """Check every record of the log: CRC, lengths, position, and header and properties, which no CRC covers.
 
-    Reads only. Exit code 1 when something is bad. Damage does not stop it.
+    Reads only. Exit code 1 when something is bad, or suspect. Damage does not stop it.
     """
     settings = settings_of(context)
     output = settings.output()
@@ -56,8 +56,8 @@ def verify_crc(
     if output.json:
         output.document(found.to_json())
     else:
-        _show(output, found)
-    if found.bad:
+        _show(output, found, settings.named)
+    if not found.clean:
         raise typer.Exit(FOUND)
 
 
@@ -71,15 +71,24 @@ def _on_spark(settings: Settings, given: SparkOptions, start: int | None, end: i
     with on_spark(settings, given, "verify-crc") as spark:
         found = run(spark, stores, VerifyOptions(start=start, end=end, split_bytes=given.split_or(SPLIT_BYTES)))
     (told,) = found.table("stores").to_json()
-    bad = [
-        Bad(row["physical_offset"], row["length"], row["file"], row["reason"])
-        for row in found.table("damage").to_json()
-    ]
-    counts = (told["records"], told["bytes"], bad, found.facts["seconds"], told["start"], told["end"], told["live"])
-    return VerifyResult(*counts)
+    bad, suspect = (
+        [Bad(row["physical_offset"], row["length"], row["file"], row["reason"]) for row in found.table(name).to_json()]
+        for name in ("damage", "suspect")
+    )
+    return VerifyResult(
+        told["records"],
+        told["bytes"],
+        bad,
+        suspect,
+        found.facts["suspects"],
+        found.facts["seconds"],
+        told["start"],
+        told["end"],
+        told["live"],
+    )
 
 
-def _show(output: Output, found: VerifyResult) -> None:
+def _show(output: Output, found: VerifyResult, named: tuple[str, ...]) -> None:
     rate = f", {size(int(found.size / found.seconds))}/s" if found.seconds >= 0.1 else ""
     output.text(
         f"{count(found.records, 'sound record')}, {size(found.size)}, offsets {found.start} to {found.end}, "
@@ -87,17 +96,32 @@ def _show(output: Output, found: VerifyResult) -> None:
     )
     if found.live:
         output.text("A live process holds the store: the log was checked as far as it is written.")
-    if not found.bad:
-        output.text("Nothing bad.")
+    say_not_read(output, found.not_read)
+    if not found.bad and not found.suspects:
+        output.text("Nothing bad." if found.clean else "Nothing bad in what was read.")
         return
-    output.text(f"{count(len(found.bad), 'bad place')}:")
+    if found.bad:
+        _places(output, f"{count(len(found.bad), 'bad place')}:", found.bad, len(found.bad))
+    if found.suspects:
+        many = count(found.suspects, "suspect record")
+        _places(output, f"{many} (body sound, header or properties not; readable):", found.suspect, found.suspects)
+        output.text(
+            "Keep queues and index: they may be all that tells what suspect records said; reindex would lose that."
+        )
+    from engine.config import StoreConfig
+    from engine.repair.next_step import read
+
+    output.text(f"Next: {read(StoreConfig(typed=named))}")
+
+
+def _places(output: Output, title: str, places: list[Bad], total: int) -> None:
+    output.text(title)
     output.text()
     output.table(
         ["offset", "bytes", "file", "what"],
-        [[str(b.offset), str(b.length), os.path.basename(b.path), b.reason] for b in found.bad[:_SHOWN]],
+        [[str(b.offset), str(b.length), os.path.basename(b.path), b.reason] for b in places[:_SHOWN]],
         numbers=(0, 1),
     )
-    if len(found.bad) > _SHOWN:
-        output.text(f"… and {len(found.bad) - _SHOWN} more (--json lists all)")
+    if total > _SHOWN:
+        output.text(f"… and {total - _SHOWN} more (--json lists more)")
     output.text()
-    output.text("Next: rstore recover --dry-run shows what recovery would make of it.")

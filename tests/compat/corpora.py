@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from engine.config import StoreConfig
@@ -94,12 +93,3 @@ def repair(config: StoreConfig) -> tuple[RecoverPlan, bool]:
         plan = bridging
     apply(disk, plan)
     return plan, bridge
-
-
-def give_sizes_back(store: Path, case: Line) -> bool:
-    """Gives each segment of another size its size, as an operator would; whether there was one."""
-    size = sizes(case).commitlog_file
-    odd = [path for path in (store / "commitlog").glob("[0-9]*") if path.stat().st_size != size]
-    for path in odd:
-        os.truncate(path, size)
-    return bool(odd)

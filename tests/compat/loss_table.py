@@ -28,10 +28,9 @@ TOTALS = (
 )
 LEGEND = """\
 Sound: records that the damage left whole, counted against the undamaged store. Then how rstore repaired the store
-(`recover`; `bridge`: recover --bridge; `resized`: refused, until a segment had its size again; `refused`: no log is
-left) and how many sound messages it does not give by queue, by key, at their place in the log; the same for Apache
-RocketMQ 4.9.8 on the same damaged store. Moved: in its queue, at another queue offset. A message that is lost in
-several ways counts once in the totals."""
+(`recover`; `bridge`: recover --bridge; `refused`: no log is left) and how many sound messages it does not give by
+queue, by key, at their place in the log; the same for Apache RocketMQ 4.9.8 on the same damaged store. Moved: in its
+queue, at another queue offset. A message that is lost in several ways counts once in the totals."""
 
 
 def rows(properties: Iterable[tuple[str, Any]]) -> list[Line]:

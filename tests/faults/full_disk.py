@@ -7,20 +7,27 @@ refused. See test_full_disk.py for how it comes to its tmpfs.
 from __future__ import annotations
 
 import contextlib
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from engine.config import FlushDiskType
+from engine.drill.ledger import missing
 from engine.errors import DiskFull
 from engine.files.disk import Disk
 from engine.log.results import PutMessageStatus, PutResult
+from engine.read_store import ReadStore
+from engine.repair.recover import plan_recover
 from engine.services import clean, dispatch
 from engine.services.running_flags import Flag
 from engine.store import MessageStore
 from tests.faults.ledger import Ledger, check_recovered, check_store, settings
+from tests.support import stores
+from tests.support.checking import check_clean
 
 CHUNK = 4096
 PATIENCE = 20.0
@@ -154,6 +161,90 @@ def kept_free_by_the_clean_service(place: Place) -> int:
     return refused
 
 
+def closed_and_opened_again(place: Place) -> int:
+    """Full when the log needs its next file, closed cleanly: no repair is asked for, all is read, puts come back."""
+    ledger = Ledger(24)
+    config = settings(place.root, mapped_file_size_consume_queue=20_000, max_index_num=2000)  # only the log rolls
+    with MessageStore.open(config) as store:
+        put_again(store, ledger, 60)
+    with MessageStore.open(config) as store:  # which has its checkpoint by now
+        place.fill()
+        refused = put_until_refused(store, ledger, 1)
+    assert not plan_recover(Disk(), config).changed
+    assert not (place.root / "abort").exists()
+    with MessageStore.open(config, cleaning=True) as store:
+        check_store(store, ledger.acknowledged, ledger)
+        refused += put_until_refused(store, ledger, 3)
+        place.free()
+        put_again(store, ledger)
+    check_clean(place.root, config)
+    with ReadStore(config) as view:
+        check_store(view, ledger.acknowledged, ledger)
+    return refused
+
+
+def opened_with_queues_behind(place: Place) -> int:
+    """Full when a queue needs its next file: the store opens, what is in the queues is read, the rest follows later."""
+    ledger = Ledger(25)
+    config = settings(place.root)
+    with contextlib.suppress(DiskFull), MessageStore.open(config) as store:  # closing says that dispatch is behind
+        put_again(store, ledger, 5)
+        place.fill()
+        put_until_refused(store, ledger, 1)
+    shutil.rmtree(place.root / "consumequeue")
+    place.fill()
+    with MessageStore.open(config, cleaning=True) as store:
+        assert store.dispatch_behind_bytes > 0
+        for one in ledger.acknowledged:
+            assert store.look_message(one.physical_offset) is not None
+        refused = put_until_refused(store, ledger, 3)
+        place.free()
+        put_again(store, ledger)
+        assert store.wait_dispatched(PATIENCE * 1000)
+        check_store(store, ledger.acknowledged, ledger)
+    check_recovered(place.root, ledger.acknowledged, ledger)
+    return refused
+
+
+def repaired_with_no_byte_free(place: Place) -> int:
+    """A bridge needs no room in the store: what it saves lies elsewhere; it is found, taken back and pruned there."""
+    from rstore_cli.app import main
+
+    ledger = Ledger(26)
+    config = settings(place.root)
+    with MessageStore.open(config) as store:
+        put_again(store, ledger, 60)
+    one = ledger.acknowledged[20]
+    size = config.mapped_file_size_commit_log
+    with (place.root / "commitlog" / f"{one.physical_offset // size * size:020d}").open("r+b") as file:
+        file.seek(one.physical_offset % size + 95)
+        file.write(b"\xff\xff\xff")
+    before = stores.contents(place.root)
+    place.fill()
+
+    def rstore(*words: str) -> int:
+        return main(["--store", str(place.root), *words, "-q"])
+
+    with tempfile.TemporaryDirectory() as elsewhere:
+        bridge = ("recover", "--bridge", "--yes")
+        assert rstore(*bridge) == 4
+        assert stores.contents(place.root) == before
+        assert rstore(*bridge, "--salvage-dir", str(place.root / "here")) == 2
+        assert rstore(*bridge, "--salvage-dir", elsewhere) == 0
+        assert rstore("check") == 0
+        assert rstore("undo", "--yes") == 0
+        after = stores.contents(place.root)
+        assert {name: after[name] for name in before} == before
+        assert rstore(*bridge, "--salvage-dir", elsewhere) == 0
+        assert rstore("salvage", "list") == 0
+        place.free()
+        check_clean(place.root, config)
+        with ReadStore(config) as view:
+            assert list(missing(view, [some for some in ledger.acknowledged if some is not one])) == []
+        assert rstore("salvage", "prune", "--keep", "0", "--yes") == 0
+    return 1
+
+
 KINDS: dict[str, Callable[[Place], int]] = {
     "map": in_the_middle_of_a_load,
     "channel": lambda place: in_the_middle_of_a_load(place, mapped=False),
@@ -164,6 +255,9 @@ KINDS: dict[str, Callable[[Place], int]] = {
     ),
     "holes": opened_with_holes,
     "cleaning": kept_free_by_the_clean_service,
+    "closed": closed_and_opened_again,
+    "behind": opened_with_queues_behind,
+    "repaired": repaired_with_no_byte_free,
 }
 
 

@@ -35,7 +35,7 @@ def settings(root: Path, **changes: object) -> StoreConfig:
     """SYNC_FLUSH with small files; queues and checkpoint are flushed all the time."""
     often = {"flush_interval_consume_queue": 5, "flush_consume_queue_thorough_interval": 10}
     found = StoreConfig(store_path_root_dir=root, flush_disk_type=FlushDiskType.SYNC_FLUSH)
-    return found.with_changes(**SIZES, **often, **changes)
+    return found.with_changes(**{**SIZES, **often, **changes})
 
 
 def recover(root: Path, *, cut: bool = False) -> RecoverPlan:

@@ -188,10 +188,12 @@ class Cramped(Disk):
 def test_no_room_to_save_what_goes_changes_nothing(fixture_copy: Store) -> None:
     case, root = damaged("all-at-once", fixture_copy)
     before = stores.snapshot(root)
-    disk = Cramped(1 << 20)
+    disk = Cramped(1 << 12)
     with pytest.raises(NoRoomToSave) as refused:
         apply(disk, plan_recover(disk, corpus.config(root, case), cut=True))
     assert refused.value.exit_code == 4
+    assert refused.value.next is not None
+    assert "--salvage-dir" in refused.value.next.why
     assert stores.snapshot(root) == before
     apply(Disk(), plan_recover(Disk(), corpus.config(root, case), cut=True))
     assert not plan_recover(Disk(), corpus.config(root, case)).changed

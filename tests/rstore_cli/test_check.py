@@ -20,7 +20,8 @@ def test_a_sound_store(fixture_store: Store, cli: Cli) -> None:
     before = stores.snapshot(store)
     ran = cli("--store", store, "check", "--json")
     assert ran.code == 0
-    assert ran.json.keys() == {"ok", "findings", "counts"}
+    assert ran.json.keys() == {"ok", "findings", "counts", "next"}
+    assert ran.json["next"] is None
     assert (ran.json["ok"], ran.json["findings"], ran.json["counts"]["records"]) == (True, [], 600)
     assert "Nothing is wrong." in cli("--store", store, "check").out
     assert stores.snapshot(store) == before
@@ -42,14 +43,15 @@ def test_people_read_what_and_what_next(damaged: Path, cli: Cli) -> None:
     assert ran.code == 1
     assert "ERROR    commitlog/" in ran.out
     assert "[log-damage]" in ran.out
-    assert "Next: rstore recover --dry-run" in ran.out
+    assert f"Next: rstore --store {damaged} recover --bridge (" in ran.out
     assert "1 error, no warnings" in ran.out
 
 
 def test_a_crashed_store_is_told_to_recover_first(fixture_store: Store, cli: Cli) -> None:
-    ran = cli("--store", fixture_store("crashed-small"), "check")
+    store = fixture_store("crashed-small")
+    ran = cli("--store", store, "check")
     assert ran.code == 1
-    assert "run rstore recover first" in ran.out
+    assert f"Next: rstore --store {store} recover (" in ran.out
 
 
 def test_a_time_box(damaged: Path, cli: Cli) -> None:

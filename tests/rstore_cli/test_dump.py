@@ -182,7 +182,7 @@ def test_the_configuration_and_its_backups(fixture_copy: Store, cli: Cli) -> Non
     offsets = found["consumerOffset.json"]
     assert offsets["source"] == "consumerOffset.json.bak"
     assert offsets["value"] == {"offsetTable": {"t@g": {"0": 22}}}
-    assert "empty" in offsets["problem"]
+    assert "zeros only" in offsets["problem"]
     assert found["delayOffset.json"]["source"] == "delayOffset.json.bak"
     assert found["broken.json"]["source"] is None
     text = cli("--store", store, "dump", "config")

@@ -11,12 +11,14 @@ import pytest
 
 from engine.files.disk import Disk
 from engine.files.lock import StoreLock
+from engine.repair.config.history import keep
 from tests.engine.repair.test_rules import damage, put, settings
 from tests.rstore_cli.conftest import Cli
 from tests.support import stores
 from tests.support.checking import check_clean
+from tests.support.config import write_config
 
-TOLD_WHEN_DONE = {"salvage", "done", "seconds", "timestamp"}
+TOLD_WHEN_DONE = {"salvage", "done", "seconds", "timestamp", "next"}
 """What a plan can't know."""
 
 
@@ -32,6 +34,7 @@ def store_of(root: Path) -> list[int]:
     places = put(root, 200)
     (root / "config").mkdir(exist_ok=True)
     (root / "config" / "consumerOffset.json").write_text('{"offsetTable":{"T@g":{0:20,1:20}}}')
+    write_config(root)
     return places
 
 
@@ -72,6 +75,17 @@ def without_queue(root: Path, _: Cli) -> None:
     shutil.rmtree(root / "consumequeue" / "T" / "1")
 
 
+def lost_config(root: Path, _: Cli) -> None:
+    store_of(root)
+    (root / "config" / "topics.json").unlink()
+    (root / "config" / "consumerOffset.json").write_text('{"offsetTable":{"T@g":{0:20,1:')
+
+
+def other_state(root: Path, _: Cli) -> None:
+    store_of(root)
+    keep(Disk(), str(root), "consumerOffset.json", b'{"offsetTable":{"T@g":{0:3,1:20}}}', 1_700_000_000_000)
+
+
 CHANGES = {
     "recover": Change(("recover",), crashed),
     "recover --bridge": Change(("recover", "--bridge"), damaged),
@@ -80,6 +94,8 @@ CHANGES = {
     "truncate": Change(("truncate", "--to-offset", "0"), sound_unread),
     "reindex": Change(("reindex",), without_queue),
     "expire": Change(("expire", "--force", "--reserved-hours", "0"), sound),
+    "rebuild-config": Change(("rebuild-config",), lost_config),
+    "config restore": Change(("config", "restore", "consumerOffset.json", "--at", "20231114T221320.000Z"), other_state),
     "offsets set": Change(("offsets", "set", "g", "T", "0", "min"), sound),
     "salvage replay": Change(("salvage", "replay"), cut, again=4),
     "salvage prune": Change(("salvage", "prune", "--keep", "1"), cut_twice),

@@ -221,7 +221,7 @@ def test_a_store_that_needs_recovery_is_not_put_into(fixture_copy: Store, cli: C
     before = stores.contents(store)
     ran = cli("--store", store, "put", "T")
     assert ran.code == 4
-    assert "rstore recover" in ran.error_line
+    assert "next: rstore --store " in ran.error_line
     after = stores.contents(store)
     assert {k: v for k, v in after.items() if k != "lock"} == {k: v for k, v in before.items() if k != "lock"}
     cli("--store", store, "recover", "--yes")

@@ -49,7 +49,9 @@ def test_the_dry_run_is_what_is_done(without_a_queue: Path, cli: Cli) -> None:
     done = cli("--store", without_a_queue, "reindex", "--yes", "--json")
     assert done.code == 0
     assert Path(done.json["salvage"]).name.endswith("-reindex")
-    assert {**done.json, "salvage": None} == dry.json
+    told = done.json
+    assert told.pop("next")["command"].endswith(" check")
+    assert {**told, "salvage": None} == dry.json
     assert [q["changed"] for q in done.json["queues"]].count(True) == 1
     assert cli("--store", without_a_queue, "reindex", "--dry-run").code == 0
     assert cli("--store", without_a_queue, "recover", "--dry-run").code == 0
@@ -74,7 +76,7 @@ def test_what_is_refused(fixture_copy: Store, damaged: Path, cli: Cli) -> None:
     crashed = fixture_copy("crashed-small")
     ran = cli("--store", crashed, "reindex", "--yes")
     assert ran.code == 4
-    assert "rstore recover" in ran.error_line
+    assert "next: rstore --store " in ran.error_line
     assert not (crashed / "reindex.tmp").exists()
     assert cli("--store", crashed, "reindex", "--topic", "T", "--index").code == 2
     ran = cli("--store", damaged, "reindex", "--yes")

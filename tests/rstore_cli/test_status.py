@@ -13,6 +13,7 @@ from rstore_cli.status_text import duration
 from tests.engine.repair import aged
 from tests.rstore_cli.conftest import Cli
 from tests.support import fixtures
+from tests.support.config import write_config
 
 Store = Callable[[str], Path]
 
@@ -33,7 +34,9 @@ def test_a_store(name: str, state: str, fixture_store: Store, cli: Cli) -> None:
     text = cli("--store", store, "status")
     assert (text.code, text.err) == (0, "")
     assert f"state       {state.upper()}: " in text.out
-    assert ("rstore recover --dry-run" in text.out) == (state == "crashed")
+    command = "recover" if state == "crashed" else "check"
+    assert f"next        rstore --store {store} {command} (" in text.out
+    assert found["next"]["command"] == f"rstore --store {store} {command}"
 
 
 def test_messages_by_topic_are_what_the_queues_hold(fixture_store: Store, cli: Cli) -> None:
@@ -53,6 +56,7 @@ def test_a_day_on_one_screen(fixture_copy: Store, cli: Cli) -> None:
         '{"offsetTable":{"Hot@slow":{0:1},"Hot@lost":{0:99999},"Hot@done":{0:262,1:0,2:0,3:0}}}'
     )
     (store / "config" / "subscriptionGroup.json").write_text('{"subscriptionGroupTable":{"everyone":{}}}')
+    write_config(store)
     conf = store / "broker.conf"
     conf.write_text("fileReservedTime=5\n")
     text = cli("--store", store, "-c", conf, "status", "--hours", "3", "--rate-hours", "2")
@@ -127,6 +131,6 @@ def test_what_looks_wrong_is_said(fixture_copy: Store, cli: Cli) -> None:
     (store / "commitlog" / "core").write_text("x")
     (store / "checkpoint").unlink()
     text = cli("--store", store, "status").out
-    assert "! segments are missing in the log" in text
+    assert "segments are missing in the log" in text
     assert "commitlog/core" in text
     assert "missing or short" in text

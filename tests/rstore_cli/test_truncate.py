@@ -39,7 +39,9 @@ def test_the_dry_run_is_what_is_done(fixture_copy: Store, cli: Cli, middle: int)
     assert stores.snapshot(store) == before
     done = cli("--store", store, "truncate", "--to-offset", str(middle), "--yes", "--json")
     assert done.code == 0
-    assert {**done.json, "salvage": None} == dry.json
+    told = done.json
+    assert told.pop("next")["command"] == f"rstore --store {store} check"
+    assert {**told, "salvage": None} == dry.json
     assert Path(done.json["salvage"]).name.endswith("-truncate")
     again = cli("--store", store, "truncate", "--to-offset", str(middle), "--json")
     assert (again.code, again.json["changed"]) == (0, False)
@@ -114,7 +116,7 @@ def test_damage_before_it_is_refused(damaged: Path, cli: Cli) -> None:
     last = cli("--store", damaged, "dump", "commitlog", "--json").lines[-1]["physicalOffset"]
     ran = cli("--store", damaged, "truncate", "--to-offset", str(last), "--yes")
     assert ran.code == 4
-    assert "rstore recover first" in ran.error_line
+    assert "recover --bridge (" in ran.error_line
     assert cli("--store", damaged, "truncate", "--to-offset", str(at), "--yes").code == 0
     assert cli("--store", damaged, "recover", "--dry-run").code == 0
 

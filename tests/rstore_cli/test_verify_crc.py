@@ -16,7 +16,7 @@ def test_a_sound_log(fixture_store: Store, cli: Cli) -> None:
     store = fixture_store("clean-small")
     ran = cli("--store", store, "verify-crc", "--json")
     assert ran.code == 0
-    assert ran.json.keys() == {"records", "bytes", "bad", "seconds"}
+    assert ran.json.keys() == {"records", "bytes", "bad", "suspects", "suspect", "seconds"}
     assert (ran.json["records"], ran.json["bad"]) == (600, [])
     assert "Nothing bad." in cli("--store", store, "verify-crc").out
 
@@ -32,7 +32,7 @@ def test_damage_is_1(jobs: str, damaged: Path, cli: Cli) -> None:
     text = cli("--store", damaged, "verify-crc")
     assert text.code == 1
     assert str(bad["physicalOffset"]) in text.out
-    assert "Next: rstore recover --dry-run" in text.out
+    assert f"Next: rstore --store {damaged} check (" in text.out
 
 
 def test_a_part_of_the_log(damaged: Path, cli: Cli) -> None:

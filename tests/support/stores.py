@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import stat
 import subprocess
 import tarfile
 from pathlib import Path
@@ -16,7 +17,8 @@ _ZEROS = bytes(_BLOCK)
 
 
 class Seen(NamedTuple):
-    """What a path held: a digest of its content ("directory" for one) and its modification time (ns)."""
+    """What a path held: a digest of its content (its kind, when it is no file; where a link leads, too), and its
+    modification time (ns)."""
 
     digest: str
     mtime_ns: int
@@ -78,9 +80,16 @@ def snapshot(root: Path) -> dict[str, Seen]:
     """Every path below `root` (and itself, ".") with content and time: equal before and after = nothing written."""
     found: dict[str, Seen] = {}
     for path in (root, *sorted(root.rglob("*"))):
-        content = "directory" if path.is_dir() else digest(path)
-        found[str(path.relative_to(root))] = Seen(content, path.stat().st_mtime_ns)
+        there = path.exists()
+        found[str(path.relative_to(root))] = Seen(_content(path), (path if there else path.parent).stat().st_mtime_ns)
     return found
+
+
+def _content(path: Path) -> str:
+    link = f"link to {path.readlink()} " if path.is_symlink() else ""
+    if path.is_dir():
+        return f"{link}directory"
+    return link + (digest(path) if path.is_file() else stat.filemode(path.lstat().st_mode)[0])
 
 
 def contents(root: Path) -> dict[str, str]:

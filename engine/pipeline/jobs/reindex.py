@@ -26,7 +26,7 @@ from functools import partial
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
-from engine.errors import CannotMend, InvalidArgument, StorageError, StoreChanged, StoreLocked
+from engine.errors import InvalidArgument, StorageError, StoreChanged, StoreLocked
 from engine.files.disk import Disk
 from engine.files.lock import StoreLock, holder_of
 from engine.files.sync_later import SyncLater
@@ -49,9 +49,10 @@ from engine.pipeline.jobs.tasks import Failed, cores_of, grouped, unfailed
 from engine.pipeline.result import JobResult, Table
 from engine.pipeline.splits import SPLIT_BYTES, plan_splits
 from engine.pipeline.stores import demand_idle
-from engine.repair import reindex_swap
+from engine.repair import next_step, reindex_swap
 from engine.repair.known import known_places
 from engine.repair.memory import forget
+from engine.repair.odd import demand_movable
 from engine.repair.reindex import ReindexPlan, Scope, beginning, kept_queues, step_over
 from engine.repair.reindex_index import IndexBuilder, shares
 from engine.repair.repairs import finish
@@ -223,8 +224,9 @@ def _begin(
             )
         into = stack.enter_context(tempfile.TemporaryDirectory(prefix="rstore-reindex-", ignore_cleanup_errors=True))
     files = survey(disk, store.config)
+    demand_movable(files.odd)
     if files.abort and options.output is None:
-        raise CannotMend("the store was not closed", path=files.root, hint="rstore recover makes what is missing, too")
+        raise next_step.not_closed(files)
     store = replace(store, segments=files.log)  # what was found before the lock may have grown
     begin, first = beginning(files, options.scope)
     plan = ReindexPlan(files, into, first.path, first.offset, 0)
@@ -331,7 +333,7 @@ def _judge(one: _Build) -> None:
     accepted = known_places(one.disk, one.files.root).accepted
     for stretch in sorted(lost, key=lambda stretch: stretch.offset):
         if stretch.offset < end:
-            plan.problems.append(step_over(stretch, accepted, one.files.root))
+            plan.problems.append(step_over(stretch, accepted, one.files))
 
 
 def _share(one: _Build, options: ReindexOptions) -> StoreWork:

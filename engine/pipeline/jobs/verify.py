@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from engine.pipeline.stores import StoreRef
 
 _STORES = ("store", "path", "records", "bytes", "bad", "start", "end", "live")
+_SUSPECT = ("store", "physical_offset", "length", "file", "reason")
 _DAMAGE = ("store", "physical_offset", "length", "file", "reason")
 
 
@@ -64,7 +65,8 @@ class VerifyOptions:
 def run(spark: SparkSession, stores: Sequence[StoreRef], options: VerifyOptions) -> JobResult:
     """Every record of the stores' logs looked at: CRC, lengths, position. Reads only; `ok`: nothing is bad.
 
-    Facts: stores, splits, records, bytes (of sound records), bad (places), seconds. Tables: `stores`, `damage`.
+    Facts: stores, splits, records, bytes (of sound records), bad (places), suspects (records), seconds. Tables:
+    `stores`, `damage`, `suspect`.
 
     Raises:
         StorageError. FormatError: a log that can't be split.
@@ -85,6 +87,11 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: VerifyOptions)
         for store in stores
         for bad in found[store.name].bad
     ]
+    suspect = [
+        (store.name, one.offset, one.length, os.path.basename(one.path), one.reason)
+        for store in stores
+        for one in found[store.name].suspect
+    ]
     return JobResult(
         "verify",
         {
@@ -93,10 +100,15 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: VerifyOptions)
             "records": sum(f.records for f in found.values()),
             "bytes": sum(f.size for f in found.values()),
             "bad": len(damage),
+            "suspects": sum(f.suspects for f in found.values()),
             "seconds": round(time.monotonic() - began, 3),
         },
-        (Table("stores", "Stores", _STORES, tuple(rows)), Table("damage", "Bad places", _DAMAGE, tuple(damage))),
-        ok=not damage,
+        (
+            Table("stores", "Stores", _STORES, tuple(rows)),
+            Table("damage", "Bad places", _DAMAGE, tuple(damage)),
+            Table("suspect", "Suspect records", _SUSPECT, tuple(suspect)),
+        ),
+        ok=not damage and not suspect,
     )
 
 

@@ -31,7 +31,8 @@ def test_everything_that_is_no_segment_is_named(place: Place) -> None:
     disk.write_file(path("log", segment_name(500)), bytes(99))
     disk.write_file(path("log", segment_name(650)), bytes(100))
     disk.write_file(path("log", "notes.txt"), bytes(100))
-    disk.mkdirs(path("log", "lost+found"))
+    disk.mkdirs(path("log", "lost+found"))  # a file system's own
+    disk.mkdirs(path("log", "directory"))
     disk.mkdirs(path("other"))
     disk.write_file(path("other", segment_name(100)), bytes(100))
     disk.write_file(path("other", segment_name(600)), bytes(100))
@@ -47,7 +48,7 @@ def test_everything_that_is_no_segment_is_named(place: Place) -> None:
         (segment_name(500), Oddness.WRONG_SIZE),
         (segment_name(650), Oddness.MISALIGNED),
         ("notes.txt", Oddness.STRANGE_NAME),
-        ("lost+found", Oddness.NOT_A_FILE),
+        ("directory", Oddness.NOT_A_FILE),
         (segment_name(100), Oddness.DUPLICATE),
     }
 
@@ -64,7 +65,9 @@ def test_links_are_followed_and_dangling_ones_named(real: Place, tmp_path: Path)
     (tmp_path / "log" / segment_name(100)).symlink_to(tmp_path / "nowhere")
     listing = list_segments(real.disk, [str(tmp_path / "log")], 100)
     assert [file.offset for file in listing.files] == [0]
-    assert [odd.why for odd in listing.odd] == [Oddness.NOT_A_FILE]
+    assert [(odd.why, odd.what) for odd in listing.odd] == [
+        (Oddness.ABSENT, f"a link to {tmp_path / 'nowhere'}, which is not there")
+    ]
 
 
 def test_listing_changes_nothing(real: Place, tmp_path: Path) -> None:

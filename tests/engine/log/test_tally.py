@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.files.disk import Disk
-from engine.format import hosts, message
+from engine.format import hosts, judge, message
 from engine.format.message import Message
 from engine.log.ahead import count_ahead
 from engine.log.scan import Scanner
@@ -42,7 +42,8 @@ def joined(events: Iterable[Counted]) -> list[Counted]:
         last = found[-1] if found else None
         if isinstance(event, Tally) and isinstance(last, Tally):
             assert last.end == event.start
-            found[-1] = Tally(last.start, event.end, last.records + event.records, last.moved + event.moved)
+            records, moved = last.records + event.records, last.moved + event.moved
+            found[-1] = Tally(last.start, event.end, records, moved, last.suspects + event.suspects)
         else:
             found.append(event)
     return found
@@ -76,19 +77,28 @@ def test_the_kernel_counts_what_the_walk_finds(
     rows: list[Row] = []
     stop = walk(data, 0, room, rows)
     moved = np.zeros((len(rows), 3), dtype=np.int64)
+    doubts = np.zeros((len(rows), 4), dtype=np.int64)
     array = np.frombuffer(data, dtype=np.uint8).copy()
-    records_, ends, is_odd, others = tally(array, room, len(data), 1000, moved)
+    records_, ends, is_odd, others, doubtful = tally(array, room, len(data), 1000, moved, doubts)
     rows = [row for row in rows if row.position < ends]
     assert records_ == len(rows)
     assert ends == (rows[-1].position + rows[-1].size if rows else 0)
     assert [tuple(row) for row in moved[:others].tolist()] == [
         (1000 + row.position, row.stored_offset, row.size) for row in rows if row.stored_offset != 1000 + row.position
     ]
+    judged = {row.position: judge.of_record(data[row.position :], *_texts(data, row)) for row in rows}
+    assert {at for at, why in judged.items() if why is not None} <= set(doubts[:doubtful, 0].tolist())
     if ends == stop.position:
         assert is_odd == (not stop.more and ends < len(data)) or len(data) - ends < message.V4_HEAD_SIZE
     else:  # the walk knows one kind of record more
         assert is_odd
         assert data[ends + 4 : ends + 8] == message.MESSAGE_MAGIC_V2.to_bytes(4, "big")
+
+
+def _texts(data: bytes, row: Row) -> tuple[bytes, bytes]:
+    """Topic and properties, as stored."""
+    topic = data[row.topic_position : row.topic_position + row.topic_length]
+    return topic, data[row.properties_position : row.properties_position + row.properties_length]
 
 
 @pytest.mark.parametrize("segment_size", [1 << 20, 20_000])

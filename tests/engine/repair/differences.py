@@ -8,12 +8,7 @@ from __future__ import annotations
 REFUSED = {
     "v112": "no commit log: refused without --yes-the-log-is-gone",
     "v114": "no commit log: refused without --yes-the-log-is-gone",
-    "v117": "rule 13: a segment of the wrong size holds data",
-    "v118": "rule 13: a segment of the wrong size holds data",
-    "v119": "rule 13: a segment of the wrong size holds data",
     "f044": "no commit log: refused without --yes-the-log-is-gone",
-    "f090": "rule 13: a segment of the wrong size holds data",
-    "f091": "rule 13: a segment of the wrong size holds data",
 }
 """Recovery refuses, nothing is changed."""
 
@@ -22,6 +17,9 @@ OPENED = {
     "v111": "rule 9: Apache hangs",
     "v115": "rule 13: an empty file stops Apache's start",
     "v116": "rule 13: an empty file stops Apache's start",
+    "v117": "rule 13: a segment of another size stops Apache's start",
+    "v118": "rule 13: a segment of another size stops Apache's start",
+    "v119": "rule 13: a segment of another size stops Apache's start",
     "v120": "rule 13: an empty file stops Apache's start",
     "v122": "rule 13: an empty file stops Apache's start",
     "v123": "rule 13: a stray file stops Apache's start",
@@ -33,6 +31,8 @@ OPENED = {
     "f042": "rule 9: Apache hangs",
     "f045": "rule 13: an empty file stops Apache's start",
     "f046": "rule 13: a stray file stops Apache's start",
+    "f090": "rule 13: a segment of another size stops Apache's start",
+    "f091": "rule 13: a segment of another size stops Apache's start",
     "f094": "rule 9: Apache hangs",
 }
 """Apache doesn't open the store at all; we do."""

@@ -28,8 +28,9 @@ from engine.repair.recover import plan_recover
 from engine.repair.survey import survey
 from tests.conftest import Store
 from tests.engine.repair import corpus
-from tests.support import fixtures, golden, mutate, references, stores
+from tests.support import fixtures, golden, layouts, mutate, references, stores
 from tests.support.checking import check_clean
+from tests.support.config import write_config
 
 SEGMENT = 131072
 
@@ -149,6 +150,14 @@ def make_queue_gap(store: Path) -> None:
     files[1].unlink()
 
 
+def make_queue_empty(store: Path) -> None:
+    queue = max((store / "consumequeue").glob("*/*"), key=lambda path: len(list(path.iterdir())))
+    last = max(queue.iterdir())
+    size = last.stat().st_size
+    with (queue / f"{int(last.name) + 7 * size:020d}").open("wb") as file:
+        file.truncate(size)
+
+
 def make_log_tail(store: Path) -> None:
     log(store, fixtures.manifest("clean-small")["maxPhyOffset"] + 5000, b"left")
 
@@ -245,11 +254,41 @@ def make_unit_deleted(store: Path) -> None:
     shutil.rmtree(store / "consumequeue" / busy(store)["topic"])
 
 
+def alone(name: str, text: str) -> Callable[[Path], None]:
+    """A config/ with nothing else in it."""
+
+    def make(store: Path) -> None:
+        (store / "config").mkdir()
+        (store / "config" / name).write_text(text)
+
+    return make
+
+
+def make_config_absent(store: Path) -> None:
+    write_config(store)
+    (store / "config" / "delayOffset.json").unlink()
+
+
+def make_topic_hidden(store: Path) -> None:
+    write_config(store)
+    path = store / "config" / "topics.json"
+    path.write_text(path.read_text().replace('"perm":6', '"perm":2', 1))
+
+
+def make_absent(store: Path) -> None:
+    """As when the disk that the index lies on is not mounted."""
+    shutil.rmtree(store / "index")
+    (store / "index").symlink_to(store.parent / "not-mounted")
+
+
 MAKERS: dict[str, Maker] = {
     "file-size": make_file_size,
+    "file-absent": make_absent,
     "file-stray": lambda store: (store / "commitlog" / ".DS_Store").touch(),
     "file-odd": lambda store: (store / "consumequeue" / "notes").touch(),
     "not-closed": lambda store: (store / "abort").touch(),
+    "log-misplaced": lambda store: layouts.swap_names(*sorted((store / "commitlog").iterdir())[:2]),
+    "log-surplus": lambda store: layouts.add_shifted(store / "commitlog"),
     "log-gone": lambda store: shutil.rmtree(store / "commitlog"),
     "log-gap": lambda store: (store / "commitlog" / f"{SEGMENT:020d}").unlink(),
     "log-damage": make_damage,
@@ -257,6 +296,7 @@ MAKERS: dict[str, Maker] = {
     "log-offset": make_log_offset,
     "log-accepted": make_log_accepted,
     "log-bridged": lambda store: salvage(store, bridged=[{"offset": records()[9]["physicalOffset"], "length": 9}]),
+    "queue-empty": make_queue_empty,
     "queue-gap": make_queue_gap,
     "unit-missing": make_unit_missing,
     "unit-deleted": make_unit_deleted,
@@ -287,6 +327,11 @@ MAKERS: dict[str, Maker] = {
     "config-bak": lambda store: (
         [put_config(store, f"topics.json{e}", t) for e, t in (("", "{"), (".bak", "{}"))] and None
     ),
+    "config-odd": alone("topics.json", "{topicConfigTable:{},}"),
+    "config-missing": alone("consumerOffset.json", '{"offsetTable":{}}'),
+    "config-absent": make_config_absent,
+    "topic-hidden": make_topic_hidden,
+    "group-disabled": alone("subscriptionGroup.json", '{"subscriptionGroupTable":{"g":{"consumeEnable":false}}}'),
     "config-bak-bad": lambda store: (
         [put_config(store, f"topics.json{e}", t) for e, t in (("", "{}"), (".bak", "{"))] and None
     ),
@@ -297,7 +342,9 @@ MAKERS: dict[str, Maker] = {
     "topic-unknown": lambda store: put_config(store, "topics.json", {"topicConfigTable": {}}),
     "topic-unused": lambda store: put_config(store, "topics.json", {"topicConfigTable": {"X": {"topicName": "X"}}}),
 }
-BY_OTHER_TESTS = {"live", "time-box"}
+BY_OTHER_TESTS = {"live", "time-box", "record-suspect", "unit-witness", "index-witness"} | {
+    *("repair-unfinished", "undo-unfinished", "disk-room")  # test_doctor.py makes them
+}
 
 
 @pytest.mark.parametrize("code", MAKERS)

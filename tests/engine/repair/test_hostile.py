@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from engine.config import StoreConfig
-from engine.errors import LogIsGone
+from engine.errors import DataIsAbsent, LogIsGone
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk, Killed
 from engine.files.operations import Operation
@@ -115,9 +115,13 @@ def test_links_that_lead_nowhere_are_named(tmp_path: Path, target: str) -> None:
     recover(tmp_path)
     (tmp_path / "consumequeue" / "loop").symlink_to(target)
     (tmp_path / "consumequeue" / "T" / "1").symlink_to(tmp_path / "consumequeue" / "loop")
+    plan = plan_recover(Disk(), settings(tmp_path))
+    assert isinstance(plan.refusal, DataIsAbsent)
+    assert any("consumequeue/loop" in problem for problem in plan.problems)
+    (tmp_path / "consumequeue" / "loop").unlink()
+    (tmp_path / "consumequeue" / "T" / "1").unlink()
     plan = recover(tmp_path)
     assert queues(plan) == {"T/0": (0, 1)}
-    assert any("consumequeue/loop" in problem for problem in plan.problems)
 
 
 @pytest.mark.parametrize(

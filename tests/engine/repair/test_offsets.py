@@ -20,6 +20,7 @@ from tests.conftest import Store
 from tests.engine.repair.test_rules import put, settings
 from tests.support import stores
 from tests.support.checking import check_clean
+from tests.support.config import write_config
 
 T0 = TopicQueue("T", 0)
 
@@ -30,6 +31,7 @@ def store(tmp_path: Path) -> Path:
     put(root, 40)
     (root / "config").mkdir(exist_ok=True)
     (root / "config" / "consumerOffset.json").write_text('{\n\t"offsetTable":{"T@g":{0:25,1:3}}\n}')
+    write_config(root)
     return root
 
 

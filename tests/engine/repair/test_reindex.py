@@ -188,7 +188,7 @@ def test_damage_is_for_recover(tmp_path: Path) -> None:
     offsets = put(tmp_path, 300)
     damage(tmp_path, offsets[260] + 90, b"\xff")
     before = stores.contents(tmp_path)
-    with pytest.raises(DamageInTheMiddle, match="recover first"):
+    with pytest.raises(DamageInTheMiddle, match="recover --bridge"):
         build(Disk(), settings(tmp_path), str(tmp_path / reindex_swap.BUILD), Scope())
     reindex_swap.clear(Disk(), str(tmp_path))
     assert stores.contents(tmp_path) == before

@@ -25,12 +25,8 @@ GOLDEN = [case for case in golden.cases() if case["id"] not in differences.REFUS
 
 
 def files(root: Path) -> dict[str, str]:
-    """Every file but what repairs saved and the lock, with a digest."""
-    return {
-        str(path.relative_to(root)): stores.digest(path)
-        for path in root.rglob("*")
-        if path.is_file() and path.relative_to(root).parts[0] not in ("salvage", "lock")
-    }
+    """Every file (with a digest), directory and link, but for what repairs saved and the lock."""
+    return {path: what for path, what in stores.contents(root).items() if path.split("/")[0] not in ("salvage", "lock")}
 
 
 def take_back(root: Path, case: corpus.Case) -> None:
@@ -104,6 +100,46 @@ def test_killed_anywhere_in_the_repair_or_in_the_undo(name: str, fixture_copy: S
             take_back(store, case)
         assert files(store) == before
     assert steps["undo.begun"] == 1
+
+
+@pytest.mark.parametrize("name", ["f024", "f098"])
+def test_a_killed_undo_of_a_repair_that_went_on_makes_nothing_again(
+    name: str, fixture_copy: Store, tmp_path: Path
+) -> None:
+    """Files that the killed repair made, and the next one wrote to, are in no listing of the store as it was."""
+    case = next(case for case in CASES if case["id"] == name)
+    root = fixture_copy(case["base"])
+    mutate.apply(root, case["ops"])
+    before = files(root)
+
+    def repair(store: Path, disk: FaultyDisk) -> None:
+        apply(disk, plan_recover(Disk(), corpus.config(store, case), cut=True))
+
+    whole = stores.copy(root, tmp_path / "whole")
+    disk = FaultyDisk(str(whole))
+    repair(whole, disk)
+    repair_changes = disk.changes_seen
+    middle = repair_changes * 2 // 5
+    for number in range(middle, middle + 6):  # a file is made, gets its size, and is written to
+        store = stores.copy(root, tmp_path / f"repair-{number}")
+        faulty = FaultyDisk(str(store))
+        faulty.kill_before(number)
+        with pytest.raises(Killed):
+            repair(store, faulty)
+        repair(store, FaultyDisk(str(store)))
+        assert len(plan_undo(Disk(), corpus.config(store, case)).repairs) == 2
+        undone = stores.copy(store, tmp_path / f"undone-{number}")
+        disk = FaultyDisk(str(undone))
+        undo(disk, plan_undo(Disk(), corpus.config(undone, case)))
+        assert files(undone) == before
+        for late in (1, 6, 11):
+            again = stores.copy(store, tmp_path / f"undo-{number}-{late}")
+            faulty = FaultyDisk(str(again))
+            faulty.kill_before(disk.changes_seen - late)
+            with pytest.raises(Killed):
+                undo(faulty, plan_undo(Disk(), corpus.config(again, case)))
+            take_back(again, case)
+            assert files(again) == before
 
 
 def test_refused_once_the_store_has_changed(tmp_path: Path) -> None:

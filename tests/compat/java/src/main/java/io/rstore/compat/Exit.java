@@ -31,12 +31,19 @@ final class Exit {
     static int run(String[] argv, Body body, Lines out) {
         try {
             return body.run(new Args(argv), out);
-        } catch (IllegalArgumentException e) {
-            System.err.println(e.getMessage());
-            return USAGE;
         } catch (Throwable e) {
+            if (e instanceof IllegalArgumentException && isOurs(e)) {
+                System.err.println(e.getMessage());
+                return USAGE;
+            }
             out.print("error", "error", e.toString());
             return ERROR;
         }
+    }
+
+    /** Whether it was thrown here, at words that make no sense: Apache's store throws such ones at damage. */
+    private static boolean isOurs(Throwable e) {
+        StackTraceElement[] trace = e.getStackTrace();
+        return trace.length > 0 && trace[0].getClassName().startsWith(Exit.class.getPackageName());
     }
 }

@@ -43,7 +43,7 @@ public final class Holds {
         for (int i = 0; i < wanted.size(); i++) {
             long offset = wanted.getLongValue(i);
             if (offset >= store.getMinPhyOffset() && offset < store.getMaxPhyOffset()) {
-                MessageExt message = store.lookMessageByOffset(offset);
+                MessageExt message = look(store, offset);
                 if (message != null && message.getCommitLogOffset() == offset) {
                     found.add(offset);
                 }
@@ -52,12 +52,30 @@ public final class Holds {
         return found;
     }
 
+    /** The message at an offset; null where Apache throws. */
+    private static MessageExt look(QuietStore store, long offset) {
+        try {
+            return store.lookMessageByOffset(offset);
+        } catch (RuntimeException e) {
+            return null;
+        }
+    }
+
     private static List<List<Long>> keys(Queries queries, JSONArray wanted) {
         List<List<Long>> found = new ArrayList<>();
         for (int i = 0; i < wanted.size(); i++) {
             JSONArray key = wanted.getJSONArray(i);
-            found.add(queries.offsets(new Queries.Key(key.getString(0), key.getString(1))));
+            found.add(offsets(queries, new Queries.Key(key.getString(0), key.getString(1))));
         }
         return found;
+    }
+
+    /** What a key finds; nothing where Apache throws. */
+    private static List<Long> offsets(Queries queries, Queries.Key key) {
+        try {
+            return queries.offsets(key);
+        } catch (RuntimeException e) {
+            return List.of();
+        }
     }
 }

@@ -1,0 +1,175 @@
+"""What a head that is no sound record claims for itself: what lies within that is no message.
+
+A body may hold whole records that name the very place where they lie (a copied log, or a sender who means harm). While
+their outer record is sound nobody looks at them. When it is damaged, a search by magic finds them. So the search asks
+each head that it meets what it claims, and what must not happen is the reverse: a damaged length that hides messages.
+
+A head claims something only with a message's magic and its own offset. It has two witnesses of where it ends: one is
+totalSize, the other the lengths of body, topic and properties, which lie in three places. Of a head where the chain of
+records stopped (the record before ended just there):
+
+- Both witnesses agree: the record ends there. No single damage makes them agree on a wrong place.
+- They differ, and something begins where the one or the other ends (a record that knows its own offset, the file's
+  blank, the log's end): the record ends there, as long as no chain of sound records within reaches that place.
+- Else nothing is known, and every record that names its place is taken, as no sound record may be lost.
+
+Where such a record ends the next one is judged alike. A head that a search meets has nothing before it that vouches for
+it: both witnesses must agree, and something must begin where it ends, with no chain within that reaches the place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.errors import StorageError
+from engine.format import sysflag
+from engine.format.hosts import V4_SIZE, V6_SIZE
+from engine.format.message import (
+    MAGICS,
+    MESSAGE_MAGIC,
+    MIN_RECORD_SIZE,
+    POSITION_MAGIC,
+    POSITION_SYS_FLAG,
+    V4_HEAD_SIZE,
+    blank_length,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from engine.format.buffers import Buffer
+    from engine.log.source import LogSource, Segment
+
+_V6_EXTRA = V6_SIZE - V4_SIZE
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Where a record ends (physical), as totalSize says and as its three lengths say; 0 where that can't be."""
+
+    by_size: int
+    by_lengths: int
+
+    @property
+    def agree(self) -> bool:
+        """Whether both say the same."""
+        return self.by_size == self.by_lengths != 0
+
+
+def ends_of(read: Callable[[int, int], Buffer], segment_end: int, at: int) -> Ends | None:
+    """What the head at the physical offset `at` claims; None when none is there that knows its own offset.
+
+    Reads the head, and the lengths behind the body, however long that is.
+
+    Args:
+        read: up to so many bytes from a physical offset on; its errors come out.
+        segment_end: physical offset where the head's file ends.
+        at: where the head is.
+    """
+    head = bytes(read(at, V4_HEAD_SIZE + 2 * _V6_EXTRA))
+    if len(head) < V4_HEAD_SIZE or int.from_bytes(head[28:36], "big") != at:
+        return None
+    magic = int.from_bytes(head[POSITION_MAGIC : POSITION_MAGIC + 4], "big")
+    if magic not in MAGICS:
+        return None
+    by_size = at + int.from_bytes(head[:4], "big", signed=True)
+    if not at + MIN_RECORD_SIZE <= by_size <= segment_end:
+        by_size = 0
+    by_lengths = _end_by_lengths(read, head, at, 1 if magic == MESSAGE_MAGIC else 2)
+    return Ends(by_size, by_lengths if by_lengths <= segment_end else 0)
+
+
+def body_end(head: bytes) -> int:
+    """Where a record's body ends (position), as its head says; 0 when the head is too short to tell."""
+    flags = int.from_bytes(head[POSITION_SYS_FLAG : POSITION_SYS_FLAG + 4], "big")
+    shift = _V6_EXTRA * (bool(flags & sysflag.BORN_HOST_V6) + bool(flags & sysflag.STORE_HOST_V6))
+    at = V4_HEAD_SIZE + shift
+    return at + max(0, int.from_bytes(head[at - 4 : at], "big", signed=True)) if len(head) >= at else 0
+
+
+def _end_by_lengths(read: Callable[[int, int], Buffer], head: bytes, at: int, length_size: int) -> int:
+    body = body_end(head)
+    topic_length = bytes(read(at + body, length_size)) if body else b""
+    if len(topic_length) < length_size:
+        return 0
+    topic = int.from_bytes(topic_length, "big", signed=True)
+    own_at = at + body + length_size + topic
+    own_length = bytes(read(own_at, 2)) if topic >= 0 else b""
+    return own_at + 2 + max(0, int.from_bytes(own_length, "big", signed=True)) if len(own_length) == 2 else 0
+
+
+class Claims:
+    """Judges heads.
+
+    Args:
+        source: the log.
+        large: bytes that a record takes at most unless both its witnesses agree.
+        sound_size: bytes of the sound record that knows its own offset there, 0 or less for none.
+        first_sound: the first such record of a segment in [offset, end), whatever claims it.
+    """
+
+    def __init__(
+        self,
+        source: LogSource,
+        large: int,
+        sound_size: Callable[[Segment, int], int],
+        first_sound: Callable[[Segment, int, int], int | None],
+    ) -> None:
+        self._source = source
+        self._large = large
+        self._sound_size = sound_size
+        self._first_sound = first_sound
+
+    def ends(self, segment: Segment, at: int) -> Ends | None:
+        """As `ends_of`. Raises StorageError."""
+        return ends_of(self._source.read, segment.end, at)
+
+    def end_at_chain(self, segment: Segment, at: int) -> int | None:
+        """Where the record ends that the chain of records has come to and that is not sound; None: nobody knows."""
+        try:
+            ends = self.ends(segment, at)
+            if ends is None:
+                return None
+            if ends.agree:
+                return ends.by_size
+            for end in sorted((ends.by_lengths, ends.by_size)):  # the one that claims less comes first
+                if 0 < end <= at + self._large and self._begins(segment, end) and not self._chained(segment, at, end):
+                    return end
+        except StorageError:
+            pass
+        return None
+
+    def end_in_search(self, segment: Segment, at: int) -> int | None:
+        """Where the record ends that a search has met and that is not sound; None: it proves nothing."""
+        try:
+            ends = self.ends(segment, at)
+            if ends is not None and ends.agree and self._begins(segment, ends.by_size):
+                return None if self._chained(segment, at, ends.by_size) else ends.by_size
+        except StorageError:
+            pass
+        return None
+
+    def _begins(self, segment: Segment, at: int) -> bool:
+        """Whether a record that knows its own offset, or the file's blank begins there, or the log's end.
+
+        The record need not be sound: two neighbours may be damaged. The log ends before zeros, behind what is none.
+        """
+        if at >= segment.end:
+            return True
+        head = bytes(self._source.read(at - 1, 1 + V4_HEAD_SIZE))
+        if blank_length(head, 1) == segment.end - at or (head[0] and not any(head[1:])):
+            return True
+        return self.ends(segment, at) is not None
+
+    def _chained(self, segment: Segment, at: int, end: int) -> bool:
+        """Whether sound records within a claim follow each other up to its end, or over it: they were there first."""
+        at += 1
+        while (inner := self._first_sound(segment, at, end)) is not None:
+            at = inner
+            while at < end and (size := self._sound_size(segment, at)) > 0:
+                at += size
+            if at >= end:
+                return True
+            at += 1
+        return False

@@ -1,0 +1,47 @@
+"""Sound records whose header, topic or properties can't be what a broker wrote (engine.format.judge), found in bulk."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from engine.format import judge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from engine.log.batch import RecordBatch
+
+
+class Suspect(NamedTuple):
+    """Physical offset and size (bytes) of a record, and why."""
+
+    offset: int
+    size: int
+    reason: str
+
+
+def suspects_of(batch: RecordBatch) -> tuple[Suspect, ...]:
+    """The suspect records of a batch, in log order. By a kernel, where the batch was read by one."""
+    found = []
+    for i in _doubts(batch):
+        record = batch.record(i)
+        reason = judge.of_record(record, batch.topic(i), batch.properties(i))
+        if reason is not None:
+            found.append(Suspect(batch.offset(i), len(record), reason))
+    return tuple(found)
+
+
+def _doubts(batch: RecordBatch) -> Iterator[int]:
+    """Records that are to be judged one by one."""
+    table = batch.table
+    if table is None:
+        yield from range(len(batch))
+        return
+    import numpy as np
+
+    from engine.log.judge_kernel import doubts
+
+    data = np.frombuffer(batch.buffer, dtype=np.uint8)
+    data.flags.writeable = False  # one kind of array: one kernel
+    found = np.empty(len(table), dtype=np.int64)
+    yield from found[: doubts(data, np.ascontiguousarray(table), found)].tolist()

@@ -1,0 +1,88 @@
+"""Carry out a plan of files in config/: what changes is saved first, then each file is replaced in one rename.
+
+As a broker does it (ConfigManager#persist, MixAll#string2File): what the file held becomes its .bak, but only where
+it can be read; a broken file never takes the place of a good .bak.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from engine.repair.config.files import BACKUP
+from engine.repair.config.sources import TEMPORARY
+from engine.repair.pieces import quarantine_target
+from engine.repair.repairs import finish
+from engine.repair.salvage import Piece, save
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from engine.config import StoreConfig
+    from engine.files.disk import Disk
+    from engine.repair.config.plan import RebuildPlan
+
+
+class Write(NamedTuple):
+    """A file of config/ that gets these bytes. `why`: told by the repair. `backup`: as `FilePlan` has it."""
+
+    path: str
+    data: bytes
+    why: str
+    backup: str | None = None
+
+
+def write_files(disk: Disk, config: StoreConfig, root: str, command: str, writes: Sequence[Write]) -> str:
+    """Do it. The caller holds the store's lock. Killed at any point: plan and run it again, or undo it.
+
+    Returns:
+        the directory that holds what the files were.
+
+    Raises:
+        NoRoomToSave, DiskFull, StorageError: run it again.
+    """
+    directory = os.path.dirname(writes[0].path)
+    pieces = [] if disk.exists(directory) else [Piece("create", directory, 0, 0, "for the files in it")]
+    pieces += [piece for write in writes for piece in _pieces(disk, root, write)]
+    salvage = save(disk, config, command, pieces)
+    disk.mkdirs(directory)
+    for write in writes:
+        disk.step("config.write")
+        if disk.exists(write.path) and not disk.stat(write.path).is_file:
+            target = next(piece.target for piece in pieces if piece.path == write.path and piece.target)
+            disk.mkdirs(os.path.dirname(target))
+            disk.move(write.path, target)
+            disk.sync_dir(os.path.dirname(target))
+            disk.step("config.set-aside")
+        if write.backup is not None:
+            disk.write_file_atomically(
+                write.path + BACKUP, disk.read_file(write.path) if write.backup == "old" else write.data
+            )
+            disk.step("config.backup")
+        disk.write_file_atomically(write.path, write.data)
+        disk.step("config.written")
+    finish(disk, config)
+    return salvage
+
+
+def _pieces(disk: Disk, root: str, write: Write) -> list[Piece]:
+    found = []
+    places = [write.path, *([write.path + BACKUP] if write.backup else [])]
+    for path in [*places, *(place + TEMPORARY for place in places)]:  # .tmp: of who is killed while he writes
+        if not disk.exists(path):
+            found.append(Piece("create", path, 0, 0, write.why))
+        elif disk.stat(path).is_file:
+            # What a link leads to is replaced, and the link stays: undo writes through it, too.
+            action = "overwrite" if disk.link_of(path) and path in places else "remove"
+            found.append(Piece(action, path, 0, disk.stat(path).size, write.why))
+        else:
+            found.append(Piece("move", path, 0, disk.stat(path).size, write.why, quarantine_target(disk, root, path)))
+            found.append(Piece("create", path, 0, 0, write.why))
+    return found
+
+
+def apply(disk: Disk, plan: RebuildPlan) -> str:
+    """Carry out `plan_rebuild`'s plan; returns and raises as `write_files`."""
+    files = plan.files
+    writes = [Write(one.path, one.data, f"rebuilt: {one.why}", one.backup) for one in plan.changes]
+    return write_files(disk, files.config, files.root, "rebuild-config", writes)

@@ -1,0 +1,84 @@
+"""How many slots and entries index files have that no setting tells: by their length, proved on what they hold.
+
+Apache's default, and nearly every broker's setting, is four entries a slot. What damaged files say is believed last.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from engine.errors import FormatError, StorageError
+from engine.format.index_file import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, IndexLayout, decode_entry, decode_header
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from engine.files.disk import Disk
+    from engine.files.entry import Entry
+    from engine.format.index_file import IndexHeader
+
+RATIO = 4
+MOST_SLOTS = 20_000
+"""Slot counts up to this one are tried where the length has not the default ratio: those of tests and small brokers."""
+
+
+def infer_index_layout(disk: Disk, entries: Sequence[Entry]) -> IndexLayout | None:
+    """The layout that the index files have; None when nothing tells.
+
+    First a length at the default ratio that a file's own entries prove, the most common one; then any other split of a
+    length that they prove; then a file that was cut; last a length at the default ratio that nothing disproves.
+    """
+    sizes = [size for size, _ in Counter(entry.size for entry in entries if entry.size).most_common()]
+    usual = {size: found for size in sizes if (found := _at_ratio(size)) is not None}
+    for size, layout in usual.items():
+        if any(entry.size == size and _proved(disk, entry, [layout]) for entry in entries):
+            return layout
+    for size in sizes:
+        for entry in entries:
+            if entry.size == size and (found := _proved(disk, entry, _splits(size))) is not None:
+                return found
+    for entry in entries:
+        cut = (IndexLayout(slots, slots * RATIO) for slots in range(1, min(entry.size // SLOT_SIZE, MOST_SLOTS)))
+        found = _proved(disk, entry, (layout for layout in cut if layout.file_size > entry.size))
+        if found is not None:
+            return found
+    return next(iter(usual.values()), None)
+
+
+def _at_ratio(size: int) -> IndexLayout | None:
+    slots, rest = divmod(size - HEADER_SIZE, SLOT_SIZE + RATIO * ENTRY_SIZE)
+    return IndexLayout(slots, slots * RATIO) if rest == 0 and slots > 0 else None
+
+
+def _splits(size: int) -> Iterable[IndexLayout]:
+    """Every layout of this length."""
+    room = size - HEADER_SIZE
+    step = ENTRY_SIZE // SLOT_SIZE
+    for slots in range((room // SLOT_SIZE) % step or step, min(room // SLOT_SIZE, MOST_SLOTS), step):
+        layout = IndexLayout(slots, (room - slots * SLOT_SIZE) // ENTRY_SIZE)
+        if layout.file_size == size:
+            yield layout
+
+
+def _proved(disk: Disk, entry: Entry, layouts: Iterable[IndexLayout]) -> IndexLayout | None:
+    """The first of the layouts that a file's header, first entry and that entry's slot agree with."""
+    reader = disk.open_reader(entry.path)
+    try:
+        header = decode_header(reader.read(0, HEADER_SIZE))
+        for layout in layouts:
+            if 1 < header.index_count <= layout.entries and layout.entry_position(2) <= entry.size:
+                slots = layout.slots
+                one = decode_entry(reader.read(layout.entry_position(1), ENTRY_SIZE), 0)
+                slot = reader.read(layout.slot_position(one.key_hash % slots), SLOT_SIZE) if one.key_hash >= 0 else b""
+                if _agree(header, one.physical_offset, one.previous, int.from_bytes(slot, "big", signed=True)):
+                    return layout
+    except (FormatError, StorageError):
+        return None
+    finally:
+        reader.close()
+    return None
+
+
+def _agree(header: IndexHeader, first_offset: int, previous: int, newest: int) -> bool:
+    return first_offset == header.begin_phy_offset and previous == 0 and 0 < newest < header.index_count

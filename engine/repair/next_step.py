@@ -1,0 +1,148 @@
+"""What to do next about a store: one answer for one state, whoever is asked.
+
+status, doctor and check name what they found by the same codes (finding.py); a recovery that refuses names the same
+ones. Each code says what mends it (`Fix`), and `next_step` makes of all of them the one command to run now: the first
+in the order of `Fix`. A command that has not read the log never ends with nothing to do: it names the one that reads.
+
+Going by these words always goes forward. status, doctor → check (reads everything) → recover, recover --whole or
+recover --bridge (changes, or refuses naming a stronger one) → check. None of them names one that stands before it, but
+check after something was changed.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from engine.errors import CannotMend, NextStep, Refused
+from engine.repair.finding import Finding, Fix, Severity
+
+if TYPE_CHECKING:
+    from engine.config import StoreConfig
+    from engine.repair.plan import RecoverPlan
+    from engine.repair.survey import StoreFiles
+
+_COMMANDS: dict[Fix, tuple[tuple[str, ...], str, str | None]] = {
+    Fix.UNDO: (("undo",), "finishes the undo that was interrupted", None),
+    Fix.BRIDGE: (
+        ("recover", "--bridge"),
+        "writes inert records over the damage",
+        "keeps every sound message, in front of the damage and behind it",
+    ),
+    Fix.REBUILD: (
+        ("recover", "--whole"),
+        "reads the whole log and every index file, and mends what differs from the log",
+        "refuses where a sound message would be lost",
+    ),
+    Fix.RECOVER: (("recover",), "shows what it changes, and asks", "refuses where a sound message would be lost"),
+    Fix.CONFIG: (
+        ("rebuild-config",),
+        "makes the broken or missing configuration again from log, queues and backups, and asks",
+        None,
+    ),
+}
+_ORDER = tuple(Fix)
+
+
+def command_line(config: StoreConfig, *words: str) -> str:
+    """A command of rstore for this store, as a shell takes it."""
+    return shlex.join(("rstore", *config.typed, *words))
+
+
+def step(config: StoreConfig, fix: Fix) -> NextStep:
+    """The command that mends what `fix` stands for."""
+    words, why, keeps = _COMMANDS[fix]
+    return NextStep(command_line(config, *words), why, keeps)
+
+
+def cut(config: StoreConfig, records: int) -> NextStep:
+    """Ending the log at damage that can't be bridged; `records` sound ones lie behind it."""
+    return NextStep(
+        command_line(config, "recover", "--cut"),
+        "ends the log there",
+        f"saves the {records} sound records behind it, which rstore salvage replay puts back" if records else None,
+    )
+
+
+def read(config: StoreConfig) -> NextStep:
+    """For a command that has not read the log."""
+    return NextStep(command_line(config, "check"), "reads the log, queues and index, which was not done here")
+
+
+def look(config: StoreConfig) -> NextStep:
+    """After a repair was taken back."""
+    return NextStep(command_line(config, "status"), "says what state the store is in now")
+
+
+def not_closed(files: StoreFiles) -> CannotMend:
+    """The refusal of a command that works on a closed store only."""
+    found = step(files.config, Fix.RECOVER)
+    return CannotMend("the store was not closed", path=files.root, next_step=found)
+
+
+def needs_recovery(files: StoreFiles) -> Refused:
+    """The refusal of a put into a store that a recovery would change."""
+    return Refused(
+        "the store has to be recovered before anything is put into it",
+        path=files.root,
+        next_step=step(files.config, Fix.RECOVER),
+    )
+
+
+def bring(what: str) -> NextStep:
+    """Something that no command can do."""
+    return NextStep(None, what)
+
+
+def of_findings(
+    config: StoreConfig, findings: Sequence[Finding], *, everything: bool, live: bool = False
+) -> NextStep | None:
+    """What to do next about these findings, None for nothing.
+
+    `everything`: log, queues and index were read. `live`: a process has the store, so nothing can be repaired yet.
+    """
+    wrong = [one for one in findings if one.severity is not Severity.INFO]
+    first = min(wrong, key=lambda one: _ORDER.index(one.fix), default=None)
+    if first is None or (first.fix in (Fix.ADVISE, Fix.NOTHING) and not everything):
+        return None if everything else read(config)
+    if first.fix not in _COMMANDS:
+        return bring(f"{first.where}: {first.hint}" if first.where else first.hint)
+    found = step(config, first.fix)
+    return bring(f"stop the process that has the store, then run {found}") if live else found
+
+
+def advised(findings: Sequence[Finding], following: NextStep | None) -> tuple[Finding, ...]:
+    """The findings, with hints that name the command to run: for what a repair mends, the one that comes next."""
+    out = []
+    for one in findings:
+        hint = one.hint
+        if one.fix in _COMMANDS and one.severity is not Severity.INFO and following is not None:
+            hint = f"{hint}; next: {following}" if hint else str(following)
+        out.append(replace(one, hint=hint))
+    return tuple(out)
+
+
+def codes_of(plan: RecoverPlan) -> frozenset[str]:
+    """What a plan that cuts found wrong, by the codes of check."""
+    log, found = plan.log, set()
+    if log.end.damage or plan.accepted or plan.trap is not None:
+        found.add("log-damage")
+    if log.tail or log.removed:
+        found.add("log-tail")
+    if log.mends:
+        found.add("log-offset")
+    if any(queue.changed for queue in plan.queues) or plan.index.changed:
+        found.add("unit-missing")
+    return frozenset(found)
+
+
+def after(plan: RecoverPlan) -> NextStep | None:
+    """What follows a recovery that was carried out, or that had nothing to do."""
+    config = plan.files.config
+    if plan.trap is not None:
+        return step(config, Fix.BRIDGE)
+    if plan.config_broken:
+        return step(config, Fix.CONFIG)
+    return read(config) if plan.unread or plan.changed or plan.marks else None

@@ -1,0 +1,332 @@
+"""Rows that no record of their queue vouches for: which of them stay, and which give way.
+
+A row names a record (its physical offset and size); the record names a queue and a queue offset. Both agree for every
+row that was accounted for. For the others the rule is (RECOVERY.md, "When record and row disagree"):
+
+1. A record of the log claims the row's place, and fits in there by its own place in the log: the row gives way.
+2. The row points at what has expired or is lost, or repeats its neighbour (a filled gap; behind a queue's last message
+   only as many rows as may have been lost there): it stays.
+3. No sound record of the row's size is where it points: it gives way.
+4. The record has its own row, at the place that it names: this one is a copy, and gives way.
+5. The place that the record names is a hole in its queue: a record before it and one behind are there. The record goes
+   there, the row gives way.
+6. The rows beside it are right, and the record lies between theirs: the record's header is damaged, where no CRC tells.
+   The row stays, and the record gets no other.
+7. Else the header counts, and the row gives way.
+
+Memory is bounded: rows are read in pieces, records that wait for a row come from their spool, queue by queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from engine.format.message import MIN_RECORD_SIZE
+from engine.format.numbers import LONG_MAX
+from engine.repair.intervals import union
+from engine.repair.queue_compare import QueueAccount, QueueComparer, real_rows, repeats_neighbour
+from engine.repair.queue_rows import CHUNK, QueueRows
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from engine.repair.intervals import Intervals
+
+MOST_CLAIMS = 1 << 22
+"""Records waiting for a row that are held in memory together, 16 bytes each."""
+_KEY_BITS = 40
+"""Queue offsets below 2^40 are looked up by one number with their queue's."""
+
+UnitsAt: TypeAlias = "Callable[[int], tuple[int, list[tuple[int, int]]] | None]"
+"""Of the sound record at a physical offset: its size, and each (queue number, queue offset) that it names."""
+
+
+class Judged(NamedTuple):
+    """Rows of one queue that were judged: queue offsets and the physical offsets that they name, n of each."""
+
+    number: int
+    offsets: NDArray[np.int64]
+    physical: NDArray[np.int64]
+
+
+class Kept(NamedTuple):
+    """A row that stays though its record names another place: `claimed`, as (queue number, queue offset)."""
+
+    number: int
+    offset: int
+    physical: int
+    claimed: tuple[int, int] | None
+
+
+class _Open(NamedTuple):
+    """Rows that point at what may be a record: columns of one length.
+
+    `low`, `high`: where the records of the right rows before and behind lie (physical).
+    """
+
+    number: NDArray[np.int64]
+    offset: NDArray[np.int64]
+    physical: NDArray[np.int64]
+    size: NDArray[np.int64]
+    low: NDArray[np.int64]
+    high: NDArray[np.int64]
+
+    def taken(self, which: NDArray[np.bool_]) -> _Open:
+        return _Open(*(column[which] for column in self))
+
+
+class Leftovers:
+    """Judges the leftover rows of all queues of a `QueueComparer`.
+
+    Args:
+        comparer: what was compared; rows that stay are added to its accounts.
+        log_min: physical offset of the log's first byte.
+        log_end: physical offset of the log's end after the repair.
+        lost: stretches of the log between the two that hold no sound record.
+        bridged: places (physical) over which the repair writes.
+        mended: places (physical) where earlier repairs left damage, or wrote over it.
+        units_at: tells a record.
+    """
+
+    def __init__(
+        self,
+        comparer: QueueComparer,
+        log_min: int,
+        log_end: int,
+        lost: Intervals,
+        bridged: Intervals,
+        mended: Intervals,
+        units_at: UnitsAt,
+    ) -> None:
+        self._comparer = comparer
+        self._log_min = log_min
+        self._log_end = log_end
+        self._lost = lost
+        self._bridged = bridged
+        self._units_at = units_at
+        self._lossy = union(lost, bridged, mended)
+        self._open: list[_Open] = []
+        self.gone: list[Judged] = []
+        self.kept: list[Kept] = []
+
+    def judge(self) -> None:
+        """Add every row that stays to its queue's account.
+
+        `gone` are then the rows of bridged messages; `kept` those whose record names another place than theirs, and
+        that keep it all the same.
+        """
+        accounts = self._comparer.accounts
+        waiting = [n for n, a in accounts.items() if a.rows is not None and a.pending]
+        for number, account in accounts.items():
+            if account.rows is not None and not account.pending:
+                self._look(number, account, None)
+        for number, claims in self._claims(waiting):
+            self._look(number, accounts[number], claims)
+        if self._open:
+            self._comparer.pour_fresh()
+            self._settle(_Open(*_joined(self._open)))
+
+    # --- one queue's rows ---------------------------------------------------------------------------------------------
+
+    def _look(self, number: int, account: QueueAccount, claims: NDArray[np.int64] | None) -> None:
+        """Judge what the rows of one queue tell; `claims`: int64[n, 2], queue and physical offset of its records."""
+        import numpy as np
+
+        rows = account.rows
+        assert rows is not None
+        for gap_start, gap_end in list(account.right.missing(rows.first, rows.extent)):
+            low, high = _beside(account, rows, gap_start, gap_end)
+            filled = gap_end
+            if low >= 0 and gap_end == rows.extent:
+                filled = gap_start + self._lossy.overlap(low, self._log_end) // MIN_RECORD_SIZE
+            claimed: NDArray[np.int64] | None = None
+            if claims is not None:
+                fits = (claims[:, 0] >= gap_start) & (claims[:, 0] < gap_end)
+                fits &= (claims[:, 1] > low) & (claims[:, 1] < high)
+                claimed = claims[fits, 0]
+            stays: list[NDArray[np.int64]] = []
+            for start in range(gap_start, gap_end, CHUNK):
+                offsets, found = real_rows(rows, start, min(start + CHUNK, gap_end))
+                if claimed is not None and len(claimed):
+                    free = ~np.isin(offsets, claimed)
+                    offsets, found = offsets[free], found[free]
+                physical = found["physical_offset"].astype(np.int64)
+                gone = self._bridged.mask(physical)
+                if gone.any():
+                    self.gone.append(Judged(number, offsets[gone], physical[gone]))
+                stay = (physical < self._log_end) & ((physical < self._log_min) | self._lost.mask(physical))
+                stay |= repeats_neighbour(account, found, gap_start, gap_end) & (offsets < filled)
+                stay &= ~gone
+                stays.append(offsets[stay])
+                asked = np.flatnonzero(~gone & ~stay & (physical < self._log_end))
+                if len(asked):
+                    same = np.ones(len(asked), dtype=np.int64)
+                    size = found["size"][asked].astype(np.int64)
+                    self._open.append(
+                        _Open(same * number, offsets[asked], physical[asked], size, same * low, same * high)
+                    )
+            for offsets in stays:
+                account.right.add_many(offsets)
+
+    def _claims(self, numbers: list[int]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """The records that wait for a row, by queue: int64[n, 2], queue offset and physical offset."""
+        import numpy as np
+
+        for group in self._groups(numbers):
+            parts: dict[int, list[NDArray[np.int64]]] = {number: [] for number in group}
+            for chunk in self._comparer.pending.chunks():
+                for number in np.unique(chunk["queue"]).tolist():
+                    if number in parts:
+                        mine = chunk[chunk["queue"] == number]
+                        both = [mine["queue_offset"], mine["physical_offset"]]
+                        parts[number].append(np.stack(both, axis=1).astype(np.int64))
+            for number in group:
+                yield number, np.concatenate(parts.pop(number))
+
+    def _groups(self, numbers: list[int]) -> Iterator[list[int]]:
+        """The queues, so many at once that their records fit into memory."""
+        group: list[int] = []
+        many = 0
+        for number in numbers:
+            pending = self._comparer.accounts[number].pending
+            if group and many + pending > MOST_CLAIMS:
+                yield group
+                group, many = [], 0
+            group.append(number)
+            many += pending
+        if group:
+            yield group
+
+    # --- rows that point at records of other places -------------------------------------------------------------------
+
+    def _settle(self, rows: _Open) -> None:
+        import numpy as np
+
+        claimed = self._claimed_by(rows)
+        alone: list[int] = []
+        for i in np.flatnonzero(claimed[:, 0] < 0).tolist():
+            found = self._units_at(int(rows.physical[i]))
+            if found is None or found[0] != int(rows.size[i]):
+                continue
+            number, offset, physical = (int(column[i]) for column in rows[:3])
+            if (number, offset) in found[1]:  # of a light queue, or a second one, that the settings don't tell
+                alone.append(i)
+            elif self._stays_without_claim(rows, i, found[1]):
+                alone.append(i)
+                self.kept.append(Kept(number, offset, physical, None))
+        for i in alone:
+            self._comparer.account(int(rows.number[i])).right.add(int(rows.offset[i]), int(rows.offset[i]) + 1)
+        left = claimed[:, 0] >= 0
+        left &= (claimed[:, 0] != rows.number) | (claimed[:, 1] != rows.offset)
+        left &= ~self._are_holes(claimed, rows.physical, left)
+        left &= (rows.low < rows.physical) & (rows.physical < rows.high)
+        self._keep_beside_right_ones(rows.taken(left), claimed[left])
+
+    def _claimed_by(self, rows: _Open) -> NDArray[np.int64]:
+        """What the records claim that wait for a row and are pointed at: int64[n, 2], queue and offset; −1: none."""
+        import numpy as np
+
+        claimed = np.full((len(rows.number), 2), -1, dtype=np.int64)
+        order = np.argsort(rows.physical, kind="stable")
+        physical = rows.physical[order]
+        for chunk in self._comparer.pending.chunks():
+            low = np.searchsorted(physical, chunk["physical_offset"], side="left")
+            high = np.searchsorted(physical, chunk["physical_offset"], side="right")
+            for i in np.flatnonzero(low < high).tolist():
+                at = order[int(low[i]) : int(high[i])]
+                at = at[rows.size[at] == int(chunk["size"][i])]
+                claimed[at] = int(chunk["queue"][i]), int(chunk["queue_offset"][i])
+        return claimed
+
+    def _stays_without_claim(self, rows: _Open, i: int, named: list[tuple[int, int]]) -> bool:
+        """Whether a row stays whose record waits for none, and names other places: none of them is its own row's."""
+        accounts = self._comparer.accounts
+        own = any(number in accounts and offset in accounts[number].right for number, offset in named)
+        return not own and int(rows.low[i]) <= int(rows.physical[i]) <= int(rows.high[i])
+
+    def _are_holes(
+        self, claimed: NDArray[np.int64], physical: NDArray[np.int64], asked: NDArray[np.bool_]
+    ) -> NDArray[np.bool_]:
+        """Which of the claimed places are free, with records before them (or at a queue's start) and behind them."""
+        import numpy as np
+
+        holes = np.zeros(len(claimed), dtype=np.bool_)
+        at = np.flatnonzero(asked)
+        beside = self._pending_at(
+            (int(claimed[i, 0]), int(claimed[i, 1]) + step) for i in at.tolist() for step in (-1, 1)
+        )
+        for i in at.tolist():
+            number, offset, place = int(claimed[i, 0]), int(claimed[i, 1]), int(physical[i])
+            account = self._comparer.accounts[number]
+            if offset < 0 or offset in account.right:
+                continue
+            before = self._place_of(account, number, offset - 1, beside)
+            behind = self._place_of(account, number, offset + 1, beside)
+            follows = offset == 0 or (before is not None and before < place)
+            holes[i] = follows and behind is not None and behind > place
+        return holes
+
+    def _place_of(
+        self, account: QueueAccount, number: int, offset: int, pending: dict[tuple[int, int], int]
+    ) -> int | None:
+        """Where the message of a queue offset lies (physical), None when nobody knows one."""
+        if offset in account.right:
+            assert account.rows is not None
+            return int(account.rows.read(offset, offset + 1)[0]["physical_offset"])
+        return pending.get((number, offset))
+
+    def _pending_at(self, places: Iterable[tuple[int, int]]) -> dict[tuple[int, int], int]:
+        """Physical offsets of records that wait for one of these rows (queue number, queue offset)."""
+        import numpy as np
+
+        limit = 1 << _KEY_BITS
+        wanted = np.array([q << _KEY_BITS | o for q, o in places if 0 <= o < limit], dtype=np.int64)
+        found: dict[tuple[int, int], int] = {}
+        if len(wanted):
+            wanted.sort()
+            for chunk in self._comparer.pending.chunks():
+                offsets = chunk["queue_offset"]
+                keys = (chunk["queue"].astype(np.int64) << _KEY_BITS) | np.clip(offsets, 0, limit - 1)
+                at = np.searchsorted(wanted, keys).clip(max=len(wanted) - 1)
+                for i in np.flatnonzero((wanted[at] == keys) & (offsets >= 0) & (offsets < limit)).tolist():
+                    found[int(chunk["queue"][i]), int(offsets[i])] = int(chunk["physical_offset"][i])
+        return found
+
+    def _keep_beside_right_ones(self, rows: _Open, claimed: NDArray[np.int64]) -> None:
+        """Keep those in a row with one that is right (6)."""
+        import numpy as np
+
+        if not len(rows.number):
+            return
+        order = np.lexsort((rows.offset, rows.number))
+        number, offset = rows.number[order], rows.offset[order]
+        breaks = np.flatnonzero((np.diff(number) != 0) | (np.diff(offset) != 1)) + 1
+        for group in np.split(order, breaks):
+            account = self._comparer.account(int(rows.number[group[0]]))
+            start, end = int(rows.offset[group[0]]), int(rows.offset[group[-1]]) + 1
+            if start - 1 not in account.right and end not in account.right:
+                continue
+            account.right.add(start, end)
+            for i in group.tolist():
+                own = (int(claimed[i, 0]), int(claimed[i, 1]))
+                self.kept.append(Kept(int(rows.number[i]), int(rows.offset[i]), int(rows.physical[i]), own))
+
+
+def _beside(account: QueueAccount, rows: QueueRows, start: int, end: int) -> tuple[int, int]:
+    """Where the records of the right rows before and behind rows [start, end) lie (physical): −1 and the largest
+    number where there is none.
+    """
+    low, high = -1, LONG_MAX
+    if start - 1 in account.right:
+        low = int(rows.read(start - 1, start)[0]["physical_offset"])
+    if end in account.right:
+        high = int(rows.read(end, end + 1)[0]["physical_offset"])
+    return low, high
+
+
+def _joined(parts: list[_Open]) -> list[NDArray[np.int64]]:
+    import numpy as np
+
+    return [np.concatenate(columns) for columns in zip(*parts, strict=True)]

@@ -1,0 +1,114 @@
+"""What a file's own first records say about where in the log it belongs, whatever its name is.
+
+A record knows its physical offset, so a sound record at a position of a file tells where that file begins. A few of
+them at the file's head are enough: one small read. Where the head holds none, the rest is searched for whole records.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.errors import StorageError
+from engine.format import sysflag
+from engine.format.message import ENCODE_OVERHEAD
+from engine.log.batch import RecordBatch
+from engine.log.derive import TopicQueue
+from engine.log.source import ClosedLog, Segment
+from engine.log.walk import Row, walk
+from engine.repair.whole_records import whole
+
+if TYPE_CHECKING:
+    from engine.files.disk import Disk
+
+WITNESSES = 16
+"""Records that are asked."""
+_HEAD = 8 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """A whole record: position in its file and size (bytes), what it says of itself; `consumable`: it has a unit."""
+
+    position: int
+    size: int
+    stored_offset: int
+    queue: TopicQueue
+    queue_offset: int
+    consumable: bool
+
+    @property
+    def base(self) -> int:
+        """Physical offset of the file's first byte, as this record says."""
+        return self.stored_offset - self.position
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The first whole records of a file. `empty`: it begins with zeros, or holds nothing."""
+
+    witnesses: tuple[Witness, ...]
+    empty: bool
+
+    def votes(self, offset: int | None) -> int:
+        """How many of them say that the file begins at this physical offset."""
+        return sum(1 for witness in self.witnesses if witness.base == offset)
+
+    @property
+    def most(self) -> int:
+        """How many of them agree about where the file begins, wherever that is."""
+        return max(Counter(witness.base for witness in self.witnesses).values(), default=0)
+
+    def home(self, file_size: int) -> int | None:
+        """Where most of them say that the file begins, of the places where a segment can; None when none says so."""
+        said = Counter(w.base for w in self.witnesses if w.base >= 0 and w.base % file_size == 0)
+        return said.most_common(1)[0][0] if said else None
+
+
+def look_at_head(disk: Disk, path: str, size: int, max_message_size: int) -> Look:
+    """The records that a file of `size` bytes begins with: none where the first is not sound, or can't be read."""
+    try:
+        reader = disk.open_reader(path)
+        try:
+            head = reader.read(0, min(size, _HEAD))
+            rows: list[Row] = []
+            stop = walk(head, 0, size, rows, max_rows=WITNESSES)
+            if not rows and 0 < stop.more <= max_message_size + ENCODE_OVERHEAD:
+                head = reader.read(0, stop.more)
+                walk(head, 0, size, rows, max_rows=1)
+        finally:
+            reader.close()
+    except StorageError:
+        return Look((), empty=False)
+    return Look(_witnesses(RecordBatch(0, head, rows)) if rows else (), empty=not any(head))
+
+
+def look_everywhere(disk: Disk, path: str, size: int, max_message_size: int) -> Look:
+    """The first whole records of a file, wherever they are in it; what can't be read is passed over."""
+    segment = Segment(0, size, path)
+    found: list[Witness] = []
+    with ClosedLog(disk, [segment]) as log:
+        try:
+            for low, high in log.data_ranges(segment, 0):
+                for batch in whole(log, low, high, max_message_size + ENCODE_OVERHEAD):
+                    found += _witnesses(batch)
+                    if len(found) >= WITNESSES:
+                        return Look(tuple(found[:WITNESSES]), empty=False)
+        except StorageError:
+            pass
+    return Look(tuple(found), empty=not found)
+
+
+def _witnesses(batch: RecordBatch) -> tuple[Witness, ...]:
+    return tuple(
+        Witness(
+            batch.offset(i),
+            row.size,
+            row.stored_offset,
+            TopicQueue(batch.topic(i).decode("utf-8", "replace"), row.queue_id),
+            row.queue_offset,
+            sysflag.is_consumable(row.sys_flag),
+        )
+        for i, row in enumerate(batch.rows[:WITNESSES])
+    )

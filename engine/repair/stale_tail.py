@@ -1,0 +1,247 @@
+"""Whole records behind the log's end that were there before: how they are told from messages.
+
+A cut log keeps its old bytes (Apache moves pointers), a file may be one that was used before, a copy may bring a piece
+of another log. Where such records happen to begin where the log ends, the chain of records goes on into them. A tail is
+stale when all of this holds, up to the log's last record:
+
+- Store times: the tail begins at a record that was stored before the one in front of it (or that names another place),
+  and no record of the tail was stored after that one. Times are taken under the append lock, so they only go back when
+  the clock did (CommitLog#asyncPutMessage).
+- Queue offsets: no queue of the tail goes on where it was (a clock that is set back changes none), and one at least
+  repeats queue offsets that it has, or jumps farther than lost bytes in between explain.
+- Units: no consume queue has a unit that names just the place and size of a record of the tail, whichever record it is:
+  a header may be rotten. What was dispatched is a message.
+- Proof: a queue that doesn't go on has units. Of one that has none nobody knows whether its topic was deleted and made
+  again: its records are stale only when each record of the tail is there before, byte for byte but for its place and
+  store time. Else they stay, and the plan says that.
+
+So a clock that is set back is none, with whatever queues behind it; nor is a topic that was deleted and made again: its
+queue offsets begin anew, but at later times, or with units of its own. Where queues disagree nothing is cut: the tail
+stays, and the plan says that. A stale tail whose queue offsets go on just where the log ends looks like a clock that
+was set back: it stays. Records that are displaced by whole segments are none of this: their file has another's name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from engine.format.message import MIN_RECORD_SIZE, POSITION_PHYSICAL_OFFSET, store_timestamp_position
+from engine.log.batch_queues import by_queue
+from engine.log.scan import RecordBatch, Scanner
+from engine.log.walk import Row
+from engine.repair.queue_rows import QueueRows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from engine.files.disk import Disk
+    from engine.log.derive import TopicQueue
+    from engine.repair.survey import StoreFiles
+
+_QUEUE_OFFSET, _SIZE, _SYS_FLAG = (Row._fields.index(name) for name in ("queue_offset", "size", "sys_flag"))
+NAMED = 20
+"""Places where queues disagree that are told one by one."""
+_NEAR = 1024
+"""Rows between two that are asked for, up to which both are read at once."""
+_MOST_REPEATED = 1 << 17
+"""Records of a tail that are looked for in the log before it; a longer one stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class StaleTail:
+    """Where it begins (physical), how many whole records it holds, and where the last one ends."""
+
+    offset: int
+    records: int
+    end: int
+
+
+class StaleJudge:
+    """Judges tails, each when it is come to.
+
+    Args:
+        disk: how files are reached.
+        files: the store.
+        scanner: of its log.
+        start: physical offset from which the log is read.
+    """
+
+    def __init__(self, disk: Disk, files: StoreFiles, scanner: Scanner, start: int) -> None:
+        self._scanner = scanner
+        self._segment_size = files.config.mapped_file_size_commit_log
+        self._rows = {found.queue: QueueRows(disk, found) for found in files.queues if found.files}
+        self._last: dict[TopicQueue, int] = {}
+        self._learned = start
+        self.findings: list[str] = []
+
+    def within(self, batch: RecordBatch, stored: int) -> tuple[int, StaleTail] | None:
+        """The first place in a batch at which a stale tail begins, and the tail.
+
+        Args:
+            batch: the log's next records.
+            stored: store time (ms) of the record in front of them, 0 when there is none.
+        """
+        import numpy as np
+
+        times = batch.store_timestamps()
+        before = np.concatenate(([stored], times[:-1]))
+        back = times < before
+        moved = np.isin(batch.offsets(), [place for place, _, _ in batch.moved()])
+        back[1:] |= moved[1:] & ~moved[:-1]
+        back[0] |= moved[0] and stored > 0
+        if not back.any():
+            return None
+        back &= np.maximum.accumulate(times[::-1])[::-1] <= before  # else a later one was stored after the one in front
+        dispatched = self._dispatched(batch) if back.any() else back
+        for i in np.flatnonzero(back & ~dispatched).tolist():
+            tail = self.judge(batch.offset(i), int(before[i]))
+            if tail is not None:
+                return i, tail
+        return None
+
+    def judge(self, offset: int, stored: int) -> StaleTail | None:
+        """The tail that begins at a physical offset, be it a record's or damage's; None when it is not stale.
+
+        Args:
+            offset: where.
+            stored: store time (ms) of the record in front of it; 0: there is none.
+        """
+        import numpy as np
+
+        found = StaleTail(offset, 0, offset)
+        lost, at = 0, offset
+        seen: set[TopicQueue] = set()
+        repeats = unproven = ""
+        for event in self._scanner.scan(offset, resume=True) if stored else ():
+            if not isinstance(event, RecordBatch):
+                continue
+            lost += event.start - at
+            at = event.end
+            if event.newest_store_timestamp > stored or self._is_under_another_name(event):
+                return None
+            dispatched = self._dispatched(event)
+            for queue, mine in by_queue(event, np.flatnonzero(event.consumable())):
+                goes_on: bool | None = bool(dispatched[mine].any())
+                if not goes_on and queue not in seen:
+                    goes_on = self._goes_on(queue, event, int(mine[0]), offset, lost)
+                    if goes_on is False and self._has_units(queue):
+                        repeats = repeats or str(queue)
+                    elif goes_on is False:
+                        unproven = unproven or str(queue)
+                seen.add(queue)
+                if goes_on and (repeats or unproven):
+                    self._note(offset, f"{repeats or unproven} repeats queue offsets and {queue} goes on")
+                if goes_on:
+                    return None
+            found = StaleTail(offset, found.records + len(event), event.end)
+        if unproven and not repeats and not self._is_there_before(found):
+            self._note(offset, f"{unproven} doesn't go on where it was, and no unit of that queue is left")
+            return None
+        return found if repeats or unproven else None
+
+    def _note(self, offset: int, why: str) -> None:
+        if len(self.findings) < NAMED:
+            self.findings.append(
+                f"store times go back at {offset}, where {why}: the records from there on stay; if they are stale: "
+                f"rstore truncate --to-offset {offset}"
+            )
+
+    def _is_under_another_name(self, batch: RecordBatch) -> bool:
+        distances = batch.offsets() - batch.stored_offsets()
+        return bool(((distances != 0) & (distances % self._segment_size == 0)).any())
+
+    def _goes_on(self, queue: TopicQueue, batch: RecordBatch, i: int, offset: int, lost: int) -> bool | None:
+        """Whether the tail's first record of a queue goes on where that queue was; None: nobody knows."""
+        columns = batch.columns()
+        number, place = int(columns[_QUEUE_OFFSET][i]), batch.offset(i)
+        unit = self._unit(queue, number)
+        if unit == (place, int(columns[_SIZE][i])):
+            return True
+        if unit is not None and unit[0] < offset:
+            return False
+        self._learn(offset)
+        last = self._last.get(queue)
+        if last is None:
+            before = self._unit(queue, number - 1)
+            return True if before is not None and before[0] < offset else None
+        return last < number <= last + 1 + lost // MIN_RECORD_SIZE
+
+    def _has_units(self, queue: TopicQueue) -> bool:
+        rows = self._rows.get(queue)
+        return rows is not None and rows.extent > rows.first
+
+    def _unit(self, queue: TopicQueue, number: int) -> tuple[int, int] | None:
+        """Place and size that a queue's unit names; None where no unit is."""
+        rows = self._rows.get(queue)
+        if rows is None or not rows.first <= number < rows.extent:
+            return None
+        row = rows.read(number, number + 1)[0]
+        return (int(row["physical_offset"]), int(row["size"])) if int(row["size"]) > 0 else None
+
+    def _dispatched(self, batch: RecordBatch) -> NDArray[np.bool_]:
+        """Which records of a batch have a unit, where they say, that names just their place and size: bool[n]."""
+        import numpy as np
+
+        columns, places = batch.columns(), batch.offsets()
+        numbers, sizes = columns[_QUEUE_OFFSET], columns[_SIZE]
+        found = np.zeros(len(batch), dtype=np.bool_)
+        for queue, mine in by_queue(batch, np.flatnonzero(batch.consumable())):
+            rows = self._rows.get(queue)
+            if rows is None:
+                continue
+            held = mine[(numbers[mine] >= rows.first) & (numbers[mine] < rows.extent)]
+            held = held[np.argsort(numbers[held], kind="stable")]
+            for near in np.split(held, np.flatnonzero(np.diff(numbers[held]) > _NEAR) + 1) if len(held) else ():
+                low = int(numbers[near[0]])
+                units = rows.read(low, int(numbers[near[-1]]) + 1)[numbers[near] - low]
+                found[near] = (units["physical_offset"] == places[near]) & (units["size"] == sizes[near])
+        return found
+
+    def _is_there_before(self, tail: StaleTail) -> bool:
+        """Whether each record of a tail lies in the log before it, too, with another place and store time."""
+        import numpy as np
+
+        if not 0 < tail.records <= _MOST_REPEATED:
+            return False
+        left: set[bytes] = set()
+        sizes = numbers = np.zeros(0, dtype=np.int64)
+        for event in self._scanner.scan(tail.offset, tail.end, resume=True):
+            if isinstance(event, RecordBatch):
+                columns = event.columns()
+                left.update(_digests(event, range(len(event))))
+                sizes, numbers = np.union1d(sizes, columns[_SIZE]), np.union1d(numbers, columns[_QUEUE_OFFSET])
+        for event in self._scanner.scan(self._scanner.segments[0].offset, tail.offset, resume=True):
+            if isinstance(event, RecordBatch):
+                columns = event.columns()
+                alike = np.isin(columns[_SIZE], sizes) & np.isin(columns[_QUEUE_OFFSET], numbers)
+                left.difference_update(_digests(event, np.flatnonzero(alike).tolist()))
+                if not left:
+                    return True
+        return False
+
+    def _learn(self, until: int) -> None:
+        """Where each queue was before a physical offset, from the log itself."""
+        import numpy as np
+
+        for event in self._scanner.scan(self._learned, until, resume=True) if until > self._learned else ():
+            if isinstance(event, RecordBatch):
+                numbers = event.columns()[_QUEUE_OFFSET]
+                for queue, mine in by_queue(event, np.flatnonzero(event.consumable())):
+                    self._last[queue] = int(numbers[mine[-1]])
+        self._learned = max(self._learned, until)
+
+
+def _digests(batch: RecordBatch, records: Iterable[int]) -> Iterator[bytes]:
+    """Of each record's bytes without its own place and store time."""
+    flags = batch.columns()[_SYS_FLAG].tolist()
+    for i in records:
+        record, time = batch.record(i), store_timestamp_position(flags[i])
+        digest = blake2b(record[:POSITION_PHYSICAL_OFFSET], digest_size=16)
+        digest.update(record[POSITION_PHYSICAL_OFFSET + 8 : time])
+        digest.update(record[time + 8 :])
+        yield digest.digest()

@@ -1,0 +1,118 @@
+"""`rstore config`: the states of config/ that a daemon kept, and bringing one back."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rstore_cli._common import Settings, parse_time, settings_of
+from rstore_cli.change import Change
+from rstore_cli.render import moment, printable, size
+
+if TYPE_CHECKING:
+    from engine.config import StoreConfig
+    from engine.errors import NextStep, RStoreError
+    from engine.repair.config.restore import RestorePlan
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    no_args_is_help=False,
+    help="The last states of config/, which rstore serve keeps in config.history/ of the store.",
+)
+_ID = re.compile(r"[0-9]{8}T[0-9]{6}\.[0-9]{3}Z")
+
+
+@app.command("history")
+def history_(
+    context: typer.Context,
+    file: Annotated[str | None, typer.Argument(metavar="[FILE]", help="Only this one, like topics.json.")] = None,
+) -> None:
+    """The states that were kept, newest first: when, which file, and what changed."""
+    settings = settings_of(context)
+    output = settings.output()
+
+    from engine.files.disk import Disk
+    from engine.repair.config.restore import history
+
+    found = history(Disk(), settings.load(), file)
+    if output.json:
+        for line in found:
+            output.line(line.to_json())
+    elif not found:
+        output.text("No state was kept: rstore serve keeps them while it runs.")
+    else:
+        rows = [
+            [moment(one.state.time_ms), one.state.name, size(one.state.size), one.state.id, printable(one.change)]
+            for one in found
+        ]
+        output.table(["time", "file", "size", "id", "change"], rows, numbers=(2,))
+
+
+@app.command()
+def restore(
+    context: typer.Context,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Like topics.json.")],
+    at: Annotated[str, typer.Option("--at", metavar="TIME|ID", help="A state's id, or the newest one of that time.")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show the plan: exit 0 if nothing would change, else 1.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+) -> None:
+    """Bring one state of a file back into config/ of a closed store. rstore undo takes it back."""
+    settings = settings_of(context)
+    place = at if _ID.fullmatch(at) else parse_time(at, "--at")
+    raise typer.Exit(_Restore(settings, file, place).run(settings.load(), dry_run=dry_run, yes=yes))
+
+
+class _Restore(Change["RestorePlan"]):
+    name = "config restore"
+
+    def __init__(self, settings: Settings, file: str, at: str | int) -> None:
+        super().__init__(settings)
+        self._file, self._at = file, at
+
+    def plan(self, config: StoreConfig) -> RestorePlan:
+        from engine.repair.config.restore import plan_restore
+
+        return plan_restore(self.disk, config, self._file, self._at)
+
+    def refusal(self, plan: RestorePlan) -> RStoreError | None:
+        return None  # planning raises it
+
+    def following(self, plan: RestorePlan) -> NextStep | None:
+        from engine.repair.next_step import look
+
+        return look(plan.files.config)
+
+    def changes(self, plan: RestorePlan) -> bool:
+        return plan.changed
+
+    def json(self, plan: RestorePlan, salvage: str | None) -> dict[str, Any]:
+        return plan.to_json(salvage)
+
+    def text(self, plan: RestorePlan, *, done: bool, salvage: str | None) -> None:
+        if done:
+            self.output.text(f"Done: config/{plan.state.name} is what it was at {moment(plan.state.time_ms)}.")
+            if salvage is not None:
+                self.output.text(f"What it held before is in {salvage}; rstore undo brings it back.")
+            return
+        self.output.facts(
+            [
+                ("file", plan.path),
+                ("state", f"{plan.state.id} ({moment(plan.state.time_ms)}, {size(plan.state.size)})"),
+                ("changes", printable(plan.change)),
+            ]
+        )
+        if not plan.changed:
+            self.output.text("Nothing to do: the file holds that state.")
+
+    def apply(self, plan: RestorePlan) -> str | None:
+        from engine.repair.config.restore import restore as bring_back
+
+        self.settings.on_interrupt = "not finished, nothing is lost; run it again"
+        salvage = bring_back(self.disk, plan)
+        self.settings.on_interrupt = "the state is brought back"
+        return salvage

@@ -1,0 +1,161 @@
+"""`rstore rebuild-config`: make lost or broken files of config/ again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from engine.errors import InvalidArgument
+from rstore_cli._common import Settings, parse_time, settings_of
+from rstore_cli.change import Change
+from rstore_cli.render import count, printable, size
+
+if TYPE_CHECKING:
+    from engine.config import StoreConfig
+    from engine.errors import NextStep, RStoreError
+    from engine.repair.config.plan import Choices, FilePlan, RebuildPlan
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+_SHOWN = 12
+
+
+@app.command()
+def rebuild_config(
+    context: typer.Context,
+    only: Annotated[
+        str | None,
+        typer.Option("--only", metavar="PARTS", help="Only these: topics,groups,offsets,delay,filters."),
+    ] = None,
+    all_: Annotated[bool, typer.Option("--all", help="Also files that are sound: add what the queues show.")] = False,
+    offsets: Annotated[
+        str,
+        typer.Option(
+            "--offsets",
+            metavar="WHERE",
+            help="Where a group begins whose offset is unknown: min (messages again rather than lost), max, or a time.",
+        ),
+    ] = "min",
+    from_: Annotated[
+        list[Path] | None,
+        typer.Option("--from", metavar="DIR", help="Take entries from another config/ or store, too (repeatable)."),
+    ] = None,
+    topic: Annotated[
+        str | None, typer.Option("--topic", metavar="NAME", help="Make all queues of this topic readable.")
+    ] = None,
+    group: Annotated[str | None, typer.Option("--group", metavar="NAME", help="Allow this group to consume.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show the plan: exit 0 if nothing would change, else 1.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+) -> None:
+    """Make topics.json, subscriptionGroup.json, consumerOffset.json and delayOffset.json again from log and queues.
+
+    Only files that are missing or broken, unless --only or --all says otherwise. What is known stays: from the file as
+    far as it can be read, its .tmp and .bak, the history that serve keeps, and --from. The old files are saved to
+    salvage/ in the store; rstore undo brings them back. Times are ISO 8601 (local), epoch milliseconds, or "2h ago".
+    """
+    settings = settings_of(context)
+    run = _RebuildConfig(settings, _choices(only, all_, offsets, from_ or [], topic, group))
+    raise typer.Exit(run.run(settings.load(), dry_run=dry_run, yes=yes))
+
+
+def _choices(
+    only: str | None, every: bool, offsets: str, places: list[Path], topic: str | None, group: str | None
+) -> Choices:
+    from engine.repair.config.plan import Choices, Part
+
+    known = {part.value: part for part in Part}
+    words = [] if only is None else [word.strip() for word in only.split(",")]
+    bad = next((word for word in words if word not in known), None)
+    if bad is not None:
+        raise InvalidArgument(f"--only: unknown part {bad!r}", hint=", ".join(known))
+    if every and words:
+        raise InvalidArgument("--all and --only exclude each other")
+    if (topic or group) and (every or words):
+        raise InvalidArgument("--topic and --group go without --only and --all")
+    floor = offsets if offsets in ("min", "max") else parse_time(offsets, "--offsets")
+    directories = tuple(str(place) for place in places)
+    return Choices(frozenset(known[word] for word in words), every, floor, directories, topic, group)
+
+
+class _RebuildConfig(Change["RebuildPlan"]):
+    name = "rebuild-config"
+
+    def __init__(self, settings: Settings, choices: Choices) -> None:
+        super().__init__(settings)
+        self._choices = choices
+
+    def plan(self, config: StoreConfig) -> RebuildPlan:
+        from engine.repair.config.plan import plan_rebuild
+
+        with self.output.progress("reading the log for delayed messages") as tick:
+            return plan_rebuild(self.disk, config, self._choices, progress=tick)
+
+    def refusal(self, plan: RebuildPlan) -> RStoreError | None:
+        return None  # planning raises it
+
+    def following(self, plan: RebuildPlan) -> NextStep | None:
+        from engine.repair.next_step import look
+
+        return look(plan.files.config)
+
+    def changes(self, plan: RebuildPlan) -> bool:
+        return plan.changed
+
+    def json(self, plan: RebuildPlan, salvage: str | None) -> dict[str, Any]:
+        return plan.to_json(salvage)
+
+    def text(self, plan: RebuildPlan, *, done: bool, salvage: str | None) -> None:
+        output = self.output
+        if done:
+            output.text(f"Done: {count(len(plan.changes), 'file')} written.")
+            if salvage is not None:
+                output.text(f"What they held before is in {salvage}; rstore undo brings it back.")
+            return
+        output.facts(
+            [
+                ("store", plan.files.root),
+                ("rebuilds", "\n".join(_told(one) for one in plan.changes) or "nothing"),
+                ("unchanged", ", ".join(plan.unchanged) or "nothing"),
+                ("offsets", self._offsets_text(plan)),
+            ]
+        )
+        for one in plan.changes:
+            self._lines(one)
+        for problem in plan.problems:
+            output.text(f"Note: {printable(problem)}")
+        if not plan.changed:
+            output.text("Nothing to do: every file of config/ that there is can be read.")
+
+    def _offsets_text(self, plan: RebuildPlan) -> str:
+        floor = {
+            "min": "the queue's first message (messages again rather than lost)",
+            "max": "the queue's end (what is not known to be read is passed over)",
+        }.get(str(plan.choices.floor), "the first message stored at the given time or later")
+        known = f"{count(plan.kept, 'offset')} kept, {count(plan.floored, 'offset')} unknown"
+        return f"{known}; an unknown one becomes {floor} (--offsets)"
+
+    def _lines(self, one: FilePlan) -> None:
+        if one.lines:
+            self.output.text(f"{one.name}:")
+        for line in one.lines[:_SHOWN]:
+            self.output.text(f"  - {printable(line)}")
+        if len(one.lines) > _SHOWN:
+            self.output.text(f"  … and {len(one.lines) - _SHOWN} more (--json lists all)")
+
+    def apply(self, plan: RebuildPlan) -> str | None:
+        from engine.repair.config.apply import apply
+
+        self.settings.on_interrupt = "not finished, nothing is lost; run rstore rebuild-config again"
+        salvage = apply(self.disk, plan)
+        self.settings.on_interrupt = "the files are written"
+        return salvage
+
+
+def _told(one: FilePlan) -> str:
+    sources = f"; from {', '.join(one.sources[:4])}" if one.sources else ""
+    more = f" and {len(one.sources) - 4} more" if len(one.sources) > 4 else ""
+    holds = f"{count(one.entries, 'entry', 'entries')}, {size(len(one.data))}"
+    return printable(f"config/{one.name} ({one.why}): {holds}{sources}{more}")

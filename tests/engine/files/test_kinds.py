@@ -1,0 +1,119 @@
+"""What is no regular file is never opened as one, never waited for, and named."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.errors import NotAFile, StorageError
+from engine.files import disk as disks
+from engine.files.disk import Disk
+from engine.files.entry import Kind
+
+LIMIT = 20
+
+
+class Hung(BaseException):
+    """It waits: no `except OSError` takes this for an answer."""
+
+
+@pytest.fixture(autouse=True)
+def _in_time() -> Iterator[None]:
+    def late(number: int, frame: object) -> None:
+        raise Hung
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(LIMIT)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def make_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listening:
+        before = Path.cwd()
+        os.chdir(path.parent)  # such a name is 108 bytes long at most
+        try:
+            listening.bind(path.name)
+        finally:
+            os.chdir(before)
+
+
+KINDS: dict[Kind, Callable[[Path], None]] = {
+    Kind.DIRECTORY: Path.mkdir,
+    Kind.FIFO: os.mkfifo,
+    Kind.SOCKET: make_socket,
+    Kind.DEVICE: lambda path: path.symlink_to("/dev/zero"),
+    Kind.ABSENT: lambda path: path.symlink_to("not/mounted"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_is_seen(kind: Kind, tmp_path: Path) -> None:
+    path = tmp_path / "it"
+    KINDS[kind](path)
+    (entry,) = Disk().scandir(str(tmp_path))
+    assert entry == Disk().look(str(path))
+    assert (entry.kind, entry.is_file, entry.is_directory) == (kind, False, kind is Kind.DIRECTORY)
+    assert entry.target == ("not/mounted" if kind is Kind.ABSENT else "")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("how", ["read", "write", "create", "read_file", "write_file", "segment", "copy"])
+def test_it_is_not_opened(kind: Kind, how: str, tmp_path: Path) -> None:
+    path = tmp_path / "it"
+    KINDS[kind](path)
+    before = os.lstat(path)
+    disk, name = Disk(), str(path)
+    calls: dict[str, Callable[[], object]] = {
+        "read": lambda: disk.open_reader(name),
+        "write": lambda: disk.open_raw(name, writable=True),
+        "create": lambda: disk.open_raw(name, writable=True, create=True),
+        "read_file": lambda: disk.read_file(name),
+        "write_file": lambda: disk.write_file(name, b"data"),
+        "segment": lambda: disk.open_segment(name, 4096),
+        "copy": lambda: disk.copy_file(name, str(tmp_path / "copy")),
+    }
+    with pytest.raises(NotAFile) as raised:
+        calls[how]()
+    assert raised.value.path == name
+    assert raised.value.hint
+    assert kind.value in raised.value.message or "not/mounted" in raised.value.message
+    assert (os.lstat(path).st_mode, os.lstat(path).st_ino) == (before.st_mode, before.st_ino)
+    assert [one.name for one in tmp_path.iterdir()] == ["it"]
+
+
+def test_a_name_through_a_file_leads_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("file/below")
+    found = Disk().look(str(tmp_path / "link"))
+    assert found is not None
+    assert (found.kind, found.target) == (Kind.ABSENT, "file/below")
+    assert Disk().look(str(tmp_path / "file" / "below")) is None
+    assert Disk().look(str(tmp_path / "none")) is None
+
+
+def test_a_file_that_is_read_whole_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disks, "LARGEST_WHOLE", 10)
+    path = tmp_path / "topics.json"
+    path.write_bytes(bytes(10))
+    assert Disk().read_file(str(path)) == bytes(10)
+    path.write_bytes(bytes(11))
+    with pytest.raises(StorageError, match="11 bytes, more than 10"):
+        Disk().read_file(str(path))
+    assert Disk().read_file(str(path), 4) == bytes(4)
+
+
+def test_a_link_to_a_file_stays_one_when_it_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    (tmp_path / "far" / "it").write_bytes(b"old")
+    (tmp_path / "it").symlink_to("far/it")
+    Disk().write_file_atomically(str(tmp_path / "it"), b"new")
+    assert (tmp_path / "it").readlink() == Path("far/it")
+    assert (tmp_path / "far" / "it").read_bytes() == b"new"
+    assert [one.name for one in (tmp_path / "far").iterdir()] == ["it"]

@@ -1,0 +1,478 @@
+"""rebuild-config: whatever became of config/, a broker reads what is made, and reaches every message."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.config import StoreConfig
+from engine.errors import CannotMend, DataIsAbsent, InvalidArgument, StoreChanged
+from engine.files.disk import Disk
+from engine.files.faults import FaultyDisk, Killed
+from engine.format import fastjson, properties
+from engine.format.message import DueMessage, Message
+from engine.log.derive import TopicQueue
+from engine.repair.check import check
+from engine.repair.config.apply import apply
+from engine.repair.config.files import State, read_table
+from engine.repair.config.plan import Choices, Part, RebuildPlan, plan_rebuild
+from engine.repair.config.restore import plan_restore
+from engine.repair.config.shapes import CONSUMERS, DELAYS, GROUPS, OFFSET_TABLE, TOPIC_TABLE, TOPICS
+from engine.repair.undo import plan_undo, undo
+from engine.store import MessageStore
+from tests.conftest import Store
+from tests.engine.repair.test_rules import put, settings
+from tests.support import stores
+from tests.support.checking import check_clean
+from tests.support.config import write_config
+
+FILES = (TOPICS, GROUPS, CONSUMERS, DELAYS)
+
+
+def config(store: Path) -> StoreConfig:
+    return StoreConfig(store_path_root_dir=store)
+
+
+def plan(store: Path, choices: Choices | None = None, disk: Disk | None = None) -> RebuildPlan:
+    return plan_rebuild(disk or Disk(), config(store), choices)
+
+
+def rebuild(store: Path, choices: Choices | None = None) -> RebuildPlan:
+    found = plan(store, choices)
+    if found.changed:
+        apply(Disk(), found)
+    return found
+
+
+def read(store: Path, name: str) -> Any:
+    return fastjson.loads((store / "config" / name).read_text())
+
+
+def write(store: Path, name: str, value: object) -> None:
+    (store / "config").mkdir(exist_ok=True)
+    (store / "config" / name).write_text(value if isinstance(value, str) else fastjson.dumps(value), encoding="utf-8")
+
+
+def kept(store: Path) -> dict[str, stores.Seen]:
+    """All of the store that undo brings back."""
+    found = stores.snapshot(store)
+    return {
+        path: seen
+        for path, seen in found.items()
+        if not path.startswith(("salvage", "lock", "quarantine")) and seen.digest != "directory"
+    }
+
+
+def lived(store: Path) -> dict[str, dict[str, int]]:
+    """Give a store the config/ of a broker with consumers; their offsets."""
+    write_config(store)
+    offsets = {
+        f"{topic.name}@group-{topic.name[:4].strip('%')}": {
+            queue.name: 1 for queue in sorted(topic.iterdir()) if any(queue.iterdir())
+        }
+        for topic in sorted((store / "consumequeue").iterdir())
+        if topic.name in ("Hot", "Orders", "T")
+    }
+    write(store, CONSUMERS, {"offsetTable": offsets})
+    topics = read(store, TOPICS)
+    topics["topicConfigTable"]["Hot"]["attributes"] = {"+message.type": "NORMAL"}
+    topics["later"] = [1, {"a": 2}]
+    write(store, TOPICS, topics)
+    groups = {key.partition("@")[2]: {"groupName": key.partition("@")[2], "retryMaxTimes": 3} for key in offsets}
+    write(store, GROUPS, {"dataVersion": {"counter": 7, "timestamp": 8}, "subscriptionGroupTable": groups})
+    return offsets
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_lost_file(name: str, fixture_copy: Store) -> None:
+    store = fixture_copy("clean-small")
+    lived(store)
+    before = kept(store)
+    (store / "config" / name).unlink()
+    lost = kept(store)
+    found = plan(store)
+    assert [one.name for one in found.changes] == [name]
+    assert kept(store) == lost
+    apply(Disk(), found)
+    assert read_table(Disk(), str(store / "config"), name).state is State.SOUND
+    assert not plan(store).changed
+    assert set(kept(store)) == set(before)
+    check_clean(store)
+    undo(Disk(), plan_undo(Disk(), config(store)))
+    assert kept(store) == lost
+
+
+def test_all_of_it_lost(fixture_copy: Store) -> None:
+    store = fixture_copy("clean-small")
+    before = kept(store)
+    rebuild(store)
+    topics = read(store, TOPICS)["topicConfigTable"]
+    for queue in (store / "consumequeue").glob("*/*"):
+        said = topics[queue.parent.name]
+        assert int(queue.name) < said["readQueueNums"] == said["writeQueueNums"]
+        assert said["perm"] == 6
+    assert topics["SCHEDULE_TOPIC_XXXX"]["readQueueNums"] == 18
+    assert "billing" in read(store, GROUPS)["subscriptionGroupTable"]
+    assert check_clean(store).findings == ()
+    assert not plan(store).changed
+    undo(Disk(), plan_undo(Disk(), config(store)))
+    assert kept(store) == before
+    assert not (store / "config").exists()
+
+
+def test_what_is_not_known_here_stays(fixture_copy: Store) -> None:
+    store = fixture_copy("clean-small")
+    lived(store)
+    old = read(store, TOPICS)
+    text = fastjson.dumps({**old, "topicConfigTable": {**old["topicConfigTable"], "T": 5}})
+    write(store, TOPICS, text)
+    rebuild(store)
+    new = read(store, TOPICS)
+    assert new["later"] == [1, {"a": 2}]
+    assert new["topicConfigTable"]["Hot"]["attributes"] == {"+message.type": "NORMAL"}
+    assert new["topicConfigTable"]["T"]["readQueueNums"] == old["topicConfigTable"]["T"]["readQueueNums"]
+    assert new["dataVersion"]["counter"] == old["dataVersion"]["counter"] + 1  # else name servers keep the old routes
+    assert new["dataVersion"]["timestamp"] > old["dataVersion"]["timestamp"]
+
+
+def test_a_file_that_was_cut_keeps_what_can_be_read(fixture_copy: Store) -> None:
+    store = fixture_copy("clean-small")
+    offsets = lived(store)
+    text = (store / "config" / CONSUMERS).read_text()
+    at = text.index("group-Orde")
+    write(store, CONSUMERS, text[: text.index(":1", at) + 1])
+    found = rebuild(store)
+    new = read(store, CONSUMERS)["offsetTable"]
+    assert new["Hot@group-Hot"] == offsets["Hot@group-Hot"]
+    assert set(new["Orders@group-Orde"].values()) == {0}  # the group is known, its offsets are not: the floor
+    assert found.floored > 0
+
+
+def test_a_state_that_was_just_written_is_the_freshest(fixture_copy: Store) -> None:
+    """Apache's broker deletes the file, then renames the .tmp: killed in between, the .tmp has all of it."""
+    store = fixture_copy("clean-small")
+    offsets = lived(store)
+    place = store / "config" / CONSUMERS
+    write(store, f"{CONSUMERS}.bak", {"offsetTable": {"Hot@group-Hot": {"0": 0}}})
+    place.rename(place.with_name(f"{CONSUMERS}.tmp"))
+    before = kept(store)
+    rebuild(store)
+    assert read(store, CONSUMERS)["offsetTable"].items() >= offsets.items()
+    undo(Disk(), plan_undo(Disk(), config(store)))
+    assert kept(store) == before
+
+
+@pytest.mark.parametrize("floor", ["min", "max", "time"])
+def test_offsets_at_a_floor(floor: str, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    put(root, 40)
+    write(root, CONSUMERS, '{"offsetTable":{"T@g":{0:"x",1:3}}}')
+    times = [m.store_timestamp for m in _messages(root)]
+    value: str | int = times[20] if floor == "time" else floor
+    rebuild(root, Choices(only=frozenset({Part.OFFSETS}), floor=value))
+    first = sum(1 for time in times[::2] if time < times[20])
+    expected = {"min": 0, "max": 20, "time": first}[floor]
+    assert read(root, CONSUMERS)["offsetTable"] == {"T@g": {"0": expected, "1": 3}}
+
+
+def _messages(root: Path) -> list[Any]:
+    from engine.repair.dump import MESSAGE, dump_log
+
+    return [row.message for row in dump_log(Disk(), settings(root)) if row.kind == MESSAGE]
+
+
+def test_an_offset_above_its_queue_becomes_its_end(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    put(root, 40)
+    write_config(root)
+    write(root, CONSUMERS, '{"offsetTable":{"T@g":{0:99,1:3}}}')
+    assert not plan(root).changed
+    rebuild(root, Choices(only=frozenset({Part.OFFSETS})))
+    assert read(root, CONSUMERS)["offsetTable"] == {"T@g": {"0": 20, "1": 3}}
+    assert (root / "config" / f"{CONSUMERS}.bak").read_text() == '{"offsetTable":{"T@g":{0:99,1:3}}}'
+
+
+def test_a_replica_is_a_source(fixture_copy: Store, tmp_path: Path) -> None:
+    store = fixture_copy("clean-small")
+    offsets = lived(store)
+    shutil.copytree(store / "config", tmp_path / "other" / "config")
+    shutil.rmtree(store / "config")
+    found = rebuild(store, Choices(directories=(str(tmp_path / "other"),)))
+    assert read(store, CONSUMERS)["offsetTable"].items() >= offsets.items()
+    assert read(store, GROUPS)["subscriptionGroupTable"]["group-Hot"]["retryMaxTimes"] == 3
+    assert any("other" in label for one in found.changes for label in one.sources)
+    with pytest.raises(InvalidArgument):
+        plan(store, Choices(directories=(str(tmp_path / "nowhere"),)))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InvalidArgument):
+        plan(store, Choices(directories=(str(tmp_path / "empty"),)))
+
+
+def test_a_topic_that_hides_messages(fixture_copy: Store) -> None:
+    store = fixture_copy("clean-small")
+    lived(store)
+    topics = read(store, TOPICS)
+    topics["topicConfigTable"]["T"] |= {"perm": 2, "readQueueNums": 1}
+    write(store, TOPICS, topics)
+    hint = next(f for f in check(Disk(), config(store)).findings if f.code == "topic-hidden")
+    assert "rstore rebuild-config --topic" in hint.hint
+    assert not plan(store).changed
+    rebuild(store, Choices(topic="T"))
+    said = read(store, TOPICS)["topicConfigTable"]["T"]
+    assert (said["perm"], said["readQueueNums"]) == (6, 10)
+    assert not plan(store, Choices(topic="T")).changed
+    check_clean(store)
+    with pytest.raises(InvalidArgument):
+        plan(store, Choices(topic="Nothing"))
+
+
+def test_a_group_that_may_not_consume(fixture_copy: Store) -> None:
+    store = fixture_copy("clean-small")
+    lived(store)
+    groups = read(store, GROUPS)
+    groups["subscriptionGroupTable"]["group-Hot"]["consumeEnable"] = False
+    write(store, GROUPS, groups)
+    assert "group-disabled" in {f.code for f in check(Disk(), config(store)).findings}
+    rebuild(store, Choices(group="group-Hot"))
+    assert read(store, GROUPS)["subscriptionGroupTable"]["group-Hot"]["consumeEnable"] is True
+    assert not plan(store, Choices(group="group-Hot")).changed
+
+
+def test_delayed_messages_that_were_delivered_are_not_again(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    with MessageStore.open(settings(root)) as store:
+        for i in range(6):
+            said = {"DELAY": "3", "UNIQ_KEY": f"u{i}"}
+            assert store.put(Message("T", b"x%d" % i, queue_id=1, properties=said, born_timestamp=1000 + i)).ok
+        for i in (0, 1, 2, 4):  # 3 is not delivered: 4 will be a second time, rather than 3 never
+            said = {"UNIQ_KEY": f"u{i}", properties.REAL_TOPIC: "T", properties.REAL_QID: "1"}
+            made = Message("T", b"x%d" % i, queue_id=1, properties=said, born_timestamp=1000 + i)
+            assert store.put(DueMessage(*made)).ok
+    write(root, TOPICS, "{}")
+    rebuild(root)
+    assert read(root, DELAYS)[OFFSET_TABLE] == {"3": 3}
+    write(root, DELAYS, "{")
+    write(root, f"{DELAYS}.bak", '{"offsetTable":{3:4}}')  # what a state knows as passed is not gone back behind
+    rebuild(root)
+    assert read(root, DELAYS)[OFFSET_TABLE] == {"3": 4}
+
+
+def test_a_directory_in_place_of_a_file(fixture_copy: Store) -> None:
+    store = fixture_copy("clean-small")
+    lived(store)
+    (store / "config" / TOPICS).unlink()
+    (store / "config" / TOPICS).mkdir()
+    (store / "config" / TOPICS / "note").write_text("x")
+    before = kept(store)
+    rebuild(store)
+    check_clean(store)
+    assert (store / "quarantine" / "config" / TOPICS / "note").exists()
+    undo(Disk(), plan_undo(Disk(), config(store)))
+    assert kept(store) == before
+
+
+@pytest.mark.parametrize("name", [TOPICS, f"{TOPICS}.bak"])
+def test_a_file_on_a_disk_that_is_not_mounted_is_not_written_over(name: str, fixture_copy: Store) -> None:
+    store = fixture_copy("clean-small")
+    lived(store)
+    path = store / "config" / name
+    path.unlink(missing_ok=True)
+    path.symlink_to(store.parent / "not-mounted" / name)
+    before = stores.snapshot(store)
+    for run in (lambda: plan(store), lambda: plan_restore(Disk(), config(store), TOPICS, 0)):
+        with pytest.raises(DataIsAbsent) as refused:
+            run()
+        assert refused.value.path == str(path)
+    assert stores.snapshot(store) == before
+    path.unlink()
+    rebuild(store)
+    check_clean(store)
+
+
+@pytest.mark.parametrize("was", ["", "{broken", "\0" * 500, '{"topicConfigTable":{}}'])
+def test_a_link_stays_one_and_undo_brings_back_what_it_leads_to(was: str, fixture_copy: Store) -> None:
+    store = fixture_copy("clean-small")
+    lived(store)
+    elsewhere = store.parent / "elsewhere.json"
+    elsewhere.write_text(was)
+    path = store / "config" / TOPICS
+    path.unlink()
+    path.symlink_to(elsewhere)
+    before = kept(store)
+    apply(Disk(), plan(store, Choices(every=True)))
+    assert path.is_symlink()
+    assert "Hot" in read(store, TOPICS)[TOPIC_TABLE]
+    check_clean(store)
+    undo(Disk(), plan_undo(Disk(), config(store)))
+    assert path.is_symlink()
+    assert elsewhere.read_text() == was
+    assert kept(store) == before
+
+
+def test_config_is_no_directory(fixture_copy: Store) -> None:
+    store = fixture_copy("clean-small")
+    (store / "config").write_text("x")
+    with pytest.raises(CannotMend):
+        plan(store)
+
+
+def test_undo_is_refused_once_a_broker_has_written(fixture_copy: Store) -> None:
+    store = fixture_copy("clean-small")
+    lived(store)
+    write(store, CONSUMERS, "{")
+    rebuild(store)
+    write(store, CONSUMERS, {"offsetTable": {"Hot@new": {"0": 9}}})
+    with pytest.raises(StoreChanged):
+        plan_undo(Disk(), config(store))
+
+
+# --- damage by chance -------------------------------------------------------------------------------------------------
+
+
+def _cut(path: Path, rng: random.Random, _: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[: rng.randrange(len(data))])
+
+
+def _zeroed(path: Path, rng: random.Random, _: Path) -> None:
+    data = bytearray(path.read_bytes())
+    at = rng.randrange(len(data))
+    data[at : at + rng.randrange(1, 64)] = bytes(len(data[at : at + rng.randrange(1, 64)]))
+    path.write_bytes(data)
+
+
+def _flipped(path: Path, rng: random.Random, _: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    path.write_bytes(data)
+
+
+def _wrong(path: Path, rng: random.Random, _: Path) -> None:
+    value = fastjson.loads(path.read_text())
+    place = value
+    while isinstance(place, dict) and place and rng.random() < 0.8:
+        key = rng.choice(sorted(place))
+        if not isinstance(place[key], dict) or rng.random() < 0.3:
+            place[key] = rng.choice([None, "x", -7, 1e999, [], {}, True, 2**70, "5"])
+            break
+        place = place[key]
+    path.write_text(json.dumps(value))
+
+
+def _missing(path: Path, rng: random.Random, _: Path) -> None:
+    path.unlink()
+
+
+def _empty(path: Path, rng: random.Random, _: Path) -> None:
+    path.write_bytes(rng.choice([b"", b"\0" * 99, b"  ", b"null", b"[]", b"{}"]))
+
+
+def _foreign(path: Path, rng: random.Random, other: Path) -> None:
+    shutil.copy(other / rng.choice(FILES), path)
+
+
+DAMAGES: tuple[Callable[[Path, random.Random, Path], None], ...] = (
+    *(_cut, _zeroed, _flipped, _wrong, _missing, _empty, _foreign),
+)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_damage_by_chance(seed: int, fixture_copy: Store, tmp_path: Path) -> None:
+    rng = random.Random(seed)
+    store = fixture_copy("clean-small")
+    offsets = lived(store)
+    other = tmp_path / "other"
+    shutil.copytree(store / "config", other)
+    if rng.random() < 0.5:
+        for name in FILES:
+            shutil.copy(store / "config" / name, store / "config" / f"{name}.bak")
+    hurt = rng.sample(FILES, rng.randrange(1, 5))
+    for name in hurt:
+        rng.choice(DAMAGES)(store / "config" / name, rng, other)
+        backup = store / "config" / f"{name}.bak"
+        if backup.exists() and rng.random() < 0.3:
+            rng.choice(DAMAGES[:6])(backup, rng, other)
+    before = kept(store)
+    surviving = {
+        key: queue
+        for name in (CONSUMERS, f"{CONSUMERS}.bak")
+        if (store / "config" / name).exists()
+        for key, queue in _readable(store, name).items()
+    }
+    shown = plan(store)
+    assert kept(store) == before
+    done = rebuild(store)
+    assert shown.to_json(None) | {"files": None} == done.to_json(None) | {"files": None}
+    for name in FILES:
+        found = read_table(Disk(), str(store / "config"), name)
+        assert found.state is State.SOUND, (name, found.problem)
+    bad = [f for f in check(Disk(), config(store)).findings if f.code.startswith("config-") and "bak" not in f.code]
+    assert not [f for f in bad if f.code not in ("config-odd", "config-absent")], bad
+    if TOPICS in {one.name for one in done.changes}:
+        table = read(store, TOPICS)[TOPIC_TABLE]
+        for queue in (store / "consumequeue").glob("*/*"):
+            assert any(not any(file.read_bytes()) for file in queue.iterdir()) or queue.parent.name in table
+    new = _readable(store, CONSUMERS)
+    for key in surviving.keys() & offsets.keys() if CONSUMERS in {one.name for one in done.changes} else ():
+        for queue, offset in surviving[key].items():
+            assert new[key][queue] == min(offset, _end(store, key, queue)) or offset < 0
+    assert not plan(store).changed
+    if done.changed:
+        undo(Disk(), plan_undo(Disk(), config(store)))
+        assert kept(store) == before
+
+
+def _readable(store: Path, name: str) -> dict[str, dict[str, int]]:
+    found = read_table(Disk(), str(store / "config"), CONSUMERS, backup=name.endswith(".bak"))
+    return {key: queues for key, queues in found.tables[OFFSET_TABLE].items() if key.count("@") == 1}
+
+
+def _end(store: Path, key: str, queue: str) -> int:
+    from engine.repair.config.evidence import evidence_of
+    from engine.repair.survey import survey
+
+    spans = evidence_of(Disk(), survey(Disk(), config(store))).ranges
+    span = spans.get(TopicQueue(key.partition("@")[0], int(queue)))
+    return 1 << 62 if span is None else span.high
+
+
+def test_killed_at_every_step(fixture_copy: Store, tmp_path: Path) -> None:
+    """Every file is the old one or the new one; run again it is all done, and undo brings back all that was."""
+    store = fixture_copy("clean-small")
+    lived(store)
+    write(store, f"{TOPICS}.bak", "{")
+    write(store, TOPICS, '{"topicConfigTable":{"T":5')
+    write(store, CONSUMERS, "{")
+    (store / "config" / GROUPS).unlink()
+    before = kept(store)
+    whole = stores.copy(store, tmp_path / "whole")
+    disk = FaultyDisk(str(whole))
+    apply(disk, plan(whole, disk=disk))
+    after = {path: seen.digest for path, seen in kept(whole).items() if TOPICS not in path and GROUPS not in path}
+    assert disk.changes_seen > 20
+    for number in range(1, disk.changes_seen + 1, 2):
+        copy = stores.copy(store, tmp_path / f"killed-{number}")
+        faulty = FaultyDisk(str(copy))
+        faulty.kill_before(number)
+        with pytest.raises(Killed):
+            apply(faulty, plan(copy, disk=faulty))
+        undone = stores.copy(copy, tmp_path / f"undone-{number}")
+        try:
+            taken_back = plan_undo(Disk(), config(undone))
+        except CannotMend:
+            assert {p: s.digest for p, s in kept(undone).items()} == {p: s.digest for p, s in before.items()}
+        else:
+            undo(Disk(), taken_back)
+            assert kept(undone) == before
+        rebuild(copy)
+        assert not plan(copy).changed
+        found = {path: seen.digest for path, seen in kept(copy).items()}
+        assert {path: found.get(path) for path in after} == after, number
+        shutil.rmtree(copy)
+        shutil.rmtree(undone)

@@ -1,0 +1,62 @@
+"""What a broker makes of a broken config/ when it starts, and that recover and plan-start say so before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.config import StoreConfig
+from engine.files.disk import Disk
+from engine.repair.apache_start import Outcome
+from engine.repair.config.apply import apply
+from engine.repair.config.plan import plan_rebuild
+from engine.repair.config.shapes import CONSUMERS, DELAYS, GROUPS, TOPICS
+from engine.repair.config.start import config_start, with_config
+from engine.repair.next_step import after
+from engine.repair.plan_start import plan_start
+from engine.repair.recover import plan_recover
+from tests.conftest import Store
+from tests.support.checking import check_clean
+from tests.support.config import write_config
+
+
+@pytest.fixture
+def store(fixture_copy: Store) -> Path:
+    copy = fixture_copy("clean-small")
+    write_config(copy)
+    return copy
+
+
+@pytest.mark.parametrize("name", [TOPICS, GROUPS, CONSUMERS, DELAYS])
+@pytest.mark.parametrize("backup", [None, "", "{", '{"offsetTable":{}}'])
+def test_a_broken_file(name: str, backup: str | None, store: Path) -> None:
+    config = StoreConfig(store_path_root_dir=store)
+    assert config_start(Disk(), config, str(store)).problems == ()
+    assert plan_start(Disk(), config).apache.outcome is Outcome.OPENS
+    (store / "config" / name).write_text("{")
+    if backup is not None:
+        (store / "config" / f"{name}.bak").write_text(backup)
+    found = config_start(Disk(), config, str(store))
+    (problem,) = found.problems
+    assert problem.startswith(f"config/{name}")
+    started = plan_start(Disk(), config)
+    assert problem in started.problems
+    fails = backup == "{"
+    assert started.apache.outcome is (Outcome.REFUSES if fails else Outcome.OPENS)
+    assert bool(found.stops) == (fails and name != DELAYS)
+    assert bool(found.stops_late) == (fails and name == DELAYS)
+    assert started.next is not None
+    assert started.next.command is not None
+    assert "rebuild-config" in started.next.command
+
+    plan = with_config(Disk(), plan_recover(Disk(), config))
+    assert any(one.startswith(problem) for one in plan.problems)
+    following = after(plan)
+    assert following is not None
+    assert following.command == started.next.command
+
+    apply(Disk(), plan_rebuild(Disk(), config))
+    assert config_start(Disk(), config, str(store)).problems == ()
+    assert plan_start(Disk(), config).apache.outcome is Outcome.OPENS
+    check_clean(store)

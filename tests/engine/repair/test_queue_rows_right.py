@@ -1,0 +1,296 @@
+"""Rows of queues that name other records than theirs: every message is in its own queue at its own place afterwards.
+
+Directories, files and single units are swapped, copied, moved, overwritten and lost at random; header fields that no
+CRC covers are flipped. Recovery must bring back every byte of every queue, in either mode, whatever it was asked for,
+and find nothing more to do afterwards.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.config import StoreConfig
+from engine.files.disk import Disk
+from engine.format.message import Message
+from engine.format.queue_unit import UNIT_SIZE
+from engine.repair.apply import apply
+from engine.repair.recover import plan_recover
+from engine.repair.undo import plan_undo, undo
+from engine.store import MessageStore
+from tests.support import stores
+from tests.support.checking import check_clean
+
+FILE = 20 * UNIT_SIZE
+QUEUE_ID, QUEUE_OFFSET, TOPIC = 12, 20, 0
+READ_ALL: list[dict[str, Any]] = [{"whole": True}, {"bridge": True}, {"whole": True, "cut": True}]
+
+
+def settings(root: Path) -> StoreConfig:
+    return StoreConfig(store_path_root_dir=root).with_changes(
+        mapped_file_size_commit_log=8192,
+        mapped_file_size_consume_queue=FILE,
+        max_hash_slot_num=50,
+        max_index_num=200,
+    )
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("made") / "store"
+    rng = random.Random(11)
+    with MessageStore.open(settings(root)) as store:
+        for i in range(500):
+            topic = rng.choice(["A", "A", "A", "B", "B", "Rare"])
+            queue = rng.randrange(1 if topic == "Rare" else 3)
+            assert store.put(Message(topic, rng.randbytes(rng.randrange(200)), queue, {"KEYS": f"k{i}"})).ok
+    return root
+
+
+def queues(root: Path) -> dict[str, bytes]:
+    """The queues' files; those of zeros only don't count."""
+    found = {str(p.relative_to(root)): p.read_bytes() for p in (root / "consumequeue").rglob("*") if p.is_file()}
+    return {path: data for path, data in found.items() if data.strip(b"\0")}
+
+
+class Damager:
+    """Damages a store; the same for the same random numbers."""
+
+    def __init__(self, root: Path, rng: random.Random) -> None:
+        self.rng = rng
+        self.root = root
+        self.directories = sorted((root / "consumequeue").glob("*/*"))
+        self.done: list[str] = []
+
+    def files(self, directory: Path | None = None) -> list[Path]:
+        where = directory or self.root / "consumequeue"
+        return sorted(p for p in where.rglob("*") if p.is_file())
+
+    def pair(self, some: list[Path]) -> tuple[Path, Path]:
+        one, two = self.rng.sample(some, 2)
+        return one, two
+
+    def row(self) -> tuple[Path, int]:
+        path = self.rng.choice(self.files())
+        units = len(path.read_bytes().rstrip(b"\0")) // UNIT_SIZE
+        return path, self.rng.randrange(max(1, units)) * UNIT_SIZE
+
+    def write(self, path: Path, at: int, data: bytes) -> None:
+        with path.open("r+b") as file:
+            file.seek(at)
+            file.write(data)
+
+    def unit(self, place: tuple[Path, int]) -> bytes:
+        return place[0].read_bytes()[place[1] : place[1] + UNIT_SIZE]
+
+    # --- directories and files
+
+    def swap_directories(self) -> None:
+        one, two = self.pair(self.directories)
+        self.done.append(f"swap {one} {two}")
+        aside = self.root / "aside"
+        one.rename(aside)
+        two.rename(one)
+        aside.rename(two)
+
+    def copy_directory(self) -> None:
+        one, two = self.pair(self.directories)
+        self.done.append(f"copy {one} {two}")
+        shutil.rmtree(two)
+        shutil.copytree(one, two)
+
+    def move_directory(self) -> None:
+        one = self.rng.choice(self.directories)
+        self.done.append(f"move {one}")
+        one.rename(one.parent / "7")
+        self.directories.remove(one)
+
+    def swap_files(self) -> None:
+        one, two = self.pair(self.files())
+        self.done.append(f"swap files {one} {two}")
+        a, b = one.read_bytes(), two.read_bytes()
+        one.write_bytes(b)
+        two.write_bytes(a)
+
+    def copy_file(self) -> None:
+        one, two = self.pair(self.files())
+        self.done.append(f"copy file {one} {two}")
+        two.write_bytes(one.read_bytes())
+
+    def lose_file(self) -> None:
+        path = self.rng.choice(self.files())
+        self.done.append(f"lose {path}")
+        path.unlink()
+
+    def cut_file(self) -> None:
+        path = self.rng.choice(self.files())
+        size = self.rng.choice([0, 7, 3 * UNIT_SIZE, FILE - 1, FILE + 20])
+        self.done.append(f"cut {path} {size}")
+        path.write_bytes(path.read_bytes()[:size].ljust(size if size > FILE else 0, b"\1"))
+
+    # --- units
+
+    def swap_units(self) -> None:
+        one, two = self.row(), self.row()
+        self.done.append(f"swap units {one} {two}")
+        a, b = self.unit(one), self.unit(two)
+        self.write(*one, b)
+        self.write(*two, a)
+
+    def swap_in_queue(self) -> None:
+        path, at = self.row()
+        other = (path, self.rng.randrange(max(1, at // UNIT_SIZE)) * UNIT_SIZE)
+        self.done.append(f"swap in {path} {at} {other[1]}")
+        a, b = self.unit((path, at)), self.unit(other)
+        self.write(path, at, b)
+        self.write(*other, a)
+
+    def copy_unit(self) -> None:
+        one, two = self.row(), self.row()
+        self.done.append(f"copy unit {one} {two}")
+        self.write(*two, self.unit(one))
+
+    def copy_in_queue(self) -> None:
+        path, at = self.row()
+        to = max(0, at + self.rng.choice([-2, -1, 1, 2]) * UNIT_SIZE)
+        if to < FILE:
+            self.done.append(f"copy in {path} {at} {to}")
+            self.write(path, to, self.unit((path, at)))
+
+    def append_unit(self) -> None:
+        path = self.files(self.rng.choice(self.directories))[-1]
+        end = len(path.read_bytes().rstrip(b"\0")) // UNIT_SIZE * UNIT_SIZE + UNIT_SIZE
+        if end < FILE:
+            one = self.rng.choice([self.row(), (path, end - UNIT_SIZE)])
+            self.done.append(f"append {one} {path} {end}")
+            self.write(path, end, self.unit(one))
+
+    def zero_units(self) -> None:
+        path, at = self.row()
+        many = self.rng.randrange(1, 6)
+        self.done.append(f"zero {path} {at} {many}")
+        self.write(path, at, bytes(min(many * UNIT_SIZE, FILE - at)))
+
+    def wild_unit(self) -> None:
+        path, at = self.row()
+        self.done.append(f"wild {path} {at}")
+        offset = self.rng.choice([self.rng.randrange(60000), -1, 1 << 62])
+        self.write(path, at, offset.to_bytes(8, "big", signed=True) + self.rng.randrange(1, 500).to_bytes(4, "big"))
+
+    # --- what no CRC covers
+
+    def flip_header(self) -> None:
+        data = self.unit(self.row())
+        place = int.from_bytes(data[:8], "big")
+        if place >= 8192 * len(list((self.root / "commitlog").iterdir())) or not any(data):
+            return
+        segment = self.root / "commitlog" / f"{place - place % 8192:020d}"
+        record = segment.read_bytes()[place % 8192 :]
+        body = int.from_bytes(record[84:88], "big")
+        low, many = self.rng.choice([(QUEUE_ID, 4), (QUEUE_OFFSET, 8), (88 + body + 1, record[88 + body])])
+        at, bit = low + self.rng.randrange(many), 1 << self.rng.randrange(7)
+        self.done.append(f"flip {place} +{at} {bit}")
+        self.write(segment, place % 8192 + at, bytes([record[at] ^ bit]))
+
+
+Kind = Callable[[Damager], None]
+SEEN_UNREAD: list[Kind] = [
+    Damager.swap_directories,
+    Damager.copy_directory,
+    Damager.move_directory,
+    Damager.lose_file,
+    Damager.cut_file,
+    Damager.swap_in_queue,
+    Damager.copy_unit,
+    Damager.copy_in_queue,
+    Damager.zero_units,
+    Damager.wild_unit,
+]
+KINDS: list[Kind] = [
+    *SEEN_UNREAD,
+    Damager.swap_files,
+    Damager.copy_file,
+    Damager.swap_units,
+    Damager.append_unit,
+]
+
+
+def recover(root: Path, **how: Any) -> None:
+    before = stores.contents(root)
+    plan = plan_recover(Disk(), settings(root), **how)
+    assert plan.refusal is None, plan.refusal
+    apply(Disk(), plan)
+    again = plan_recover(Disk(), settings(root), **how)
+    assert not again.changed, again.to_json()
+    if stores.contents(root) != before:
+        undo(Disk(), plan_undo(Disk(), settings(root)))
+        assert files(root) == {path: seen for path, seen in before.items() if seen != "directory"}
+        apply(Disk(), plan_recover(Disk(), settings(root), **how))
+
+
+def files(root: Path) -> dict[str, str]:
+    """What the store's files hold, but for what repairs keep."""
+    found = stores.contents(root).items()
+    return {path: seen for path, seen in found if seen != "directory" and not path.startswith("salvage")}
+
+
+def crashed(root: Path, rng: random.Random) -> None:
+    """Left as a broker that was killed leaves it, or closed."""
+    if rng.random() < 0.5:
+        (root / "abort").touch()
+        if rng.random() < 0.5:
+            (root / "checkpoint").write_bytes(bytes(4096))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_every_row_is_right_where_the_log_is_read(made: Path, tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    root = stores.copy(made, tmp_path / "store")
+    before = queues(root)
+    damager = Damager(root, rng)
+    for _ in range(rng.randrange(1, 4)):
+        rng.choice(KINDS)(damager)
+    crashed(root, rng)
+    recover(root, **rng.choice(READ_ALL))
+    assert queues(root) == before, damager.done
+    check_clean(root, settings(root))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_every_row_is_right_where_the_log_is_not_read(made: Path, tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    root = stores.copy(made, tmp_path / "store")
+    before = queues(root)
+    damager = Damager(root, rng)
+    rng.choice(SEEN_UNREAD)(damager)
+    crashed(root, rng)
+    recover(root)
+    assert queues(root) == before, damager.done
+    check_clean(root, settings(root))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_damaged_header_moves_no_row(made: Path, tmp_path: Path, seed: int) -> None:
+    """What queue and place a record names is outside of its CRC: the rows that hold it know better."""
+    rng = random.Random(seed)
+    root = stores.copy(made, tmp_path / "store")
+    before = queues(root)
+    damager = Damager(root, rng)
+    for _ in range(rng.randrange(1, 3)):
+        damager.flip_header()
+    crashed(root, rng)
+    recover(root, **rng.choice([{}, *READ_ALL]))
+    assert queues(root) == before, damager.done
+
+
+def test_light_queues_stay_where_no_setting_names_them(fixture_copy: Callable[[str], Path]) -> None:
+    root = fixture_copy("lmq")
+    for whole in (False, True):
+        plan = plan_recover(Disk(), StoreConfig(store_path_root_dir=root), whole=whole)
+        assert not plan.changed
+        assert plan.problems == ()

@@ -1,0 +1,198 @@
+"""What no CRC covers: rot of header, topic and properties is told, nothing is cut for it, and its witnesses stay."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine.config import StoreConfig
+from engine.files.disk import Disk
+from engine.format import judge, message
+from engine.format.hosts import Host
+from engine.format.message import Message
+from engine.log.scan import RecordBatch, Scanner
+from engine.log.source import ClosedLog
+from engine.log.suspects import suspects_of
+from engine.repair.apply import apply
+from engine.repair.check import check
+from engine.repair.recover import plan_recover
+from engine.repair.survey import survey
+from engine.repair.verify import verify
+from tests.engine.repair.test_rules import damage, put, settings
+from tests.engine.repair.test_stale_tail import record_at
+from tests.rstore_cli.conftest import Cli, cli
+from tests.support import references, stores
+
+__all__ = ["cli"]
+
+
+@pytest.mark.parametrize("name", references.ALL)
+def test_what_apache_wrote_is_not_suspect(name: str, reference_store: Callable[[str], Path]) -> None:
+    """By either lane."""
+    root = reference_store(name)
+    config = references.settings(name).with_changes(store_path_root_dir=root)
+    files = survey(Disk(), config)
+    for kernels in (False, True):
+        with ClosedLog(Disk(), files.log) as log:
+            for event in Scanner(log, kernels=kernels).scan(files.log[0].offset, resume=True):
+                if isinstance(event, RecordBatch):
+                    assert not suspects_of(event)
+
+
+@pytest.mark.parametrize(
+    ("raw", "why"),
+    [
+        (b"", None),
+        (b"KEYS\x01a b\x02TAGS\x01t", None),
+        (b"KEYS\x01a\x02", None),
+        (b"KEYS\x01a\x02\x02\x02\x02", None),
+        (b"\x02\x02\x02", None),
+        (b"EMPTY\x01\x02K\x01v", None),
+        ("K\x01grün 😀\x02L\x01a\n\tb".encode(), None),
+        (b"K\x01v\x02" + bytes(25), "no value"),
+        (b"K\x01v\x02TA", "no value"),
+        (b"K\x01v\x02\x01x", "invalid name"),
+        (b"K\x01v\x02K\x03Y\x01x", "invalid name"),
+        (b"K\x01a\x00b", "control characters"),
+        (b"K\x01a\x01b", "control characters"),
+        (b"K\x01a\x02\x02L\x01b", "no value"),
+        (b"\x02K\x01a", "no value"),
+    ],
+)
+def test_the_judge_of_properties(raw: bytes, why: str | None) -> None:
+    found = judge.of_properties(raw)
+    assert found is None if why is None else found is not None and why in found
+
+
+def test_the_lanes_agree() -> None:
+    """The kernel passes just what the judge passes."""
+    from engine.log.judge_kernel import properties_are_plain
+
+    rng = random.Random(5)
+    seen = [0, 0]
+    for _ in range(6000):
+        pieces = [
+            b"k%d\x01" % rng.randrange(99) + bytes(rng.choice(b"abc \n\t\xc3\xa9") for _ in range(rng.randrange(40)))
+            for _ in range(rng.randrange(8))
+        ]
+        raw = bytearray(b"\x02".join(pieces) + b"\x02" * rng.choice([0, 0, 1, 3]))
+        for _ in range(rng.choice([0, 1, 2])):
+            if raw:
+                raw[rng.randrange(len(raw))] = rng.choice([0, 1, 2, 3, 10, 65])
+        data = np.frombuffer(bytes(80) + bytes(raw) + b"more", dtype=np.uint8)
+        sound = judge.of_properties(bytes(raw)) is None
+        assert properties_are_plain(data, 80, 80 + len(raw)) == sound, bytes(raw)
+        seen[sound] += 1
+    assert min(seen) > 1000
+
+
+V6 = Host(bytes(15) + b"\1", 9876)
+HEADS = [
+    (12, struct.pack(">i", -1), "queueId"),
+    (12, struct.pack(">i", 1 << 30), "queueId"),
+    (20, struct.pack(">q", -5), "queueOffset"),
+    (36, struct.pack(">i", 1 << 20), "sysFlag"),
+    (40, struct.pack(">q", 1 << 50), "bornTimestamp"),
+    (40, struct.pack(">q", -1), "bornTimestamp"),
+    (52, struct.pack(">i", 1 << 20), "port"),
+    (56, struct.pack(">q", 0), "storeTimestamp"),
+    (56, struct.pack(">q", 1 << 60), "storeTimestamp"),
+    (68, struct.pack(">i", -7), "port"),
+    (72, struct.pack(">i", 1 << 25), "reconsumeTimes"),
+    (76, struct.pack(">q", -9), "preparedTransactionOffset"),
+]
+
+
+@pytest.mark.parametrize(("at", "data", "field"), HEADS)
+@pytest.mark.parametrize("kernels", [False, True])
+def test_the_judge_of_heads(tmp_path: Path, at: int, data: bytes, field: str, kernels: bool) -> None:
+    root = tmp_path / "store"
+    offsets = put(root, 40)
+    damage(root, offsets[20] + at, data)
+    with ClosedLog(Disk(), survey(Disk(), settings(root)).log) as log:
+        batches = [e for e in Scanner(log, kernels=kernels).scan(0) if isinstance(e, RecordBatch)]
+    (found,) = [suspect for batch in batches for suspect in suspects_of(batch)]
+    assert found.offset == offsets[20]
+    assert field in found.reason
+
+
+def test_ipv6_hosts_are_judged_where_they_are() -> None:
+    record = message.encode(Message("T", b"x", born_host=V6, store_host=V6, born_timestamp=5))
+    message.patch(record, 0, queue_offset=0, physical_offset=0, store_timestamp=9)
+    assert judge.of_record(bytes(record), b"T", b"") is None
+    record[48 + 16 : 48 + 20] = struct.pack(">i", -1)
+    assert "port" in (judge.of_record(bytes(record), b"T", b"") or "")
+
+
+def rot(root: Path, offset: int) -> None:
+    """The last 25 bytes of a record are zeros: of its properties."""
+    size = len(record_at(root, offset))
+    damage(root, offset + size - 25, bytes(25))
+
+
+def test_properties_that_rot_are_told_and_their_witnesses_stay(tmp_path: Path, cli: Cli) -> None:
+    root = tmp_path / "store"
+    offsets = put(root, 200)
+    hurt = [offsets[12], offsets[190]]
+    for offset in hurt:
+        rot(root, offset)
+    before = stores.contents(root)
+    found = verify(Disk(), settings(root))
+    assert not found.bad
+    assert [one.offset for one in found.suspect] == hurt
+    assert found.records == 200
+    ran = cli("--store", root, "verify-crc")
+    assert ran.code == 1
+    assert all(str(offset) in ran.out for offset in hurt)
+    assert f"Next: rstore --store {root} check" in ran.out
+    assert cli("--store", root, "verify-crc", "--json").json["suspects"] == 2
+    looked = check(Disk(), settings(root))
+    assert not looked.ok
+    codes = {one.code for one in looked.findings}
+    assert codes >= {"record-suspect", "index-witness", "unit-witness"}
+    assert codes <= {"record-suspect", "index-witness", "unit-witness", "topic-unknown"}
+    assert all("reindex would lose" in one.hint for one in looked.findings if one.code.endswith(("suspect", "witness")))
+    assert stores.contents(root) == before
+
+
+@pytest.mark.parametrize("options", [{}, {"whole": True}, {"bridge": True}, {"cut": True}])
+def test_no_repair_cuts_for_it_or_takes_its_witnesses(tmp_path: Path, options: dict[str, bool]) -> None:
+    root = tmp_path / "store"
+    offsets = put(root, 200)
+    rot(root, offsets[190])
+    rot(root, offsets[12])
+    before = stores.contents(root)
+    plan = plan_recover(Disk(), settings(root), **options)
+    assert plan.refusal is None
+    apply(Disk(), plan)
+    after = stores.contents(root)
+    assert {path: after[path] for path in before if path != "lock"} == {p: d for p, d in before.items() if p != "lock"}
+
+
+def test_by_the_counter_as_by_the_scanner(tmp_path: Path) -> None:
+    """A log that is long enough for kernels."""
+    root = tmp_path / "store"
+    config = StoreConfig(store_path_root_dir=root).with_changes(mapped_file_size_commit_log=32 << 20)
+    from engine.store import MessageStore
+
+    offsets = []
+    with MessageStore.open(config) as store:
+        for i in range(400):
+            result = store.put(Message("T", bytes([i % 251]) * 50_000, properties={"KEYS": f"k{i}", "TAGS": "tag"}))
+            assert result.append is not None
+            offsets.append(result.append.physical_offset)
+    path = root / "commitlog" / f"{0:020d}"
+    with path.open("r+b") as file:
+        for offset in (offsets[3], offsets[390]):
+            file.seek(offset)
+            size = int.from_bytes(file.read(4), "big")
+            file.seek(offset + size - 6)
+            file.write(bytes(6))
+    found = verify(Disk(), config)
+    assert [one.offset for one in found.suspect] == [offsets[3], offsets[390]]
+    assert not found.bad

@@ -1,0 +1,163 @@
+"""The undamaged stores that the proof damages: fixtures/proof/ and the stores of fixtures/, each with what is in it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tarfile
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.compat import fixtures
+from tests.compat.apache import Opened
+
+from . import own
+from .own import Record
+
+PLACE = fixtures.FIXTURES / "proof"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What was written into a store. All offsets physical.
+
+    `records`: bytes and fields of each; `queues`: (topic, queue id, queue offset) → offset; `keys`: (hash, offset).
+    """
+
+    records: dict[int, tuple[bytes, Record]]
+    queues: dict[tuple[str, int, int], int]
+    keys: set[tuple[int, int]]
+
+    @property
+    def end(self) -> int:
+        """Behind the last record."""
+        return max(offset + len(data) for offset, (data, _) in self.records.items())
+
+
+@dataclass(frozen=True)
+class Base:
+    """A base, unpacked. `settings`: by Apache's names, ROOT in a path is the store. `moments`: older copies of it."""
+
+    name: str
+    store: Path
+    settings: dict[str, Any]
+    facts: Facts = field(repr=False)
+    moments: tuple[Path, ...] = ()
+
+    @property
+    def segment(self) -> int:
+        """Bytes of a segment."""
+        return int(self.settings["mappedFileSizeCommitLog"])
+
+    @property
+    def layout(self) -> tuple[int, int]:
+        """Slots and entries of an index file."""
+        return int(self.settings["maxHashSlotNum"]), int(self.settings["maxIndexNum"])
+
+    def log_dirs(self, store: Path) -> list[Path]:
+        """The directories of the commit log in a copy of the store."""
+        return log_dirs(store, self.settings)
+
+    def conf(self, store: Path) -> str:
+        """The text of a broker's properties file for a copy."""
+        given = {key: _text(value).replace("ROOT", str(store)) for key, value in self.settings.items()}
+        return "".join(f"{key}={value}\n" for key, value in {"storePathRootDir": str(store), **given}.items())
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def log_dirs(store: Path, settings: dict[str, Any]) -> list[Path]:
+    """The directories of a store's commit log."""
+    given = str(settings.get("storePathCommitLog", "ROOT/commitlog"))
+    return [Path(one.replace("ROOT", str(store))) for one in given.split(",")]
+
+
+def facts(store: Path, settings: dict[str, Any]) -> Facts:
+    """Reads an undamaged store."""
+    dispatched = bool(settings.get("enableMultiDispatch"))
+    log = own.read_log(log_dirs(store, settings))
+    records: dict[int, tuple[bytes, Record]] = {}
+    queues: dict[tuple[str, int, int], int] = {}
+    keys: set[tuple[int, int]] = set()
+    size = int(settings["mappedFileSizeCommitLog"])
+    for offset, record in own.walk(log):
+        start = offset // size * size
+        records[offset] = log[start][offset - start : offset - start + record.size], record
+        queues.update((place, offset) for place in own.queues_of(record, dispatched=dispatched))
+        keys.update((one, offset) for one in own.key_hashes(record))
+    return Facts(records, queues, keys)
+
+
+def hold_against(found: Facts, opened: Opened) -> None:
+    """Raises ValueError unless Apache reads the same records, units and keys from a store.
+
+    After a crash it may find less by keys: it deletes the newest index file, and does not make all of it again.
+    """
+    if sorted(found.records) != [line["physicalOffset"] for line in opened.log]:
+        raise ValueError("Apache reads other records")
+    units = {(line["cqTopic"], line["cqQueueId"], line["cqOffset"]): line["physicalOffset"] for line in opened.messages}
+    if units != found.queues:
+        raise ValueError("Apache reads other units")
+    by_hash: dict[int, set[int]] = defaultdict(set)
+    for one, offset in found.keys:
+        by_hash[one].add(offset)
+    for line in opened.of_type("query"):
+        theirs, ours = set(line["rawIndexOrder"]), by_hash[own.key_hash(line["topic"], line["key"])]
+        if theirs != ours and not (opened.abnormal and theirs < ours):
+            raise ValueError(f"Apache finds others by {line['topic']} {line['key']}")
+
+
+def names() -> list[str]:
+    """Every base."""
+    ours = sorted(file.name.removesuffix(".manifest.json") for file in PLACE.glob("*.manifest.json"))
+    return [*ours, *fixtures.names()]
+
+
+def pack(top: Path, name: str, manifest: dict[str, Any]) -> Path:
+    """Packs `top` (store/, and moments/ where there are any) as fixtures/proof/NAME.tar.xz beside its manifest."""
+    PLACE.mkdir(exist_ok=True)
+    packed = PLACE / f"{name}.tar.xz"
+    with tarfile.open(packed, "w:xz", format=tarfile.PAX_FORMAT, preset=9) as tar:
+        for path in sorted(top.rglob("*")):
+            tar.add(path, str(path.relative_to(top)), recursive=False, filter=_of_nobody)
+    manifest = {**manifest, "sha256": hashlib.sha256(packed.read_bytes()).hexdigest()}
+    (PLACE / f"{name}.manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    return packed
+
+
+def _of_nobody(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = ""
+    entry.mtime = int(entry.mtime)
+    return entry
+
+
+def settings_of(name: str) -> dict[str, Any]:
+    """The settings that a base was written with."""
+    ours = PLACE / f"{name}.manifest.json"
+    found = json.loads(ours.read_text(encoding="utf-8")) if ours.exists() else fixtures.manifest(name)
+    settings: dict[str, Any] = found["settings"]
+    return settings
+
+
+def unpack(name: str, into: Path) -> Base:
+    """Unpacks a base below `into`, if it is not there already, and reads it."""
+    if (into / name).is_dir():
+        ours = into / name / "store"
+        return open_base(name, into / name, ours if ours.is_dir() else into / name / name)
+    if (PLACE / f"{name}.tar.xz").exists():
+        with tarfile.open(PLACE / f"{name}.tar.xz", "r:xz") as tar:
+            tar.extractall(into / name, filter="data")
+        return open_base(name, into / name, into / name / "store")
+    return open_base(name, into / name, fixtures.unpack(name, into / name))
+
+
+def open_base(name: str, top: Path, store: Path) -> Base:
+    """A base that is unpacked already."""
+    settings = settings_of(name)
+    moments = tuple(sorted((top / "moments").iterdir())) if (top / "moments").is_dir() else ()
+    return Base(name, store, settings, facts(store, settings), moments)

@@ -1,0 +1,173 @@
+"""Apache 4.9.8 beside us: what it loses of the same damaged stores, and what it reads of those that we repaired.
+
+Many stores in one JVM at a time (tests.compat.batch); it is asked for every queue, place and key (Holds.java).
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.compat import batch
+from tests.compat.apache import Exit, Opened, Sizes
+
+from . import command, own, store, truth
+from .bases import Base, Facts
+from .judge import STEPS, Case
+from .store import Wanted
+
+CHUNK = 48
+"""Stores that lie side by side."""
+HANG = 45.0
+"""Seconds that Apache gets to open a store: many are opened at once."""
+MOST = 64
+"""Messages that a query gives at most (maxMsgsNumBatch)."""
+
+
+@dataclass(frozen=True)
+class Theirs:
+    """What Apache made of a damaged store. `exit`: see tests.compat.apache.Exit, None for a hang."""
+
+    exit: int | None
+    place: int = 0
+    queue: int = 0
+    key: int = 0
+    lost: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """By name."""
+        return dict(vars(self))
+
+
+def keys_of(facts: Facts) -> dict[tuple[str, str], set[int]]:
+    """The physical offsets of the messages with each (topic, key)."""
+    found: dict[tuple[str, str], set[int]] = defaultdict(set)
+    for offset, (_, record) in facts.records.items():
+        if record.kind != own.ROLLBACK:
+            given = own.properties_of(record)
+            for word in {given.get("UNIQ_KEY", ""), *given.get("KEYS", "").split(" ")} - {""}:
+                found[record.topic.decode("utf-8", "replace"), word].add(offset)
+    return found
+
+
+class Beside:
+    """Asks Apache; `root`: a place for stores, and for the lists of what is asked for."""
+
+    def __init__(self, bases: Sequence[Base], root: Path) -> None:
+        self._bases, self._root = bases, root
+        self._keys = {base.name: keys_of(base.facts) for base in bases}
+        root.mkdir(parents=True)
+        for base in bases:
+            asked = {"places": sorted(base.facts.records), "keys": sorted(self._keys[base.name])}
+            (root / f"{base.name}.json").write_text(json.dumps(asked, ensure_ascii=False), encoding="utf-8")
+
+    def damaged(self, wanted: Wanted, numbers: Sequence[int]) -> Iterator[tuple[int, Theirs]]:
+        """What Apache loses of the stores of these numbers."""
+        for some in _chunks(numbers):
+            cases = [store.damaged(wanted, number, self._bases, self._root / str(number))[0] for number in some]
+            for number, case, opened in zip(some, cases, self._opened(cases), strict=True):
+                yield number, self._loss(case, opened)
+            _removed(cases)
+
+    def repaired(self, wanted: Wanted, numbers: Sequence[int]) -> Iterator[tuple[int, str | None]]:
+        """Repairs each store as `recover` says, and lets Apache open it: None, or what it reads otherwise than we do.
+
+        A store that no repair was found for is left out.
+        """
+        for some in _chunks(numbers):
+            cases = {}
+            for number in some:
+                case, _ = store.damaged(wanted, number, self._bases, self._root / str(number))
+                if _repair(case, self._root / f"{number}.conf"):
+                    cases[number] = case
+                else:
+                    _removed([case])
+            before = {number: truth.held(case.base, case.store) for number, case in cases.items()}
+            opened = self._opened(list(cases.values()))
+            for (number, case), one in zip(cases.items(), opened, strict=True):
+                yield number, self._differs(case, before[number], one)
+            _removed(list(cases.values()))
+
+    def _opened(self, cases: Sequence[Case]) -> list[Opened]:
+        return batch.run([self._run(case) for case in cases], hang=HANG) if cases else []
+
+    def _run(self, case: Case) -> batch.Run:
+        given = case.base.settings
+        names = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum")
+        sizes = Sizes(*(int(given[name]) for name in names))
+        more = {k: v.replace("ROOT", str(case.store)) if isinstance(v, str) else v for k, v in given.items()}
+        return batch.holds(case.store, self._root / f"{case.base.name}.json", sizes, more)
+
+    def _loss(self, case: Case, opened: Opened) -> Theirs:
+        if opened.exit != Exit.OPENED:
+            return Theirs(opened.exit, lost=len(case.whole))
+        queued = _queued(opened)
+        place = case.whole - {offset for line in opened.of_type("places") for offset in line["offsets"]}
+        queue = {o for unit, o in case.facts.queues.items() if o in case.whole and queued.get(unit) != o}
+        found = self._found(case.base, opened)
+        key = {o for one, offsets in self._keys[case.base.name].items() for o in offsets & case.whole - found[one]}
+        return Theirs(opened.exit, len(place), len(queue), len(key), len(place | queue | key))
+
+    def _found(self, base: Base, opened: Opened) -> dict[tuple[str, str], set[int]]:
+        asked = sorted(self._keys[base.name])
+        (line,) = opened.of_type("keys")
+        return {key: set(offsets) for key, offsets in zip(asked, line["offsets"], strict=True)}
+
+    def _differs(self, case: Case, held: truth.Held, opened: Opened) -> str | None:
+        """What Apache reads otherwise than our reader did before it opened the store."""
+        if opened.exit != Exit.OPENED:
+            return f"it does not open: exit {opened.exit}, {opened.error}"
+        queued = _queued(opened)
+        first = min(held.log, default=0)
+        for (topic, queue_id), units in held.units.items():
+            for at, unit in units.items():
+                if unit.offset >= first and queued.get((topic, queue_id, at)) != unit.offset:
+                    got = queued.get((topic, queue_id, at))
+                    return f"{topic}/{queue_id} {at}: the message at {unit.offset}; Apache gets {got}"
+        places = {offset for line in opened.of_type("places") for offset in line["offsets"]}
+        if gone := {o for o in case.whole if held.record(o, case.base.segment) is not None} - places:
+            return f"{len(gone)} messages are not at their place: {truth.names(case.facts, gone)}"
+        by_hash: dict[int, set[int]] = defaultdict(set)
+        for one, offset in held.keys:
+            by_hash[one].add(offset)
+        for (topic, key), offsets in self._found(case.base, opened).items():
+            ours = by_hash[own.key_hash(topic, key)]
+            either = (ours ^ offsets) & case.whole  # what is no message can be found by entries of lost ones
+            if len(ours) < MOST and either:
+                return f"key {topic} {key}: {sorted(either)[:4]} are found by one only"
+        return None
+
+
+def _queued(opened: Opened) -> dict[tuple[str, int, int], int]:
+    return {
+        (line["topic"], line["queueId"], at): offset
+        for line in opened.of_type("holds")
+        for at, offset in zip(line["offsets"], line["places"], strict=True)
+    }
+
+
+def _repair(case: Case, conf: Path) -> bool:
+    """Does what `recover` says, and what comes next by the commands' own words, until nothing does."""
+    conf.write_text(case.base.conf(case.store), encoding="utf-8")
+    ran = command.run(case.store, conf, "recover", "--yes")
+    for _ in range(2 * STEPS):
+        following = command.next_words(ran)
+        if following is None or tuple(following) == ran.words:
+            return ran.exit == 0
+        ran = command.run(case.store, conf, *following)
+    return False
+
+
+def _chunks(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
+    for at in range(0, len(numbers), CHUNK):
+        yield numbers[at : at + CHUNK]
+
+
+def _removed(cases: Sequence[Case]) -> None:
+    for case in cases:
+        shutil.rmtree(case.store, ignore_errors=True)

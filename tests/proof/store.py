@@ -1,0 +1,133 @@
+"""One damaged store by its number: the same base and the same damage for the same seed."""
+
+from __future__ import annotations
+
+import random
+import resource
+import shutil
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from . import judge, shapes, truth
+from .bases import Base
+from .judge import Case, Verdict
+from .scene import NotHere, Scene
+
+WEIGHTS = (4, 3, 2, 1)
+"""How often a store has 1, 2, 3, 4 damages."""
+TRIES = 40
+MOST_MIB = 300
+LIMIT = 60
+"""Seconds for one store: more is a hang."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which stores are made, and how they are repaired. `damages`: at most so many each."""
+
+    seed: int = 0
+    shapes: tuple[str, ...] = tuple(shapes.SHAPES)
+    modes: tuple[str, ...] = tuple(judge.MODES)
+    damages: int = len(WEIGHTS)
+
+
+class Hang(BaseException):
+    """A command did not end in time."""
+
+
+@dataclass
+class Judged:
+    """One store, judged. `apache`: what Apache loses of it; `opened`: whether Apache opened it once it was repaired;
+    `differs`: what it reads otherwise than we do then.
+    """
+
+    number: int
+    base: str
+    damage: list[tuple[str, str]]
+    sound: int
+    records: int
+    seconds: float = 0.0
+    peak_mib: int = 0
+    verdicts: list[Verdict] = field(default_factory=list)
+    apache: dict[str, Any] | None = None
+    opened: bool = False
+    differs: str | None = None
+
+    @property
+    def findings(self) -> list[tuple[str, str, str]]:
+        """(mode, kind, what) of all that is wrong."""
+        return [(verdict.mode, kind, said) for verdict in self.verdicts for kind, said in verdict.findings]
+
+    def to_json(self) -> dict[str, Any]:
+        """By name."""
+        return {**vars(self), "verdicts": [one.to_json() for one in self.verdicts]}
+
+
+def damaged(wanted: Wanted, number: int, bases: Sequence[Base], to: Path) -> tuple[Case, list[tuple[str, str]]]:
+    """Makes the store of a number at `to`: a copy of a base with 1 to 4 damages; shapes come first by turns."""
+    rng = random.Random(f"{wanted.seed}/{number}")
+    first = wanted.shapes[number % len(wanted.shapes)]
+    while True:
+        base = rng.choice(list(bases))
+        shutil.rmtree(to, ignore_errors=True)
+        judge.copy(base.store, to)
+        scene = Scene(rng, to, base, base.facts, tuple(one for one in bases if one is not base))
+        done: list[tuple[str, str]] = []
+        try:
+            done.append((first, shapes.SHAPES[first](scene)))
+        except NotHere:
+            continue
+        count = rng.choices(range(1, wanted.damages + 1), WEIGHTS[: wanted.damages])[0]
+        for _ in range(TRIES):
+            if len(done) >= count:
+                break
+            name = rng.choice(wanted.shapes)
+            if name == "torn-snapshot":  # it makes the store anew
+                continue
+            try:
+                done.append((name, shapes.SHAPES[name](scene)))
+            except NotHere:
+                continue
+        wander = number // len(wanted.shapes) % 3 == 0
+        return Case(base, scene.facts, to, truth.sound(base, scene.facts, to), wander), done
+
+
+def judged(wanted: Wanted, number: int, bases: Sequence[Base], work: Path) -> Judged:
+    """Makes a store and judges it in each mode."""
+    begin = time.perf_counter()
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    case, done = damaged(wanted, number, bases, work / "damaged")
+    out = Judged(number, case.base.name, done, len(case.whole), len(case.facts.records))
+    for mode in wanted.modes:
+        (work / mode).mkdir()
+        try:
+            with _in_time(LIMIT):
+                out.verdicts.append(judge.judge(case, mode, work / mode))
+        except Hang as hang:
+            out.verdicts.append(Verdict(mode, findings=[("hang", f"more than {LIMIT} s: {hang}")]))
+    out.seconds = round(time.perf_counter() - begin, 3)
+    out.peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    if out.peak_mib >= MOST_MIB:
+        out.verdicts[-1].findings.append(("memory", f"{out.peak_mib} MiB, with the judge's own"))
+    shutil.rmtree(work, ignore_errors=True)
+    return out
+
+
+@contextmanager
+def _in_time(seconds: int) -> Iterator[None]:
+    def late(_: int, frame: Any) -> None:
+        raise Hang(f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else "")
+
+    old = signal.signal(signal.SIGALRM, late)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, old)
