@@ -98,6 +98,22 @@ def to_text(message: StoredMessage, *, redact: bool = False, decompress: bool = 
 
 # --- back ------------------------------------------------------------------------------------------------------------
 
+_TAKEN: tuple[str, ...] = (
+    "topic",
+    "queueId",
+    "properties",
+    "flag",
+    "sysFlag",
+    "bornTimestamp",
+    "bornHost",
+    "storeHost",
+)
+_TAKEN += ("reconsumeTimes", "preparedTransactionOffset", "body", "bodyBase64")
+_MADE = {"kind", "msgId", "queueOffset", "physicalOffset", "storedPhysicalOffset", "storeSize", "storeTimestamp"}
+_MADE |= {"bodyCRC", "bodyLength", "decompressedLength"}
+_FIELDS = frozenset(_TAKEN) | _MADE
+"""What a line may hold: what a put takes, and what it makes anew but `get` and `dump commitlog` print."""
+
 
 def from_json(value: Any, *, topic: str | None, queue_id: int | None, now_ms: int, store_host: Host) -> Message | None:
     """The message that a line of `get` or `dump commitlog` stands for; None for a line that is no message.
@@ -112,6 +128,8 @@ def from_json(value: Any, *, topic: str | None, queue_id: int | None, now_ms: in
         raise InvalidArgument("no JSON object")
     if value.get("kind", "message") != "message":
         return None
+    for name in value.keys() - _FIELDS:
+        raise _unknown(name)
     found = _properties(value)
     line_topic, line_queue = _field(value, "topic", str, None), _field(value, "queueId", int, 0)
     if line_topic == names.SCHEDULE_TOPIC and found.get(properties.REAL_TOPIC):
@@ -134,6 +152,18 @@ def from_json(value: Any, *, topic: str | None, queue_id: int | None, now_ms: in
         reconsume_times=_field(value, "reconsumeTimes", int, 0),
         prepared_transaction_offset=_field(value, "preparedTransactionOffset", int, 0),
     )
+
+
+def _unknown(name: str) -> InvalidArgument:
+    plain = "".join(c for c in name.lower() if c.isalnum())
+    like = {field.lower(): field for field in _TAKEN}.get(plain)
+    if like is not None:
+        hint = f"is {like} meant?"
+    elif name.upper() in (properties.KEYS, properties.TAGS):
+        hint = f'it is a property: "properties": {{"{name.upper()}": "…"}}'
+    else:
+        hint = "fields of a message: " + ", ".join(_TAKEN)
+    return InvalidArgument(f"unknown field {printable(name)}", hint=hint)
 
 
 def checked_properties(found: dict[str, str]) -> dict[str, str]:

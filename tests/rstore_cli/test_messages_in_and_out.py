@@ -204,6 +204,9 @@ def test_lines_from_stdin(new_store: Path, cli: Cli) -> None:
         ('{"topic":"T","bornHost":"x"}', "line 2: no host"),
         ('{"topic":"' + "x" * 200 + '"}', "a topic takes at most 127"),
         ('{"topic":"T","queueId":99999999999}', "number"),
+        ('{"topic":"T","queue_id":1}', "(is queueId meant?)"),
+        ('{"topic":"T","keys":"k"}', '(it is a property: "properties": {"KEYS": "…"})'),
+        ('{"topic":"T","payload":"x"}', "(fields of a message: topic, queueId, "),
     ],
 )
 def test_a_wrong_line_is_named(line: str, says: str, new_store: Path, cli: Cli, tmp_path: Path) -> None:
