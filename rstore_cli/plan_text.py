@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from engine.errors import DataIsAbsent
 from rstore_cli.render import Output, count, moment, printable, short, size
 
 if TYPE_CHECKING:
@@ -59,7 +60,12 @@ def show_plan(
     if refused and plan.refusal is None:
         output.text("REFUSED, nothing was changed. The plan above is what --yes would do.")
     elif plan.refusal is not None:
-        lost = plan.to is None and bool(plan.log.end.records_behind or plan.log.end.gaps or plan.log.damage_before)
+        to_bring = isinstance(plan.refusal, DataIsAbsent)  # no option gets past it
+        lost = (
+            plan.to is None
+            and not to_bring
+            and bool(plan.log.end.records_behind or plan.log.end.gaps or plan.log.damage_before)
+        )
         whole = "" if plan.unread else " --whole"
         shown = f"The plan above is what --cut{whole} would do."
         output.text("REFUSED, nothing was changed. " + (shown if lost else ""))

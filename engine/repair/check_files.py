@@ -47,10 +47,9 @@ def file_findings(
             live and odd.code in (STRAY, QUEUE_EMPTY)
         ):  # one in the making has no length yet
             size = f", {odd.size} bytes" if odd.size else ""
-            by_hand = f": {odd.hint}" if odd.hint else ""
             segment = os.path.dirname(odd.path) in files.config.log_directories
             fix = Fix.BRING if odd.hint else Fix.BRIDGE if odd.code == SIZE and segment else None
-            detail = f"{odd.why}{size}{by_hand}"
+            detail = f"{odd.why}{size}"
             found.add(odd.code, where, where, detail, fix=fix, hint=odd.hint or None)
     for index in files.index:
         if not index.whole and not (live and index.size == 0):
