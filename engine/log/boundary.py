@@ -1,21 +1,32 @@
 """Where the log can be cut so that its parts, scanned apart, give what one scan of the whole gives.
 
-Theory. A scan visits places: records, blanks, damage. A place is a boundary when every scan that comes from the
-segment's start stops there. The first sound record at or behind the wish is one if nothing that a scan could take for
-a record, or for a blank, begins before it and reaches beyond it: a step over a record can't jump it then, and the
-search behind damage finds it, as it is sound. Such a thing is looked for in the bytes before it, as far back as the
-largest record reaches, by its magic and its lengths alone: whatever it says of its own offset or its CRC. A genuine
-blank reaches hardly farther: it closes a file because a record, and BLANK_SIZE bytes, did not fit (CommitLog#doAppend).
+Theory. A scan of the whole visits places: records, blanks, damage. P are the records that it visits. The parts' union
+is the scan when every boundary is in P, or a segment's start or end, and boundaries keep the order of their wishes:
+two parts then overlap nowhere, none is read by nobody, and each goes on just as the scan does, which has no memory at
+a record. S are the sound records that know their own offset, wherever they lie: in bodies, in what a damaged record
+claims. S depends on the bytes alone, P on the way there, so the search for S asks no claims (Scanner.find_sound).
 
-A damaged head that claims to reach beyond the place by any of its lengths (engine.log.claim) counts, too.
+The boundary of a wish is the first s of S at or behind it, if s *stands alone*; else the first p of P at or behind
+it. If s stands alone it is in P (below). So all boundaries are in P, and in order: let w < v be wishes, s the first
+of S behind w. If s stands alone, v's first of S is s, too, or v lies behind s. If it does not, w's boundary is the
+first of all P behind w, and that of v is in P and behind w. Where nothing of S follows, the segment's end is the
+boundary, of all later wishes, too.
 
-Where there is one (a body that holds a record, a wish that lies in a message made of messages), bytes can't decide, and
-the chain is walked from the segment's start, which is a boundary by itself: records never cross segments. It is walked
-as the parts will be read: with CRCs or without, as a body that its CRC doesn't fit is stepped over, or searched.
+s stands alone when nothing that a scan could take for a record, or for a blank, begins before it and reaches beyond
+it: a step over a record can't jump it then, and the search behind damage finds it, as it is sound. Such a thing is
+looked for in the bytes before it, as far back as the largest record reaches, by its magic and its lengths alone:
+whatever it says of its own offset or its CRC. A genuine blank reaches hardly farther: it closes a file because a
+record, and BLANK_SIZE bytes, did not fit (CommitLog#doAppend). A damaged head that claims to reach beyond s by any of
+its lengths counts, too: a scan may step over what it claims (engine.log.claim), however sound what lies within.
 
-So a boundary depends on the bytes alone, and two readers of neighbouring parts find the same one, each for itself. What
-reaches farther (a record larger than maxMessageSize says, a blank that no broker wrote) could hide a record that was
-made for its place: then a part does not end where the next one begins, which its reader must check.
+Where there is one (a body that holds a record, a wish that lies in a message made of messages), the bytes before s
+can't decide, and the chain is walked from the segment's start, which is a boundary by itself: records never cross
+segments. It is walked as the parts will be read: with CRCs or without, as a body that its CRC doesn't fit is stepped
+over, or not.
+
+So two readers of neighbouring parts find the same boundary, each for itself. What reaches farther back than is looked
+(a record or a claim larger than maxMessageSize says, a blank that no broker wrote) could hide a record that was made
+for its place, and then s is not in P: a part does not end where the next one begins, which its reader must check.
 """
 
 from __future__ import annotations
@@ -70,7 +81,7 @@ class Boundaries:
         """
         if offset <= segment.offset or offset >= segment.end:
             return max(segment.offset, min(offset, segment.end))
-        found = self._scanner.find_sound(offset, segment.end)
+        found = self._scanner.find_sound(offset, segment.end, claims=False)
         if found is None:
             return segment.end
         return found if self._stands_alone(segment, found) else self._walked(segment, offset)

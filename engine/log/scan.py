@@ -172,15 +172,19 @@ class Scanner:
         sizes = (self._sound_size(s, offset) for s in self._source.segments if s.offset <= offset < s.end)
         return max(0, next(sizes, 0))
 
-    def find_sound(self, offset: int, end: int | None = None) -> int | None:
-        """Physical offset of the first sound record at or behind `offset`, None when there is none before `end`."""
+    def find_sound(self, offset: int, end: int | None = None, *, claims: bool = True) -> int | None:
+        """Physical offset of the first sound record at or behind `offset`, None when there is none before `end`.
+
+        With `claims` what a damaged record claims that begins at or behind `offset` is stepped over, so that the
+        answer depends on where the search begins.
+        """
         for segment in self._source.segments:
             if segment.end <= offset:
                 continue
             if end is not None and segment.offset >= end:
                 break
             until = segment.end if end is None else min(end, segment.end)
-            found = self._find_in_segment(segment, max(offset, segment.offset), until)
+            found = self._find_in_segment(segment, max(offset, segment.offset), until, claims=claims)
             if found is not None:
                 return found
         return None
@@ -296,10 +300,11 @@ class Scanner:
         ends = None if segment is None else self._claims.ends(segment, at)
         return ends is not None and ends.agree
 
-    def _find_in_segment(self, segment: Segment, offset: int, until: int) -> int | None:
+    def _find_in_segment(self, segment: Segment, offset: int, until: int, *, claims: bool = True) -> int | None:
         """Search by magic, skipping the holes of the file."""
         for data_start, data_end in self._source.data_ranges(segment, offset):
-            found, offset = self._find_in_range(segment, max(offset, data_start), min(until, data_end))
+            start, end = max(offset, data_start), min(until, data_end)
+            found, offset = self._find_in_range(segment, start, end, claims=claims)
             if found is not None:
                 return found
         return None

@@ -157,7 +157,7 @@ def test_planted_records_are_sound_and_know_their_place() -> None:
 
 
 def test_a_record_in_the_body_of_a_damaged_record() -> None:
-    """With CRCs the scan finds the inner one behind the damage; without, it steps over the outer one."""
+    """With CRCs the scan steps over all that the damaged ones claim; without, the outer ones are its records."""
     found = planted.build([Planted(before=100, count=2, inner=40, behind=50) for _ in range(10)], SEGMENT)
     data = found.built.log.files[0]
     for offset in found.built.offsets[2:6]:
@@ -168,6 +168,31 @@ def test_a_record_in_the_body_of_a_damaged_record() -> None:
     assert len(scanned(log, check_crc=True)) != len(scanned(log, check_crc=False))
     for size in (60, 300, 700, 2000):
         assert_equal(log, size)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(kinds, min_size=1, max_size=12), damages, st.sets(st.integers(0, 11)), st.booleans())
+def test_boundaries_are_places_of_the_scan_in_the_order_of_the_wishes(
+    some: list[Planted], damage: list[tuple[str, int, int]], bodies: set[int], check_crc: bool
+) -> None:
+    """The lemma that makes the union the scan, for each wish: whatever bodies hold, and damaged heads claim."""
+    found = planted.build(some, SEGMENT)
+    log, offsets = found.built.log, found.built.offsets
+    for i in bodies:
+        if i < len(offsets):
+            smash(found, "body", i, 1)
+    for what, where, length in damage:
+        smash(found, what, where, length)
+    boundaries = Boundaries(log, check_crc=check_crc)
+    events = Scanner(log, check_crc=check_crc, kernels=False).scan(0, resume=True)
+    places = {at for event in events if isinstance(event, RecordBatch) for at in event.offsets().tolist()}
+    for segment in log.segments:
+        last = segment.offset
+        for wish in range(segment.offset, min(segment.end, found.built.end) + 1, 37):
+            at = boundaries.at(segment, wish)
+            assert at in places or at in (segment.offset, segment.end)
+            assert at >= max(last, wish)
+            last = at
 
 
 def test_stale_records_behind_a_blank_are_no_boundary() -> None:
@@ -204,9 +229,9 @@ def test_large_records_that_prove_themselves(size: int) -> None:
     assert_equal(found.built.log, size, limit=1000)
 
 
-@pytest.mark.parametrize("what", ["record", "blank"])
+@pytest.mark.parametrize("what", ["record", "damaged record", "blank"])
 def test_what_reaches_farther_than_a_record_can_is_told(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A blank that no broker wrote, a record beyond maxMessageSize: never rows too many, but an error."""
+    """A blank that no broker wrote, a record or a claim beyond maxMessageSize: never rows too many, but an error."""
     monkeypatch.setattr(boundary, "WINDOW", 0)
     limit = 1000
     some = [Planted(before=1000, count=100, inner=3000), *[Planted(before=50)] * 30]
@@ -214,6 +239,8 @@ def test_what_reaches_farther_than_a_record_can_is_told(what: str, monkeypatch: 
     assert Boundaries(built.log, max_message_size=limit).at(built.log.segments[0], 200_000) < built.offsets[1]
     if what == "blank":
         built.log.write(0, message.encode_blank(1 << 20))
+    if what == "damaged record":
+        built.log.files[0][message.V4_HEAD_SIZE] ^= 1
     with pytest.raises(FormatError, match="a split was read up to"):
         union(built.log, 100_000, check_crc=True, limit=limit)
     assert_equal(built.log, 1 << 20, limit)

@@ -100,9 +100,13 @@ LOG_END = {
 """The log ends elsewhere."""
 
 OUTSIDE_CRC = "the damaged field is outside of the record's CRC: nobody can tell record from unit or key; both stay"
+BODY_SOUND = (
+    "properties were zeroed, which no CRC covers: the body is sound, so the message stays and its record is told"
+)
 BEFORE_START = "damage before recovery's start stays in the log"
 
 LEFT: dict[str, tuple[tuple[str, ...], str]] = {
+    "f004": (("record-suspect",), BODY_SOUND),
     "f008": (("unit-elsewhere",), OUTSIDE_CRC),
     "f009": (("unit-elsewhere",), OUTSIDE_CRC),
     "f014": (("unit-elsewhere", "index-key", "index-missing"), OUTSIDE_CRC),
