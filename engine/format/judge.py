@@ -1,17 +1,34 @@
 """What a record says outside of its body, judged: no CRC covers header, topic and properties.
 
-A record that fails is *suspect*, not damaged: its body has its CRC, it stays readable, and nothing is cut for it. The
-judges know what a broker can have written, and no more. A letter that became another letter passes.
+Two grades. A *suspect* record says what no broker has written; an *unusual* one says what a client may well have sent,
+and rot may look like, too: the bytes alone can't tell. Neither is damaged: the body has its CRC, the record stays
+readable, and nothing is cut for it. The judges know what can have been written, and no more: a letter that became
+another letter passes.
 
 Properties are `name \\x01 value`, joined by `\\x02`, one behind the last perhaps (MessageDecoder), and more of them
-where a bridge made a record longer (engine.repair.bridge). Names hold no control characters; values hold tabs and line
-ends, and no other. Values may be empty, names not. engine.log.judge_kernel is a fast lane before this module.
+where a bridge made a record longer (engine.repair.bridge). Values may be empty, names not.
+
+What Apache 4.9.8 refuses, and what it takes:
+
+- Topics: letters, digits, `%`, `|`, `-`, `_` (TopicValidator#isTopicOrGroupIllegal, asked by the client's Validators
+  and by AbstractSendMessageProcessor#msgCheck). A control character is suspect; others pass, the judge is no broker.
+- Properties are not looked at (Message#putUserProperty refuses what is blank, no more). A broker takes them apart and
+  joins them again (string2messageProperties, messageProperties2String), so that each has a name and a `\\x01`, and any
+  other character may be in a name, and in a value a further `\\x01`, too. So broken framing is suspect; control
+  characters are unusual, but for tabs and line ends in values. NUL is suspect, though a client could send it: it is
+  what lost pages are read as.
+- bornTimestamp is the client's (SendMessageRequestHeader) and taken as it is: ahead of the store time it is unusual,
+  outside of all that a clock says suspect.
+- What the broker fills in itself (offsets, store time, hosts, from sockets with their ports) is suspect out of range,
+  as are sysFlag bits and counts that no client knows of.
+
+engine.log.judge_kernel is a fast lane before this module.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from engine.format import sysflag
 from engine.format.message import POSITION_SYS_FLAG, head_struct
@@ -20,9 +37,10 @@ if TYPE_CHECKING:
     from engine.format.buffers import Buffer
 
 SKEW_MS = 86_400_000
-"""How far a client's clock may be ahead of the broker's: a day."""
+"""How far a client's clock is ahead of the broker's at most: a day."""
 STORED_MOST = 4_102_444_800_000
 """Store times lie before the year 2100 (ms)."""
+BORN_MOST = STORED_MOST + SKEW_MS
 QUEUE_ID_MOST = (1 << 16) - 1
 RECONSUME_MOST = (1 << 16) - 1
 PORT_MOST = (1 << 16) - 1
@@ -32,67 +50,85 @@ SYS_FLAG_KNOWN = 0x7FF
 _PIECE = rb"[^\x00-\x1f]+\x01[^\x00-\x08\x0b\x0c\x0e-\x1f]*"
 _PROPERTIES = re.compile(rb"(?:" + _PIECE + rb"(?:\x02" + _PIECE + rb")*)?\x02*")
 _CONTROL = re.compile(rb"[\x00-\x1f]")
+_CONTROL_IN_VALUE = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 _HEADS = {(born, store): head_struct(born, store) for born in (False, True) for store in (False, True)}
 
 
-def of_properties(raw: bytes) -> str | None:
-    """Why a properties string is suspect; None when it is not."""
+class Verdict(NamedTuple):
+    """Why a record is suspect, or unusual."""
+
+    reason: str
+    unusual: bool = False
+
+
+def of_properties(raw: bytes) -> Verdict | None:
+    """What is wrong with a properties string, or unusual; None when nothing is."""
     if _PROPERTIES.fullmatch(raw):
         return None
-    rest = raw.rstrip(b"\x02")
-    for number, piece in enumerate(rest.split(b"\x02"), 1):
+    unusual: Verdict | None = None
+    for number, piece in enumerate(raw.rstrip(b"\x02").split(b"\x02"), 1):
         name, found, value = piece.partition(b"\x01")
         if not found:
-            return f"property {number} has no value: {_shown(piece)}"
-        if not name or _CONTROL.search(name):
-            return f"property {number} has an invalid name: {_shown(name)}"
-        if not re.fullmatch(rb"[^\x00-\x08\x0b\x0c\x0e-\x1f]*", value):
-            return f"property {_shown(name)} holds control characters: {_shown(value)}"
-    return "properties are not separated as they are written"
+            return Verdict(f"property {number} has no value: {_shown(piece)}")
+        if not name or b"\0" in name:
+            return Verdict(f"property {number} has an invalid name: {_shown(name)}")
+        if b"\0" in value:
+            return Verdict(f"property {_shown(name)} holds zero bytes: {_shown(value)}")
+        if unusual is None and _CONTROL.search(name):
+            unusual = Verdict(f"the name of property {number} holds control characters: {_shown(name)}", True)
+        if unusual is None and _CONTROL_IN_VALUE.search(value):
+            unusual = Verdict(f"property {_shown(name)} holds control characters: {_shown(value)}", True)
+    assert unusual is not None  # else the pattern had matched
+    return unusual
 
 
-def of_record(record: Buffer, topic: bytes, properties: bytes) -> str | None:
-    """Why a sound record is suspect; None when it is not.
+def of_record(record: Buffer, topic: bytes, properties: bytes) -> Verdict | None:
+    """What makes a sound record suspect, or else unusual; None when nothing does.
 
     Args:
         record: its bytes up to the body at least.
         topic: as stored.
         properties: the properties string as stored.
     """
-    return _of_head(record, topic, properties) or of_properties(properties)
+    head = _of_head(record, topic, properties)
+    if head is not None and not head.unusual:
+        return head
+    found = of_properties(properties)
+    return head if found is None or (found.unusual and head is not None) else found
 
 
-def _of_head(record: Buffer, topic: bytes, properties: bytes) -> str | None:
+def _of_head(record: Buffer, topic: bytes, properties: bytes) -> Verdict | None:
     flags = int.from_bytes(record[POSITION_SYS_FLAG : POSITION_SYS_FLAG + 4], "big", signed=True)
     head = _HEADS[bool(flags & sysflag.BORN_HOST_V6), bool(flags & sysflag.STORE_HOST_V6)]
     _, _, crc, queue_id, _, queue_offset, _, _, born, born_host, stored, behind, body_length = head.unpack_from(record)
     ports = [_signed(born_host[-4:]), _signed(behind[-16:-12])]
     reconsume, prepared = _signed(behind[-12:-8]), _signed(behind[-8:])
     if flags & ~SYS_FLAG_KNOWN:
-        return f"sysFlag {flags & 0xFFFFFFFF:#x} has unknown bits"
+        return Verdict(f"sysFlag {flags & 0xFFFFFFFF:#x} has unknown bits")
     if not 0 <= queue_id <= QUEUE_ID_MOST:
-        return f"queueId {queue_id} is out of range"
+        return Verdict(f"queueId {queue_id} is out of range")
     if queue_offset < 0:
-        return f"queueOffset {queue_offset} is negative"
+        return Verdict(f"queueOffset {queue_offset} is negative")
     if not 0 < stored < STORED_MOST:
-        return f"storeTimestamp {stored} is out of range"
-    if not 0 <= born <= stored + SKEW_MS:
-        return f"bornTimestamp {born} does not fit storeTimestamp {stored}"
+        return Verdict(f"storeTimestamp {stored} is out of range")
+    if not 0 <= born < BORN_MOST:
+        return Verdict(f"bornTimestamp {born} is out of range")
     if not all(0 <= port <= PORT_MOST for port in ports):
-        return f"a host's port is out of range: {ports[0]}, {ports[1]}"
+        return Verdict(f"a host's port is out of range: {ports[0]}, {ports[1]}")
     if not 0 <= reconsume <= RECONSUME_MOST:
-        return f"reconsumeTimes {reconsume} is out of range"
+        return Verdict(f"reconsumeTimes {reconsume} is out of range")
     if prepared < 0:
-        return f"preparedTransactionOffset {prepared} is negative"
+        return Verdict(f"preparedTransactionOffset {prepared} is negative")
     if body_length < 0:
-        return f"the body's length {body_length} is negative"
+        return Verdict(f"the body's length {body_length} is negative")
     if body_length == 0 and crc:
-        return f"an empty body has the CRC {crc:#x}"
+        return Verdict(f"an empty body has the CRC {crc:#x}")
     if _CONTROL.search(topic):
-        return f"topic holds control characters: {_shown(topic)}"
+        return Verdict(f"topic holds control characters: {_shown(topic)}")
     if not topic and (flags != sysflag.TRANSACTION_ROLLBACK or properties.strip(b"\x02")):
-        return "topic is empty"
-    return None
+        return Verdict("topic is empty")
+    ahead = born > stored + SKEW_MS
+    return Verdict(f"bornTimestamp {born} is ahead of storeTimestamp {stored}", True) if ahead else None
 
 
 def _signed(raw: bytes) -> int:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from engine.errors import StorageError
 from engine.format import judge
+from engine.log.doubts import Doubt, doubts_of
 from engine.log.scan import Blank, Damage, Event, Gap, RecordBatch, Scanner
-from engine.log.suspects import Suspect, suspects_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,13 +38,13 @@ Moved: TypeAlias = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Sound records in a row: physical offsets [start, end), how many, which were moved, and which are suspect."""
+    """Sound records in a row: physical offsets [start, end), how many, which were moved, which are in doubt."""
 
     start: int
     end: int
     records: int
     moved: tuple[Moved, ...] = ()
-    suspects: tuple[Suspect, ...] = ()
+    doubts: tuple[Doubt, ...] = ()
 
 
 Counted: TypeAlias = Tally | Blank | Gap | Damage
@@ -58,7 +58,7 @@ def tallied(events: Iterator[Event]) -> Iterator[Counted]:
 def _tally_of(event: Event) -> Counted:
     if not isinstance(event, RecordBatch):
         return event
-    return Tally(event.start, event.end, len(event), tuple(event.moved()), suspects_of(event))
+    return Tally(event.start, event.end, len(event), tuple(event.moved()), doubts_of(event))
 
 
 class Counter:
@@ -106,7 +106,7 @@ class Counter:
         """Plain sound records from `start` on; where they end; whether something else is there."""
         records, at = 0, start
         moved: list[Moved] = []
-        suspects: list[Suspect] = []
+        doubts: list[Doubt] = []
         is_odd = False
         while not is_odd and at < end and at - start < _MOST:
             try:
@@ -114,28 +114,28 @@ class Counter:
             except StorageError:  # the scanner finds out which page it is
                 is_odd = True
                 break
-            count, length, is_odd = self._walk(buffer[:size], at, end, room_ends, moved, suspects)
+            count, length, is_odd = self._walk(buffer[:size], at, end, room_ends, moved, doubts)
             records += count
             at += length
             is_odd = is_odd or length == 0
-        return Tally(start, at, records, tuple(moved), tuple(suspects)) if records else None, at, is_odd
+        return Tally(start, at, records, tuple(moved), tuple(doubts)) if records else None, at, is_odd
 
     def _walk(
-        self, data: Bytes, at: int, end: int, room_ends: int, moved: list[Moved], suspects: list[Suspect]
+        self, data: Bytes, at: int, end: int, room_ends: int, moved: list[Moved], doubts: list[Doubt]
     ) -> tuple[int, int, bool]:
-        """Of one window: records, their bytes, whether something else follows; `moved` and `suspects` get theirs."""
+        """Of one window: records, their bytes, whether something else follows; `moved` and `doubts` get theirs."""
         import numpy as np
 
         others = np.empty((0, 3), dtype=np.int64)
-        doubts = np.empty((0, 4), dtype=np.int64)
+        doubtful = np.empty((0, 4), dtype=np.int64)
         while True:
-            records, length, is_odd, many, doubtful = self._tally(data, room_ends - at, end - at, at, others, doubts)
-            if many <= len(others) and doubtful <= len(doubts):
+            records, length, is_odd, many, more = self._tally(data, room_ends - at, end - at, at, others, doubtful)
+            if many <= len(others) and more <= len(doubtful):
                 moved += [(place, stored, size) for place, stored, size in others[:many].tolist()]
-                suspects += _judged(data, at, doubts[:doubtful])
+                doubts += _judged(data, at, doubtful[:more])
                 return records, length, is_odd
             others = np.empty((many, 3), dtype=np.int64)  # rare: once more, to hear which they are
-            doubts = np.empty((doubtful, 4), dtype=np.int64)
+            doubtful = np.empty((more, 4), dtype=np.int64)
 
     def _odd(self, start: int, end: int) -> Generator[Counted, None, int]:
         """What the scanner says, up to a long row of sound records; where that ends."""
@@ -147,11 +147,11 @@ class Counter:
         return end
 
 
-def _judged(data: Bytes, base: int, doubts: NDArray[np.int64]) -> Iterator[Suspect]:
-    """Those of the doubtful records that are suspect."""
-    for at, size, topic_at, properties_at in doubts.tolist():
+def _judged(data: Bytes, base: int, doubtful: NDArray[np.int64]) -> Iterator[Doubt]:
+    """Those of the doubtful records that are suspect or unusual."""
+    for at, size, topic_at, properties_at in doubtful.tolist():
         record = data[at : at + size].tobytes()
         topic, properties = record[topic_at - at : properties_at - 2 - at], record[properties_at - at :]
-        reason = judge.of_record(record, topic, properties)
-        if reason is not None:
-            yield Suspect(base + at, size, reason)
+        verdict = judge.of_record(record, topic, properties)
+        if verdict is not None:
+            yield Doubt(base + at, size, *verdict)

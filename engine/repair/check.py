@@ -31,11 +31,11 @@ from engine.log.source import ClosedLog, Segment
 from engine.repair import check_config, next_step
 from engine.repair.check_files import file_findings, room_findings, settled
 from engine.repair.check_index import IndexPart, check_index_file, check_order
-from engine.repair.check_log import LogPart, LogTask, check_apart, check_log, place
+from engine.repair.check_log import LogPart, LogTask, check_apart, check_log
 from engine.repair.check_queues import LogView, QueueJudge, dispatched
 from engine.repair.check_served import check_served
 from engine.repair.config.shapes import CONSUMERS, DELAYS, LMQ_CONSUMERS, TOPICS
-from engine.repair.finding import Finding, Findings, Severity
+from engine.repair.finding import Finding, Findings, Severity, place
 from engine.repair.intervals import Intervals
 from engine.repair.known import known_places
 from engine.repair.layout import layout_of

@@ -15,7 +15,7 @@ from engine.repair.finding import Findings
 from engine.repair.intervals import Intervals
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from engine.format.index_file import IndexLayout
     from engine.log.derive import Keys
     from engine.log.scan import RecordBatch
+    from engine.repair.check_doubts import DoubtfulRecords
     from engine.repair.survey import IndexName
 
 PIECE = 1 << 17
@@ -134,7 +135,7 @@ class KeyComparer:
         start: physical offset of the first record that will be fed.
         until: only what lies before this physical offset is judged (None: everything).
         bridged: stretches (physical) that a repair made readable; entries into them are of lost messages.
-        suspects: physical offsets of records that say less than the index does.
+        doubtful: records that may say less than the index does.
     """
 
     def __init__(
@@ -144,18 +145,18 @@ class KeyComparer:
         pieces: Sequence[IndexPiece],
         findings: Findings,
         start: int,
-        until: int | None = None,
-        bridged: Intervals | None = None,
-        suspects: Collection[int] = frozenset(),
+        until: int | None,
+        bridged: Intervals,
+        doubtful: DoubtfulRecords,
     ) -> None:
-        self._suspects = suspects
+        self._doubtful = doubtful
         self._disk = disk
         self._layout = layout
         self._pieces = pieces
         self._findings = findings
         self._low = start
         self._until = until
-        self._bridged = bridged or Intervals()
+        self._bridged = bridged
         self._keys: list[Keys] = []
         self._records: list[NDArray[np.int64]] = []
         self._fed = 0
@@ -219,8 +220,10 @@ class KeyComparer:
         groups = int(new.sum())
         derived = np.bincount(group[:count], minlength=groups)
         there = np.bincount(group[count:], minlength=groups)
+        entry_group = group[count:]
+        self._strangers(window, names, table, np.flatnonzero(derived[entry_group] == 0))
         missing = np.flatnonzero((there < derived)[group[:count]])
-        witness = self._are_suspect(window.physical[missing])
+        witness = self._doubtful.suspects(window.physical[missing])
         for code, some in (("index-witness", missing[witness]), ("index-missing", missing[~witness])):
             if len(some):
                 # How often a key is missing is told by its group; the records are named by its members.
@@ -228,12 +231,10 @@ class KeyComparer:
                 many = int((derived - there)[groups_of].sum())
                 places = ", ".join(f"the record at {at}" for at in np.unique(window.physical[some])[:3].tolist())
                 self._findings.add(code, "index", "index", places, many)
-        entry_group = group[count:]
         twice = np.flatnonzero(((there > derived) & (derived > 0))[entry_group])
         if len(twice):
             surplus = int((there - derived)[(there > derived) & (derived > 0)].sum())
             self._note("index-twice", names, table, twice[:3], surplus)
-        self._strangers(window, names, table, np.flatnonzero(derived[entry_group] == 0))
         times = np.zeros(groups, dtype=np.int64)
         times[group[:count]] = window.stored
         self._times(names, table, times[entry_group], derived[entry_group] > 0)
@@ -255,15 +256,10 @@ class KeyComparer:
                 self.into_damage.append((int(table[0][index]), names[int(table[3][index])], int(table[4][index])))
             else:
                 self._findings.add("index-lost", "index", "index", count=1)
-        witness = on_record & self._are_suspect(at)
+        witness = on_record & self._doubtful.contradicted(np.where(on_record, at, -1))
         self._note("index-witness", names, table, strange[witness])
         self._note("index-key", names, table, strange[on_record & ~witness])
         self._note("index-nowhere", names, table, strange[~on_record & ~damaged])
-
-    def _are_suspect(self, physical: NDArray[np.int64]) -> NDArray[np.bool_]:
-        import numpy as np
-
-        return np.isin(physical, list(self._suspects))
 
     def _times(
         self, names: list[str], table: NDArray[np.int64], stored: NDArray[np.int64], known: NDArray[np.bool_]
@@ -274,7 +270,9 @@ class KeyComparer:
         begin = table[5]
         right = np.where(begin <= 0, 0, np.clip((stored - begin) // 1000, 0, INT_MAX))
         wrong = known & (table[4] > 1) & (table[2] != right)
-        witness = wrong & self._are_suspect(table[0])
+        if not wrong.any():
+            return
+        witness = wrong & self._doubtful.suspects(table[0])
         self._note("index-witness", names, table, np.flatnonzero(witness))
         self._note("index-time", names, table, np.flatnonzero(wrong & ~witness))
 

@@ -20,16 +20,16 @@ from engine.log.closed_queue import ClosedExt
 from engine.log.derive import Deriver, DeriveRules, QueueNumbers, TopicQueue
 from engine.log.scan import Blank, Damage, Event, RecordBatch, Scanner
 from engine.log.source import ClosedLog, Segment
-from engine.log.suspects import suspects_of
 from engine.log.walk import Reason
+from engine.repair.check_doubts import DoubtfulRecords
 from engine.repair.check_index import IndexPiece, KeyComparer
-from engine.repair.finding import Findings
+from engine.repair.finding import Findings, place
 from engine.repair.queue_compare import QueueComparer, lost_delivery_time
 from engine.repair.queue_rows import row_dtype
 from engine.repair.verify import settled_events
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Iterator
 
     import numpy as np
     from numpy.typing import NDArray
@@ -88,11 +88,6 @@ class LogPart:
     in_time: bool = True
 
 
-def place(path: str, offset: int) -> str:
-    """How a place in the log is written: its file and physical offset."""
-    return f"commitlog/{os.path.basename(path)} at {offset}"
-
-
 def check_apart(task: LogTask) -> LogPart:
     """`check_log` in a process of its own."""
     return check_log(Disk(), task)
@@ -118,15 +113,15 @@ class _Run:
         self._part = part = LogPart(start, start)
         self._numbers = QueueNumbers()
         self._deriver = Deriver(DeriveRules.of(config), self._numbers)
-        self._suspects: set[int] = set()
-        units = UnitJudge(disk, files, part.findings, self._suspects)
+        self._doubtful = DoubtfulRecords(part.findings)
+        units = UnitJudge(disk, files, part.findings, self._doubtful)
         self._queues = QueueComparer(
             disk, files.queues, self._numbers, config.mapped_file_size_consume_queue, units.observe
         )
         self._keys: KeyComparer | None = None
         if task.pieces is not None:
             self._keys = KeyComparer(
-                disk, files.index_layout, task.pieces, part.findings, start, task.indexed, task.bridged, self._suspects
+                disk, files.index_layout, task.pieces, part.findings, start, task.indexed, task.bridged, self._doubtful
             )
 
     def run(self) -> LogPart:
@@ -143,6 +138,7 @@ class _Run:
         if self._keys is not None:
             self._keys.flush(part.reached)
             part.into_damage, part.keys = self._keys.into_damage, self._keys.compared
+        self._doubtful.close()
         part.queues = [self._numbers[i] for i in range(len(self._numbers))]
         part.right = [(n, list(account.right)) for n, account in self._queues.accounts.items() if account.right]
         self._keep_pending()
@@ -199,12 +195,7 @@ class _Run:
         for at, stored, _ in batch.moved():
             group = place(segment.path, segment.offset)
             part.findings.add("log-offset", group, place(segment.path, at), f"at {at} it says {stored}")
-        for suspect in suspects_of(batch):
-            group = place(segment.path, segment.offset)
-            detail = f"{suspect.offset}: {suspect.reason}"
-            part.findings.add("record-suspect", group, place(segment.path, suspect.offset), detail)
-            if len(self._suspects) < MAX_PENDING:
-                self._suspects.add(suspect.offset)
+        self._doubtful.add(batch, segment)
         units, keys = self._deriver.derive(batch) if prepared is None else self._deriver.finish(batch, prepared)
         self._queues.feed(units)
         if self._keys is not None:
@@ -225,17 +216,15 @@ class _Run:
 class UnitJudge:
     """Judges the tags codes of units that stand at their place: hash, delivery time, or address in the extension.
 
-    `suspects`: physical offsets of records that say less than their units do.
+    `doubtful`: records that may say less than their units do.
     """
 
-    def __init__(
-        self, disk: Disk, files: StoreFiles, findings: Findings, suspects: Collection[int] = frozenset()
-    ) -> None:
+    def __init__(self, disk: Disk, files: StoreFiles, findings: Findings, doubtful: DoubtfulRecords) -> None:
         self._disk = disk
         self._base = os.path.join(files.root, names.CONSUMEQUEUE_EXT)
         self._ext_size = files.config.mapped_file_size_consume_queue_ext
         self._findings = findings
-        self._suspects = suspects
+        self._doubtful = doubtful
 
     def observe(self, queue: TopicQueue, found: NDArray[np.void], want: NDArray[np.void]) -> None:
         """Rows and the units that their records derive to."""
@@ -244,11 +233,14 @@ class UnitJudge:
         differs = found["tags_code"] != want["tags_code"]
         if not differs.any():
             return
-        if self._suspects:
-            witness = differs & np.isin(want["physical_offset"], list(self._suspects))
-            self._note("unit-witness", queue, want[witness])
-            differs &= ~witness
+        physical = want["physical_offset"].astype(np.int64)
         address = differs & (found["tags_code"] <= EXT_ADDRESS_MAX)
+        if queue.topic != names.SCHEDULE_TOPIC:  # there it is a delivery time
+            self._doubtful.contradicted(physical[differs & ~address])
+        witness = differs & self._doubtful.suspects(physical)
+        self._note("unit-witness", queue, want[witness])
+        differs &= ~witness
+        address &= ~witness
         self._extension(queue, found[address], want[address])
         if queue.topic == names.SCHEDULE_TOPIC:
             lost = lost_delivery_time(queue, found, want)

@@ -7,6 +7,7 @@ that counts them and names the first; many places of one kind are named up to `P
 from __future__ import annotations
 
 import enum
+import os
 from dataclasses import dataclass, field
 from typing import TypedDict
 
@@ -14,6 +15,11 @@ PLACES = 20
 """Findings of one code that are listed one by one."""
 FIRST = 3
 """Occurrences in one place that are named."""
+
+
+def place(path: str, offset: int) -> str:
+    """How a place in the log is written: its file and physical offset."""
+    return f"commitlog/{os.path.basename(path)} at {offset}"
 
 
 class Severity(enum.Enum):
@@ -109,6 +115,12 @@ CODES: dict[str, Code] = {
         "a record whose body is sound, and whose header, topic or properties can't be what was written",
         "it stays readable. Keep its queue and index, they may be all that tells what it said; reindex would lose that",
         Fix.ADVISE,
+    ),
+    "record-unusual": Code(
+        _INFO,
+        "a record whose header or properties a client may have sent so; they may have changed, too: nothing tells",
+        "nothing to do: no unit and no index entry says otherwise",
+        Fix.NOTHING,
     ),
     "log-accepted": Code(
         _INFO, "a lost stretch of the log that an earlier repair went on behind", _NOTHING, Fix.NOTHING

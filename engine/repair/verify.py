@@ -1,6 +1,7 @@
 """Every record of the log looked at: magic, lengths, its own offset, the body's CRC. Reads, and writes nothing.
 
 A sound record whose header, topic or properties can't be right is suspect (engine.format.judge): no CRC covers them.
+What a client may have sent, and rot may look like, is unusual: noted, and nothing bad.
 
 What is bad: a place in the log without a sound record, unless only zeros follow it up to the log's last byte; a sound
 record that names another place; segments that are missing. Beside a live process the log ends where it stops being
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 MOVED = "its own physicalOffset field names another place"
 MOST_SUSPECTS = 10_000
-"""Suspect records of a stretch that are named one by one; of more, only how many there are is told."""
+"""Suspect, and unusual, records of a stretch that are named one by one; of more, only how many there are is told."""
 LEFT_BEHIND = "bytes behind the log's end that are no sound record"
 _AGAIN_MS = 20
 _CHUNK = 1 << 20
@@ -62,6 +63,7 @@ class VerifyResult:
     """Sound records and their bytes, and what is bad, by physical offset.
 
     `suspect`: sound records whose header, topic or properties can't be right (the first ones of `suspects`): readable.
+    `unusual`: those that a client may have sent so (the first ones of `unusuals`); nothing tells.
     `not_read`: files beside the log's that hold something. `live`: another process held the store.
     `end`: physical offset behind the last sound record (the start for none).
     """
@@ -71,6 +73,8 @@ class VerifyResult:
     bad: list[Bad] = field(default_factory=list)
     suspect: list[Bad] = field(default_factory=list)
     suspects: int = 0
+    unusual: list[Bad] = field(default_factory=list)
+    unusuals: int = 0
     seconds: float = 0.0
     start: int = 0
     end: int = 0
@@ -88,16 +92,18 @@ class VerifyResult:
         return {
             "records": self.records,
             "bytes": self.size,
-            "bad": [
-                {"physicalOffset": b.offset, "file": os.path.basename(b.path), "reason": b.reason} for b in self.bad
-            ],
+            "bad": _places(self.bad),
             "suspects": self.suspects,
-            "suspect": [
-                {"physicalOffset": b.offset, "file": os.path.basename(b.path), "reason": b.reason} for b in self.suspect
-            ],
+            "suspect": _places(self.suspect),
+            "unusuals": self.unusuals,
+            "unusual": _places(self.unusual),
             "seconds": round(self.seconds, 3),
             **({"notRead": beside} if beside else {}),
         }
+
+
+def _places(some: Sequence[Bad]) -> list[dict[str, Any]]:
+    return [{"physicalOffset": b.offset, "file": os.path.basename(b.path), "reason": b.reason} for b in some]
 
 
 @dataclass(slots=True)
@@ -114,6 +120,8 @@ class Part:
     bad: list[Bad] = field(default_factory=list)
     suspect: list[Bad] = field(default_factory=list)
     suspects: int = 0
+    unusual: list[Bad] = field(default_factory=list)
+    unusuals: int = 0
     held: list[Damage] = field(default_factory=list)
 
 
@@ -184,6 +192,8 @@ def merge_parts(
         found.bad += part.bad
         found.suspect += part.suspect
         found.suspects += part.suspects
+        found.unusual += part.unusual
+        found.unusuals += part.unusuals
         found.bad += map(_bad, part.held) if i < last else judge(i)
         if i and segments[i - 1].end < segment.offset:
             gap = segments[i - 1]
@@ -319,8 +329,11 @@ def _count(part: Part, tally: Tally, segment: Segment) -> None:
     part.records += tally.records
     part.size += tally.end - tally.start
     part.end = tally.end
-    part.suspects += len(tally.suspects)
-    for suspect in tally.suspects[: MOST_SUSPECTS - len(part.suspect)]:
-        part.suspect.append(Bad(suspect.offset, suspect.size, segment.path, suspect.reason))
+    for doubt in tally.doubts:
+        some = part.unusual if doubt.unusual else part.suspect
+        part.unusuals += doubt.unusual
+        part.suspects += not doubt.unusual
+        if len(some) < MOST_SUSPECTS:
+            some.append(Bad(doubt.offset, doubt.size, segment.path, doubt.reason))
     for place, stored, size in tally.moved:
         part.bad.append(Bad(place, size, segment.path, f"{MOVED} ({stored})", stored))

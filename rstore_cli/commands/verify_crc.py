@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 _SHOWN = 50
+_NOTED = 5
+"""Unusual records that are listed: notes must not push what is bad off the screen."""
 
 
 @app.command("verify-crc")
@@ -36,7 +38,8 @@ def verify_crc(
 ) -> None:
     """Check every record of the log: CRC, lengths, position, and header and properties, which no CRC covers.
 
-    Reads only. Exit code 1 when something is bad, or suspect. Damage does not stop it.
+    Reads only. Exit code 1 when something is bad, or suspect. Damage does not stop it. Unusual records are noted: a
+    client may have sent them so.
     """
     settings = settings_of(context)
     output = settings.output()
@@ -71,9 +74,9 @@ def _on_spark(settings: Settings, given: SparkOptions, start: int | None, end: i
     with on_spark(settings, given, "verify-crc") as spark:
         found = run(spark, stores, VerifyOptions(start=start, end=end, split_bytes=given.split_or(SPLIT_BYTES)))
     (told,) = found.table("stores").to_json()
-    bad, suspect = (
+    bad, suspect, unusual = (
         [Bad(row["physical_offset"], row["length"], row["file"], row["reason"]) for row in found.table(name).to_json()]
-        for name in ("damage", "suspect")
+        for name in ("damage", "suspect", "unusual")
     )
     return VerifyResult(
         told["records"],
@@ -81,6 +84,8 @@ def _on_spark(settings: Settings, given: SparkOptions, start: int | None, end: i
         bad,
         suspect,
         found.facts["suspects"],
+        unusual,
+        found.facts["unusuals"],
         found.facts["seconds"],
         told["start"],
         told["end"],
@@ -97,6 +102,10 @@ def _show(output: Output, found: VerifyResult, named: tuple[str, ...]) -> None:
     if found.live:
         output.text("A live process holds the store: the log was checked as far as it is written.")
     say_not_read(output, found.not_read)
+    if found.unusuals:
+        many = count(found.unusuals, "unusual record")
+        title = f"{many} (sent so by a client, or changed since: nothing here tells; no fault):"
+        _places(output, title, found.unusual[:_NOTED], found.unusuals)
     if not found.bad and not found.suspects:
         output.text("Nothing bad." if found.clean else "Nothing bad in what was read.")
         return
@@ -122,6 +131,6 @@ def _places(output: Output, title: str, places: list[Bad], total: int) -> None:
         [[str(b.offset), str(b.length), os.path.basename(b.path), b.reason] for b in places[:_SHOWN]],
         numbers=(0, 1),
     )
-    if total > _SHOWN:
-        output.text(f"… and {total - _SHOWN} more (--json lists more)")
+    if total > min(len(places), _SHOWN):
+        output.text(f"… and {total - min(len(places), _SHOWN)} more (--json lists more)")
     output.text()

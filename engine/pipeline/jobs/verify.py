@@ -13,6 +13,7 @@ import os
 import time
 from dataclasses import dataclass
 from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from engine.files.disk import Disk
@@ -43,8 +44,7 @@ if TYPE_CHECKING:
     from engine.pipeline.stores import StoreRef
 
 _STORES = ("store", "path", "records", "bytes", "bad", "start", "end", "live")
-_SUSPECT = ("store", "physical_offset", "length", "file", "reason")
-_DAMAGE = ("store", "physical_offset", "length", "file", "reason")
+_PLACES = ("store", "physical_offset", "length", "file", "reason")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,8 @@ class VerifyOptions:
 def run(spark: SparkSession, stores: Sequence[StoreRef], options: VerifyOptions) -> JobResult:
     """Every record of the stores' logs looked at: CRC, lengths, position. Reads only; `ok`: nothing is bad.
 
-    Facts: stores, splits, records, bytes (of sound records), bad (places), suspects (records), seconds. Tables:
-    `stores`, `damage`, `suspect`.
+    Facts: stores, splits, records, bytes (of sound records), bad (places), suspects and unusuals (records), seconds.
+    Tables: `stores`, `damage`, `suspect`, `unusual`.
 
     Raises:
         StorageError. FormatError: a log that can't be split.
@@ -82,16 +82,14 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: VerifyOptions)
         (s.name, s.root, f.records, f.size, len(f.bad), f.start, f.end, f.live)
         for s, f in ((s, found[s.name]) for s in stores)
     ]
-    damage = [
-        (store.name, bad.offset, bad.length, os.path.basename(bad.path), bad.reason)
-        for store in stores
-        for bad in found[store.name].bad
-    ]
-    suspect = [
-        (store.name, one.offset, one.length, os.path.basename(one.path), one.reason)
-        for store in stores
-        for one in found[store.name].suspect
-    ]
+    damage, suspect, unusual = (
+        tuple(
+            (store.name, one.offset, one.length, os.path.basename(one.path), one.reason)
+            for store in stores
+            for one in kind(found[store.name])
+        )
+        for kind in (attrgetter("bad"), attrgetter("suspect"), attrgetter("unusual"))
+    )
     return JobResult(
         "verify",
         {
@@ -101,12 +99,14 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: VerifyOptions)
             "bytes": sum(f.size for f in found.values()),
             "bad": len(damage),
             "suspects": sum(f.suspects for f in found.values()),
+            "unusuals": sum(f.unusuals for f in found.values()),
             "seconds": round(time.monotonic() - began, 3),
         },
         (
             Table("stores", "Stores", _STORES, tuple(rows)),
-            Table("damage", "Bad places", _DAMAGE, tuple(damage)),
-            Table("suspect", "Suspect records", _SUSPECT, tuple(suspect)),
+            Table("damage", "Bad places", _PLACES, damage),
+            Table("suspect", "Suspect records", _PLACES, suspect),
+            Table("unusual", "Unusual records, which a client may have sent so", _PLACES, unusual),
         ),
         ok=not damage and not suspect,
     )

@@ -43,7 +43,7 @@ def joined(events: Iterable[Counted]) -> list[Counted]:
         if isinstance(event, Tally) and isinstance(last, Tally):
             assert last.end == event.start
             records, moved = last.records + event.records, last.moved + event.moved
-            found[-1] = Tally(last.start, event.end, records, moved, last.suspects + event.suspects)
+            found[-1] = Tally(last.start, event.end, records, moved, last.doubts + event.doubts)
         else:
             found.append(event)
     return found

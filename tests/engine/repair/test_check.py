@@ -342,7 +342,7 @@ MAKERS: dict[str, Maker] = {
     "topic-unknown": lambda store: put_config(store, "topics.json", {"topicConfigTable": {}}),
     "topic-unused": lambda store: put_config(store, "topics.json", {"topicConfigTable": {"X": {"topicName": "X"}}}),
 }
-BY_OTHER_TESTS = {"live", "time-box", "record-suspect", "unit-witness", "index-witness"} | {
+BY_OTHER_TESTS = {"live", "time-box", "record-suspect", "record-unusual", "unit-witness", "index-witness"} | {
     *("repair-unfinished", "undo-unfinished", "disk-room")  # test_doctor.py makes them
 }
 

@@ -12,21 +12,24 @@ import pytest
 
 from engine.config import StoreConfig
 from engine.files.disk import Disk
-from engine.format import judge, message
+from engine.format import judge, message, properties
 from engine.format.hosts import Host
 from engine.format.message import Message
+from engine.log.doubts import doubts_of
 from engine.log.scan import RecordBatch, Scanner
 from engine.log.source import ClosedLog
-from engine.log.suspects import suspects_of
 from engine.repair.apply import apply
 from engine.repair.check import check
+from engine.repair.finding import Severity
 from engine.repair.recover import plan_recover
 from engine.repair.survey import survey
 from engine.repair.verify import verify
+from engine.store import MessageStore
 from tests.engine.repair.test_rules import damage, put, settings
 from tests.engine.repair.test_stale_tail import record_at
 from tests.rstore_cli.conftest import Cli, cli
 from tests.support import references, stores
+from tests.support.checking import check_clean
 
 __all__ = ["cli"]
 
@@ -41,7 +44,7 @@ def test_what_apache_wrote_is_not_suspect(name: str, reference_store: Callable[[
         with ClosedLog(Disk(), files.log) as log:
             for event in Scanner(log, kernels=kernels).scan(files.log[0].offset, resume=True):
                 if isinstance(event, RecordBatch):
-                    assert not suspects_of(event)
+                    assert not doubts_of(event)
 
 
 @pytest.mark.parametrize(
@@ -57,16 +60,29 @@ def test_what_apache_wrote_is_not_suspect(name: str, reference_store: Callable[[
         (b"K\x01v\x02" + bytes(25), "no value"),
         (b"K\x01v\x02TA", "no value"),
         (b"K\x01v\x02\x01x", "invalid name"),
-        (b"K\x01v\x02K\x03Y\x01x", "invalid name"),
-        (b"K\x01a\x00b", "control characters"),
-        (b"K\x01a\x01b", "control characters"),
+        (b"K\x01v\x02\x00Y\x01x", "invalid name"),
+        (b"K\x01a\x00b", "zero bytes"),
+        (b"K\x01a\x1fb\x02L", "no value"),
         (b"K\x01a\x02\x02L\x01b", "no value"),
         (b"\x02K\x01a", "no value"),
     ],
 )
 def test_the_judge_of_properties(raw: bytes, why: str | None) -> None:
     found = judge.of_properties(raw)
-    assert found is None if why is None else found is not None and why in found
+    assert found is None if why is None else found is not None and why in found.reason and not found.unusual
+
+
+ODD = [b"K\x03Y\x01x", b"K\x01a\x01b", b"K\x01\x1f", b"K\tY\x01x", b"K\x01v\x02L\x01\x7f\x0b\x02"]
+
+
+@pytest.mark.parametrize("raw", ODD)
+def test_what_a_client_may_send_is_unusual(raw: bytes) -> None:
+    """Apache's broker takes it, and hands it on as it is (MessageDecoder)."""
+    found = judge.of_properties(raw)
+    assert found is not None
+    assert found.unusual
+    assert "control characters" in found.reason
+    assert properties.join(properties.parse(raw.decode())).encode() == raw.rstrip(b"\x02")
 
 
 def test_the_lanes_agree() -> None:
@@ -98,6 +114,7 @@ HEADS = [
     (20, struct.pack(">q", -5), "queueOffset"),
     (36, struct.pack(">i", 1 << 20), "sysFlag"),
     (40, struct.pack(">q", 1 << 50), "bornTimestamp"),
+    (40, struct.pack(">q", judge.BORN_MOST), "bornTimestamp"),
     (40, struct.pack(">q", -1), "bornTimestamp"),
     (52, struct.pack(">i", 1 << 20), "port"),
     (56, struct.pack(">q", 0), "storeTimestamp"),
@@ -116,17 +133,23 @@ def test_the_judge_of_heads(tmp_path: Path, at: int, data: bytes, field: str, ke
     damage(root, offsets[20] + at, data)
     with ClosedLog(Disk(), survey(Disk(), settings(root)).log) as log:
         batches = [e for e in Scanner(log, kernels=kernels).scan(0) if isinstance(e, RecordBatch)]
-    (found,) = [suspect for batch in batches for suspect in suspects_of(batch)]
+    (found,) = [suspect for batch in batches for suspect in doubts_of(batch)]
     assert found.offset == offsets[20]
     assert field in found.reason
+    assert not found.unusual
 
 
 def test_ipv6_hosts_are_judged_where_they_are() -> None:
     record = message.encode(Message("T", b"x", born_host=V6, store_host=V6, born_timestamp=5))
     message.patch(record, 0, queue_offset=0, physical_offset=0, store_timestamp=9)
     assert judge.of_record(bytes(record), b"T", b"") is None
+    record[40:48] = struct.pack(">q", 10 + judge.SKEW_MS)
+    ahead = f"bornTimestamp {10 + judge.SKEW_MS} is ahead of storeTimestamp 9"
+    assert judge.of_record(bytes(record), b"T", b"") == (ahead, True)
+    assert judge.of_record(bytes(record), b"T", b"K\x01\x1f") == (ahead, True)
+    assert judge.of_record(bytes(record), b"T", b"K") == ("property 1 has no value: 'K'", False)
     record[48 + 16 : 48 + 20] = struct.pack(">i", -1)
-    assert "port" in (judge.of_record(bytes(record), b"T", b"") or "")
+    assert judge.of_record(bytes(record), b"T", b"") == ("a host's port is out of range: -1, 9876", False)
 
 
 def rot(root: Path, offset: int) -> None:
@@ -174,12 +197,61 @@ def test_no_repair_cuts_for_it_or_takes_its_witnesses(tmp_path: Path, options: d
     assert {path: after[path] for path in before if path != "lock"} == {p: d for p, d in before.items() if p != "lock"}
 
 
+UNUSUAL = [
+    Message("T", b"body", properties={"KEYS": "a\x1fb", "TAGS": "t"}),
+    Message("T", b"body", properties={"K\x1f": "v"}),
+    Message("T", b"body", properties={"K": "a\x01b"}),
+    Message("T", b"body", born_timestamp=judge.STORED_MOST - 1),
+]
+
+
+def test_what_clients_sent_is_noted_and_no_fault(tmp_path: Path, cli: Cli) -> None:
+    root = tmp_path / "store"
+    put(root, 20)
+    with MessageStore.open(settings(root)) as store:
+        for one in UNUSUAL:
+            assert store.put(one).ok
+    found = verify(Disk(), settings(root))
+    assert found.clean
+    assert (found.suspects, found.unusuals) == (0, len(UNUSUAL))
+    ran = cli("--store", root, "verify-crc")
+    assert ran.code == 0
+    assert f"{len(UNUSUAL)} unusual records" in ran.out
+    assert "Nothing bad." in ran.out
+    told = cli("--store", root, "verify-crc", "--json").json
+    assert told["unusuals"] == len(UNUSUAL)
+    assert [one["reason"].split()[0] for one in told["unusual"]] == ["property", "the", "property", "bornTimestamp"]
+    looked = check_clean(root, settings(root))
+    (note,) = [one for one in looked.findings if one.code == "record-unusual"]
+    assert (note.severity, note.count) == (Severity.INFO, len(UNUSUAL))
+
+
+@pytest.mark.parametrize("what", ["KEYS", "TAGS"])
+def test_an_unusual_record_that_a_unit_or_an_entry_denies_is_suspect(tmp_path: Path, what: str) -> None:
+    """A byte of its key, or of its tag, became a control character; what was written with it says so."""
+    root = tmp_path / "store"
+    offsets = put(root, 200)
+    at = record_at(root, offsets[30]).rindex(what.encode()) + len(what) + 1
+    damage(root, offsets[30] + at, b"\x1f")
+    found = verify(Disk(), settings(root))
+    assert (found.suspects, [one.offset for one in found.unusual]) == (0, [offsets[30]])
+    looked = check(Disk(), settings(root))
+    witness = "index-witness" if what == "KEYS" else "unit-witness"
+    assert {one.code for one in looked.findings if one.severity is not Severity.INFO} == {"record-suspect", witness}
+    (suspect,) = [one for one in looked.findings if one.code == "record-suspect"]
+    assert "says otherwise" in suspect.message
+    before = stores.contents(root)
+    plan = plan_recover(Disk(), settings(root), whole=True)
+    assert plan.refusal is None
+    apply(Disk(), plan)
+    after = stores.contents(root)
+    assert {path: after[path] for path in before if path != "lock"} == {p: d for p, d in before.items() if p != "lock"}
+
+
 def test_by_the_counter_as_by_the_scanner(tmp_path: Path) -> None:
     """A log that is long enough for kernels."""
     root = tmp_path / "store"
     config = StoreConfig(store_path_root_dir=root).with_changes(mapped_file_size_commit_log=32 << 20)
-    from engine.store import MessageStore
-
     offsets = []
     with MessageStore.open(config) as store:
         for i in range(400):

@@ -1,4 +1,4 @@
-"""Sound records whose header, topic or properties can't be what a broker wrote (engine.format.judge), found in bulk."""
+"""Sound records whose header, topic or properties are suspect or unusual (engine.format.judge), found in bulk."""
 
 from __future__ import annotations
 
@@ -12,26 +12,27 @@ if TYPE_CHECKING:
     from engine.log.batch import RecordBatch
 
 
-class Suspect(NamedTuple):
-    """Physical offset and size (bytes) of a record, and why."""
+class Doubt(NamedTuple):
+    """Physical offset and size (bytes) of a record, why, and whether it is unusual only, and not suspect."""
 
     offset: int
     size: int
     reason: str
+    unusual: bool = False
 
 
-def suspects_of(batch: RecordBatch) -> tuple[Suspect, ...]:
-    """The suspect records of a batch, in log order. By a kernel, where the batch was read by one."""
+def doubts_of(batch: RecordBatch) -> tuple[Doubt, ...]:
+    """The suspect and unusual records of a batch, in log order. By a kernel, where the batch was read by one."""
     found = []
-    for i in _doubts(batch):
+    for i in _doubtful(batch):
         record = batch.record(i)
-        reason = judge.of_record(record, batch.topic(i), batch.properties(i))
-        if reason is not None:
-            found.append(Suspect(batch.offset(i), len(record), reason))
+        verdict = judge.of_record(record, batch.topic(i), batch.properties(i))
+        if verdict is not None:
+            found.append(Doubt(batch.offset(i), len(record), *verdict))
     return tuple(found)
 
 
-def _doubts(batch: RecordBatch) -> Iterator[int]:
+def _doubtful(batch: RecordBatch) -> Iterator[int]:
     """Records that are to be judged one by one."""
     table = batch.table
     if table is None:
