@@ -162,6 +162,17 @@ class RecordBatch:
         found: NDArray[np.bool_] = (kind == sysflag.TRANSACTION_NONE) | (kind == sysflag.TRANSACTION_COMMIT)
         return found
 
+    def rolled_back(self) -> list[int]:
+        """Which of them are rolled back, as places in the batch."""
+        if self.table is None:
+            kind = sysflag.TRANSACTION_ROLLBACK
+            return [i for i, row in enumerate(self.rows) if sysflag.transaction_type(row.sys_flag) == kind]
+        import numpy as np
+
+        return np.flatnonzero(
+            self._column(_SYS_FLAG) & sysflag.TRANSACTION_MASK == sysflag.TRANSACTION_ROLLBACK
+        ).tolist()
+
     def sizes(self) -> NDArray[np.int64]:
         """Bytes of the records: int64[n]."""
         return self._column(_SIZE)

@@ -227,6 +227,16 @@ class ConsumeQueue:
             result += self._append_run(int(queue_offset[start]), records[start:stop], ends[start:stop])
         return result
 
+    def repeat_last(self, count: int) -> None:
+        """Add `count` offsets of lost messages: each repeats the last unit, which must be there.
+
+        Raises:
+            DiskFull, StorageError.
+        """
+        last = self._files.get(self._files.end - 1)
+        assert last is not None
+        self._files.repeat(last, count)
+
     def flush(self, least_pages: int = 0) -> bool:
         """Flush as MappedFileQueue.flush does, the extension too; True when nothing moved. Raises StorageError."""
         still = self._files.mapped.flush(least_pages)

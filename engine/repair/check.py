@@ -36,10 +36,11 @@ from engine.repair.check_queues import LogView, QueueJudge, dispatched
 from engine.repair.check_served import check_served
 from engine.repair.config.shapes import CONSUMERS, DELAYS, LMQ_CONSUMERS, TOPICS
 from engine.repair.finding import Finding, Findings, Severity, place
-from engine.repair.intervals import Intervals
+from engine.repair.intervals import Intervals, union
 from engine.repair.known import known_places
 from engine.repair.layout import layout_of
 from engine.repair.log_end import MISSING_SEGMENT
+from engine.repair.losses import Losses
 from engine.repair.parallel import processes, run_apart
 from engine.repair.queue_rows import QueueRows
 from engine.repair.repairs import repairs
@@ -383,7 +384,10 @@ class _Run:
         with ClosedLog(self._disk, files.log) as log:
             scanner = Scanner(log, max_message_size=files.config.max_message_size)
             log_min = files.log[0].offset if files.log else 0
-            view = LogView(log_min, seen, lost, scanner.sound_size, until, self._deadline)
+            end = files.log[-1].end if files.log else 0
+            told = union(lost, self._known.accepted, self._known.bridged)
+            losses = Losses(log, end, told, files.config.max_message_size)
+            view = LogView(log_min, seen, lost, losses, scanner.sound_size, until, self._deadline)
             if files.log:
                 judge = QueueJudge(self._disk, files, self._found, view, topics)
                 judge.judge(parts)

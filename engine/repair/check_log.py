@@ -18,12 +18,14 @@ from engine.format.queue_unit import EXT_ADDRESS_MAX
 from engine.log.ahead import scan_ahead
 from engine.log.closed_queue import ClosedExt
 from engine.log.derive import Deriver, DeriveRules, QueueNumbers, TopicQueue
+from engine.log.inert import inert_in
 from engine.log.scan import Blank, Damage, Event, RecordBatch, Scanner
 from engine.log.source import ClosedLog, Segment
 from engine.log.walk import Reason
 from engine.repair.check_doubts import DoubtfulRecords
 from engine.repair.check_index import IndexPiece, KeyComparer
 from engine.repair.finding import Findings, place
+from engine.repair.intervals import union
 from engine.repair.queue_compare import QueueComparer, lost_delivery_time
 from engine.repair.queue_rows import row_dtype
 from engine.repair.verify import settled_events
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
 MAX_PENDING = 1 << 16
 """Records without a unit that a part hands on one by one."""
+_MOVED_AWAY = "what it held was saved in salvage/, which does not have it any more"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +116,7 @@ class _Run:
         self._part = part = LogPart(start, start)
         self._numbers = QueueNumbers()
         self._deriver = Deriver(DeriveRules.of(config), self._numbers)
+        self._bridged = union(task.bridged)
         self._doubtful = DoubtfulRecords(part.findings)
         units = UnitJudge(disk, files, part.findings, self._doubtful)
         self._queues = QueueComparer(
@@ -121,7 +125,7 @@ class _Run:
         self._keys: KeyComparer | None = None
         if task.pieces is not None:
             self._keys = KeyComparer(
-                disk, files.index_layout, task.pieces, part.findings, start, task.indexed, task.bridged, self._doubtful
+                disk, files.index_layout, task.pieces, part.findings, start, task.indexed, self._bridged, self._doubtful
             )
 
     def run(self) -> LogPart:
@@ -195,6 +199,13 @@ class _Run:
         for at, stored, _ in batch.moved():
             group = place(segment.path, segment.offset)
             part.findings.add("log-offset", group, place(segment.path, at), f"at {at} it says {stored}")
+        for i in inert_in(batch):
+            at = batch.offset(i)
+            if at not in self._bridged:
+                size = len(batch.record(i))
+                self._bridged.add(at, at + size)
+                detail = f"{size} bytes at {at}"
+                part.findings.add("log-bridged", segment.path, place(segment.path, at), detail, hint=_MOVED_AWAY)
         self._doubtful.add(batch, segment)
         units, keys = self._deriver.derive(batch) if prepared is None else self._deriver.finish(batch, prepared)
         self._queues.feed(units)

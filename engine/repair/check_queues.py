@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from engine.log.derive import TopicQueue
     from engine.repair.check_log import LogPart
     from engine.repair.finding import Findings
+    from engine.repair.losses import Losses
     from engine.repair.survey import StoreFiles
 
 
@@ -34,13 +35,15 @@ if TYPE_CHECKING:
 class LogView:
     """What the log is, for judging rows (physical offsets).
 
-    `seen`: what was compared. `lost`: stretches without sound records that the log goes on behind. `live_until`: with
-    a live writer, where dispatch had come to at the start; nothing behind it is judged.
+    `seen`: what was compared. `lost`: stretches without sound records that the log goes on behind. `losses`: how many
+    messages were lost where. `live_until`: with a live writer, where dispatch had come to at the start; nothing behind
+    it is judged.
     """
 
     log_min: int
     seen: Intervals
     lost: Intervals
+    losses: Losses
     record_size: Callable[[int], int]
     live_until: int | None
     deadline: float | None
@@ -128,14 +131,32 @@ class QueueJudge:
         physical = found["physical_offset"].astype(np.int64)
         left = real & ~(front & (physical < view.log_min))
         repeated = left & repeats_neighbour(account, found, *stretch)
+        surplus = repeated & (offsets >= self._filled(account, stretch))
         lost = left & ~repeated & view.lost.mask(physical)
         left &= ~repeated & ~lost & (view.seen.mask(physical) | (physical < view.log_min))
         elsewhere = point_at_records(found, left, view.record_size)
+        for at in np.flatnonzero(elsewhere).tolist():
+            if view.losses.is_inert(int(physical[at])):
+                elsewhere[at] = left[at] = False
+                lost[at] = True
         self._elsewhere.update(physical[elsewhere].tolist())
-        self._note("unit-repeated", queue, offsets, found, repeated)
+        self._note("unit-repeated", queue, offsets, found, repeated & ~surplus)
+        self._note("unit-surplus", queue, offsets, found, surplus)
         self._note("unit-lost", queue, offsets, found, lost)
         self._note("unit-elsewhere", queue, offsets, found, elsewhere)
         self._note("unit-nowhere", queue, offsets, found, left & ~elsewhere)
+
+    def _filled(self, account: QueueAccount, stretch: tuple[int, int]) -> int:
+        """Up to which queue offset rows of a stretch may repeat their neighbour: behind a queue's last message only so
+        many as may have been lost there, as recovery says (queue_leftover.py).
+        """
+        start, end = stretch
+        rows = account.rows
+        assert rows is not None
+        if end < rows.extent or start - 1 not in account.right or self._view.live_until is not None:
+            return end
+        last = int(rows.read(start - 1, start)[0]["physical_offset"])
+        return start + self._view.losses.most(last, end - start)
 
     def _note(
         self,

@@ -168,6 +168,11 @@ CODES: dict[str, Code] = {
     "unit-repeated": Code(
         _INFO, "a unit repeats its neighbour, as a repair fills what was lost", _NOTHING, Fix.NOTHING
     ),
+    "unit-surplus": Code(
+        _WARNING,
+        "a unit behind a queue's last message repeats it, and no message was lost there: consumers get it twice",
+        fix=Fix.REBUILD,
+    ),
     "ext-missing": Code(_ERROR, "a unit's address in the extension holds no unit", fix=Fix.REBUILD),
     "ext-wrong": Code(_ERROR, "an extension unit is not its record's (tags code or store time)", fix=Fix.REBUILD),
     # index

@@ -36,10 +36,12 @@ from engine.repair.log_end import (
     segment_before,
     start_segment,
 )
+from engine.repair.losses import Losses
 from engine.repair.memory import Derived, Memory, Reading, Remembered
 from engine.repair.odd import PASSED_OVER
 from engine.repair.plan import LogPlan, RecoverPlan
 from engine.repair.queue_compare import QueueComparer
+from engine.repair.queue_leftover import LogAfter
 from engine.repair.queue_plan import LostRows
 from engine.repair.queue_settle import Settler
 from engine.repair.refusal import Choices, refusal
@@ -243,15 +245,8 @@ class Planner:
         known = known_of(self._done)
         mended = union(known.accepted, known.bridged)
         bridged = LostRows(self._bridges, [(a, b, self._scanner.sound_size(a)) for a, b in self._begun])
-        settler = Settler(
-            self._comparer,
-            log_min,
-            end.end,
-            lost,
-            bridged=bridged,
-            mended=mended,
-            units_at=self._units_at,
-        )
+        losses = Losses(self._log, end.end, union(lost, bridged.places, mended), files.config.max_message_size)
+        settler = Settler(self._comparer, LogAfter(log_min, end.end, lost, bridged, losses, self._units_at))
         queues = tuple(settler.settle()) if files.log or self._choices.log_is_gone else ()
         index_plan = index.plan(end.end, union(lost, bridged.places, mended))
         fresh = [

@@ -4,8 +4,8 @@ A row names a record (its physical offset and size); the record names a queue an
 row that was accounted for. For the others the rule is (RECOVERY.md, "When record and row disagree"):
 
 1. A record of the log claims the row's place, and fits in there by its own place in the log: the row gives way.
-2. The row points at what has expired or is lost, or repeats its neighbour (a filled gap; behind a queue's last message
-   only as many rows as may have been lost there): it stays.
+2. The row points at what has expired or is lost, at a bridge's record, or repeats its neighbour (a filled gap; behind a
+   queue's last message only as many rows as may have been lost there): it stays.
 3. No sound record of the row's size is where it points: it gives way.
 4. The record has its own row, at the place that it names: this one is a copy, and gives way.
 5. The place that the record names is a hole in its queue: a record before it and one behind are there. The record goes
@@ -20,11 +20,10 @@ Memory is bounded: rows are read in pieces, records that wait for a row come fro
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from engine.format.message import MIN_RECORD_SIZE
 from engine.format.numbers import LONG_MAX
-from engine.repair.intervals import union
 from engine.repair.queue_compare import QueueAccount, QueueComparer, real_rows, repeats_neighbour
 from engine.repair.queue_rows import CHUNK, QueueRows
 
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from engine.repair.intervals import Intervals
+    from engine.repair.losses import Losses
+    from engine.repair.queue_plan import LostRows
 
 MOST_CLAIMS = 1 << 22
 """Records waiting for a row that are held in memory together, 16 bytes each."""
@@ -41,6 +42,22 @@ _KEY_BITS = 40
 
 UnitsAt: TypeAlias = "Callable[[int], tuple[int, list[tuple[int, int]]] | None]"
 """Of the sound record at a physical offset: its size, and each (queue number, queue offset) that it names."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogAfter:
+    """The log after the repair, as queues are held against it: physical offsets of its first byte and of its end.
+
+    `lost`: stretches between the two that hold no sound record; `bridged`: other such, over which the repair writes.
+    `losses`: how many messages were lost where. `units_at`: tells a record.
+    """
+
+    begin: int
+    end: int
+    lost: Intervals
+    bridged: LostRows
+    losses: Losses
+    units_at: UnitsAt
 
 
 class Judged(NamedTuple):
@@ -82,31 +99,12 @@ class Leftovers:
 
     Args:
         comparer: what was compared; rows that stay are added to its accounts.
-        log_min: physical offset of the log's first byte.
-        log_end: physical offset of the log's end after the repair.
-        lost: stretches of the log between the two that hold no sound record.
-        bridged: places (physical) over which the repair writes.
-        mended: places (physical) where earlier repairs left damage, or wrote over it.
-        units_at: tells a record.
+        log: the log after the repair.
     """
 
-    def __init__(
-        self,
-        comparer: QueueComparer,
-        log_min: int,
-        log_end: int,
-        lost: Intervals,
-        bridged: Intervals,
-        mended: Intervals,
-        units_at: UnitsAt,
-    ) -> None:
+    def __init__(self, comparer: QueueComparer, log: LogAfter) -> None:
         self._comparer = comparer
-        self._log_min = log_min
-        self._log_end = log_end
-        self._lost = lost
-        self._bridged = bridged
-        self._units_at = units_at
-        self._lossy = union(lost, bridged, mended)
+        self._log = log
         self._open: list[_Open] = []
         self.gone: list[Judged] = []
         self.kept: list[Kept] = []
@@ -134,13 +132,13 @@ class Leftovers:
         """Judge what the rows of one queue tell; `claims`: int64[n, 2], queue and physical offset of its records."""
         import numpy as np
 
-        rows = account.rows
+        rows, log = account.rows, self._log
         assert rows is not None
         for gap_start, gap_end in list(account.right.missing(rows.first, rows.extent)):
             low, high = _beside(account, rows, gap_start, gap_end)
             filled = gap_end
             if low >= 0 and gap_end == rows.extent:
-                filled = gap_start + self._lossy.overlap(low, self._log_end) // MIN_RECORD_SIZE
+                filled = gap_start + log.losses.most(low, gap_end - gap_start)
             claimed: NDArray[np.int64] | None = None
             if claims is not None:
                 fits = (claims[:, 0] >= gap_start) & (claims[:, 0] < gap_end)
@@ -153,14 +151,14 @@ class Leftovers:
                     free = ~np.isin(offsets, claimed)
                     offsets, found = offsets[free], found[free]
                 physical = found["physical_offset"].astype(np.int64)
-                gone = self._bridged.mask(physical)
+                gone = log.bridged.places.mask(physical)
                 if gone.any():
                     self.gone.append(Judged(number, offsets[gone], physical[gone]))
-                stay = (physical < self._log_end) & ((physical < self._log_min) | self._lost.mask(physical))
+                stay = (physical < log.end) & ((physical < log.begin) | log.lost.mask(physical))
                 stay |= repeats_neighbour(account, found, gap_start, gap_end) & (offsets < filled)
                 stay &= ~gone
                 stays.append(offsets[stay])
-                asked = np.flatnonzero(~gone & ~stay & (physical < self._log_end))
+                asked = np.flatnonzero(~gone & ~stay & (physical < log.end))
                 if len(asked):
                     same = np.ones(len(asked), dtype=np.int64)
                     size = found["size"][asked].astype(np.int64)
@@ -207,11 +205,13 @@ class Leftovers:
         claimed = self._claimed_by(rows)
         alone: list[int] = []
         for i in np.flatnonzero(claimed[:, 0] < 0).tolist():
-            found = self._units_at(int(rows.physical[i]))
+            found = self._log.units_at(int(rows.physical[i]))
             if found is None or found[0] != int(rows.size[i]):
                 continue
             number, offset, physical = (int(column[i]) for column in rows[:3])
-            if (number, offset) in found[1]:  # of a light queue, or a second one, that the settings don't tell
+            of_it = (number, offset) in found[1]  # of a light queue, or a second one, that the settings don't tell
+            of_none = not found[1] and self._log.losses.is_inert(physical)  # a queue that lost every message
+            if of_it or of_none:
                 alone.append(i)
             elif self._stays_without_claim(rows, i, found[1]):
                 alone.append(i)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from engine.format.message import MIN_RECORD_SIZE
 from engine.format.queue_unit import PRE_BLANK
-from engine.repair.intervals import Intervals, union
+from engine.repair.intervals import union
 from engine.repair.queue_at_work import QueueAtWork, runs, table_of
 from engine.repair.queue_compare import QueueComparer, real_rows
 from engine.repair.queue_leftover import Leftovers
-from engine.repair.queue_plan import LostRows, QueuePlan, Renumbered
+from engine.repair.queue_plan import QueuePlan, Renumbered
 from engine.repair.queue_rows import CHUNK, QueueRows, row_dtype
 from engine.repair.spool import Spool
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from engine.repair.queue_leftover import UnitsAt
+    from engine.repair.intervals import Intervals
+    from engine.repair.queue_leftover import LogAfter
 
 MAX_FILL = 1 << 22
 """Rows that one jump of queue offsets may fill; a larger one is a damaged field."""
@@ -34,32 +35,12 @@ class Settler:
 
     Args:
         comparer: what was compared; its chunk must have been flushed.
-        log_min: physical offset of the log's first byte.
-        log_end: physical offset of the log's end after the repair.
-        lost: stretches of the log (physical) between the two that hold no sound record.
-        bridged: other such stretches, over which the repair writes.
-        mended: stretches that earlier repairs left as they were, or wrote over.
-        units_at: tells the record at a physical offset.
+        log: the log after the repair.
     """
 
-    def __init__(
-        self,
-        comparer: QueueComparer,
-        log_min: int,
-        log_end: int,
-        lost: Intervals,
-        *,
-        bridged: LostRows | None = None,
-        mended: Intervals,
-        units_at: UnitsAt,
-    ) -> None:
+    def __init__(self, comparer: QueueComparer, log: LogAfter) -> None:
         self._comparer = comparer
-        self._log_min = log_min
-        self._log_end = log_end
-        self._lost = lost
-        self._bridged = bridged if bridged is not None else LostRows(())
-        self._mended = mended
-        self._units_at = units_at
+        self._log = log
         self._queues: dict[int, QueueAtWork] = {}
         self.findings: list[str] = []
         self.writes = Spool(row_dtype())
@@ -89,15 +70,7 @@ class Settler:
 
     def _judge_leftovers(self) -> None:
         """Rows that no record of their queue vouches for: those that stay, those of bridged messages."""
-        found = Leftovers(
-            self._comparer,
-            self._log_min,
-            self._log_end,
-            self._lost,
-            self._bridged.places,
-            self._mended,
-            self._units_at,
-        )
+        found = Leftovers(self._comparer, self._log)
         found.judge()
         for gone in found.gone:
             self._state(gone.number).lost.add_many(gone.offsets)
@@ -263,7 +236,7 @@ class Settler:
             return False
         jump = start - expected
         place = int(run["physical_offset"][0])
-        lost = self._lost.overlap(behind, place) + self._bridged.places.overlap(behind, place)
+        lost = self._log.lost.overlap(behind, place) + self._log.bridged.places.overlap(behind, place)
         if jump <= lost // MIN_RECORD_SIZE:
             return True
         return jump <= MAX_FILL and (len(run) > 1 or (start ^ expected).bit_count() > 1)
@@ -279,9 +252,9 @@ class Settler:
         extent = rows.extent if rows is not None else 0
         cut = len(real_rows(rows, max(end, rows.first), extent)[0]) if rows is not None and extent > end else 0
         first, front, inert = whole.start, (0, 0), None
-        if self._bridged:
-            known = rows is not None or self._log_min > 0
-            front, inert = self._bridged.front(state.lost, whole, None if known else state.first_place)
+        if self._log.bridged:
+            known = rows is not None or self._log.begin > 0
+            front, inert = self._log.bridged.front(state.lost, whole, None if known else state.first_place)
             end = max(whole.end, self._lost_end(state, whole)) if whole or inert is not None else 0
         if state.lost and not end:
             self.findings.append(f"{self._comparer.numbers[number]}: every message is lost, its offsets begin anew")
@@ -308,9 +281,8 @@ class Settler:
         """
         if not whole:
             return state.lost.end
-        lossy = union(self._lost, self._bridged.places, self._mended)
-        held = lossy.overlap(self._max_physical(state, whole.end), self._log_end) // MIN_RECORD_SIZE
-        return min(state.lost.end, whole.end + held)
+        wanted = state.lost.end - whole.end
+        return whole.end + min(wanted, self._log.losses.most(self._max_physical(state, whole.end), wanted))
 
     def _pre_blanks(self, rows: QueueRows | None, first: int) -> tuple[int, int]:
         """Rows of the first file before the first unit that must be filled: a zero there ends the queue for Apache."""
@@ -334,7 +306,7 @@ class Settler:
             for start, end in state.account.right:
                 for at in range(start, end, CHUNK):
                     offsets, found = real_rows(rows, at, min(at + CHUNK, end))
-                    live = np.flatnonzero(found["physical_offset"] >= self._log_min)
+                    live = np.flatnonzero(found["physical_offset"] >= self._log.begin)
                     if len(live):
                         candidates.append(int(offsets[live[0]]))
                         return min(candidates)

@@ -14,7 +14,11 @@ from engine.format.queue_unit import EXT_ADDRESS_MAX, UNIT_SIZE, is_ext_address
 from engine.log.closed_queue import ClosedExt
 from engine.log.consume_queue import ConsumeQueue
 from engine.log.consume_queue_ext import ConsumeQueueExt
+from engine.log.source import ClosedLog
 from engine.log.state import QueueState
+from engine.repair.intervals import union
+from engine.repair.known import known_places
+from engine.repair.losses import Losses
 from engine.repair.queue_rows import QueueRows, is_real
 from engine.repair.trees import same_file
 
@@ -91,7 +95,13 @@ class QueueBuilder:
         built.max_offset, built.max_physical_offset = target.max_offset, target.max_physical_offset
 
     def close(self) -> None:
-        """Make everything durable."""
+        """Make everything durable, queue offsets of lost messages at their ends too."""
+        with ClosedLog(self._disk, self._files.log) as log:
+            known = known_places(self._disk, self._files.root)
+            told = union(known.accepted, known.bridged)
+            losses = Losses(log, log.segments[-1].end, told, self._files.config.max_message_size)
+            for built in self._built.values():
+                self._keep_end(built, losses)
         self._give_back()
         self._later.flush()
 
@@ -115,6 +125,34 @@ class QueueBuilder:
         """The queues whose files differ from the store's."""
         parts = [names.CONSUMEQUEUE, *([names.CONSUMEQUEUE_EXT] if self._ext_size is not None else [])]
         return frozenset(q for q in self._built if not all(self._same(part, q) for part in parts))
+
+    def _keep_end(self, built: BuiltQueue, losses: Losses) -> None:
+        """Behind a queue's last message keep the queue offsets of lost ones, or the next message would get one of them.
+
+        Rows tell of lost messages that repeat the last unit, or point into what is lost: no more than can have been
+        lost there.
+        """
+        import numpy as np
+
+        rows, start = self._old.get(built.queue), built.max_offset
+        if rows is None or rows.extent <= start or not built.units:
+            return
+        target = self._queue(built.queue, start)
+        last = target.get(start - 1)
+        if last is None:
+            return
+        kept = 0
+        most = losses.most(last.physical_offset, rows.extent - start)
+        for at, chunk in rows.chunks(start, start + min(most, rows.extent - start)):
+            physical = chunk["physical_offset"].astype(np.int64)
+            lost = (physical == last.physical_offset) & (chunk["size"] == last.size)
+            lost |= is_real(chunk) & losses.mask(physical)
+            if lost.any():
+                kept = at + int(np.flatnonzero(lost)[-1]) + 1 - start
+        if kept:
+            target.repeat_last(kept)
+            built.filled += kept
+            built.max_offset = target.max_offset
 
     # --- inside -----------------------------------------------------------------------------------------------------
 

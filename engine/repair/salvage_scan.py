@@ -18,6 +18,7 @@ from engine.format import names
 from engine.format.message import INERT_TOPIC
 from engine.log.batch_queues import by_queue
 from engine.log.derive import TopicQueue
+from engine.log.inert import inert_in
 from engine.log.scan import Blank, RecordBatch, Scanner
 from engine.log.source import ClosedLog
 from engine.repair.intervals import Intervals
@@ -184,6 +185,7 @@ class Counting:
         bridged = self._bridged.mask(offsets)
         for i in np.flatnonzero(bridged).tolist():
             bridged[i] = INERT_TOPIC.encode().startswith(batch.topic(i))
+        bridged[inert_in(batch)] = True
         self.report.bridged += int(bridged.sum())
         self.report.bridged_bytes += int(sizes[bridged].sum())
         moved = ~bridged & (offsets != batch.stored_offsets())
