@@ -205,6 +205,8 @@ def _cut(plan: RecoverPlan) -> str:
         lines.append(f"{count(len(log.removed), 'commit log file')} behind the end removed{empty}: {names}")
     if log.mends:
         lines.append(f"{count(len(log.mends), 'record')} get their own physicalOffset mended")
+    if log.requeued:
+        lines.append(f"{count(len(log.requeued), 'record')} get queueId and queueOffset mended (listed below)")
     if log.end.stale is not None:
         stale = log.end.stale
         lines.append(f"{count(stale.records, 'stale record')} behind the log's end set aside (listed below)")

@@ -16,14 +16,13 @@ from engine.files.abort import AbortFile
 from engine.files.sync_later import SyncLater
 from engine.format import names
 from engine.format.checkpoint import FILE_SIZE, SAFETY_MS, Checkpoint
-from engine.format.message import BLANK_SIZE, POSITION_PHYSICAL_OFFSET
+from engine.format.message import BLANK_SIZE, POSITION_PHYSICAL_OFFSET, POSITION_QUEUE_ID, POSITION_QUEUE_OFFSET
 from engine.format.queue_ext import ExtUnit
 from engine.format.queue_unit import PRE_BLANK, UNIT_SIZE, QueueUnit, unit_dtype
 from engine.log.consume_queue_ext import ConsumeQueueExt
 from engine.log.derive import Keys
 from engine.log.index_file import IndexFile
 from engine.log.index_service import IndexService
-from engine.log.source import ClosedLog
 from engine.log.state import StoreState
 from engine.repair.beside import Beside
 from engine.repair.index_plan import index_directory
@@ -208,19 +207,25 @@ class _Applier:
                 file.close()
 
     def _mend(self) -> None:
-        """Write the place of a record into its physicalOffset (rule 3)."""
-        with ClosedLog(self._disk, [segment.placed() for segment in self._files.log]) as source:
-            for offset in self._plan.log.mends:
-                segment = source.segment_at(offset)
-                assert segment is not None
-                file = self._disk.open_raw(segment.path, writable=True)
-                try:
-                    at = offset - segment.offset + POSITION_PHYSICAL_OFFSET
-                    self._disk.step("recover.mend")
-                    file.write(at, offset.to_bytes(8, "big"))
-                    file.sync(at, at + 8)
-                finally:
-                    file.close()
+        """Write a record's own place into its physicalOffset (rule 3), and its row's into queueId and queueOffset."""
+        log = self._plan.log
+        for offset in log.mends:
+            self._write_field(offset, POSITION_PHYSICAL_OFFSET, offset, 8)
+        for one in log.requeued:
+            self._write_field(one.physical_offset, POSITION_QUEUE_ID, one.queue_id, 4)
+            self._write_field(one.physical_offset, POSITION_QUEUE_OFFSET, one.queue_offset, 8)
+
+    def _write_field(self, offset: int, position: int, value: int, size: int) -> None:
+        """Write `size` bytes of a record's header, durably."""
+        segment = next(one for one in self._files.log if one.offset <= offset < one.end)
+        at = offset - segment.offset + position
+        file = self._disk.open_raw(segment.path, writable=True)
+        try:
+            self._disk.step("recover.mend")
+            file.write(at, value.to_bytes(size, "big"))
+            file.sync(at, at + size)
+        finally:
+            file.close()
 
     def _sync_read_part(self) -> None:
         """What recovery vouches for must be on disk before the checkpoint says so: it may be in the cache only."""

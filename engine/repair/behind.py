@@ -25,7 +25,8 @@ def left_to_dispatch(disk: Disk, plan: RecoverPlan) -> StoreState | None:
         StorageError: a queue can't be read.
     """
     log, index = plan.log, plan.index
-    more = log.tail or log.removed or log.mends or log.bridges or plan.ext or plan.set_aside or plan.accepted
+    mends = log.mends or log.requeued or log.bridges
+    more = mends or log.tail or log.removed or plan.ext or plan.set_aside or plan.accepted
     if more or plan.unfinished or index.removed or index.rewinds or index.inserts:
         return None
     files = {found.queue: found for found in plan.files.queues}

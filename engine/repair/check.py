@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import NextStep, StorageError
+from engine.errors import NextStep, RStoreError, StorageError
 from engine.files.lock import holder_of
 from engine.format import names
 from engine.format.checkpoint import SAFETY_MS
@@ -35,7 +35,7 @@ from engine.repair.check_log import LogPart, LogTask, check_apart, check_log
 from engine.repair.check_queues import LogView, QueueJudge, dispatched
 from engine.repair.check_served import check_served
 from engine.repair.config.shapes import CONSUMERS, DELAYS, LMQ_CONSUMERS, TOPICS
-from engine.repair.finding import Finding, Findings, Severity, place
+from engine.repair.finding import Finding, Findings, Fix, Severity, place
 from engine.repair.intervals import Intervals, union
 from engine.repair.known import known_places
 from engine.repair.layout import layout_of
@@ -178,6 +178,9 @@ class _Run:
         findings = self._found.result()
         everything = not self._seen.skipped
         following = next_step.of_findings(self._files.config, findings, everything=everything, live=self.live)
+        if everything and not self.live and following == next_step.step(self._files.config, Fix.REBUILD):
+            findings = self._without_a_circle(findings)
+            following = next_step.of_findings(self._files.config, findings, everything=True)
         findings = next_step.advised(findings, following)
         by_severity = Counter(f.severity for f in findings)
         return CheckResult(
@@ -190,6 +193,16 @@ class _Run:
             seconds=time.monotonic() - began,
             next=following,
         )
+
+    def _without_a_circle(self, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+        """Findings that a recovery of everything would leave name no command: it is planned to know that."""
+        from engine.repair.recover import plan_recover  # check alone needs none of it
+
+        try:
+            plan = plan_recover(self._disk, self._files.config, whole=True, jobs=self._jobs)
+        except RStoreError:  # recovery says itself what keeps it from planning
+            return findings
+        return next_step.left_by(plan, findings)
 
     def _counts(self, by_severity: Counter[Severity]) -> dict[str, Any]:
         seen = self._seen

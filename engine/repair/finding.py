@@ -63,10 +63,6 @@ class Code:
 
 _ERROR, _WARNING, _INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
 _NOTHING = "nothing to do"
-_UNDECIDED = (
-    "where rstore recover --whole leaves it, a field that no checksum covers was changed, and nothing tells which side "
-    "is right: the message is kept"
-)
 
 CODES: dict[str, Code] = {
     # files
@@ -144,11 +140,9 @@ CODES: dict[str, Code] = {
     "unit-invalid": Code(_ERROR, "no unit among the units: a broker ends the queue there", fix=Fix.REBUILD),
     "unit-nowhere": Code(_ERROR, "a unit points where no record of its size is", fix=Fix.REBUILD),
     "unit-elsewhere": Code(
-        _WARNING, "a unit points at a record that names another queue or queue offset", hint=_UNDECIDED, fix=Fix.REBUILD
+        _WARNING, "a unit points at a record that names another queue or queue offset", fix=Fix.REBUILD
     ),
-    "unit-tags": Code(
-        _ERROR, "a unit's tags code is not its record's: tag filters pass it over", hint=_UNDECIDED, fix=Fix.REBUILD
-    ),
+    "unit-tags": Code(_ERROR, "a unit's tags code is not its record's: tag filters pass it over", fix=Fix.REBUILD),
     "unit-witness": Code(
         _WARNING,
         "a unit's tags code is not that of its record, which is suspect",
@@ -182,7 +176,7 @@ CODES: dict[str, Code] = {
     "index-slot": Code(_ERROR, "a slot does not name the newest of its entries: keys are not found", fix=Fix.REBUILD),
     "index-order": Code(_ERROR, "an index file begins before the one before it ends", fix=Fix.REBUILD),
     "index-nowhere": Code(_ERROR, "an index entry points where no record is", fix=Fix.REBUILD),
-    "index-key": Code(_ERROR, "an index entry's key is none of its record's", hint=_UNDECIDED, fix=Fix.REBUILD),
+    "index-key": Code(_ERROR, "an index entry's key is none of its record's", fix=Fix.REBUILD),
     "index-witness": Code(
         _WARNING,
         "an index entry or a key that does not fit its record, which is suspect",
@@ -192,7 +186,6 @@ CODES: dict[str, Code] = {
     "index-time": Code(
         _ERROR,
         "an index entry's time is not its record's: queries by time pass it over",
-        hint=_UNDECIDED,
         fix=Fix.REBUILD,
     ),
     "index-missing": Code(

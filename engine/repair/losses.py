@@ -44,8 +44,17 @@ class Losses:
         The log is read for it (once) only where what is known does not explain `wanted` of them.
         """
         if self._held(behind) < wanted and behind < self._seen:
-            self._look(behind)
+            self._look(behind, self._seen)
+            self._seen = behind
         return self._held(behind)
+
+    def between(self, start: int, end: int) -> bool:
+        """Whether anything can have been lost between two records, in [start, end) (physical)."""
+        if self._lost.overlap(start, end):
+            return True
+        if start < self._seen:
+            self._look(start, min(end, self._seen))
+        return bool(self._lost.overlap(start, end))
 
     def mask(self, physical: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which of these places lie in a stretch that is known to be lost."""
@@ -59,8 +68,7 @@ class Losses:
     def _held(self, behind: int) -> int:
         return self._lost.overlap(behind, self._end) // MIN_RECORD_SIZE
 
-    def _look(self, start: int) -> None:
-        until, self._seen = self._seen, start
+    def _look(self, start: int, until: int) -> None:
         held: list[Damage] = []
         for event in self._scanner.scan(start, until, resume=True):
             if isinstance(event, Damage):

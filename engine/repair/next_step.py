@@ -124,6 +124,21 @@ def advised(findings: Sequence[Finding], following: NextStep | None) -> tuple[Fi
     return tuple(out)
 
 
+def left_by(plan: RecoverPlan, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """The findings; what a recovery of everything is to mend is told as left by it where its `plan` changes nothing."""
+    if plan.refusal is not None or plan.changed or plan.marks:
+        return tuple(findings)
+    shown = command_line(plan.files.config, "dump", "commitlog", "--from", "OFFSET", "--limit", "1")
+    hint = (
+        "nothing in the store tells which side is right, as no checksum covers the field: a recovery leaves both, and "
+        f"the message can be read. {shown} shows the record; nothing else is to be done"
+    )
+    return tuple(
+        replace(one, fix=Fix.ADVISE, hint=hint) if one.fix is Fix.REBUILD and one.severity is not Severity.INFO else one
+        for one in findings
+    )
+
+
 def codes_of(plan: RecoverPlan) -> frozenset[str]:
     """What a plan that cuts found wrong, by the codes of check."""
     log, found = plan.log, set()
@@ -133,6 +148,8 @@ def codes_of(plan: RecoverPlan) -> frozenset[str]:
         found.add("log-tail")
     if log.mends:
         found.add("log-offset")
+    if log.requeued:
+        found.add("unit-elsewhere")
     if any(queue.changed for queue in plan.queues) or plan.index.changed:
         found.add("unit-missing")
     return frozenset(found)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from engine.format import names
 from engine.format.index_file import ENTRY_SIZE
-from engine.format.message import POSITION_PHYSICAL_OFFSET
+from engine.format.message import POSITION_PHYSICAL_OFFSET, POSITION_QUEUE_ID, POSITION_QUEUE_OFFSET
 from engine.format.queue_unit import UNIT_SIZE
 from engine.log.index_file import IndexFile
 from engine.repair.index_plan import index_directory
@@ -77,6 +77,10 @@ def _log_pieces(plan: RecoverPlan) -> Iterator[Piece]:
     for offset in log.mends:
         segment = next(s for s in segments if s.offset <= offset < s.end)
         yield Piece("overwrite", segment.path, offset - segment.offset + POSITION_PHYSICAL_OFFSET, 8, "wrong offset")
+    for one in log.requeued:
+        segment = next(s for s in segments if s.offset <= one.physical_offset < s.end)
+        at = one.physical_offset - segment.offset + POSITION_QUEUE_ID
+        yield Piece("overwrite", segment.path, at, POSITION_QUEUE_OFFSET + 8 - POSITION_QUEUE_ID, "wrong queue")
     for bridge in log.bridges:
         for patch in bridge.patches:
             position = patch.offset - bridge.segment.offset

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from engine.repair.layout import Layout
     from engine.repair.log_end import LogEnd, Mode, Stretch
     from engine.repair.odd import OddFile
-    from engine.repair.queue_plan import QueuePlan
+    from engine.repair.queue_plan import QueuePlan, Requeued
     from engine.repair.survey import StoreFiles
 
 
@@ -29,7 +29,7 @@ class LogPlan:
     """What happens to the commit log. Physical offsets; lengths in bytes.
 
     `tail`: file, position and length of what is made zero behind the end. `removed`: segments behind the end.
-    `mends`: records whose own physicalOffset is wrong and gets mended.
+    `mends`: records whose own physicalOffset is wrong and gets mended; `requeued`: the same of queueId and queueOffset.
     `blank`: file and position of a blank record at the log's end, which only a start takes away, as puts go on there.
     `bridges`: damaged stretches that get inert content, as sound records lie behind them.
     `read_from`: from there on every record was read; before it only where the queues' units leave holes.
@@ -46,6 +46,7 @@ class LogPlan:
     bridges: tuple[Bridge, ...] = ()
     blank: tuple[str, int] | None = None
     read_from: int = -1
+    requeued: tuple[Requeued, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,7 @@ class RecoverPlan:
             or log.tail
             or log.removed
             or log.mends
+            or log.requeued
             or log.bridges
             or any(queue.changed for queue in self.queues)
             or self.index.changed
@@ -142,6 +144,10 @@ class RecoverPlan:
             ],
             "filesRemoved": [os.path.relpath(path, self.files.root) for path in self.log.removed],
             "mended": list(self.log.mends),
+            "requeued": [
+                {"physicalOffset": one.physical_offset, "queueId": one.queue_id, "queueOffset": one.queue_offset}
+                for one in self.log.requeued
+            ],
             **self._layout_json(),
             "setAside": [{"path": os.path.relpath(o.path, self.files.root), "why": o.why} for o in self.set_aside],
             "queues": [

@@ -254,7 +254,10 @@ class Planner:
             for s in (*end.gaps, *self._damage_before)
             if known.accepted.overlap(s.offset, s.offset + s.length) < s.length
         ]
-        log_plan = self._log_plan(start, log_min, end)
+        log_plan = replace(
+            self._log_plan(start, log_min, end),
+            requeued=tuple(sorted(one for one in settler.requeued if one.physical_offset < end.end)),
+        )
         traps = next_start_damage(files, self._scanner, start, end) if start is not None else []
         trap = traps[0] if traps else None
         return RecoverPlan(

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from engine.repair.losses import Losses
     from engine.repair.queue_plan import LostRows
 
+FEW = 8
+"""So many rows next to each other whose records name other places are no flipped bits any more."""
 MOST_CLAIMS = 1 << 22
 """Records waiting for a row that are held in memory together, 16 bytes each."""
 _KEY_BITS = 40
@@ -69,12 +71,16 @@ class Judged(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """A row that stays though its record names another place: `claimed`, as (queue number, queue offset)."""
+    """A row that stays though its record names another place: `claimed`, as (queue number, queue offset).
+
+    `decided`: the record is this queue offset's, as nothing else can be: its queueId or queueOffset is damaged.
+    """
 
     number: int
     offset: int
     physical: int
     claimed: tuple[int, int] | None
+    decided: bool = False
 
 
 class _Open(NamedTuple):
@@ -308,10 +314,35 @@ class Leftovers:
             start, end = int(rows.offset[group[0]]), int(rows.offset[group[-1]]) + 1
             if start - 1 not in account.right and end not in account.right:
                 continue
+            first = start == 0 and self._log.begin == 0  # all that was ever put is there
+            between = (first or start - 1 in account.right) and end in account.right
             account.right.add(start, end)
             for i in group.tolist():
                 own = (int(claimed[i, 0]), int(claimed[i, 1]))
-                self.kept.append(Kept(int(rows.number[i]), int(rows.offset[i]), int(rows.physical[i]), own))
+                place = (int(rows.number[i]), int(rows.offset[i]))
+                decided = len(group) < FEW and self._is_decided(rows, i, place, own, between=between)
+                self.kept.append(Kept(*place, int(rows.physical[i]), own, decided))
+
+    def _is_decided(
+        self, rows: _Open, i: int, place: tuple[int, int], claimed: tuple[int, int], *, between: bool
+    ) -> bool:
+        """Whether the record of a row that stays can be no other's.
+
+        Queue offsets follow each other: where nothing was lost between the records of the rows beside it, one of the
+        records there is this row's, and no other names its place. At a queue's end, or where something was lost, the
+        place that the record names must be another's, or one that its queue has not reached.
+        """
+        log, comparer = self._log, self._comparer
+        physical, (number, offset) = int(rows.physical[i]), claimed
+        if comparer.numbers[number].topic != comparer.numbers[place[0]].topic:
+            return False
+        found = log.units_at(physical)
+        if found is None or len(found[1]) != 1:  # the header names the first of several queues only
+            return False
+        if between and not log.losses.between(max(0, int(rows.low[i])), int(rows.high[i])):
+            return True
+        other = comparer.account(number).right
+        return offset < 0 or offset in other or offset > other.end
 
 
 def _beside(account: QueueAccount, rows: QueueRows, start: int, end: int) -> tuple[int, int]:

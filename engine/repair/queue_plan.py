@@ -29,6 +29,14 @@ class Renumbered(NamedTuple):
     queue_offset: int
 
 
+class Requeued(NamedTuple):
+    """A record (physical offset) whose queueId or queueOffset is damaged, and what both are."""
+
+    physical_offset: int
+    queue_id: int
+    queue_offset: int
+
+
 @dataclass(frozen=True, slots=True)
 class QueuePlan:
     """What one queue becomes. Offsets are queue offsets; `max_physical_offset` is −1 for an empty queue.

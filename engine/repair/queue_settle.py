@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from engine.format.message import MIN_RECORD_SIZE
@@ -11,7 +12,7 @@ from engine.repair.intervals import union
 from engine.repair.queue_at_work import QueueAtWork, runs, table_of
 from engine.repair.queue_compare import QueueComparer, real_rows
 from engine.repair.queue_leftover import Leftovers
-from engine.repair.queue_plan import QueuePlan, Renumbered
+from engine.repair.queue_plan import QueuePlan, Renumbered, Requeued
 from engine.repair.queue_rows import CHUNK, QueueRows, row_dtype
 from engine.repair.spool import Spool
 
@@ -43,6 +44,7 @@ class Settler:
         self._log = log
         self._queues: dict[int, QueueAtWork] = {}
         self.findings: list[str] = []
+        self.requeued: list[Requeued] = []
         self.writes = Spool(row_dtype())
 
     def settle(self) -> list[QueuePlan]:
@@ -75,7 +77,9 @@ class Settler:
         for gone in found.gone:
             self._state(gone.number).lost.add_many(gone.offsets)
         told: Counter[tuple[int, str]] = Counter()
-        for number, offset, physical, claimed in found.kept:
+        for number, offset, physical, claimed, decided in found.kept:
+            if decided:
+                self.requeued.append(Requeued(physical, self._comparer.numbers[number].queue_id, offset))
             if claimed is not None:  # the row that it has is its only one
                 self._state(claimed[0]).elsewhere.add(physical)
             what = "names another queue offset" if claimed and claimed[0] == number else "is no message of this queue"
@@ -111,15 +115,20 @@ class Settler:
     def _find_restarts(self) -> None:
         """Where the offsets of a queue without rows begin anew: its topic was deleted and made again (or a field lies).
 
-        Several records in a row must say so. What was there before, from that queue offset on, is no message of the
-        queue any more: the newest life counts, as it does for a broker that kept its queues.
+        Several records in a row must say so; one alone, with the queue going on behind it, is a damaged field. What was
+        there before, from that queue offset on, is no message of the queue any more: the newest life counts, as it does
+        for a broker that kept its queues.
         """
         tops: dict[int, int] = {}
         for number, group in self._pending_groups():
             if not self._comparer.account(number).right:
-                for run in runs(group):
+                found = list(runs(group))
+                for run, following in zip_longest(found, found[1:]):
                     start, end = int(run["queue_offset"][0]), int(run["queue_offset"][-1]) + 1
                     top = tops.get(number, 0)
+                    then = top if following is None else int(following["queue_offset"][0])
+                    if following is not None and len(run) == 1 and start != top and then in (top, top + 1):
+                        continue
                     if len(run) > 1 and 0 <= start < top:
                         self._state(number).restarts.append((int(run["physical_offset"][0]), start))
                         tops[number] = end
@@ -179,6 +188,9 @@ class Settler:
                     return
                 self.findings.append(f"{queue} #{expected}: the record at {physical} names queue offset {start}")
                 state.renumbered.append(Renumbered(physical, start, expected))
+                named = self._log.units_at(physical)
+                if named is not None and len(named[1]) == 1:
+                    self.requeued.append(Requeued(physical, queue.queue_id, expected))
                 run = run.copy()
                 run["queue_offset"] = start = expected
                 end = start + 1

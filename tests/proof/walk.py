@@ -1,8 +1,8 @@
 """Goes by the words of rstore alone: runs the next command that each answer names, as it is printed, to the end.
 
 The end is a store that `rstore check` finds nothing wrong in, or words that name no command: what a person has to
-bring; or a recovery that read everything and leaves what nothing in the store decides, as check had said. A command
-that is named again while the store is as it was then would be a circle.
+bring, or what nothing in the store decides. A command that is named again while the store is as it was then would be a
+circle.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Circle(AssertionError):
 @dataclass
 class Walk:
     """What was run. `clean`: the last word was a check that found nothing; `brought`: what a person has to bring;
-    `left`: codes of what check found last, and what is named next leaves.
+    `left`: codes of what check found last, and no command mends.
     """
 
     ran: list[Ran] = field(default_factory=list)
@@ -61,10 +61,6 @@ def walk(store: Path, conf: Path, *first: str) -> Walk:
         assert not ran.is_fault, f"{done}\n{command.traceback_of(store, conf, *words)}"
         assert len(done.ran) <= MOST, str(done)
         following = ran.error.get("next") or ran.said.get("next")
-        if following is None and words[:2] == ("recover", "--whole") and len(done.ran) > 1:
-            done.left = _wrong(done.ran[-2])
-            assert (ran.exit, ran.said["changed"], bool(done.left)) == (0, False, True), str(done)
-            return done
         if following is None:
             assert words[0] == "check", f"the walk ends with {ran}\n{done}"
             assert ran.exit == 0, str(done)

@@ -107,8 +107,6 @@ BEFORE_START = "damage before recovery's start stays in the log"
 
 LEFT: dict[str, tuple[tuple[str, ...], str]] = {
     "f004": (("record-suspect",), BODY_SOUND),
-    "f008": (("unit-elsewhere",), OUTSIDE_CRC),
-    "f009": (("unit-elsewhere",), OUTSIDE_CRC),
     "f014": (("unit-elsewhere", "index-key", "index-missing"), OUTSIDE_CRC),
     "f015": (("unit-tags",), OUTSIDE_CRC),
     "f016": (("log-damage",), BEFORE_START),

@@ -343,7 +343,8 @@ MAKERS: dict[str, Maker] = {
     "topic-unused": lambda store: put_config(store, "topics.json", {"topicConfigTable": {"X": {"topicName": "X"}}}),
 }
 BY_OTHER_TESTS = {"live", "time-box", "record-suspect", "record-unusual", "unit-witness", "index-witness"} | {
-    *("repair-unfinished", "undo-unfinished", "disk-room")  # test_doctor.py makes them
+    *("repair-unfinished", "undo-unfinished", "disk-room"),  # test_doctor.py makes them
+    "unit-surplus",  # test_salvage_gone.py
 }
 
 
