@@ -9,15 +9,16 @@ import json
 import shutil
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tests.compat import batch
 from tests.compat.apache import Exit, Opened, Sizes
 
-from . import command, own, store, truth
+from . import command, judge, own, store, truth
 from .bases import Base, Facts
+from .command import Ran
 from .judge import STEPS, Case
 from .store import Wanted
 
@@ -42,6 +43,17 @@ class Theirs:
     def to_json(self) -> dict[str, Any]:
         """By name."""
         return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class Repaired:
+    """What Apache made of a repaired store. `differs`: what it reads otherwise than we do; `refused`: the last word of
+    a repair that did not get there, and Apache was not asked.
+    """
+
+    number: int
+    differs: str | None = None
+    refused: str | None = None
 
 
 def keys_of(facts: Facts) -> dict[tuple[str, str], set[int]]:
@@ -70,31 +82,43 @@ class Beside:
         """What Apache loses of the stores of these numbers."""
         for some in _chunks(numbers):
             cases = [store.damaged(wanted, number, self._bases, self._root / str(number))[0] for number in some]
-            for number, case, opened in zip(some, cases, self._opened(cases), strict=True):
+            copies = [judge.copy(case.store, case.store.with_suffix(".copy")) for case in cases]
+            for number, case, opened in zip(some, cases, self._opened(cases, copies), strict=True):
                 yield number, self._loss(case, opened)
             _removed(cases)
 
-    def repaired(self, wanted: Wanted, numbers: Sequence[int]) -> Iterator[tuple[int, str | None]]:
-        """Repairs each store as `recover` says, and lets Apache open it: None, or what it reads otherwise than we do.
-
-        A store that no repair was found for is left out.
-        """
+    def repaired(self, wanted: Wanted, numbers: Sequence[int]) -> Iterator[Repaired]:
+        """Repairs each store as `recover` says, and lets Apache open it."""
         for some in _chunks(numbers):
-            cases = {}
+            cases: dict[int, Case] = {}
             for number in some:
                 case, _ = store.damaged(wanted, number, self._bases, self._root / str(number))
-                if _repair(case, self._root / f"{number}.conf"):
+                case, last = repair(case, self._root / f"{number}.conf")
+                if last.exit <= 1:  # 1: what check still tells of, and nothing decides
                     cases[number] = case
                 else:
+                    yield Repaired(number, refused=str(last))
                     _removed([case])
             before = {number: truth.held(case.base, case.store) for number, case in cases.items()}
-            opened = self._opened(list(cases.values()))
-            for (number, case), one in zip(cases.items(), opened, strict=True):
-                yield number, self._differs(case, before[number], one)
+            copies = [judge.copy(case.store, case.store.with_suffix(".copy")) for case in cases.values()]
+            for (number, case), one in zip(cases.items(), self._opened(list(cases.values()), copies), strict=True):
+                yield Repaired(number, differs=self._differs(case, before[number], one))
             _removed(list(cases.values()))
 
-    def _opened(self, cases: Sequence[Case]) -> list[Opened]:
-        return batch.run([self._run(case) for case in cases], hang=HANG) if cases else []
+    def _opened(self, cases: Sequence[Case], copies: Sequence[Path]) -> list[Opened]:
+        """What Apache reads; one that hangs is asked for again, alone: the machine may have been busy.
+
+        A copy lies beside each store, since a hang leaves it in any state; all of these are gone in the end.
+        """
+        found = batch.run([self._run(case) for case in cases], hang=HANG) if cases else []
+        for number, opened in enumerate(found):
+            if opened.exit is None:
+                shutil.rmtree(cases[number].store)
+                copies[number].rename(cases[number].store)
+                (found[number],) = batch.run([self._run(cases[number])], hang=HANG)
+        for one in copies:
+            shutil.rmtree(one, ignore_errors=True)
+        return found
 
     def _run(self, case: Case) -> batch.Run:
         given = case.base.settings
@@ -151,16 +175,24 @@ def _queued(opened: Opened) -> dict[tuple[str, int, int], int]:
     }
 
 
-def _repair(case: Case, conf: Path) -> bool:
-    """Does what `recover` says, and what comes next by the commands' own words, until nothing does."""
+def repair(case: Case, conf: Path) -> tuple[Case, Ran]:
+    """Does what `recover` says, and what comes next by the commands' own words, until nothing does; the last run.
+
+    What a refusal says that a person has to bring (a disk to mount, something to move out) is brought once.
+    """
     conf.write_text(case.base.conf(case.store), encoding="utf-8")
-    ran = command.run(case.store, conf, "recover", "--yes")
+    words, brought = ["recover", "--yes"], False
     for _ in range(2 * STEPS):
+        ran = command.run(case.store, conf, *words)
         following = command.next_words(ran)
-        if following is None or tuple(following) == ran.words:
-            return ran.exit == 0
-        ran = command.run(case.store, conf, *following)
-    return False
+        if following is not None and tuple(following) != ran.words:
+            words = following
+        elif ran.exit >= 4 and not brought and judge.brought(case, ran):
+            brought, words = True, ["recover", "--yes"]
+            case = replace(case, whole=truth.sound(case.base, case.facts, case.store))
+        else:
+            break
+    return case, ran
 
 
 def _chunks(numbers: Sequence[int]) -> Iterator[Sequence[int]]:

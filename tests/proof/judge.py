@@ -77,7 +77,7 @@ def _judge(case: Case, mode: str, store: Path, conf: Path, verdict: Verdict) -> 
     done = _run(store, conf, verdict, *words, "--yes")
     _dry_is_done(dry, done, verdict)
     done = _followed(store, conf, verdict, done, before)
-    if done.exit >= 4 and (_moved_out(done, store) or _mounted(case.base, store)):
+    if done.exit >= 4 and brought(replace(case, store=store), done):
         before = tree(store)
         case = replace(case, whole=truth.sound(case.base, case.facts, store))
         done = _followed(store, conf, verdict, _run(store, conf, verdict, *words, "--yes"), before)
@@ -134,6 +134,11 @@ def _to_bring(done: Ran) -> bool:
     """Whether a refusal says what somebody has to bring: all that is left to say of a store without a sound record."""
     told = done.error.get("next")
     return done.exit == 4 and isinstance(told, dict) and not told.get("command") and bool(told.get("why"))
+
+
+def brought(case: Case, done: Ran) -> bool:
+    """Does what a refusal leaves to a person: moves out what is no file, mounts a disk; whether there was any of it."""
+    return _moved_out(done, case.store) or _mounted(case.base, case.store)
 
 
 def _moved_out(done: Ran, store: Path) -> bool:

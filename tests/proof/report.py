@@ -54,6 +54,18 @@ def _row(name: str, those: list[Judged], what: str) -> tuple[str, ...]:
     return (name, *map(str, numbers), f"{sum(one.differs is None for one in opened)} of {len(opened)}", what)
 
 
+def apache_line(found: Sequence[Judged]) -> str:
+    """What Apache was asked for, and what came of it."""
+    asked = [one.apache for one in found if one.apache is not None]
+    opened = [one for one in found if one.opened]
+    return (
+        f"Apache: {len(asked)} damaged stores, {sum(one['exit'] != 0 for one in asked)} not opened, "
+        f"{sum(one['lost'] for one in asked)} messages lost; {len(opened)} repaired stores opened, "
+        f"{sum(one.differs is not None for one in opened)} read otherwise, "
+        f"{sum(one.refused is not None for one in found)} not repaired"
+    )
+
+
 def write(found: Sequence[Judged], place: Path, seed: int) -> None:
     """proof.md and proof.json."""
     place.mkdir(parents=True, exist_ok=True)

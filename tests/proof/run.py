@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from . import bases, command, judge, kills, report, shapes, store
+from . import bases, command, judge, kills, merge, report, shapes, store
 from .bases import Base
 from .beside import Beside
 from .kills import Killed
@@ -38,8 +38,12 @@ class Job:
 def main(argv: Sequence[str]) -> int:
     """0 when every store came back whole, and every kill ended well."""
     given = _arguments(argv)
-    wanted = Wanted(given.seed, tuple(given.shapes), tuple(given.modes), given.damages)
+    modes = () if given.no_judge else tuple(given.modes)
+    wanted = Wanted(given.seed, tuple(given.shapes), modes, given.damages)
     begin = time.perf_counter()
+    if given.merge:
+        merge.merge(given.merge, Path(given.output))
+        return 0
     with scratch() as root:
         if given.keep is not None:
             return _keep(given, wanted, root)
@@ -66,9 +70,11 @@ def _stores(given: argparse.Namespace, wanted: Wanted, root: Path) -> tuple[int,
     _ask_apache(given, wanted, found, root)
     report.write(found, Path(given.output), wanted.seed)
     kinds = Counter(f"{mode} {kind}" for one in found for mode, kind in {(m, k) for m, k, _ in one.findings})
-    print("; ".join(f"{kind}: {count}" for kind, count in kinds.most_common()) or "every store came back whole")
+    if wanted.modes:
+        print("; ".join(f"{kind}: {count}" for kind, count in kinds.most_common()) or "every store came back whole")
+    print(report.apache_line(found))
     print(f"peak memory of a worker: {max(one.peak_mib for one in found)} MiB")
-    failed = sum(1 for one in found if one.findings or one.differs)
+    failed = sum(1 for one in found if one.findings or one.differs or (one.refused and one.sound))
     return len(found) - failed, failed
 
 
@@ -108,6 +114,16 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--damages", type=int, default=4, choices=(1, 2, 3, 4), help="at most so many a store (4)")
     parser.add_argument("--bases", nargs="+", choices=bases.names(), default=bases.names(), metavar="BASE")
     parser.add_argument("--modes", nargs="+", choices=list(judge.MODES), default=list(judge.MODES))
+    parser.add_argument(
+        "--no-judge", action="store_true", help="repair and judge nothing: only what Apache is asked for"
+    )
+    parser.add_argument(
+        "--merge",
+        type=Path,
+        nargs="+",
+        metavar="DIR",
+        help="make one table of what runs of the same seed left in these, and nothing else",
+    )
     parser.add_argument("--output", default="build", help="where proof.md and proof.json go")
     return parser.parse_args(argv)
 
@@ -121,13 +137,12 @@ def _ask_apache(given: argparse.Namespace, wanted: Wanted, found: list[Judged], 
     asked = Beside([bases.unpack(name, root / "apart") for name in given.bases], root / "asked")
     for number, theirs in asked.damaged(wanted, sorted(by_number)[: given.apache]):
         by_number[number].apache = theirs.to_json()
-    for number, differs in asked.repaired(wanted, sorted(by_number)[: given.opened]):
-        by_number[number].opened, by_number[number].differs = True, differs
-        if differs:
-            print(
-                f"FAILED store {number}: opened by Apache: {differs}\n    {_again(given, by_number[number])}",
-                flush=True,
-            )
+    for one in asked.repaired(wanted, sorted(by_number)[: given.opened]):
+        found_one = by_number[one.number]
+        found_one.opened, found_one.differs, found_one.refused = one.refused is None, one.differs, one.refused
+        if one.differs or (one.refused and found_one.sound):
+            said = f"opened by Apache: {one.differs}" if one.differs else f"not repaired: {one.refused}"
+            print(f"FAILED store {one.number}: {said}\n    {_again(given, found_one)}", flush=True)
 
 
 def _again(given: argparse.Namespace, one: Judged) -> str:

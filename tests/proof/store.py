@@ -42,8 +42,8 @@ class Hang(BaseException):
 
 @dataclass
 class Judged:
-    """One store, judged. `apache`: what Apache loses of it; `opened`: whether Apache opened it once it was repaired;
-    `differs`: what it reads otherwise than we do then.
+    """One store, judged. `apache`: what Apache loses of it; `opened`: whether Apache was asked to open it once it was
+    repaired; `differs`: what it reads otherwise than we do then; `refused`: the last word where no repair was found.
     """
 
     number: int
@@ -57,6 +57,7 @@ class Judged:
     apache: dict[str, Any] | None = None
     opened: bool = False
     differs: str | None = None
+    refused: str | None = None
 
     @property
     def findings(self) -> list[tuple[str, str, str]]:
@@ -66,6 +67,14 @@ class Judged:
     def to_json(self) -> dict[str, Any]:
         """By name."""
         return {**vars(self), "verdicts": [one.to_json() for one in self.verdicts]}
+
+    @classmethod
+    def of(cls, said: dict[str, Any]) -> Judged:
+        """From what `to_json` gave, read again."""
+        verdicts = [
+            Verdict(**{**one, "findings": [(kind, what) for kind, what in one["findings"]]}) for one in said["verdicts"]
+        ]
+        return cls(**{**said, "damage": [(name, how) for name, how in said["damage"]], "verdicts": verdicts})
 
 
 def damaged(wanted: Wanted, number: int, bases: Sequence[Base], to: Path) -> tuple[Case, list[tuple[str, str]]]:
@@ -98,7 +107,7 @@ def damaged(wanted: Wanted, number: int, bases: Sequence[Base], to: Path) -> tup
 
 
 def judged(wanted: Wanted, number: int, bases: Sequence[Base], work: Path) -> Judged:
-    """Makes a store and judges it in each mode."""
+    """Makes a store and judges it in each mode: in none of them, it is only described."""
     begin = time.perf_counter()
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
@@ -113,7 +122,7 @@ def judged(wanted: Wanted, number: int, bases: Sequence[Base], work: Path) -> Ju
             out.verdicts.append(Verdict(mode, findings=[("hang", f"more than {LIMIT} s: {hang}")]))
     out.seconds = round(time.perf_counter() - begin, 3)
     out.peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    if out.peak_mib >= MOST_MIB:
+    if out.peak_mib >= MOST_MIB and out.verdicts:
         out.verdicts[-1].findings.append(("memory", f"{out.peak_mib} MiB, with the judge's own"))
     shutil.rmtree(work, ignore_errors=True)
     return out
