@@ -68,15 +68,15 @@ def keys_of(facts: Facts) -> dict[tuple[str, str], set[int]]:
 
 
 class Beside:
-    """Asks Apache; `root`: a place for stores, and for the lists of what is asked for."""
+    """Asks Apache; `root`: a place for stores, and for the lists of what is asked for.
+
+    Only places of sound messages are asked for: at another one Apache takes any number for a length, and allocates that.
+    """
 
     def __init__(self, bases: Sequence[Base], root: Path) -> None:
         self._bases, self._root = bases, root
         self._keys = {base.name: keys_of(base.facts) for base in bases}
         root.mkdir(parents=True)
-        for base in bases:
-            asked = {"places": sorted(base.facts.records), "keys": sorted(self._keys[base.name])}
-            (root / f"{base.name}.json").write_text(json.dumps(asked, ensure_ascii=False), encoding="utf-8")
 
     def damaged(self, wanted: Wanted, numbers: Sequence[int]) -> Iterator[tuple[int, Theirs]]:
         """What Apache loses of the stores of these numbers."""
@@ -106,13 +106,14 @@ class Beside:
             _removed(list(cases.values()))
 
     def _opened(self, cases: Sequence[Case], copies: Sequence[Path]) -> list[Opened]:
-        """What Apache reads; one that hangs is asked for again, alone: the machine may have been busy.
+        """What Apache reads; a store that it hangs on, or finds no memory for, is opened again alone: others may have
+        had both.
 
-        A copy lies beside each store, since a hang leaves it in any state; all of these are gone in the end.
+        A copy lies beside each store, since that leaves it in any state; all of these are gone in the end.
         """
         found = batch.run([self._run(case) for case in cases], hang=HANG) if cases else []
         for number, opened in enumerate(found):
-            if opened.exit is None:
+            if opened.exit is None or "OutOfMemory" in (opened.error or ""):
                 shutil.rmtree(cases[number].store)
                 copies[number].rename(cases[number].store)
                 (found[number],) = batch.run([self._run(cases[number])], hang=HANG)
@@ -125,7 +126,10 @@ class Beside:
         names = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum")
         sizes = Sizes(*(int(given[name]) for name in names))
         more = {k: v.replace("ROOT", str(case.store)) if isinstance(v, str) else v for k, v in given.items()}
-        return batch.holds(case.store, self._root / f"{case.base.name}.json", sizes, more)
+        asked = {"places": sorted(case.whole), "keys": sorted(self._keys[case.base.name])}
+        file = case.store.with_suffix(".json")
+        file.write_text(json.dumps(asked, ensure_ascii=False), encoding="utf-8")
+        return batch.holds(case.store, file, sizes, more)
 
     def _loss(self, case: Case, opened: Opened) -> Theirs:
         if opened.exit != Exit.OPENED:
