@@ -70,7 +70,8 @@ def keys_of(facts: Facts) -> dict[tuple[str, str], set[int]]:
 class Beside:
     """Asks Apache; `root`: a place for stores, and for the lists of what is asked for.
 
-    Only places of sound messages are asked for: at another one Apache takes any number for a length, and allocates that.
+    Only places of sound messages are asked for: at another one Apache takes any number for a length, and allocates
+    as much.
     """
 
     def __init__(self, bases: Sequence[Base], root: Path) -> None:
@@ -151,11 +152,11 @@ class Beside:
         if opened.exit != Exit.OPENED:
             return f"it does not open: exit {opened.exit}, {opened.error}"
         queued = _queued(opened)
-        first = min(held.log, default=0)
         for (topic, queue_id), units in held.units.items():
             for at, unit in units.items():
-                if unit.offset >= first and queued.get((topic, queue_id, at)) != unit.offset:
-                    got = queued.get((topic, queue_id, at))
+                got = queued.get((topic, queue_id, at))
+                there = held.record(unit.offset, case.base.segment) is not None  # not so in a segment that is gone
+                if got != (unit.offset if there else None):
                     return f"{topic}/{queue_id} {at}: the message at {unit.offset}; Apache gets {got}"
         places = {offset for line in opened.of_type("places") for offset in line["offsets"]}
         if gone := {o for o in case.whole if held.record(o, case.base.segment) is not None} - places:

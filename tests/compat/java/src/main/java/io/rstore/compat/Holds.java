@@ -52,11 +52,11 @@ public final class Holds {
         return found;
     }
 
-    /** The message at an offset; null where Apache throws. */
+    /** The message at an offset; null where Apache throws: it takes any number for a length, and allocates as much. */
     private static MessageExt look(QuietStore store, long offset) {
         try {
             return store.lookMessageByOffset(offset);
-        } catch (RuntimeException e) {
+        } catch (RuntimeException | OutOfMemoryError e) {
             return null;
         }
     }
@@ -74,7 +74,7 @@ public final class Holds {
     private static List<Long> offsets(Queries queries, Queries.Key key) {
         try {
             return queries.offsets(key);
-        } catch (RuntimeException e) {
+        } catch (RuntimeException | OutOfMemoryError e) {
             return List.of();
         }
     }

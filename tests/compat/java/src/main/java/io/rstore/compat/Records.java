@@ -12,6 +12,7 @@ import java.util.TreeMap;
 import org.apache.rocketmq.common.message.MessageDecoder;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.sysflag.MessageSysFlag;
+import org.apache.rocketmq.store.CommitLog;
 
 /** Stored records as Apache's decoder reads them. */
 final class Records {
@@ -61,10 +62,17 @@ final class Records {
             "properties", properties == null ? Map.of() : new TreeMap<>(properties));
     }
 
-    /** The physical offset that a record names; -1 for what is too short to be one (a damaged unit gives anything). */
+    /**
+     * The physical offset that a record names; -1 for what is none: too short (a damaged unit gives anything), or with
+     * another magic (an index entry of a lost message may lead to a blank).
+     */
     static long place(ByteBuffer record) {
         int at = MessageDecoder.MESSAGE_PHYSIC_OFFSET_POSTION;
-        return record.remaining() < at + Long.BYTES ? -1 : record.getLong(record.position() + at);
+        if (record.remaining() < at + Long.BYTES
+            || record.getInt(record.position() + Integer.BYTES) != CommitLog.MESSAGE_MAGIC_CODE) {
+            return -1;
+        }
+        return record.getLong(record.position() + at);
     }
 
     /** {@code ip|port}, the form that the puts files use too. */
