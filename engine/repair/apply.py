@@ -196,13 +196,19 @@ class _Applier:
     def _bridge(self) -> None:
         """Write inert content over the damaged stretches."""
         for bridge in self._plan.log.bridges:
-            file = self._disk.open_raw(bridge.segment.path, writable=True)
+            path, start = bridge.segment.path, bridge.segment.offset
+            for patch in bridge.patches:
+                low, high = patch.zeros
+                if low < high:  # first: once the blank record is there, no recovery looks behind it
+                    self._disk.step("recover.bridge-zeros")
+                    zero_range(self._disk, path, low - start, high - low)
+            file = self._disk.open_raw(path, writable=True)
             try:
                 for patch in bridge.patches:
-                    at = patch.offset - bridge.segment.offset
+                    at, data = patch.offset - start, patch.head()
                     self._disk.step("recover.bridge")
-                    file.write(at, patch.render())
-                    file.sync(at, at + patch.length)
+                    file.write(at, data)
+                    file.sync(at, at + len(data))
             finally:
                 file.close()
 

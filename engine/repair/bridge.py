@@ -3,7 +3,10 @@
 A stretch that holds no sound record, with sound records behind it, is given content that every reader of the log steps
 over, Apache's broker among them. Nothing before or behind it moves, and no sound record changes its meaning:
 
-- Bytes up to the end of a file become the file's blank record: its 8 bytes are written, the rest stays what it was.
+- Bytes up to the end of a file become the file's blank record, with zeros behind its 8 bytes: index entries of the lost
+  messages lead there, and Apache's broker takes any bytes there for lengths, and allocates as much; a key's query
+  dies of that, and the sound messages of the same key are not found (MessageDecoder#decode in
+  DefaultMessageStore#queryMessage). Where they can't be read, they stay what they were.
 - Other stretches become one inert record (`encode_inert`) of just their length, or several where one would be larger
   than a record may be (maxMessageSize). Their store time is that of the record before: a log's times never go back.
 - A stretch too short for a record (under 91 bytes: a cut log that was written on leaves such ones before its stale
@@ -22,6 +25,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.errors import StorageError
 from engine.format.message import (
     BLANK_SIZE,
     MIN_RECORD_SIZE,
@@ -49,7 +53,8 @@ LEAST_LIMIT = 1 << 16
 class Patch:
     """Bytes of the log that a bridge writes: [offset, offset + length), physical.
 
-    `data`: the bytes; None: an inert record of this length with the given store time (ms).
+    `data`: the bytes, zeros behind them up to its length; None: an inert record of this length with the given store
+    time (ms).
     """
 
     offset: int
@@ -62,9 +67,20 @@ class Patch:
         """Physical offset behind its last byte."""
         return self.offset + self.length
 
-    def render(self) -> bytes:
-        """The bytes."""
+    @property
+    def zeros(self) -> tuple[int, int]:
+        """The physical offsets [from, to) of the zeros behind `data`."""
+        return self.offset + (self.length if self.data is None else len(self.data)), self.end
+
+    def head(self) -> bytes:
+        """The bytes in front of the zeros."""
         return bytes(encode_inert(self.length, self.offset, self.store_timestamp)) if self.data is None else self.data
+
+    def render(self, start: int, end: int) -> bytes:
+        """The bytes of [start, end), physical offsets, as far as they are its own."""
+        start, end = max(start, self.offset), min(end, self.end)
+        written = self.head()[start - self.offset : end - self.offset]
+        return written + bytes(end - start - len(written))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +118,7 @@ class BridgedLog(ClosedLog):
         out = bytearray()
         for patch in patches:
             out += self._raw(offset + len(out), patch.offset)
-            done = offset + len(out)
-            out += patch.render()[done - patch.offset : end - patch.offset]
+            out += patch.render(offset + len(out), end)
         out += self._raw(offset + len(out), end)
         return memoryview(out).toreadonly()
 
@@ -185,7 +200,20 @@ class _Finder:
     def _blank(self, damage: Damage) -> tuple[Patch, ...]:
         if damage.length < BLANK_SIZE:
             return ()
-        return (Patch(damage.offset, BLANK_SIZE, data=encode_blank(damage.length)),)
+        length = damage.length if self._is_garbage(damage.segment, damage.offset + BLANK_SIZE) else BLANK_SIZE
+        return (Patch(damage.offset, length, data=encode_blank(damage.length)),)
+
+    def _is_garbage(self, segment: Segment, start: int) -> bool:
+        """Whether the bytes from `start` to the file's end can be read, and are not zeros."""
+        found = False
+        try:
+            for low, high in self._log.data_ranges(segment, start):
+                for at in range(low, high, LEAST_LIMIT):
+                    data = bytes(self._log.read(at, min(LEAST_LIMIT, high - at)))
+                    found = found or data != bytes(len(data))
+        except StorageError:
+            return False
+        return found
 
     def _inert(self, damage: Damage, stored: int) -> tuple[Patch, ...]:
         patches = []

@@ -148,7 +148,11 @@ class Beside:
         return {key: set(offsets) for key, offsets in zip(asked, line["offsets"], strict=True)}
 
     def _differs(self, case: Case, held: truth.Held, opened: Opened) -> str | None:
-        """What Apache reads otherwise than our reader did before it opened the store."""
+        """What Apache reads otherwise than our reader did before it opened the store.
+
+        A unit of offset 0 in a log that begins later says nothing: there Apache gives the log's first record, whichever
+        that is (CommitLog#getData, MappedFileQueue#findMappedFileByOffset with returnFirstOnNotFound).
+        """
         if opened.exit != Exit.OPENED:
             return f"it does not open: exit {opened.exit}, {opened.error}"
         queued = _queued(opened)
@@ -156,7 +160,7 @@ class Beside:
             for at, unit in units.items():
                 got = queued.get((topic, queue_id, at))
                 there = held.record(unit.offset, case.base.segment) is not None  # not so in a segment that is gone
-                if got != (unit.offset if there else None):
+                if got != (unit.offset if there else None) and (there or unit.offset):
                     return f"{topic}/{queue_id} {at}: the message at {unit.offset}; Apache gets {got}"
         places = {offset for line in opened.of_type("places") for offset in line["offsets"]}
         if gone := {o for o in case.whole if held.record(o, case.base.segment) is not None} - places:

@@ -43,6 +43,7 @@ from tests.conftest import Store
 from tests.engine.repair import corpus, differences
 from tests.engine.repair.test_rules import SIZES, damage, messages, put, settings
 from tests.support import golden, mutate, stores
+from tests.support.checking import check_clean
 
 GOLDEN = golden.cases()
 OURS = corpus.fixture_cases()
@@ -214,6 +215,26 @@ def test_damage_up_to_a_file_s_end_is_its_blank_record(tmp_path: Path) -> None:
     bridge(tmp_path)
     assert blank_length(log(tmp_path, offsets[last], 8)) == 3 * size - offsets[last]
     assert len(messages(tmp_path)) == 299
+
+
+def test_nothing_of_a_lost_file_s_end_is_left_behind_its_blank_record(tmp_path: Path) -> None:
+    """An index entry of a lost message leads there, and Apache allocates what stands there as a length: a key's query
+    dies of it, and the sound messages with that key are not found.
+    """
+    offsets = put(tmp_path, 300)
+    size = SIZES["mapped_file_size_commit_log"]
+    last = max(i for i, offset in enumerate(offsets) if offset < 3 * size)
+    lost = bytearray(log(tmp_path, offsets[last - 4], 3 * size - offsets[last - 4]))
+    damage(tmp_path, offsets[last - 4], bytes(lost[4:]) + bytes(4))
+    before = log(tmp_path, offsets[last - 4], len(lost))
+    bridge(tmp_path)
+    assert blank_length(log(tmp_path, offsets[last - 4], 8)) == len(lost)
+    assert not any(log(tmp_path, offsets[last - 4] + 8, len(lost) - 8))
+    assert len(messages(tmp_path)) == 295
+    (salvage,) = (tmp_path / "salvage").iterdir()
+    manifest = json.loads((salvage / "manifest.json").read_text())
+    assert (salvage / manifest["pieces"][0]["file"]).read_bytes() == before
+    check_clean(tmp_path, settings(tmp_path))
 
 
 def test_a_whole_file_of_zeros(tmp_path: Path) -> None:
