@@ -38,7 +38,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     reports = [one for outcome in ("passed", "failed") for one in terminalreporter.stats.get(outcome, [])]
     properties = [(name, value) for report in reports for name, value in report.user_properties]
     found, opened = loss_table.rows(properties), loss_table.opened(properties)
-    if not found and opened is None:
+    if not found and not opened:
         return
     terminalreporter.section("what is lost of the damaged stores")
     if found:
@@ -46,5 +46,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         for line in loss_table.text(found):
             terminalreporter.write_line(line)
         terminalreporter.write_line("Every case is in build/loss.md and build/loss.json.")
-    if opened is not None:
-        terminalreporter.write_line(opened)
+    for line in opened:
+        terminalreporter.write_line(line)

@@ -19,6 +19,8 @@ APACHE = "apache-loss"
 """The property with Apache's loss by case id."""
 OPENED = "repaired-in-apache"
 """The property with the number of repaired stores that Apache opened: `stores`, `bridged`, `puts`."""
+WALKED = "walked-in-apache"
+"""The property with the number of stores of the proof's shapes that Apache opened once they were repaired."""
 
 NOT_OPENED = {2: "load fails", 3: "start fails", 4: "error", None: "hangs"}
 HEAD = ("case", "damage", "store", "sound", "by", "queue", "key", "place", "Apache", "queue", "moved", "key", "place")
@@ -41,20 +43,26 @@ def rows(properties: Iterable[tuple[str, Any]]) -> list[Line]:
         if name == OURS:
             found.append(value)
         elif name == APACHE:
-            apache = value
+            apache |= value
     return [{**row, "apache": apache.get(row["id"])} for row in sorted(found, key=_id)]
 
 
-def opened(properties: Iterable[tuple[str, Any]]) -> str | None:
-    """A sentence about the repaired stores that Apache opened; None where it wasn't asked to."""
+def opened(properties: Iterable[tuple[str, Any]]) -> list[str]:
+    """Sentences about the repaired stores that Apache opened; none where it wasn't asked to."""
+    said = []
     for name, value in properties:
         if name == OPENED:
             counts = f"{value['stores']} of these stores after rstore's repair, {value['bridged']} of them bridged"
-            return (
+            said.append(
                 f"Apache 4.9.8 opened {counts}:\nonce as closed, once as crashed, and once to put "
                 f"{value['puts']} messages and get them as a consumer does."
             )
-    return None
+        elif name == WALKED:
+            said.append(
+                f"Apache 4.9.8 opened {value} stores of the proof's shapes (tests/proof), repaired by the commands\n"
+                "that rstore names: it cut no log, and read by queue, place and key what is in them."
+            )
+    return said
 
 
 def _id(row: Line) -> str:

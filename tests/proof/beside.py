@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tests.compat import batch
 from tests.compat.apache import Exit, Opened, Sizes
@@ -21,6 +21,8 @@ from .bases import Base, Facts
 from .command import Ran
 from .judge import STEPS, Case
 from .store import Wanted
+
+T = TypeVar("T")
 
 CHUNK = 48
 """Stores that lie side by side."""
@@ -81,16 +83,14 @@ class Beside:
 
     def damaged(self, wanted: Wanted, numbers: Sequence[int]) -> Iterator[tuple[int, Theirs]]:
         """What Apache loses of the stores of these numbers."""
-        for some in _chunks(numbers):
+        for some in chunks(numbers):
             cases = [store.damaged(wanted, number, self._bases, self._root / str(number))[0] for number in some]
-            copies = [judge.copy(case.store, case.store.with_suffix(".copy")) for case in cases]
-            for number, case, opened in zip(some, cases, self._opened(cases, copies), strict=True):
-                yield number, self._loss(case, opened)
+            yield from zip(some, self.losses(cases), strict=True)
             _removed(cases)
 
     def repaired(self, wanted: Wanted, numbers: Sequence[int]) -> Iterator[Repaired]:
         """Repairs each store as `recover` says, and lets Apache open it."""
-        for some in _chunks(numbers):
+        for some in chunks(numbers):
             cases: dict[int, Case] = {}
             for number in some:
                 case, _ = store.damaged(wanted, number, self._bases, self._root / str(number))
@@ -100,26 +100,36 @@ class Beside:
                 else:
                     yield Repaired(number, refused=str(last))
                     _removed([case])
-            before = {number: truth.held(case.base, case.store) for number, case in cases.items()}
-            copies = [judge.copy(case.store, case.store.with_suffix(".copy")) for case in cases.values()]
-            for (number, case), one in zip(cases.items(), self._opened(list(cases.values()), copies), strict=True):
-                yield Repaired(number, differs=self._differs(case, before[number], one))
+            for number, differs in zip(cases, self.differences(list(cases.values())), strict=True):
+                yield Repaired(number, differs=differs)
             _removed(list(cases.values()))
 
-    def _opened(self, cases: Sequence[Case], copies: Sequence[Path]) -> list[Opened]:
-        """What Apache reads; a store that it hangs on, or finds no memory for, is opened again alone: others may have
-        had both.
+    def losses(self, cases: Sequence[Case], *, again: bool = True) -> list[Theirs]:
+        """What Apache loses of each of these damaged stores, which it opens and changes; `again`: see `_opened`."""
+        return [self._loss(case, opened) for case, opened in zip(cases, self._opened(cases, again=again), strict=True)]
 
-        A copy lies beside each store, since that leaves it in any state; all of these are gone in the end.
+    def differences(self, cases: Sequence[Case]) -> list[str | None]:
+        """What Apache, which opens each of these stores, reads otherwise than our reader did before; None: nothing."""
+        before = [truth.held(case.base, case.store) for case in cases]
+        opened = self._opened(cases)
+        return [self._differs(*each) for each in zip(cases, before, opened, strict=True)]
+
+    def _opened(self, cases: Sequence[Case], *, again: bool = True) -> list[Opened]:
+        """What Apache reads. `again`: a store that it hangs on, or finds no memory for, is opened a second time, alone,
+        as others may have had both; from a copy that lies beside each store meanwhile, since a hang leaves it in any
+        state.
         """
-        found = batch.run([self._run(case) for case in cases], hang=HANG) if cases else []
-        for number, opened in enumerate(found):
-            if opened.exit is None or "OutOfMemory" in (opened.error or ""):
-                shutil.rmtree(cases[number].store)
-                copies[number].rename(cases[number].store)
-                (found[number],) = batch.run([self._run(cases[number])], hang=HANG)
-        for one in copies:
-            shutil.rmtree(one, ignore_errors=True)
+        if not cases:
+            return []
+        copies = [judge.copy(case.store, case.store.with_suffix(".copy")) if again else None for case in cases]
+        found = batch.run([self._run(case) for case in cases], hang=HANG)
+        for number, (case, copy, opened) in enumerate(zip(cases, copies, found, strict=True)):
+            if copy is not None and (opened.exit is None or "OutOfMemory" in (opened.error or "")):
+                shutil.rmtree(case.store)
+                copy.rename(case.store)
+                (found[number],) = batch.run([self._run(case)], hang=HANG)
+            elif copy is not None:
+                shutil.rmtree(copy)
         return found
 
     def _run(self, case: Case) -> batch.Run:
@@ -153,8 +163,10 @@ class Beside:
         A unit of offset 0 in a log that begins later says nothing: there Apache gives the log's first record, whichever
         that is (CommitLog#getData, MappedFileQueue#findMappedFileByOffset with returnFirstOnNotFound).
         """
-        if opened.exit != Exit.OPENED:
+        if opened.exit != Exit.OPENED or opened.final is None:
             return f"it does not open: exit {opened.exit}, {opened.error}"
+        if opened.final.max != (end := held.end):
+            return f"its log ends at {opened.final.max}, not at {end}"
         queued = _queued(opened)
         for (topic, queue_id), units in held.units.items():
             for at, unit in units.items():
@@ -204,7 +216,8 @@ def repair(case: Case, conf: Path) -> tuple[Case, Ran]:
     return case, ran
 
 
-def _chunks(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
+def chunks(numbers: Sequence[T]) -> Iterator[Sequence[T]]:
+    """As many as may lie side by side."""
     for at in range(0, len(numbers), CHUNK):
         yield numbers[at : at + CHUNK]
 

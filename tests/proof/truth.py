@@ -43,6 +43,11 @@ class Held:
     units: dict[tuple[str, int], dict[int, Unit]]
     keys: set[tuple[int, int]]
 
+    @property
+    def end(self) -> int:
+        """Behind the last record of the log, whoever goes from one to the next; 0 without any."""
+        return max((offset + record.size for offset, record in own.walk(self.log)), default=0)
+
     def record(self, offset: int, segment: int) -> Record | None:
         """The record at a physical offset."""
         start = offset // segment * segment
