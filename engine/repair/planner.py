@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import os
 from collections import Counter
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 from engine.errors import RStoreError, StorageError
 from engine.format import fastjson, names
 from engine.format.message import BLANK_SIZE
+from engine.format.numbers import LONG_MAX
 from engine.log.derive import Deriver, DeriveRules, QueueNumbers
 from engine.log.scan import Damage, Event, RecordBatch, Scanner
 from engine.log.source import ClosedLog, Segment
@@ -124,6 +126,7 @@ class Planner:
         self._mends: list[int] = []
         self._shifts: Counter[tuple[int, int]] = Counter()  # records by (segment, how far off their own offset is)
         self._unplaced = 0
+        self._read: list[tuple[int, int]] = []  # of each batch its start, and its last record's store time (ms)
         self._damage_before: list[Stretch] = []
         self._undecided: list[str] = []
 
@@ -219,10 +222,22 @@ class Planner:
     def _compare(self, batch: RecordBatch, derived: Derived) -> None:
         self._unplaced += derived.unplaced
         self._comparer.feed(derived.units)
+        self._read.append((batch.start, batch.last_store_timestamp))
         size = self._files.config.mapped_file_size_commit_log
         for offset, stored, _ in batch.moved():
             self._mends.append(offset)
             self._shifts[offset - offset % size, stored - offset] += 1
+
+    def _in_time(self, offset: int) -> bool:
+        """Whether a record was stored when the one in front of it, which was read, had been: else it may be stale."""
+        if offset == self._files.log[0].offset:
+            return True
+        at = bisect.bisect_right(self._read, (offset, LONG_MAX)) - 1
+        times = [self._read[at - 1][1]] if at > 0 else []
+        for event in self._for_one.scan(self._read[at][0], offset + 1) if at >= 0 else ():
+            if isinstance(event, RecordBatch):
+                times += event.store_timestamps().tolist()
+        return len(times) > 1 and times[-2] <= times[-1]
 
     def _units_at(self, offset: int) -> tuple[int, list[tuple[int, int]]] | None:
         """Of the sound record at a physical offset: its size, and each (queue number, queue offset) that it names."""
@@ -254,10 +269,8 @@ class Planner:
             for s in (*end.gaps, *self._damage_before)
             if known.accepted.overlap(s.offset, s.offset + s.length) < s.length
         ]
-        log_plan = replace(
-            self._log_plan(start, log_min, end),
-            requeued=tuple(sorted(one for one in settler.requeued if one.physical_offset < end.end)),
-        )
+        requeued = (r for r in settler.requeued if r.physical_offset < end.end and self._in_time(r.physical_offset))
+        log_plan = replace(self._log_plan(start, log_min, end), requeued=tuple(sorted(requeued)))
         traps = next_start_damage(files, self._scanner, start, end) if start is not None else []
         trap = traps[0] if traps else None
         return RecoverPlan(

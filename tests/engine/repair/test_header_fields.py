@@ -27,6 +27,8 @@ def flip(root: Path, offset: int, position: int, bit: int) -> None:
     damage(root, offset + position, bytes([log(root, offset + position, 1)[0] ^ 1 << bit]))
 
 
+POSITION_STORE_TIMESTAMP = 56
+
 FIELDS = {
     "another queue of the topic": (POSITION_QUEUE_ID + 3, 0),
     "a queue that is not there": (POSITION_QUEUE_ID, 6),
@@ -95,6 +97,27 @@ def test_what_nothing_decides_is_told_and_names_no_command_that_does_nothing(tmp
     assert found.next.command is None
     assert "dump commitlog" in found.next.why
     check_clean(tmp_path, settings(tmp_path), known=("unit-tags",), why="nothing tells which tag is right")
+
+
+def test_a_record_that_is_older_than_the_one_in_front_gets_no_queue(tmp_path: Path) -> None:
+    """It may be stale, or another log's: its own queue offset is what tells that."""
+    offsets = put(tmp_path, 300)
+    flip(tmp_path, offsets[299], POSITION_QUEUE_OFFSET + 2, 3)
+    flip(tmp_path, offsets[299], POSITION_STORE_TIMESTAMP + 3, 3)
+    flip(tmp_path, offsets[299], POSITION_STORE_TIMESTAMP + 2, 0)
+    plan = plan_recover(Disk(), settings(tmp_path), whole=True)
+    assert not plan.log.requeued
+
+
+def test_first_of_what_is_read_gets_no_queue(tmp_path: Path) -> None:
+    """The record in front of it is unknown; with --whole it is known."""
+    offsets = put(tmp_path, 300)
+    first = next(offset for offset in offsets if offset >= offsets[-1] // 8192 * 8192)
+    flip(tmp_path, first, POSITION_QUEUE_OFFSET + 2, 3)
+    plan = plan_recover(Disk(), settings(tmp_path), whole=True)
+    assert [one.physical_offset for one in plan.log.requeued] == [first]
+    apply(Disk(), plan)
+    check_clean(tmp_path, settings(tmp_path))
 
 
 def test_many_in_a_row_are_no_flipped_bits(tmp_path: Path) -> None:
