@@ -27,12 +27,13 @@ from engine.errors import CannotMend, RStoreError, StorageError, WrongFileSize
 from engine.files.listing import Oddness, parse_segment_name, segment_name
 from engine.log.source import Segment
 from engine.repair.finding import Fix
+from engine.repair.foreign_end import Signs, is_another_stores
 from engine.repair.next_step import bring, command_line, step
 from engine.repair.odd import ABSENT, SIZE, STRAY, OddFile, moved_by_hand
 from engine.repair.pieces import quarantine_target
 from engine.repair.relocate import Way
 from engine.repair.segment_contest import Belonging, is_complete, sound_and_lacking
-from engine.repair.segment_look import Look, look_at_head, look_everywhere
+from engine.repair.segment_look import Look, look_across, look_at_head
 from engine.repair.segment_size import contradicts, segment_size
 from engine.repair.survey import StoreFiles
 
@@ -159,6 +160,7 @@ class _Planner:
         self._problems: list[str] = []
         self._given_up: list[tuple[_File, str, int]] = []
         self._more: dict[str, tuple[int, int]] = {}  # set aside beside a complete segment: its place, records more
+        self._back: list[_File] = []  # lost another place, and hold records of the one that their name says
         self._last = -1  # the last place of a file with the right name that holds records
 
     def plan(self) -> Layout:
@@ -171,6 +173,7 @@ class _Planner:
         found = self._look(mine)
         placed = self._place(found)
         placed = [file for file in placed if not self._is_a_stray(file, placed)]
+        placed = self._without_foreign_end(placed)
         used = {file.path for file in placed} | {odd.path for odd in self._aside}
         for odd in mine:
             if odd.path not in used and odd.code != STRAY:
@@ -213,7 +216,7 @@ class _Planner:
     # --- looking ----------------------------------------------------------------------------------------------------
 
     def _look(self, odd: Sequence[OddFile]) -> list[_File]:
-        """Every file with what its records say; the whole of a file is searched only where its head says nothing."""
+        """Every file with what its records say; all of a file is asked where its head does not agree with its name."""
         found = [_File(s.path, s.size, s.offset, self._head(s.path, s.size)) for s in self._files.log]
         last = max((file.name or 0 for file in found if not file.look.empty), default=-1)
         for other in odd:
@@ -222,15 +225,12 @@ class _Planner:
             found.append(_File(other.path, other.size, None if name is None or name % self._size else name, head))
         for file in found:
             ahead = file.look.empty and file.size == self._size and (file.name or 0) > last  # made ahead of time
-            if not ahead and len(file.look.witnesses) < _SURE and not file.look.votes(file.name):
-                file.look = self._deep(file.path, file.size)
+            if not ahead and not 0 < file.look.most == file.look.votes(file.name):
+                file.look = look_across(self._disk, file.path, file.size, self._largest)
         return found
 
     def _head(self, path: str, size: int) -> Look:
         return look_at_head(self._disk, path, size, self._largest)
-
-    def _deep(self, path: str, size: int) -> Look:
-        return look_everywhere(self._disk, path, size, self._largest)
 
     # --- placing ----------------------------------------------------------------------------------------------------
 
@@ -254,10 +254,10 @@ class _Planner:
                 self._give_up(file, FOREIGN, len(file.look.witnesses))
         self._last = max((f.place or 0 for f in found if f.place == f.name and f.look.witnesses), default=-1)
         placed = {place: self._contest(claims) for place, claims in sure.items()}
-        for file in named:
+        for file in [*named, *self._back]:
             assert file.place is not None
             home = file.look.home(self._size)
-            if file.place in placed and home is not None and home not in placed:
+            if file.place in placed and home is not None and home not in placed and not file.look.votes(file.name):
                 file.place = home
             if file.place not in placed:
                 placed[file.place] = file
@@ -309,6 +309,29 @@ class _Planner:
                 self._give_up(file, FOREIGN, len(file.look.witnesses))
         return out
 
+    def _without_foreign_end(self, placed: list[_File]) -> list[_File]:
+        """Without the last segments, as far as they are another store's."""
+        left = sorted(placed, key=lambda file: file.place or 0)
+        while True:
+            filled = [i for i, file in enumerate(left) if file.look.witnesses]
+            if len(filled) < 2:
+                return left
+            segments = [file.at(self._size) for file in left[: filled[-1] + 1]]
+            last, witnesses = left[filled[-1]], left[filled[-1]].look.witnesses
+            if segments[-2].end != segments[-1].offset or self._belonging.judge(segments[-1].offset, witnesses) > 0:
+                return left
+            shown = not self._files.abort and self._shown(left[filled[-1] - 1])
+            signs = Signs(last.place == last.name, shown)
+            if not is_another_stores(self._disk, self._files, segments[:-1], segments[-1], signs):
+                return left
+            self._give_up(last, FOREIGN, len(witnesses))
+            left.remove(last)
+
+    def _shown(self, file: _File) -> bool:
+        """Whether units of the queues show a file's records."""
+        assert file.place is not None
+        return self._belonging.judge(file.place, file.look.witnesses) > 0
+
     def _contest(self, claims: list[_File]) -> _File:
         """The one that stays of several files for one place."""
         order = sorted(claims, key=lambda f: (f.name != f.place, f.size != self._size, f.path))
@@ -354,12 +377,18 @@ class _Planner:
         places = [other.place or 0 for other in placed if other.size]
         return not file.size and not (places and min(places) < (file.place or 0) < max(places))
 
-    def _set_aside(self, file: _File, why: str) -> None:
+    def _set_aside(self, file: _File, why: str) -> bool:
+        """False: it stays where its name says, as it holds records of that place, too."""
+        if file.place != file.name and file.look.votes(file.name):
+            file.place = file.name
+            self._back.append(file)
+            return False
         self._aside.append(OddFile(file.path, file.size, why, movable=True, code=STRAY))
+        return True
 
     def _give_up(self, file: _File, why: str, records: int) -> None:
-        self._set_aside(file, why)
-        self._given_up.append((file, why, records))
+        if self._set_aside(file, why):
+            self._given_up.append((file, why, records))
 
     # --- the outcome ------------------------------------------------------------------------------------------------
 

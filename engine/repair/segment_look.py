@@ -1,13 +1,15 @@
 """What a file's own first records say about where in the log it belongs, whatever its name is.
 
 A record knows its physical offset, so a sound record at a position of a file tells where that file begins. A few of
-them at the file's head are enough: one small read. Where the head holds none, the rest is searched for whole records.
+them at the file's head are enough where they agree with its name: one small read. Where they don't, or the head holds
+none, whole records are searched all over the file: its first pages may be those of another place.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
 from engine.errors import StorageError
@@ -20,11 +22,18 @@ from engine.log.walk import Row, walk
 from engine.repair.whole_records import whole
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from engine.files.disk import Disk
 
 WITNESSES = 16
-"""Records that are asked."""
+"""Records that are asked of a file's head."""
+MOST_WITNESSES = 64
+"""Records that are asked of all of a file."""
 _HEAD = 8 << 10
+_WINDOW = 64 << 10
+_SHORT = 1 << 20
+"""Bytes of a file that is searched as a whole; of a longer one windows are, and more of them near its beginning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +55,7 @@ class Witness:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The first whole records of a file. `empty`: it begins with zeros, or holds nothing."""
+    """Some whole records of a file. `empty`: it begins with zeros, or holds nothing."""
 
     witnesses: tuple[Witness, ...]
     empty: bool
@@ -84,20 +93,37 @@ def look_at_head(disk: Disk, path: str, size: int, max_message_size: int) -> Loo
     return Look(_witnesses(RecordBatch(0, head, rows)) if rows else (), empty=not any(head))
 
 
-def look_everywhere(disk: Disk, path: str, size: int, max_message_size: int) -> Look:
-    """The first whole records of a file, wherever they are in it; what can't be read is passed over."""
+def look_across(disk: Disk, path: str, size: int, max_message_size: int) -> Look:
+    """Whole records from all over a file; the first ones where windows hold none. What can't be read is passed over."""
     segment = Segment(0, size, path)
-    found: list[Witness] = []
+    largest = max_message_size + ENCODE_OVERHEAD
     with ClosedLog(disk, [segment]) as log:
-        try:
-            for low, high in log.data_ranges(segment, 0):
-                for batch in whole(log, low, high, max_message_size + ENCODE_OVERHEAD):
-                    found += _witnesses(batch)
-                    if len(found) >= WITNESSES:
-                        return Look(tuple(found[:WITNESSES]), empty=False)
-        except StorageError:
-            pass
-    return Look(tuple(found), empty=not found)
+        found = [witness for low, high in _windows(size) for witness in _whole(log, segment, low, high, largest)]
+        if not found:
+            found = list(islice(_whole(log, segment, 0, size, largest), WITNESSES))
+    every = -(-len(found) // MOST_WITNESSES) or 1
+    return Look(tuple(found[::every]), empty=not found)
+
+
+def _windows(size: int) -> list[tuple[int, int]]:
+    """Ranges of a file (bytes) that are searched."""
+    if size <= _SHORT:
+        return [(0, size)]
+    near = [_WINDOW << i for i in range(size.bit_length()) if _WINDOW << i < size]
+    starts = sorted({0, *near, *range(0, size, size // WITNESSES)})
+    return [(start, min(start + _WINDOW, end)) for start, end in pairwise([*starts, size])]
+
+
+def _whole(log: ClosedLog, segment: Segment, start: int, end: int, largest: int) -> Iterator[Witness]:
+    """Whole records in [start, end)."""
+    try:
+        for low, high in log.data_ranges(segment, start):
+            if low >= end:
+                return
+            for batch in whole(log, max(low, start), min(high, end), largest):
+                yield from _witnesses(batch)
+    except StorageError:
+        return
 
 
 def _witnesses(batch: RecordBatch) -> tuple[Witness, ...]:
@@ -110,5 +136,5 @@ def _witnesses(batch: RecordBatch) -> tuple[Witness, ...]:
             row.queue_offset,
             sysflag.is_consumable(row.sys_flag),
         )
-        for i, row in enumerate(batch.rows[:WITNESSES])
+        for i, row in enumerate(batch.rows)
     )

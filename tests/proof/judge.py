@@ -105,7 +105,7 @@ def _followed(store: Path, conf: Path, verdict: Verdict, done: Ran, before: dict
     for _ in range(STEPS):
         if done.exit != 4:
             break
-        if diff := changes(before, tree(store, _own(before, undone=False)), 2):
+        if diff := _changed(before, store, undone=False, most=2):
             verdict.findings.append(("refused", f"{done}: and changed {diff}"))
         following = command.next_words(done)
         if following is None or tuple(following) == done.words:
@@ -172,6 +172,12 @@ def _own(before: dict[str, str], *, undone: bool) -> set[str]:
     return {*kept, "not-mounted/lock"}
 
 
+def _changed(before: dict[str, str], store: Path, *, undone: bool, most: int = 4) -> str:
+    """How a store differs from what it was, but for what is a command's own."""
+    own = _own(before, undone=undone)
+    return changes({name: what for name, what in before.items() if name not in own}, tree(store, own), most)
+
+
 def _run(store: Path, conf: Path, verdict: Verdict, *words: str) -> Ran:
     ran = command.run(store, conf, *words)
     verdict.words.append(" ".join(words))
@@ -226,5 +232,5 @@ def _undo(store: Path, conf: Path, before: dict[str, str], verdict: Verdict) -> 
         verdict.findings.append(("fault", f"{ran}\n{command.traceback_of(store, conf, 'undo', '--yes')}"))
     elif ran.exit != 4 or "no repair to take back" not in ran.err:
         verdict.findings.append(("undo", str(ran)))
-    if diff := changes(before, tree(store, _own(before, undone=True))):
+    if diff := _changed(before, store, undone=True):
         verdict.findings.append(("undo", f"not taken back: {diff}"))

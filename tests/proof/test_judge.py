@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import struct
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from tests.compat.apache import Opened
 from tests.proof import bases, judge, own, shapes, store, truth
 from tests.proof.bases import Base
 from tests.proof.scene import NotHere, Scene
+from tests.proof.shapes import pages
 from tests.proof.store import Wanted
 from tests.proof.tree import changes, tree
 
@@ -140,6 +142,15 @@ def test_each_shape_damages_some_base(name: str, every: tuple[Base, ...], tmp_pa
         if changes(before, tree(copy)):
             return
     pytest.fail("no base was damaged")
+
+
+@pytest.mark.parametrize("name", pages.SHAPES)
+def test_a_segment_that_was_emptied_is_no_place_for_damage(name: str, every: tuple[Base, ...], tmp_path: Path) -> None:
+    base = next(base for base in every if base.name == "lmq")
+    copy = judge.copy(base.store, tmp_path / "store")
+    os.truncate(copy / "commitlog" / f"{0:020d}", 0)
+    with pytest.raises(NotHere):
+        pages.SHAPES[name](Scene(random.Random(0), copy, base, base.facts))
 
 
 def test_a_seed_makes_the_same_store_again(every: tuple[Base, ...], tmp_path: Path) -> None:

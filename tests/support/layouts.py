@@ -74,12 +74,16 @@ def settings(root: Path, *, several: bool = False) -> StoreConfig:
     )
 
 
-def make(root: Path, *, first: int = 0, several: bool = False, segments: int = 6, seed: int = 0) -> Made:
-    """A store of so many segments, the last one not full."""
+def make(
+    root: Path, *, first: int = 0, several: bool = False, segments: int = 6, seed: int = 0, body: int = 300
+) -> Made:
+    """A store of so many segments, the last one not full; bodies are of 20 to `body` bytes."""
     rng = Random(seed)
     some = [
-        Message("T", rng.randbytes(rng.randrange(20, 300)), queue_id=i % 3, properties={"KEYS": f"key{i}", "TAGS": "a"})
-        for i in range(segments * SIZE // 300)
+        Message(
+            "T", rng.randbytes(rng.randrange(20, body)), queue_id=i % 3, properties={"KEYS": f"key{i}", "TAGS": "a"}
+        )
+        for i in range(segments * SIZE // (body // 2 + 150))
     ]
     built = build(some, SIZE, first)
     root.mkdir()

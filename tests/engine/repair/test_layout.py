@@ -21,6 +21,7 @@ from engine.format.message import Message
 from engine.log.source import ClosedLog
 from engine.repair.apply import apply
 from engine.repair.expire import Rules, plan_expire
+from engine.repair.layout import layout_of
 from engine.repair.plan import RecoverPlan
 from engine.repair.queue_rows import QueueRows
 from engine.repair.recover import plan_recover, plan_truncate
@@ -312,6 +313,37 @@ def test_records_of_another_store_beside_a_complete_segment_are_set_aside(made: 
     sound(made)
 
 
+def test_a_segment_of_another_store_behind_the_logs_end(made: Made, tmp_path: Path) -> None:
+    """Its name and its records' places fit, but the log ended before, and no queue goes on in it."""
+    log = log_of(made)
+    other = layouts.make(tmp_path / "other", seed=77, segments=9, body=30)
+    foreign = made.root / "commitlog" / f"{len(made.files) * SIZE:020d}"
+    shutil.copy2(other.root / "commitlog" / foreign.name, foreign)
+    plan = plan_recover(Disk(), made.config)
+    assert isinstance(plan.refusal, CannotMend)
+    assert plan.refusal.path == str(foreign)
+    apply(Disk(), planned(made))
+    assert log_of(made) == log
+    assert (made.root / "quarantine" / "commitlog" / foreign.name).exists()
+    sound(made)
+
+
+def test_segments_behind_pages_that_were_lost_are_not_taken_for_another_stores(made: Made) -> None:
+    """A power cut may lose pages of a segment, and what dispatch had made of the next ones."""
+    queues = made.root / "consumequeue"
+    for path in [path for path in queues.rglob("*") if path.is_file()]:
+        path.unlink()
+    end = sorted(made.records)[-1]
+    with made.files[-2].open("r+b") as file:
+        file.seek(SIZE - 2500)
+        file.write(bytes(2500))
+    held = made.held()
+    assert max(held) == end
+    apply(Disk(), planned(made))
+    assert lost(made, held) == []
+    sound(made)
+
+
 def test_records_that_a_damaged_segment_lacks_are_not_set_aside_unasked(made: Made, tmp_path: Path) -> None:
     """Another store's file beside a segment with damage in its middle: nobody knows which of them to believe."""
     other = layouts.make(tmp_path / "other", seed=77)
@@ -524,6 +556,29 @@ def test_a_swapped_segment_with_damage_in_its_first_records(number: int, made: M
     apply(Disk(), planned(made))
     assert lost(made, held) == []
     sound(made)
+
+
+def test_a_page_of_a_segment_that_lies_over_its_beginning_too(tmp_path: Path) -> None:
+    """Records that name a place where no segment begins say nothing of where the rest of the file belongs."""
+    made = layouts.make(tmp_path / "store", body=30)
+    path = made.files[1]
+    data = path.read_bytes()
+    path.write_bytes(data[3000:6500] + data[3500:])
+    held = made.held()
+    apply(Disk(), planned(made))
+    assert lost(made, held) == []
+    sound(made)
+
+
+@pytest.mark.parametrize("page", [2048, 6000])
+def test_the_first_page_of_another_segment_over_a_segments_beginning(page: int, tmp_path: Path) -> None:
+    """Neither the other segment nor what is left of this one is taken for a copy, however many records speak for it."""
+    made = layouts.make(tmp_path / "store", body=30)
+    one, other = made.files[1], made.files[3]
+    one.write_bytes(other.read_bytes()[:page] + one.read_bytes()[page:])
+    layout = layout_of(Disk(), survey(Disk(), made.config))
+    assert {s.offset: s.path for s in layout.segments} == {i * SIZE: str(path) for i, path in enumerate(made.files)}
+    assert (layout.aside, layout.relocations) == ((), ())
 
 
 def test_other_changes_want_the_files_in_order(made: Made, tmp_path: Path) -> None:

@@ -13,7 +13,10 @@ def _filled(scene: Scene) -> tuple[Path, int]:
     start, path = scene.segment()
     inside = scene.records_in(start)
     last = inside[-1]
-    return path, min(path.stat().st_size, last - start + len(scene.facts.records[last][0]))
+    filled = min(path.stat().st_size, last - start + len(scene.facts.records[last][0]))
+    if not filled:
+        raise NotHere
+    return path, filled
 
 
 def _lose(scene: Scene, unit: int, most: int) -> str:

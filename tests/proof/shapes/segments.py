@@ -122,7 +122,10 @@ def segment_twice(scene: Scene) -> str:
 
 
 def segment_foreign(scene: Scene) -> str:
-    """A segment of another store, in place of one or besides."""
+    """A segment of another store, in place of one or besides.
+
+    Never in place of the only one: the log is that store's then, whole, and nothing is left to repair it by.
+    """
     start, path = scene.segment()
     other = scene.pick(list(scene.others))
     theirs = [one for one in other.log_dirs(other.store)[0].iterdir() if own.named(one.name) not in (None, start)]
@@ -130,6 +133,8 @@ def segment_foreign(scene: Scene) -> str:
     if not any(data):
         raise NotHere
     if scene.rng.random() < 0.5:
+        if len([one for one in scene.segments() if scene.records_in(one[0])]) < 2:
+            raise NotHere
         path.write_bytes(data)
         return f"{scene.said(path)} is one of {other.name}"
     name = f"{max(offset for offset, _ in scene.segments()) + scene.base.segment:020d}"
