@@ -318,7 +318,10 @@ class _Applier:
         start, end = queue.pre_blanks
         if start < end:
             writer.write(start, PRE_BLANK.encode() * (end - start))
-        fills = [(start, end, self._row(queue, start - 1)) for start, end in queue.fills]
+        fills = [
+            (start, end, self._row(queue, end if (start, end) in queue.from_behind else start - 1))
+            for start, end in queue.fills
+        ]
         start, end = queue.front
         if start < end:
             unit = None if queue.inert is None else QueueUnit(*queue.inert, 0).encode()

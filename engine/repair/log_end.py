@@ -258,10 +258,12 @@ def _judge(
         found.stale = stale.judge(damage.offset, found.last_store_timestamp)
         if found.stale is not None:
             return
-    if gap is not None:
-        found.gaps.append(_missing(files, gap))
     found.cut = cut
-    found.end = damage.offset
+    if gap is None:
+        found.end = damage.offset
+    elif not cut:  # else the log ends before the missing segments: nothing sound lies between them and the damage
+        found.gaps.append(_missing(files, gap))
+        found.end = damage.offset
     if sound is None:
         length = damage.segment.end - damage.offset
         found.damage.append(Stretch(damage.offset, length, damage.segment.path, damage.reason.value))

@@ -182,7 +182,16 @@ class Planner:
         bridged = [*(bridge.offset for bridge in self._bridges), *(low for low, _ in self._begun), *short]
         segments = [found for offset in bridged if (found := self._log.segment_at(offset)) is not None]
         start = min([start, *segments], key=lambda segment: segment.offset)
-        return self._before_a_stale_tail(start)
+        return self._before_a_stale_tail(self._with_a_record(start))
+
+    def _with_a_record(self, start: Segment) -> Segment:
+        """The last segment up to `start` that begins with a sound record: a log that ends where reading starts is one
+        whose next start reads the segment before, with whatever damage it has.
+        """
+        at = self._files.log.index(start)
+        while at and not isinstance(next(self._for_one.scan(self._files.log[at].offset), None), RecordBatch):
+            at -= 1
+        return self._files.log[at]
 
     def _before_a_stale_tail(self, start: Segment) -> Segment:
         """The segment to read from so that a stale tail of whole segments is met where it begins, if that is near.

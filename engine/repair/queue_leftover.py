@@ -231,9 +231,14 @@ class Leftovers:
         self._keep_beside_right_ones(rows.taken(left), claimed[left])
 
     def _claimed_by(self, rows: _Open) -> NDArray[np.int64]:
-        """What the records claim that wait for a row and are pointed at: int64[n, 2], queue and offset; −1: none."""
+        """What the records claim that wait for a row and are pointed at: int64[n, 2], queue and offset; −1: none.
+
+        A record of several queues claims a place in each: a row is held against the one of its own topic.
+        """
         import numpy as np
 
+        numbers = self._comparer.numbers
+        topics = np.array([numbers[number].topic for number in rows.number.tolist()], dtype=object)
         claimed = np.full((len(rows.number), 2), -1, dtype=np.int64)
         order = np.argsort(rows.physical, kind="stable")
         physical = rows.physical[order]
@@ -242,8 +247,10 @@ class Leftovers:
             high = np.searchsorted(physical, chunk["physical_offset"], side="right")
             for i in np.flatnonzero(low < high).tolist():
                 at = order[int(low[i]) : int(high[i])]
-                at = at[rows.size[at] == int(chunk["size"][i])]
-                claimed[at] = int(chunk["queue"][i]), int(chunk["queue_offset"][i])
+                number = int(chunk["queue"][i])
+                fits = (claimed[at, 0] < 0) | (topics[at] == numbers[number].topic)
+                at = at[fits & (rows.size[at] == int(chunk["size"][i]))]
+                claimed[at] = number, int(chunk["queue_offset"][i])
         return claimed
 
     def _stays_without_claim(self, rows: _Open, i: int, named: list[tuple[int, int]]) -> bool:

@@ -44,10 +44,11 @@ class QueuePlan:
     `written`: rows that get the unit of their record.
 
     `old_extent`: behind the last row on disk that isn't zeros. `fills`: rows without a message, filled with the unit
-    before them. `front`: rows at the queue's front whose messages are lost, filled with the unit behind them; for a
-    queue that lost all of them, with a unit for the inert record (`inert`: place and size). `pre_blanks`: rows at the
-    front of the first file that get the pre-blank unit. `renumbered`: records that get another queue offset than their
-    own field says. `units_cut`: units of messages removed at the end.
+    before them; those of `from_behind` with the unit behind, where the one before shows a message that is missing, too.
+    `front`: rows at the queue's front whose messages are lost, filled with the unit behind them; for a queue that lost
+    all of them, with a unit for the inert record (`inert`: place and size). `pre_blanks`: rows at the front of the
+    first file that get the pre-blank unit. `renumbered`: records that get another queue offset than they say.
+    `units_cut`: units of messages removed at the end.
     """
 
     queue: TopicQueue
@@ -64,6 +65,7 @@ class QueuePlan:
     front: tuple[int, int] = (0, 0)
     inert: tuple[int, int] | None = None
     renumbered: tuple[Renumbered, ...] = ()
+    from_behind: tuple[tuple[int, int], ...] = ()
 
     @property
     def units_filled(self) -> int:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from engine.repair.intervals import Intervals
+    from engine.repair.queue_compare import QueueAccount
     from engine.repair.queue_leftover import LogAfter
 
 MAX_FILL = 1 << 22
@@ -270,6 +271,7 @@ class Settler:
             end = max(whole.end, self._lost_end(state, whole)) if whole or inert is not None else 0
         if state.lost and not end:
             self.findings.append(f"{self._comparer.numbers[number]}: every message is lost, its offsets begin anew")
+        fills = tuple(whole.missing(first, end)) if whole else ()
         return QueuePlan(
             queue=self._comparer.numbers[number],
             number=number,
@@ -279,13 +281,24 @@ class Settler:
             old_extent=extent if rows is not None and rows.files else 0,
             units_cut=cut,
             units_rebuilt=state.written.total(),
-            fills=tuple(whole.missing(first, end)) if whole else (),
+            fills=fills,
+            from_behind=tuple(
+                (low, high)
+                for low, high in fills
+                if high in whole and self._is_lost(account, low - 1) and not self._is_lost(account, high)
+            ),
             pre_blanks=self._pre_blanks(rows, front[0] if front[0] < front[1] else first),
             written=tuple(state.written),
             front=front,
             inert=inert,
             renumbered=tuple(state.renumbered),
         )
+
+    def _is_lost(self, account: QueueAccount, at: int) -> bool:
+        """Whether a row on disk shows a message that the log lacks."""
+        if account.rows is None or at not in account.right:
+            return False
+        return int(account.rows.read(at, at + 1)[0]["physical_offset"]) in self._log.lost
 
     def _lost_end(self, state: QueueAtWork, whole: Intervals) -> int:
         """Queue offset behind the last lost message: rows of another queue's file name bridged places, too, so no more

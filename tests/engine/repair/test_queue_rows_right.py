@@ -294,3 +294,21 @@ def test_light_queues_stay_where_no_setting_names_them(fixture_copy: Callable[[s
         plan = plan_recover(Disk(), StoreConfig(store_path_root_dir=root), whole=whole)
         assert not plan.changed
         assert plan.problems == ()
+
+
+@pytest.mark.parametrize("how", [{"whole": True}, {"bridge": True}])
+def test_a_record_of_several_queues_with_another_queue_id_keeps_all_its_rows(
+    how: dict[str, Any], fixture_copy: Callable[[str], Path]
+) -> None:
+    """The header names as many other queues, none of which it gets a row in."""
+    root = fixture_copy("lmq")
+    before = queues(root)
+    with (root / "commitlog" / f"{0:020d}").open("r+b") as file:
+        for at in (5168, 22573):  # each is in LmqParent, Side and a light queue
+            file.seek(at + QUEUE_ID)
+            file.write(b"\x02")
+    config = StoreConfig(store_path_root_dir=root).with_changes(enable_lmq=True, enable_multi_dispatch=True)
+    apply(Disk(), plan_recover(Disk(), config, **how))
+    assert queues(root) == before
+    assert not plan_recover(Disk(), config, **how).changed
+    check_clean(root, config, known=("record-suspect", "unit-elsewhere"), why="headers stay")
