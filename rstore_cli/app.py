@@ -7,6 +7,7 @@ answers at once.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib
 import json
@@ -77,15 +78,21 @@ class Commands(TyperGroup):
         if cmd_name not in COMMANDS:
             close = get_close_matches(cmd_name, COMMANDS, 1)
             ctx.fail(f"No such command {cmd_name!r}" + (f"; did you mean {close[0]}?" if close else ""))
-        module = importlib.import_module("rstore_cli.commands." + cmd_name.replace("-", "_"))
-        command = typer.main.get_command(module.app)
-        _add_common(command)
-        return command
+        return _command(cmd_name)
 
     def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
         """The list in the help, without importing a single one."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
+
+
+@functools.cache
+def _command(name: str) -> Any:
+    """Made once a process: reading its parameters takes longer than some commands do."""
+    module = importlib.import_module("rstore_cli.commands." + name.replace("-", "_"))
+    command = typer.main.get_command(module.app)
+    _add_common(command)
+    return command
 
 
 # --- the options that every command has ------------------------------------------------------------------------------
@@ -230,8 +237,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
+@functools.cache
+def _group() -> Any:
+    return typer.main.get_command(app)
+
+
 def _run(args: list[str], settings: Settings) -> int:
-    group = typer.main.get_command(app)
+    group = _group()
     try:
         with group.make_context("rstore", list(args) or ["--help"], obj=settings) as context:
             group.invoke(context)

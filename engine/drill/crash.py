@@ -187,17 +187,26 @@ def _puts_cut(
     def note(moment: int, root: str) -> None:
         cuts.append((moment, root, list(runs.ledger.acknowledged)))
 
-    with opened(runs, _cutting(runs, moments, note, lose, crash.torn, rng)) as store:
+    disk = _cutting(runs, moments, note, lose, crash.torn, rng)
+    with opened(runs, disk) as store:
         for _ in range(step.count):
             answer = runs.ledger.put(store, wait=step.waits)
             if not answer.ok:
                 raise StepFailed(f"a put was refused: {answer.status.value} ({answer.error})")
-    # Threads flush as they please: this run may have made a change less than the dry one.
+    ended = disk.changes_seen
+    # Threads flush as they please: this run may have made fewer changes than the dry one. It ends before its last
+    # moments then, and is interrupted there once.
+    late = next((moment for moment in moments if moment > ended), None)
+    if late is not None:
+        last = scene.place.new()
+        disk.crash_copy(last, rng, lose, torn=crash.torn)
+        note(late, last)
     tell(len(cuts), total)
     word = "killed" if crash.how == "kill" else "power cut"
     for moment, root, acknowledged in cuts:
         # What was put later is in the ledger, too: a message may be in the log before its put has returned.
-        copy = runs.fork(f"{word} before change {moment} of about {total} of the puts", root=root)
+        when = f"before change {moment} of about {total} of the puts" if moment <= ended else "when the puts had ended"
+        copy = runs.fork(f"{word} {when}", root=root)
         copy.ledger.acknowledged = acknowledged
         yield copy
     runs.close()

@@ -34,7 +34,12 @@ class SparkMissing(StorageError):
 
 
 def find_java(environment: Mapping[str, str] | None = None) -> Path:
-    """The Java to run Spark with: its home directory. JAVA_HOME, then PATH, then where distributions put it.
+    """The Java to run Spark with: its home directory. Raises SparkMissing: none of version 17 or newer."""
+    return find_java_version(environment)[0]
+
+
+def find_java_version(environment: Mapping[str, str] | None = None) -> tuple[Path, int]:
+    """The same with its major version. JAVA_HOME, then PATH, then where distributions put it.
 
     Raises:
         SparkMissing: none of version 17 or newer.
@@ -44,7 +49,7 @@ def find_java(environment: Mapping[str, str] | None = None) -> Path:
     for home in dict.fromkeys(_homes(environment)):
         version = java_version(home)
         if version is not None and version >= LEAST_JAVA:
-            return home
+            return home, version
         if version is not None:
             old.append(f"{home} has Java {version}")
     found = "; ".join(old) if old else "none was found"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
-from engine.pipeline.java import SparkMissing, find_java, java_version
+from engine.pipeline.java import SparkMissing, find_java_version
 
 PACKAGES = ("pyspark", "pyarrow")
 
@@ -32,10 +32,10 @@ def ready() -> Ready:
     missing = [name for name, version in packages.items() if version is None]
     why = f"{' and '.join(missing)} not installed (pip install 'rstore[spark]')" if missing else None
     try:
-        java = find_java()
+        java, version = find_java_version()
     except SparkMissing as error:
         return Ready(None, None, packages, str(error) if why is None else f"{why}; {error}")
-    return Ready(str(java), java_version(java), packages, why)
+    return Ready(str(java), version, packages, why)
 
 
 def _version(name: str) -> str | None:

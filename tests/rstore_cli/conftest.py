@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from engine.pipeline import java
 from rstore_cli.app import main
 
 
@@ -52,6 +54,14 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("TZ", "UTC")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _java_is_asked_once() -> Iterator[None]:
+    """Each `doctor` starts each Java for its version: what it says is the same for the whole session."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(java, "java_version", functools.cache(java.java_version))
+        yield
 
 
 @pytest.fixture

@@ -117,6 +117,23 @@ def test_nothing_to_interrupt_is_no_proof(tmp_path: Path, monkeypatch: pytest.Mo
     assert "nothing to interrupt" in result.failures[0].found
 
 
+@pytest.mark.parametrize("how", ["kill", "power-cut"])
+def test_puts_that_end_before_a_moment_are_interrupted_at_their_end(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How many changes a run makes hangs on when threads flush: the run that is cut may make fewer than the dry one."""
+    monkeypatch.setattr(crash, "choose", lambda total, *_: [1, total + 1000, total + 1001])
+    crashed = f'[[step]]\ndo = "put"\ncount = 3\ncrash = {{ how = "{how}", sample = 2 }}\n'
+    after = command("recover") + 'expect = { check = "clean", acknowledged = "all", nothing_new = true }\n'
+    lost = LOOK + "expect = { settled = false }\n"
+    result = run(PUT + crashed + after + lost, tmp_path)
+    assert result.steps[1].tried == 2 < result.steps[1].of
+    word = "killed" if how == "kill" else "power cut"
+    branches = [failure.branch for failure in result.failures]
+    assert [branch.startswith(f"{word} before change 1 of about ") for branch in branches] == [True, False]
+    assert branches[1] == f"{word} when the puts had ended"
+
+
 def test_kept_stores_stay(tmp_path: Path) -> None:
     result = run_drill(drill(PUT), str(tmp_path / "kept"), keep=True)
     assert result.scratch == str(tmp_path / "kept")
