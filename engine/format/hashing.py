@@ -9,6 +9,7 @@ strings at once: strings of one length are one matrix product with the powers of
 
 from __future__ import annotations
 
+import functools
 import zlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -78,9 +79,16 @@ def java_hashes(texts: Sequence[str]) -> NDArray[np.int32]:
             continue
         joined = "".join([texts[i] for i in places]).encode("ascii")
         units = np.frombuffer(joined, dtype=np.uint8).reshape(len(places), length).astype(np.uint32)
-        powers = np.array([pow(31, length - 1 - k, 1 << 32) for k in range(length)], dtype=np.uint32)
-        out[places] = (units * powers).sum(axis=1, dtype=np.uint32).view(np.int32)
+        out[places] = (units * _powers(length)).sum(axis=1, dtype=np.uint32).view(np.int32)
     return out
+
+
+@functools.lru_cache(maxsize=256)
+def _powers(length: int) -> NDArray[np.uint32]:
+    """31 to the power of length - 1, …, 1, 0, modulo 2³²."""
+    import numpy as np
+
+    return np.array([pow(31, length - 1 - k, 1 << 32) for k in range(length)], dtype=np.uint32)
 
 
 def index_key_hashes(keys: Sequence[str]) -> NDArray[np.int32]:

@@ -63,8 +63,10 @@ def _dangling_rows(disk: Disk, root: str, rows: QueueRows, ext_file_size: int) -
 
 def _has_addresses(rows: QueueRows) -> bool:
     head = rows.read(rows.first, min(rows.first + _SAMPLE, rows.extent))
-    tail = rows.read(max(rows.first, rows.extent - _SAMPLE), rows.extent)
-    return bool(len(_addressed(head)) or len(_addressed(tail)))
+    if len(_addressed(head)):
+        return True
+    behind = max(rows.first + len(head), rows.extent - _SAMPLE)
+    return bool(len(_addressed(rows.read(behind, rows.extent))))
 
 
 def _addressed(chunk: NDArray[np.void]) -> NDArray[np.intp]:

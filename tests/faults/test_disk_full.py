@@ -108,7 +108,7 @@ def test_puts_on_a_full_disk(kind: str, tmp_path: Path) -> None:
     for full_after in [*range(12), *range(12, 100, 9)]:
         root = tmp_path / str(full_after)
         root.mkdir()
-        refused.append(put_through_a_full_disk(root, FaultyDisk(str(root), mapped=kind == "map"), full_after))
+        refused.append(put_through_a_full_disk(root, FaultyDisk(None, mapped=kind == "map"), full_after))
     assert sum(map(bool, refused)) > 10, "the disk was hardly ever full"
 
 
@@ -139,9 +139,9 @@ def test_opening_on_a_full_disk_says_so_and_works_later(tmp_path: Path) -> None:
     for directory in ("consumequeue", "index"):
         for path in sorted((tmp_path / directory).rglob("*"), reverse=True):
             path.rmdir() if path.is_dir() else path.unlink()
-    counting = Counting(str(tmp_path))
+    counting = Counting(None)
     for full_after in range(0, 200, 10):
-        disk = FaultyDisk(str(tmp_path))
+        disk = FaultyDisk(None)
         disk.fail_after(full_after)
         try:
             MessageStore.open(settings(tmp_path), disk).close()
@@ -158,12 +158,12 @@ def test_opening_on_a_full_disk_says_so_and_works_later(tmp_path: Path) -> None:
 def test_recovery_on_a_full_disk(name: str, fixture_copy: Store, tmp_path: Path) -> None:
     case, root = damaged(name, fixture_copy)
     whole = stores.copy(root, tmp_path / "whole")
-    counting = Counting(str(whole))
+    counting = Counting(None)
     apply(counting, plan_recover(counting, corpus.config(whole, case), cut=True))
     expected = end_of(whole, case)
     for full_after in range(0, counting.taken, max(1, counting.taken // 7)):
         copy = stores.copy(root, tmp_path / f"full-{full_after}")
-        disk = FaultyDisk(str(copy))
+        disk = FaultyDisk(None)
         disk.fail_after(full_after)
         with pytest.raises(DiskFull) as full:
             apply(disk, plan_recover(disk, corpus.config(copy, case), cut=True))

@@ -122,7 +122,7 @@ def damaged(name: str, fixture_copy: Store) -> tuple[corpus.Case, Path]:
 
 
 def recover(root: Path, case: corpus.Case, arm: Callable[[FaultyDisk], object] = lambda _: None) -> FaultyDisk:
-    disk = FaultyDisk(str(root))
+    disk = FaultyDisk(None)
     plan = plan_recover(disk, corpus.config(root, case), cut=True)
     assert disk.changes_seen == 0
     arm(disk)

@@ -33,7 +33,7 @@ def test_killed_anywhere_and_run_again(name: str, fixture_copy: Store, tmp_path:
     index.write_bytes(index.read_bytes()[:40] + bytes(400) + index.read_bytes()[440:])
 
     def run(where: Path, arm: Callable[[FaultyDisk], object] = lambda _: None) -> FaultyDisk:
-        disk = FaultyDisk(str(where), mapped=False)
+        disk = FaultyDisk(None, mapped=False)
         arm(disk)
         reindex(config_of(where, name, ours=True), disk=disk)
         return disk
@@ -52,12 +52,12 @@ def test_killed_anywhere_and_run_again(name: str, fixture_copy: Store, tmp_path:
         with pytest.raises(Killed):
             run(copy, arm)
         # Recovery makes do with what it finds, and changes no byte of the log.
-        assert plan_recover(FaultyDisk(str(copy)), config_of(copy, name, ours=True)).refusal is None
+        assert plan_recover(FaultyDisk(None), config_of(copy, name, ours=True)).refusal is None
         run(copy)
         if name != "transient-ext":
             assert derived_files(copy) == expected
         assert not (copy / reindex_swap.BUILD).exists()
-        again = plan_recover(FaultyDisk(str(copy)), config_of(copy, name, ours=True))
+        again = plan_recover(FaultyDisk(None), config_of(copy, name, ours=True))
         assert not again.changed
         old = [path.read_bytes() for path in (copy / names.SALVAGE).rglob("*") if path.is_file()]
         assert garbled.read_bytes() in old

@@ -33,7 +33,7 @@ class Copying(FaultyDisk):
     """Copies a directory as it is before each change, and at each step of a replay: what a kill there leaves."""
 
     def __init__(self, root: Path, into: Path) -> None:
-        super().__init__(str(root))
+        super().__init__(None)
         self._root = root
         self._into = into
         self.copies: list[Path] = []
@@ -60,7 +60,7 @@ class Until(FaultyDisk):
     """Copies the store as it is before the `nth` change: what a kill there leaves."""
 
     def __init__(self, root: Path, nth: int, into: Path) -> None:
-        super().__init__(str(root))
+        super().__init__(None)
         self._copy_at, self._from, self._into = nth, root, into
 
     def begin(self, doing: Doing):
@@ -173,13 +173,13 @@ def test_prune_is_killed_anywhere_and_run_again(keep: bool, tmp_path: Path) -> N
         cut(config)
     first = saved_repairs(Disk(), str(root))[0].id
     whole = stores.copy(root, tmp_path / "whole")
-    disk = FaultyDisk(str(whole))
+    disk = FaultyDisk(None)
     prune(disk, plan_prune(Disk(), settings(whole), ids=[first]))
     expected = stores.contents(whole)
     assert (whole / "salvage" / first).exists() is keep
     for number in range(1, disk.changes_seen + 1):
         copy = stores.copy(root, tmp_path / f"killed-{number}")
-        faulty = FaultyDisk(str(copy))
+        faulty = FaultyDisk(None)
         faulty.kill_before(number)
         with pytest.raises(Killed):
             prune(faulty, plan_prune(Disk(), settings(copy), ids=[first]))

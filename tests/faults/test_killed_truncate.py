@@ -24,7 +24,7 @@ BETWEEN = 8
 def truncate(
     root: Path, case: corpus.Case, to: int, arm: Callable[[FaultyDisk], object] = lambda _: None
 ) -> FaultyDisk:
-    disk = FaultyDisk(str(root))
+    disk = FaultyDisk(None)
     plan = plan_truncate(disk, corpus.config(root, case), to_offset=to)
     assert disk.changes_seen == 0
     arm(disk)
@@ -54,6 +54,6 @@ def test_killed_anywhere_and_run_again(base: str, fixture_copy: Store, tmp_path:
         truncate(copy, case, to)
         assert end_of(copy, case) == expected
         check_nothing_is_lost(root, copy)
-        again = plan_recover(FaultyDisk(str(copy)), corpus.config(copy, case))
+        again = plan_recover(FaultyDisk(None), corpus.config(copy, case))
         assert again.refusal is None
         assert not again.changed

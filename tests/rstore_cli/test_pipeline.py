@@ -48,10 +48,8 @@ def test_the_commands_load_nothing_heavy() -> None:
         found = [m for m in sys.modules if m.startswith({heavy!r})]
         sys.exit(repr(found) if found else 0)
     """
-    began = time.monotonic()
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr) == (0, "")
-    assert time.monotonic() - began < 2
 
 
 @pytest.mark.parametrize(

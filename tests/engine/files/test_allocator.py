@@ -183,7 +183,7 @@ def test_a_directory_that_fills_up_leaves_no_second_file_for_an_offset(real: Pla
 def test_a_file_that_was_announced_for_a_full_directory_is_made_in_another(tmp_path: Path) -> None:
     root = tmp_path / "store"
     root.mkdir()
-    disk = FaultyDisk(str(root))
+    disk = FaultyDisk(None)
     a, b = str(root / "a"), str(root / "b")
     full: set[str] = set()
     disk.fail_when(lambda doing: doing.operation is Operation.ALLOCATE and doing.path.startswith(b))

@@ -133,7 +133,7 @@ def test_invalidating_reaches_into_the_buffer(place: Place) -> None:
 
 def test_a_failed_commit_can_be_repeated(tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
-    disk = FaultyDisk(str(tmp_path / "store"), mapped=False)
+    disk = FaultyDisk(None, mapped=False)
     pool = TransientStorePool(disk, 1, SIZE)
     file = MappedFile.create(disk, str(tmp_path / "store" / segment_name(0)), SIZE, pool)
     file.append(b"x" * SIZE)

@@ -142,7 +142,7 @@ def test_after_sealing(log: CommitLog) -> None:
 
 
 def test_a_write_that_fails_leaves_nothing(config: StoreConfig) -> None:
-    disk = FaultyDisk(str(config.store_path_root_dir), mapped=False)
+    disk = FaultyDisk(None, mapped=False)
     log = CommitLog(disk, config)
     log.open(0, {})
     first = log.append(message("a"))

@@ -390,7 +390,7 @@ def test_killed_anywhere_and_run_again(tmp_path: Path) -> None:
     damage(root, offsets[150] + 95, b"\xff")
     damage(root, offsets[299] + 95, b"\xff")
     whole = stores.copy(root, tmp_path / "whole")
-    disk = FaultyDisk(str(whole))
+    disk = FaultyDisk(None)
     plan = plan_recover(Disk(), settings(whole), bridge=True)
     apply(disk, plan)
     expected = like_log(whole)
@@ -398,7 +398,7 @@ def test_killed_anywhere_and_run_again(tmp_path: Path) -> None:
     assert ends["Lost", 0] == (0, 2)  # type: ignore[index]
     for number in range(1, disk.changes_seen + 1):
         copy = stores.copy(root, tmp_path / "killed")
-        faulty = FaultyDisk(str(copy))
+        faulty = FaultyDisk(None)
         faulty.kill_before(number)
         with pytest.raises(Killed):
             apply(faulty, plan_recover(Disk(), settings(copy), bridge=True))

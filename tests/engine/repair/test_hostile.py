@@ -257,7 +257,7 @@ def test_killed_while_cutting_it_does_not_cut_more_the_next_time(tmp_path: Path)
     end = recover(whole, cut=True).state.max_offset
     for nth in range(1, 200, 7):
         root = stores.copy(tmp_path / "model", tmp_path / f"killed{nth}")
-        disk = FaultyDisk(str(root))
+        disk = FaultyDisk(None)
         plan = plan_recover(disk, settings(root), cut=True)
         disk.kill_before(nth)
         try:
@@ -271,7 +271,7 @@ def test_killed_while_cutting_it_does_not_cut_more_the_next_time(tmp_path: Path)
 def test_a_tail_that_cannot_be_read_does_not_stop_the_planning(tmp_path: Path) -> None:
     log(tmp_path, [(b"T", 0, i) for i in range(5)])
     recover(tmp_path)
-    disk = FaultyDisk(str(tmp_path), mapped=False)
+    disk = FaultyDisk(None, mapped=False)
 
     def bad(doing: object) -> bool:
         operation, path = getattr(doing, "operation", None), getattr(doing, "path", "")

@@ -122,7 +122,7 @@ def test_killed_at_each_step_and_run_again_or_taken_back(seed: int, bases: list[
     layouts.damage(whole, seed)
     held, before = whole.held(), restored(whole)
     copy = whole.copy(tmp_path / "whole")
-    apply(disk := FaultyDisk(str(copy.root)), planned(copy))
+    apply(disk := FaultyDisk(None), planned(copy))
     expected = log_of(copy)
     seen = sorted({step for step in disk.steps_seen if step.startswith("recover.")})
     steps = [(step, n) for step in seen for n in range(1, disk.steps_seen.count(step) + 1)]
@@ -148,7 +148,7 @@ LAYOUT_STEPS = ("set-aside", "lift-segment", "lifted", "rename-segment", "resize
 
 
 def kill(made: Made, step: str, nth: int) -> None:
-    disk = FaultyDisk(str(made.root))
+    disk = FaultyDisk(None)
     plan = planned(made)
     disk.kill_at(step, nth)
     with pytest.raises(Killed):
@@ -175,10 +175,10 @@ def test_undo_killed_while_it_renames_is_run_again(bases: list[Made], tmp_path: 
     before = restored(whole)
     apply(Disk(), planned(whole))
     copy = whole.copy(tmp_path / "whole")
-    undo(disk := FaultyDisk(str(copy.root)), plan_undo(Disk(), copy.config))
+    undo(disk := FaultyDisk(None), plan_undo(Disk(), copy.config))
     for number in range(1, disk.changes_seen + 1):
         killed = whole.copy(tmp_path / f"killed-{number}")
-        disk = FaultyDisk(str(killed.root))
+        disk = FaultyDisk(None)
         plan = plan_undo(Disk(), killed.config)
         disk.kill_before(number)
         with pytest.raises(Killed):

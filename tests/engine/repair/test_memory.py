@@ -167,13 +167,13 @@ def test_killed_while_remembering(tmp_path: Path) -> None:
     root = tmp_path / "store"
     crashed(root)
     expected = said(plan_recover(Disk(), settings(root)))
-    disk = FaultyDisk(str(root))
+    disk = FaultyDisk(None)
     plan_recover(disk, settings(root), locked=True, time_box_ms=LONG)
     changes = disk.changes_seen
     shutil.rmtree(directory_of(str(root)))
     assert changes > 10
     for number in range(1, changes + 1):
-        faulty = FaultyDisk(str(root))
+        faulty = FaultyDisk(None)
         faulty.kill_before(number)
         with pytest.raises(Killed):
             plan_recover(faulty, settings(root), locked=True, time_box_ms=LONG)
@@ -185,7 +185,7 @@ def test_a_full_disk_ends_the_remembering_only(tmp_path: Path) -> None:
     root = tmp_path / "store"
     crashed(root)
     expected = said(plan_recover(Disk(), settings(root)))
-    faulty = FaultyDisk(str(root))
+    faulty = FaultyDisk(None)
     faulty.fail_after(3)
     assert said(plan_recover(faulty, settings(root), locked=True, time_box_ms=LONG)) == expected
 

@@ -109,12 +109,12 @@ def test_no_table_at_all_is_refused(store: Path, text: str) -> None:
 def test_killed_at_every_step(store: Path, tmp_path: Path) -> None:
     """The file is the old one or the new one, never less; run again it is the new one."""
     whole = stores.copy(store, tmp_path / "whole")
-    disk = FaultyDisk(str(whole))
+    disk = FaultyDisk(None)
     set_offset(disk, plan_offset(disk, settings(whole), "g", T0, 5))
     assert disk.changes_seen > 3
     for number in range(1, disk.changes_seen + 1):
         copy = stores.copy(store, tmp_path / f"killed-{number}")
-        faulty = FaultyDisk(str(copy))
+        faulty = FaultyDisk(None)
         faulty.kill_before(number)
         with pytest.raises(Killed):
             set_offset(faulty, plan_offset(faulty, settings(copy), "g", T0, 5))

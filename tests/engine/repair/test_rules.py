@@ -340,7 +340,7 @@ def test_segments_under_swapped_names_get_their_own_back(tmp_path: Path) -> None
 def test_what_cannot_be_read_is_no_torn_tail(tmp_path: Path) -> None:
     offsets = put(tmp_path, 300)
     last = max((tmp_path / "commitlog").iterdir())
-    disk = FaultyDisk(str(tmp_path))
+    disk = FaultyDisk(None)
     bad = offsets[299] - int(last.name)
     disk.fail_when(
         lambda doing: (

@@ -69,12 +69,12 @@ def test_killed_anywhere_in_the_repair_or_in_the_undo(name: str, fixture_copy: S
         apply(disk, plan_recover(Disk(), corpus.config(store, case), **how))
 
     whole = stores.copy(root, tmp_path / "whole")
-    disk = FaultyDisk(str(whole))
+    disk = FaultyDisk(None)
     repair(whole, disk)
     chosen = random.Random(name).sample(range(1, disk.changes_seen + 1), min(8, disk.changes_seen))
     for number in chosen:
         store = stores.copy(root, tmp_path / f"repair-{number}")
-        faulty = FaultyDisk(str(store))
+        faulty = FaultyDisk(None)
         faulty.kill_before(number)
         with pytest.raises(Killed):
             repair(store, faulty)
@@ -82,17 +82,17 @@ def test_killed_anywhere_in_the_repair_or_in_the_undo(name: str, fixture_copy: S
             assert files(store) == before
             continue
         if number % 2:  # run again, then take both back
-            repair(store, FaultyDisk(str(store)))
+            repair(store, FaultyDisk(None))
         take_back(store, case)
         assert files(store) == before
 
     counting = stores.copy(whole, tmp_path / "counting")
-    disk = FaultyDisk(str(counting))
+    disk = FaultyDisk(None)
     undo(disk, plan_undo(Disk(), corpus.config(counting, case)))
     steps = Counter(disk.steps_seen)
     for number in random.Random(name).sample(range(1, disk.changes_seen + 1), min(8, disk.changes_seen)):
         store = stores.copy(whole, tmp_path / f"undo-{number}")
-        faulty = FaultyDisk(str(store))
+        faulty = FaultyDisk(None)
         faulty.kill_before(number)
         with pytest.raises(Killed):
             undo(faulty, plan_undo(Disk(), corpus.config(store, case)))
@@ -116,25 +116,25 @@ def test_a_killed_undo_of_a_repair_that_went_on_makes_nothing_again(
         apply(disk, plan_recover(Disk(), corpus.config(store, case), cut=True))
 
     whole = stores.copy(root, tmp_path / "whole")
-    disk = FaultyDisk(str(whole))
+    disk = FaultyDisk(None)
     repair(whole, disk)
     repair_changes = disk.changes_seen
     middle = repair_changes * 2 // 5
     for number in range(middle, middle + 6):  # a file is made, gets its size, and is written to
         store = stores.copy(root, tmp_path / f"repair-{number}")
-        faulty = FaultyDisk(str(store))
+        faulty = FaultyDisk(None)
         faulty.kill_before(number)
         with pytest.raises(Killed):
             repair(store, faulty)
-        repair(store, FaultyDisk(str(store)))
+        repair(store, FaultyDisk(None))
         assert len(plan_undo(Disk(), corpus.config(store, case)).repairs) == 2
         undone = stores.copy(store, tmp_path / f"undone-{number}")
-        disk = FaultyDisk(str(undone))
+        disk = FaultyDisk(None)
         undo(disk, plan_undo(Disk(), corpus.config(undone, case)))
         assert files(undone) == before
         for late in (1, 6, 11):
             again = stores.copy(store, tmp_path / f"undo-{number}-{late}")
-            faulty = FaultyDisk(str(again))
+            faulty = FaultyDisk(None)
             faulty.kill_before(disk.changes_seen - late)
             with pytest.raises(Killed):
                 undo(faulty, plan_undo(Disk(), corpus.config(again, case)))

@@ -452,13 +452,13 @@ def test_killed_at_every_step(fixture_copy: Store, tmp_path: Path) -> None:
     (store / "config" / GROUPS).unlink()
     before = kept(store)
     whole = stores.copy(store, tmp_path / "whole")
-    disk = FaultyDisk(str(whole))
+    disk = FaultyDisk(None)
     apply(disk, plan(whole, disk=disk))
     after = {path: seen.digest for path, seen in kept(whole).items() if TOPICS not in path and GROUPS not in path}
     assert disk.changes_seen > 20
     for number in range(1, disk.changes_seen + 1, 2):
         copy = stores.copy(store, tmp_path / f"killed-{number}")
-        faulty = FaultyDisk(str(copy))
+        faulty = FaultyDisk(None)
         faulty.kill_before(number)
         with pytest.raises(Killed):
             apply(faulty, plan(copy, disk=faulty))
