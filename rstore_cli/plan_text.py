@@ -44,6 +44,7 @@ def show_plan(
             ("commit log", _log(plan)),
             *([("files", _layout(plan))] if plan.layout.changed else []),
             ("cut", _cut(plan)),
+            *([("put back", _put_back(plan))] if plan.log.shifts else []),
             *([("bridged", _bridged(plan))] if plan.log.bridges else []),
             ("queues", _queues(plan)),
             ("index", _index(plan)),
@@ -229,6 +230,10 @@ def _layout(plan: RecoverPlan) -> str:
     ]
     some = [f"{n} {one if n == 1 else more}" for n, one, more in parts if n]
     return f"{', '.join(some)} (listed below)"
+
+
+def _put_back(plan: RecoverPlan) -> str:
+    return f"{count(sum(s.records for s in plan.log.shifts), 'record')} that lie off their place in their segment"
 
 
 def _bridged(plan: RecoverPlan) -> str:

@@ -25,6 +25,7 @@ from engine.log.index_file import IndexFile
 from engine.log.index_service import IndexService
 from engine.log.state import StoreState
 from engine.repair.beside import Beside
+from engine.repair.bridge import BridgedLog
 from engine.repair.index_plan import index_directory
 from engine.repair.memory import forget
 from engine.repair.pieces import pieces_of, quarantine_target
@@ -34,6 +35,7 @@ from engine.repair.queue_write import QueueWriter
 from engine.repair.relocate import relocate
 from engine.repair.repairs import finish
 from engine.repair.salvage import save
+from engine.repair.shifted import put_back
 from engine.repair.spool import CHUNK_ROWS
 from engine.repair.trees import zero_range
 
@@ -127,6 +129,7 @@ class _Applier:
     def run(self, clean: bool) -> StoreState:
         disk, plan = self._disk, self._plan
         self._set_aside()
+        self._put_back()
         self._lay_out()
         if plan.trap is not None:  # before the log becomes shorter: who is killed in between must not fall into it
             self._mark(SAFETY_MS, abort=True)
@@ -164,6 +167,13 @@ class _Applier:
             disk.replace(odd.path, target)
             disk.sync_dir(os.path.dirname(target))
             disk.sync_dir(os.path.dirname(odd.path))
+
+    def _put_back(self) -> None:
+        """Give the records that lie off their place in their segment that place, before the file changes otherwise."""
+        log = self._plan.log
+        with BridgedLog(self._disk, self._files.log, (), log.shifts) as source:
+            for segment in {shift.segment.offset: shift.segment for shift in log.shifts}.values():
+                put_back(self._disk, self._files.root, source, segment)
 
     def _lay_out(self) -> None:
         """Give the log's files their own names, and the setting's length: all that follows works on those."""

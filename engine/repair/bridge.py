@@ -38,12 +38,14 @@ from engine.format.properties import SEPARATOR
 from engine.log.scan import Blank, Damage, Event, Gap, RecordBatch, Scanner
 from engine.log.source import ClosedLog, Segment
 from engine.repair.memory import Remembered
+from engine.repair.shifted import as_it_lies
 from engine.repair.stale_tail import StaleJudge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from engine.files.disk import Disk
+    from engine.repair.shifted import Shift
 
 LEAST_LIMIT = 1 << 16
 """An inert record may always take as many bytes, however small maxMessageSize is."""
@@ -100,10 +102,15 @@ class Bridge:
 
 
 class BridgedLog(ClosedLog):
-    """The log as it will be: as on disk, but for the bridges."""
+    """The log as it will be: as on disk, but for the bridges, and for the records that go back to their places."""
 
-    def __init__(self, disk: Disk, segments: Sequence[Segment], bridges: Sequence[Bridge]) -> None:
+    def __init__(
+        self, disk: Disk, segments: Sequence[Segment], bridges: Sequence[Bridge], shifts: Sequence[Shift] = ()
+    ) -> None:
         super().__init__(disk, segments)
+        self._shifts = shifts
+        moved = {shift.segment.offset: shift.segment for shift in shifts}.values()
+        self._lying = ClosedLog(disk, [as_it_lies(one, disk.stat(one.file).size) for one in moved])
         self._patches = sorted((p for bridge in bridges for p in bridge.patches), key=lambda p: p.offset)
 
     def read(self, offset: int, length: int) -> memoryview:
@@ -113,7 +120,7 @@ class BridgedLog(ClosedLog):
             return memoryview(b"")
         end = min(offset + length, segment.end)
         patches = [p for p in self._patches if p.offset < end and p.end > offset]
-        if not patches:
+        if not patches and not self._shifts:
             return super().read(offset, length)
         out = bytearray()
         for patch in patches:
@@ -122,8 +129,26 @@ class BridgedLog(ClosedLog):
         out += self._raw(offset + len(out), end)
         return memoryview(out).toreadonly()
 
-    def _raw(self, start: int, end: int) -> memoryview:
-        return super().read(start, end - start) if start < end else memoryview(b"")
+    def close(self) -> None:
+        """As `ClosedLog.close`."""
+        super().close()
+        self._lying.close()
+
+    def _raw(self, start: int, end: int) -> bytes:
+        """Without the bridges."""
+        out = bytearray()
+        while (at := start + len(out)) < end:
+            shift = next((one for one in self._shifts if one.start <= at < one.end), None)
+            until = min([end, *(one.start for one in self._shifts if one.start > at)])
+            if shift is not None:
+                until = min(end, shift.end)
+                found = self._lying.read(at + shift.distance, until - at)
+            else:
+                found = super().read(at, until - at)
+            out += found
+            if len(found) < until - at:
+                break
+        return bytes(out)
 
 
 def find_bridges(

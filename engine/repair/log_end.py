@@ -102,12 +102,20 @@ def first_store_timestamp(log: ClosedLog, segment: Segment) -> int:
 
 
 def read_to_end(
-    files: StoreFiles, reading: Reading, start: Segment, stale: StaleJudge, *, cut: bool, feed: Feed
+    files: StoreFiles,
+    reading: Reading,
+    start: Segment,
+    stale: StaleJudge,
+    is_shifted: Callable[[Damage], bool],
+    *,
+    cut: bool,
+    feed: Feed,
 ) -> LogEnd:
     """Read the log from `start` on, feeding every sound record that stays, with what it derives to.
 
     With `cut` the log ends at the first damage; without it, too, but `records_behind` tells that it must not. It ends
-    where a stale tail begins, as `stale` judges.
+    where a stale tail begins, as `stale` judges. `is_shifted`: whether records behind a damage in its segment lie off
+    their place.
     """
     found = LogEnd(start.offset)
     contiguous = {segment.offset for segment in files.log}
@@ -135,7 +143,7 @@ def read_to_end(
         elif isinstance(event, Gap):
             gap = event
         else:
-            _judge(files, reading.scanner, stale, found, event, gap, cut)
+            _judge(files, reading.scanner, stale, is_shifted, found, event, gap, cut)
     return found
 
 
@@ -242,6 +250,7 @@ def _judge(
     files: StoreFiles,
     scanner: Scanner,
     stale: StaleJudge,
+    is_shifted: Callable[[Damage], bool],
     found: LogEnd,
     damage: Damage,
     gap: Gap | None,
@@ -252,7 +261,7 @@ def _judge(
     What the system can't read is never taken for a torn tail: nobody knows what is there.
     """
     sound = scanner.find_sound_behind(damage)
-    if sound is None and damage.reason is not Reason.UNREADABLE:
+    if sound is None and damage.reason is not Reason.UNREADABLE and not is_shifted(damage):
         return
     if sound is not None and gap is None and damage.reason is not Reason.UNREADABLE:
         found.stale = stale.judge(damage.offset, found.last_store_timestamp)

@@ -66,6 +66,15 @@ def cut(config: StoreConfig, records: int) -> NextStep:
     )
 
 
+def cut_before(config: StoreConfig, offset: int) -> NextStep:
+    """Ending the log before records that belong elsewhere."""
+    return NextStep(
+        command_line(config, "truncate", "--to-offset", str(offset)),
+        "ends the log before them",
+        "saves what lies behind, which rstore salvage replay puts back",
+    )
+
+
 def read(config: StoreConfig) -> NextStep:
     """For a command that has not read the log."""
     return NextStep(command_line(config, "check"), "reads the log, queues and index, which was not done here")

@@ -81,6 +81,10 @@ def _log_pieces(plan: RecoverPlan) -> Iterator[Piece]:
         segment = next(s for s in segments if s.offset <= one.physical_offset < s.end)
         at = one.physical_offset - segment.offset + POSITION_QUEUE_ID
         yield Piece("overwrite", segment.path, at, POSITION_QUEUE_OFFSET + 8 - POSITION_QUEUE_ID, "wrong queue")
+    for shift in log.shifts:
+        at, length = shift.start - shift.segment.offset, shift.end - shift.start
+        now = shift.segment.source or ""
+        yield Piece("overwrite", shift.segment.path, at, length, "records off their place", source=now)
     for bridge in log.bridges:
         for patch in bridge.patches:
             position = patch.offset - bridge.segment.offset

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from engine.repair.log_end import LogEnd, Mode, Stretch
     from engine.repair.odd import OddFile
     from engine.repair.queue_plan import QueuePlan, Requeued
+    from engine.repair.shifted import Shift
     from engine.repair.survey import StoreFiles
 
 
@@ -31,7 +32,8 @@ class LogPlan:
     `tail`: file, position and length of what is made zero behind the end. `removed`: segments behind the end.
     `mends`: records whose own physicalOffset is wrong and gets mended; `requeued`: the same of queueId and queueOffset.
     `blank`: file and position of a blank record at the log's end, which only a start takes away, as puts go on there.
-    `bridges`: damaged stretches that get inert content, as sound records lie behind them.
+    `bridges`: damaged stretches that get inert content, as sound records lie behind them. `shifts`: records off their
+    place in their segment, which go back.
     `read_from`: from there on every record was read; before it only where the queues' units leave holes.
     """
 
@@ -44,6 +46,7 @@ class LogPlan:
     bytes_cut: int
     mends: tuple[int, ...]
     bridges: tuple[Bridge, ...] = ()
+    shifts: tuple[Shift, ...] = ()
     blank: tuple[str, int] | None = None
     read_from: int = -1
     requeued: tuple[Requeued, ...] = ()
@@ -100,6 +103,7 @@ class RecoverPlan:
             or log.mends
             or log.requeued
             or log.bridges
+            or log.shifts
             or any(queue.changed for queue in self.queues)
             or self.index.changed
             or self.ext
@@ -134,6 +138,10 @@ class RecoverPlan:
                 for offset, length, path, reason in sorted(stretches)
             ],
             "bridged": [{"offset": b.offset, "length": b.length} for b in self.log.bridges],
+            "putBack": [
+                {"offset": s.start, "length": s.end - s.start, "distance": s.distance, "records": s.records}
+                for s in self.log.shifts
+            ],
             "recordsBehind": end.records_behind,
             "stale": None
             if end.stale is None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 import os
-from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -48,6 +47,7 @@ from engine.repair.queue_plan import LostRows
 from engine.repair.queue_settle import Settler
 from engine.repair.refusal import Choices, refusal
 from engine.repair.repairs import repairs, stretches, unfinished
+from engine.repair.shifted import is_shifted
 from engine.repair.stale_tail import StaleJudge
 from engine.repair.survey import StoreFiles
 
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from engine.files.disk import Disk
     from engine.repair.odd import OddFile
     from engine.repair.queue_plan import QueuePlan
+    from engine.repair.shifted import Shift
 
 _PIECE = 1 << 20
 _SEGMENTS_BACK = 16
@@ -93,6 +94,7 @@ class Planner:
         log: ClosedLog,
         memory: Memory,
         bridges: tuple[Bridge, ...],
+        shifts: tuple[Shift, ...],
         choices: Choices,
         progress: Progress,
     ) -> None:
@@ -101,6 +103,7 @@ class Planner:
         self._layout = layout
         self._log = log
         self._bridges = bridges
+        self._put_back = shifts
         self._done = repairs(disk, files.root)
         self._killed = unfinished(self._done)
         self._begun = stretches(self._killed, "bridged")
@@ -124,7 +127,8 @@ class Planner:
         self._reading = Reading(self._scanner, self._deriver, memory)
         self._to: int | None = None
         self._mends: list[int] = []
-        self._shifts: Counter[tuple[int, int]] = Counter()  # records by (segment, how far off their own offset is)
+        # by (segment, how far off their own offset is): how many records, and where the first lies
+        self._shifts: dict[tuple[int, int], tuple[int, int]] = {}
         self._unplaced = 0
         self._read: list[tuple[int, int]] = []  # of each batch its start, and its last record's store time (ms)
         self._damage_before: list[Stretch] = []
@@ -166,12 +170,17 @@ class Planner:
 
             if to is None:
                 stale = StaleJudge(self._disk, files, self._scanner, start.offset)
-                end = read_to_end(files, self._reading, start, stale, cut=self._choices.cut, feed=feed)
+                end = read_to_end(
+                    files, self._reading, start, stale, self._is_shifted, cut=self._choices.cut, feed=feed
+                )
                 self._undecided = stale.findings
             else:
                 end = read_until(files, self._reading, start, to, feed=feed)
             end.gaps[:0] = gaps_before(files, start)
         return self._assemble(mode, start, end, index)
+
+    def _is_shifted(self, damage: Damage) -> bool:
+        return is_shifted(self._disk, damage.segment, self._files.config.max_message_size, damage.offset)
 
     def _start(self, mode: Mode) -> Segment:
         """Where reading starts: where Apache would, or with the first bridge or short file before; or the first."""
@@ -179,7 +188,8 @@ class Planner:
             return self._files.log[0]
         start = start_segment(self._files, self._log, mode)
         short = [segment.offset for segment in self._files.log if segment.short]
-        bridged = [*(bridge.offset for bridge in self._bridges), *(low for low, _ in self._begun), *short]
+        moved = (shift.segment.offset for shift in self._put_back)
+        bridged = [*(bridge.offset for bridge in self._bridges), *moved, *(low for low, _ in self._begun), *short]
         segments = [found for offset in bridged if (found := self._log.segment_at(offset)) is not None]
         start = min([start, *segments], key=lambda segment: segment.offset)
         return self._before_a_stale_tail(self._with_a_record(start))
@@ -235,7 +245,9 @@ class Planner:
         size = self._files.config.mapped_file_size_commit_log
         for offset, stored, _ in batch.moved():
             self._mends.append(offset)
-            self._shifts[offset - offset % size, stored - offset] += 1
+            key = (offset - offset % size, stored - offset)
+            records, first = self._shifts.get(key, (0, offset))
+            self._shifts[key] = records + 1, first
 
     def _in_time(self, offset: int) -> bool:
         """Whether a record was stored when the one in front of it, which was read, had been: else it may be stale."""
@@ -351,6 +363,7 @@ class Planner:
             bytes_cut=cut,
             mends=tuple(m for m in self._mends if m < end.end),
             bridges=self._bridges,
+            shifts=self._put_back,
             read_from=self._read_from(start, log_min),
             blank=blank,
         )
@@ -388,6 +401,7 @@ class Planner:
         out += [
             f"damage at {s.offset}, {s.length} bytes, before recovery's start: {s.reason}" for s in self._damage_before
         ]
+        out += [f"{shift.words}; they are put back" for shift in self._put_back]
         out += [f"damage at {b.offset}, {b.length} bytes, is bridged: {b.reason}" for b in self._bridges]
         out += [f"segments missing at {gap.offset}, {gap.length} bytes" for gap in end.gaps]
         out += [f"damage at {s.offset}, {s.length} bytes: {s.reason}" for s in end.damage]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from engine.errors import CannotMend, InvalidArgument
 from engine.log.derive import Deriver, DeriveRules, QueueNumbers
-from engine.log.scan import Scanner
+from engine.log.scan import Damage, RecordBatch, Scanner
 from engine.log.source import ClosedLog
 from engine.repair.bridge import Bridge, BridgedLog, find_bridges
 from engine.repair.layout import arranged, layout_of
@@ -24,14 +24,18 @@ from engine.repair.memory import Memory
 from engine.repair.plan import RecoverPlan
 from engine.repair.planner import Planner, Progress
 from engine.repair.refusal import Choices
+from engine.repair.shifted import find_shifts
 from engine.repair.stale_tail import StaleJudge
 from engine.repair.survey import StoreFiles, survey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from engine.config import StoreConfig
     from engine.files.disk import Disk
+    from engine.log.scan import Event
+    from engine.repair.memory import Remembered
+    from engine.repair.shifted import Shift
 
 
 def plan_recover(
@@ -74,11 +78,11 @@ def plan_recover(
     files = arranged(files, layout)
     read = Progress(progress)
     memory = Memory(disk, files, writing=locked, time_box_ms=time_box_ms, jobs=jobs)
-    found = _bridges(disk, files, memory, read) if bridge and files.log else ()
+    found, shifts = _bridges(disk, files, memory, read) if bridge and files.log else ((), ())
     bridges = tuple(one for one in found if one.patches)
-    memory.leave_out(bridge.segment.offset for bridge in bridges)
+    memory.leave_out([*(one.segment.offset for one in bridges), *(one.segment.offset for one in shifts)])
     stuck = next((one for one in found if not one.patches), None)
-    with BridgedLog(disk, files.log, bridges) as log:
+    with BridgedLog(disk, files.log, bridges, shifts) as log:
         return Planner(
             disk,
             files,
@@ -86,6 +90,7 @@ def plan_recover(
             log,
             memory,
             bridges,
+            shifts,
             Choices(cut, bridge, log_is_gone, stuck, whole=whole or bridge),
             read,
         ).plan(mode or (Mode.ABNORMAL if files.abort else Mode.NORMAL))
@@ -121,7 +126,7 @@ def plan_truncate(
     mode = Mode.ABNORMAL if files.abort else Mode.NORMAL
     choices = Choices(False, False, False, truncate=True, whole=whole)
     with ClosedLog(disk, files.log) as log:
-        planner = Planner(disk, files, layout, log, memory, (), choices, Progress(progress))
+        planner = Planner(disk, files, layout, log, memory, (), (), choices, Progress(progress))
         if not files.log:
             raise CannotMend("there is no commit log to cut", path=files.root)
         if to_offset is None:
@@ -134,15 +139,47 @@ def plan_truncate(
         return planner.plan(mode, to_offset)
 
 
-def _bridges(disk: Disk, files: StoreFiles, memory: Memory, read: Progress) -> tuple[Bridge, ...]:
+def _bridges(
+    disk: Disk, files: StoreFiles, memory: Memory, read: Progress
+) -> tuple[tuple[Bridge, ...], tuple[Shift, ...]]:
+    """Bridges over the log as it will be once the records that go back are at their places, and those."""
+    suspects: set[int] = set()
+    found = _read_for_bridges(disk, files, memory, read, (), suspects)
+    largest = files.config.max_message_size
+    shifts = tuple(
+        shift for segment in files.log if segment.offset in suspects for shift in find_shifts(disk, segment, largest)
+    )
+    if shifts:
+        memory.leave_out(shift.segment.offset for shift in shifts)
+        found = _read_for_bridges(disk, files, memory, read, shifts, set())
+    return found, shifts
+
+
+def _read_for_bridges(
+    disk: Disk,
+    files: StoreFiles,
+    memory: Memory,
+    read: Progress,
+    shifts: tuple[Shift, ...],
+    suspects: set[int],
+) -> tuple[Bridge, ...]:
+    """`suspects` gets the segments (physical offsets) with damage, or with records that are off their place."""
     config = files.config
     # Once to find damage, and once from the damage on to plan: the second time is an estimate.
     read.expect(sum(segment.size for segment in files.log))
-    with ClosedLog(disk, files.log) as log:
+    with BridgedLog(disk, files.log, (), shifts) as log:
         scanner = Scanner(log, check_crc=config.check_crc_on_recover, max_message_size=config.max_message_size)
         deriver = Deriver(DeriveRules.of(config), QueueNumbers())
-        events = (
-            event for event, _ in memory.scan(scanner, deriver, log.segments[0].offset, resume=True, derive=False)
-        )
+        events = memory.scan(scanner, deriver, log.segments[0].offset, resume=True, derive=False)
         stale = StaleJudge(disk, files, scanner, log.segments[0].offset)
-        return find_bridges(log, scanner, events, stale, max_message_size=config.max_message_size, progress=read)
+        seen = _noting((event for event, _ in events), config.mapped_file_size_commit_log, suspects)
+        return find_bridges(log, scanner, seen, stale, max_message_size=config.max_message_size, progress=read)
+
+
+def _noting(events: Iterator[Event | Remembered], size: int, suspects: set[int]) -> Iterator[Event | Remembered]:
+    for event in events:
+        if isinstance(event, Damage):
+            suspects.add(event.segment.offset)
+        elif isinstance(event, RecordBatch) and event.moved():
+            suspects.add(event.start - event.start % size)
+        yield event

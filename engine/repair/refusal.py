@@ -7,21 +7,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from engine.errors import CannotMend, DamageInTheMiddle, LogIsGone, NextStep, RStoreError
+from engine.errors import CannotMend, DamageInTheMiddle, LogIsGone, NextStep, RStoreError, StorageError, WrongFileSize
 from engine.repair import next_step
 from engine.repair.finding import Fix
 from engine.repair.layout import OUT_OF_ORDER
 from engine.repair.log_end import MISSING_SEGMENT, LogEnd, Stretch
 from engine.repair.odd import first_error
+from engine.repair.shifted import FEW, find_shifts
 
 if TYPE_CHECKING:
     from engine.files.disk import Disk
+    from engine.log.source import Segment
     from engine.repair.bridge import Bridge
     from engine.repair.layout import Layout
+    from engine.repair.shifted import Shift
     from engine.repair.survey import StoreFiles
-
-MOVED_RECORDS = 8
-"""So many records of one segment that are off by the same distance are no damage: the file has another's name."""
 
 
 class Choices(NamedTuple):
@@ -49,7 +49,7 @@ def refusal(
     choices: Choices,
     end: LogEnd,
     fresh: Sequence[Stretch],
-    shifts: Mapping[tuple[int, int], int],
+    shifts: Mapping[tuple[int, int], tuple[int, int]],
     units_cut: int,
 ) -> RStoreError | None:
     """The error that applying the plan raises; None when it may be applied.
@@ -61,7 +61,7 @@ def refusal(
         choices: what the operator said.
         end: where the log ends, and what stands behind it.
         fresh: lost stretches before the log's end that nobody has accepted yet.
-        shifts: records by (segment, how far off their own offset is).
+        shifts: by (segment, how far off their own offset is) how many records, and where the first lies (physical).
         units_cut: units of messages that the log doesn't have.
     """
     stands_in_the_way = first_error(files.odd)
@@ -69,17 +69,14 @@ def refusal(
         return stands_in_the_way
     found = _layout_refusal(files, layout, choices)
     if found is not None:
+        for longer in (s for s in files.log if s.file == found.path and isinstance(found, WrongFileSize)):
+            _tell_shifts(disk, files, choices, longer, found)
         return found
     if not files.log:
         return None if choices.log_is_gone else _log_is_gone(files)
-    moved = next((key for key, records in shifts.items() if records >= MOVED_RECORDS), None)
-    if moved is not None:
-        segment = next(s for s in files.log if s.offset <= moved[0] < s.end)
-        return CannotMend(
-            f"{shifts[moved]} records of this segment say that they lie {moved[1]:+d} bytes from here",
-            path=segment.path,
-            next_step=next_step.bring("the file has another segment's name: give it its own name back"),
-        )
+    found = _moved(disk, files, choices, shifts)
+    if found is not None:
+        return found
     if choices.cut:
         return None
     found = _lost_directory(disk, files, units_cut)
@@ -92,7 +89,49 @@ def refusal(
         refused.path = where.file
         if where.short:
             refused.message = f"the file has {where.held} instead of {where.size} bytes: {refused.message}"
+        _tell_shifts(disk, files, choices, where, refused)
     return refused
+
+
+def _tell_shifts(disk: Disk, files: StoreFiles, choices: Choices, segment: Segment, refused: RStoreError) -> None:
+    """Say in a refusal that is about a segment which records of it lie off their place."""
+    words = [] if choices.bridge else [shift.words for shift in _shifts(disk, files, segment)]
+    refused.message = "; ".join([refused.message, *words])
+
+
+def _shifts(disk: Disk, files: StoreFiles, segment: Segment) -> tuple[Shift, ...]:
+    try:
+        return find_shifts(disk, segment, files.config.max_message_size)
+    except StorageError:  # the refusal is about it
+        return ()
+
+
+def _moved(
+    disk: Disk, files: StoreFiles, choices: Choices, shifts: Mapping[tuple[int, int], tuple[int, int]]
+) -> RStoreError | None:
+    """Records that follow each other, off their place by one distance: bridging puts them back, where it can."""
+    moved = next((key for key, (records, _) in shifts.items() if records >= FEW), None)
+    if moved is None:
+        return None
+    records, first = shifts[moved]
+    segment = next(s for s in files.log if s.offset <= moved[0] < s.end)
+    there = () if choices.bridge else _shifts(disk, files, segment)
+    if there:
+        return CannotMend(
+            "; ".join(shift.words for shift in there),
+            path=segment.file,
+            offset=first,
+            hint="nothing was changed",
+            next_step=replace(next_step.step(files.config, Fix.BRIDGE), why="puts them back at their places"),
+        )
+    return CannotMend(
+        f"{records} records of this segment, from {first} on, say that they lie {moved[1]:+d} bytes from here, where "
+        "others are, or another segment",
+        path=segment.file,
+        offset=first,
+        hint="nothing was changed; if the file has another segment's name, give it its own name back",
+        next_step=next_step.cut_before(files.config, first),
+    )
 
 
 def _lost_directory(disk: Disk, files: StoreFiles, units_cut: int) -> RStoreError | None:
