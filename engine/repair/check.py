@@ -31,8 +31,9 @@ from engine.log.source import ClosedLog, Segment
 from engine.repair import check_config, next_step
 from engine.repair.check_files import file_findings, room_findings, settled
 from engine.repair.check_index import IndexPart, check_index_file, check_order
-from engine.repair.check_log import LogPart, LogTask, check_apart, check_log
+from engine.repair.check_log import LogPart
 from engine.repair.check_queues import LogView, QueueJudge, dispatched
+from engine.repair.check_reading import Reading
 from engine.repair.check_served import check_served
 from engine.repair.config.shapes import CONSUMERS, DELAYS, LMQ_CONSUMERS, TOPICS
 from engine.repair.finding import Finding, Findings, Fix, Severity, place
@@ -41,14 +42,13 @@ from engine.repair.known import known_places
 from engine.repair.layout import layout_of
 from engine.repair.log_end import MISSING_SEGMENT
 from engine.repair.losses import Losses
-from engine.repair.parallel import processes, run_apart
 from engine.repair.queue_rows import QueueRows
 from engine.repair.repairs import repairs
 from engine.repair.survey import survey
 from engine.repair.verify import judge_tail
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from engine.config import StoreConfig
     from engine.files.disk import Disk
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
 
 ATTEMPTS = 3
 """How often check begins again when a live broker has removed a file under its hands."""
-RUNS_PER_PROCESS = 4
 MOST_INDEX_FILES = 2
 """Index files that are looked at at the same time: each takes some 70 MB."""
 _HUGE = (1 << 63) - 1
@@ -301,49 +300,31 @@ class _Run:
     # --- log --------------------------------------------------------------------------------------------------------
 
     def _log(self, index: list[IndexPart] | None) -> list[LogPart]:
+        """The log against queues and index, up to where it ends: a stale tail behind that is no part of it."""
         files = self._files
         if not files.log:
             return []
         pieces = None if index is None else tuple(piece for part in index for piece in part.pieces)
-        indexed = max((p.high for p in pieces or ()), default=0) if self.live else None
-        size = sum(s.size for s in files.log)
-        count = 1 if self._by_threads() else processes(self._jobs, len(files.log), size)
-        tasks = [
-            LogTask(files, run, pieces, self.live, indexed, self._deadline, self._known.bridged, self._jobs)
-            for run in _runs(files.log, count)
-        ]
-        done = 0
-
-        def advance(more: int) -> None:
-            nonlocal done
-            done += more
-            if self._progress is not None:
-                self._progress(done, size)
-
-        parts: list[LogPart] = []
-        results: Iterator[LogPart] = (
-            (check_log(self._disk, task, advance) for task in tasks)
-            if count == 1
-            else run_apart(check_apart, tasks, count)
+        reading = Reading(
+            self._disk, files, pieces, self.live, self._deadline, self._known.bridged, self._jobs, self._progress
         )
-        for task, part in zip(tasks, results, strict=True):
-            parts.append(part)
-            if count > 1:
-                advance(sum(s.size for s in task.segments))
+        parts = reading.parts(None)
+        stale = reading.stale(parts)
+        if stale is not None:
+            segment = next(s for s in files.log if s.offset <= stale.offset < s.end)
+            where = place(segment.path, stale.offset)
+            detail = f"{stale.records} from {stale.offset} to {stale.end}"
+            self._found.add("log-stale", segment.path, where, detail, stale.records)
+            parts = reading.parts(stale.offset)
+        for part in parts:
             self._found.merge(part.findings)
             self._seen.records += part.records
             self._seen.size += part.size
             self._seen.keys += part.keys
             if not part.in_time:
-                left = task.segments[-1].end - part.reached
-                self._seen.skipped.append(f"the log from {part.reached} to {task.segments[-1].end} ({left} bytes)")
+                left = part.until - part.reached
+                self._seen.skipped.append(f"the log from {part.reached} to {part.until} ({left} bytes)")
         return parts
-
-    def _by_threads(self) -> bool:
-        """Whether one process reads the log, by kernels and in threads."""
-        segments = self._files.log
-        with ClosedLog(self._disk, segments) as log:
-            return not self.live and Scanner(log).by_kernels(segments[0].offset, segments[-1].end) is not None
 
     def _log_end(self, parts: list[LogPart]) -> Intervals:
         """Damage and gaps, told from the log's end; the stretches that are lost."""
@@ -421,13 +402,6 @@ class _Run:
         check_config.check_delays(config, levels, ends, starts, found)
         check_config.check_topics(config, {queue.queue.topic for queue in files.queues}, found)
         check_served(self._disk, files, config, found, live=self.live)
-
-
-def _runs(log: tuple[Segment, ...], count: int) -> Iterator[tuple[Segment, ...]]:
-    """The segments in runs, a few for each process; one for one process."""
-    runs = 1 if count == 1 else min(len(log), count * RUNS_PER_PROCESS)
-    for i in range(runs):
-        yield log[i * len(log) // runs : (i + 1) * len(log) // runs]
 
 
 def _below(some: Intervals, end: int) -> Intervals:

@@ -28,6 +28,7 @@ from engine.repair.finding import Findings, place
 from engine.repair.intervals import union
 from engine.repair.queue_compare import QueueComparer, lost_delivery_time
 from engine.repair.queue_rows import row_dtype
+from engine.repair.stale_tail import goes_back
 from engine.repair.verify import settled_events
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 MAX_PENDING = 1 << 16
 """Records without a unit that a part hands on one by one."""
+MOST_BACK = 64
+"""Places where a stale tail may begin that a part hands on: it ends with the log, so the last ones count."""
 _MOVED_AWAY = "what it held was saved in salvage/, which does not have it any more"
 
 
@@ -51,7 +54,8 @@ class LogTask:
 
     `pieces` None: the index is left out. `deadline`: of time.monotonic(), which is the same in every process.
     `bridged`: stretches (physical) that a repair made readable: what the index has of them is of lost messages.
-    `threads`: that read it, where there are kernels (None: one a core).
+    `threads`: that read it, where there are kernels (None: one a core). `stop`: the log ends at this physical offset,
+    as what follows is stale.
     """
 
     files: StoreFiles
@@ -62,19 +66,23 @@ class LogTask:
     deadline: float | None
     bridged: Intervals
     threads: int | None = 1
+    stop: int | None = None
 
 
 @dataclass(slots=True)
 class LogPart:
-    """What a run held.
+    """What a run held: the log from `start` to `until` (physical).
 
     `end`: behind its last sound record. `reached`: physical offset up to which it was looked at. `lost`: damaged
     stretches with a sound record behind them; `held`: those at the run's end. `right`: rows (queue offsets) that are
     their record's. `pending`: records without a unit (row_dtype, `queue` a place in `queues`), `more_pending` beyond.
+    `back`: the last places where a stale tail may begin (physical), with the store time (ms) in front; `last_stored`:
+    store time of the last record.
     """
 
     start: int
     reached: int
+    until: int
     records: int = 0
     size: int = 0
     keys: int = 0
@@ -88,6 +96,8 @@ class LogPart:
     pending: NDArray[np.void] | None = None
     more_pending: int = 0
     into_damage: list[tuple[int, str, int]] = field(default_factory=list)
+    back: list[tuple[int, int]] = field(default_factory=list)
+    last_stored: int = 0
     in_time: bool = True
 
 
@@ -113,7 +123,7 @@ class _Run:
         files = task.files
         config = files.config
         start = task.segments[0].offset
-        self._part = part = LogPart(start, start)
+        self._part = part = LogPart(start, start, task.segments[-1].end)
         self._numbers = QueueNumbers()
         self._deriver = Deriver(DeriveRules.of(config), self._numbers)
         self._bridged = union(task.bridged)
@@ -137,7 +147,7 @@ class _Run:
                 if not self._segment(scanner, segment):
                     part.in_time = False
                     break
-                part.reached = segment.end
+                part.reached = self._end(segment)
         self._queues.flush()
         if self._keys is not None:
             self._keys.flush(part.reached)
@@ -161,6 +171,8 @@ class _Run:
             if isinstance(event, Damage):
                 self._damage(event, segment)
                 continue
+            if isinstance(event, RecordBatch) and part.held:
+                part.back.append((part.held[0].offset, part.last_stored))
             part.lost += part.held
             part.held.clear()
             if isinstance(event, RecordBatch):
@@ -184,11 +196,24 @@ class _Run:
 
     def _events(self, scanner: Scanner, segment: Segment) -> Iterator[tuple[Event, list[Part] | None]]:
         """A segment's events, batches half derived by threads where nobody writes the log meanwhile."""
-        start, end = segment.offset, segment.end
+        start, end = segment.offset, self._end(segment)
         if self._task.live:
             return ((event, None) for event in settled_events(self._disk, scanner, start, end, live=True))
         threads = self._task.threads
         return scan_ahead(scanner, start, end, prepare=self._deriver.prepare, resume=True, threads=threads)
+
+    def _end(self, segment: Segment) -> int:
+        return segment.end if self._task.stop is None else min(segment.end, self._task.stop)
+
+    def _look_back(self, batch: RecordBatch) -> None:
+        """Note where store times go back."""
+        import numpy as np
+
+        part = self._part
+        back, before = goes_back(batch, part.last_stored)
+        part.back += [(batch.offset(i), int(before[i])) for i in np.flatnonzero(back)[-MOST_BACK:].tolist()]
+        del part.back[:-MOST_BACK]
+        part.last_stored = batch.last_store_timestamp
 
     def _records(self, batch: RecordBatch, prepared: list[Part] | None, segment: Segment) -> None:
         part = self._part
@@ -196,6 +221,7 @@ class _Run:
         part.size += batch.end - batch.start
         part.end = batch.end
         part.newest = max(part.newest, batch.newest_store_timestamp)
+        self._look_back(batch)
         for at, stored, _ in batch.moved():
             group = place(segment.path, segment.offset)
             part.findings.add("log-offset", group, place(segment.path, at), f"at {at} it says {stored}")

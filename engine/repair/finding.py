@@ -105,6 +105,12 @@ CODES: dict[str, Code] = {
     ),
     "log-damage": Code(_ERROR, "no sound record in the log, and sound ones behind it", fix=Fix.BRIDGE),
     "log-tail": Code(_WARNING, "bytes behind the log's end that are no sound record", fix=Fix.RECOVER),
+    "log-stale": Code(
+        _WARNING,
+        "a stale record behind the log's end: of a log that was cut, in a file that is used again",
+        "the next start takes it for a message; a recovery sets it aside",
+        Fix.RECOVER,
+    ),
     "log-offset": Code(_WARNING, "a record whose own physicalOffset names another place", fix=Fix.REBUILD),
     "record-suspect": Code(
         _WARNING,

@@ -88,14 +88,10 @@ class StaleJudge:
         """
         import numpy as np
 
-        times = batch.store_timestamps()
-        before = np.concatenate(([stored], times[:-1]))
-        back = times < before
-        moved = np.isin(batch.offsets(), [place for place, _, _ in batch.moved()])
-        back[1:] |= moved[1:] & ~moved[:-1]
-        back[0] |= moved[0] and stored > 0
+        back, before = goes_back(batch, stored)
         if not back.any():
             return None
+        times = batch.store_timestamps()
         back &= np.maximum.accumulate(times[::-1])[::-1] <= before  # else a later one was stored after the one in front
         dispatched = self._dispatched(batch) if back.any() else back
         for i in np.flatnonzero(back & ~dispatched).tolist():
@@ -128,7 +124,7 @@ class StaleJudge:
             for queue, mine in by_queue(event, np.flatnonzero(event.consumable())):
                 goes_on: bool | None = bool(dispatched[mine].any())
                 if not goes_on and queue not in seen:
-                    goes_on = self._goes_on(queue, event, int(mine[0]), offset, lost)
+                    goes_on = self._goes_on(queue, event, mine, offset, lost)
                     if goes_on is False and self._has_units(queue):
                         repeats = repeats or str(queue)
                     elif goes_on is False:
@@ -155,21 +151,28 @@ class StaleJudge:
         distances = batch.offsets() - batch.stored_offsets()
         return bool(((distances != 0) & (distances % self._segment_size == 0)).any())
 
-    def _goes_on(self, queue: TopicQueue, batch: RecordBatch, i: int, offset: int, lost: int) -> bool | None:
-        """Whether the tail's first record of a queue goes on where that queue was; None: nobody knows."""
+    def _goes_on(
+        self, queue: TopicQueue, batch: RecordBatch, mine: NDArray[np.intp], offset: int, lost: int
+    ) -> bool | None:
+        """Whether the tail's first records of a queue, `mine`, go on where that queue was; None: nobody knows.
+
+        The first one's own queue offset may be rotten: then the others tell, each as many places on.
+        """
         columns = batch.columns()
-        number, place = int(columns[_QUEUE_OFFSET][i]), batch.offset(i)
+        number, place = int(columns[_QUEUE_OFFSET][mine[0]]), batch.offset(int(mine[0]))
         unit = self._unit(queue, number)
-        if unit == (place, int(columns[_SIZE][i])):
+        if unit == (place, int(columns[_SIZE][mine[0]])):
             return True
-        if unit is not None and unit[0] < offset:
-            return False
         self._learn(offset)
         last = self._last.get(queue)
         if last is None:
             before = self._unit(queue, number - 1)
+            if unit is not None and unit[0] < offset:
+                return False
             return True if before is not None and before[0] < offset else None
-        return last < number <= last + 1 + lost // MIN_RECORD_SIZE
+        most = lost // MIN_RECORD_SIZE
+        numbers = columns[_QUEUE_OFFSET][mine].tolist()
+        return any(last + i < one <= last + 1 + i + most for i, one in enumerate(numbers))
 
     def _has_units(self, queue: TopicQueue) -> bool:
         rows = self._rows.get(queue)
@@ -234,6 +237,22 @@ class StaleJudge:
                 for queue, mine in by_queue(event, np.flatnonzero(event.consumable())):
                     self._last[queue] = int(numbers[mine[-1]])
         self._learned = max(self._learned, until)
+
+
+def goes_back(batch: RecordBatch, stored: int) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    """Which records of a batch a stale tail may begin with, and the store time (ms) in front of each.
+
+    `stored`: in front of the first one, 0 when there is none.
+    """
+    import numpy as np
+
+    times = batch.store_timestamps()
+    before = np.concatenate(([stored], times[:-1]))
+    back: NDArray[np.bool_] = times < before
+    moved = np.isin(batch.offsets(), [place for place, _, _ in batch.moved()])
+    back[1:] |= moved[1:] & ~moved[:-1]
+    back[0] |= moved[0] and stored > 0
+    return back, before
 
 
 def _digests(batch: RecordBatch, records: Iterable[int]) -> Iterator[bytes]:

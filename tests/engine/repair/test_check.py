@@ -345,6 +345,7 @@ MAKERS: dict[str, Maker] = {
 BY_OTHER_TESTS = {"live", "time-box", "record-suspect", "record-unusual", "unit-witness", "index-witness"} | {
     *("repair-unfinished", "undo-unfinished", "disk-room"),  # test_doctor.py makes them
     "unit-surplus",  # test_salvage_gone.py
+    "log-stale",  # test_stale_tail.py
 }
 
 

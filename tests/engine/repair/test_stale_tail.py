@@ -15,6 +15,7 @@ import pytest
 from engine.files.disk import Disk
 from engine.format.message import POSITION_PHYSICAL_OFFSET, POSITION_QUEUE_OFFSET, decode, store_timestamp_position
 from engine.repair.apply import apply
+from engine.repair.check import check
 from engine.repair.plan import RecoverPlan
 from engine.repair.recover import plan_recover
 from engine.repair.undo import plan_undo, undo
@@ -82,6 +83,12 @@ def test_a_stale_tail_is_set_aside(
     if crashed:
         (root / "abort").touch()
     before = stores.contents(root)
+    found = check(Disk(), settings(root))
+    assert {f.code for f in found.findings if f.code != "not-closed"} == {"log-stale"}
+    assert found.counts["byCode"]["log-stale"] == stale
+    assert found.counts["records"] == len(offsets)
+    assert found.next is not None
+    assert (found.next.command or "").endswith(" recover")
     plan = recovered(root, **options)
     assert plan.refusal is None
     assert plan.log.end.end == end
@@ -337,3 +344,35 @@ def test_a_clock_that_trembles_starts_no_scans(tmp_path: Path, monkeypatch: pyte
     assert plan.log.end.end == end_of(root, offsets)
     # Without units, the steps that end a batch (a segment here) are judged by what lies behind it.
     assert len(judged) <= (0 if units else 4 * len(list((root / "commitlog").iterdir())))
+
+
+@pytest.mark.parametrize("bit", [0, 2, 40])
+def test_a_rotten_queue_offset_makes_no_message_stale(tmp_path: Path, bit: int) -> None:
+    """Messages that were not dispatched, after a clock that went back, and the first one's queueOffset is damaged."""
+    root = tmp_path / "store"
+    offsets = put(root, 150, queues=1)
+    more = put(root, 6, first=150, queues=1)
+    for offset in more:
+        data = bytearray(record_at(root, offset))
+        at = store_timestamp_position(int.from_bytes(data[36:40], "big"))
+        struct.pack_into(">q", data, at, struct.unpack_from(">q", data, at)[0] - 3_600_000)
+        damage(root, offset, bytes(data))
+    rotten = bytearray(record_at(root, more[0])[POSITION_QUEUE_OFFSET : POSITION_QUEUE_OFFSET + 8])
+    rotten[7 - bit // 8] ^= 1 << bit % 8
+    damage(root, more[0] + POSITION_QUEUE_OFFSET, bytes(rotten))
+    unit = 20 * len(offsets)
+    size = SIZES["mapped_file_size_consume_queue"]
+    for path in sorted((root / "consumequeue/T/0").iterdir()):
+        start = max(0, unit - int(path.name))
+        if start < size:
+            path.write_bytes(path.read_bytes()[:start].ljust(size, b"\0"))
+    (root / "abort").touch()
+    assert "log-stale" not in check(Disk(), settings(root)).counts["byCode"]
+    plan = plan_recover(Disk(), settings(root), whole=True)
+    assert plan.log.end.stale is None
+    assert plan.log.end.end == more[-1] + len(record_at(root, more[-1]))
+    apply(Disk(), plan)
+    assert [q.max_offset for q in plan.queues] == [156]
+    bodies = set(messages(root).values())
+    assert {decode(record_at(root, offset)).body for offset in more[1:]} <= bodies
+    check_clean(root, settings(root), known=("unit-elsewhere", "index-time"), why="what the rotten field said is gone")
