@@ -10,6 +10,7 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 _I32 = ir.IntType(32)
@@ -82,6 +83,60 @@ def below64(typing: Any, data: Any, at: Any, byte: Any) -> Any:
         return builder.bitcast(builder.icmp_unsigned("<", found, every), _I64)
 
     return types.uint64(data, types.int64, types.uint8), generate
+
+
+def any_of(mask: bytes) -> Any:
+    """A function for kernels: whether any of the bits of `mask` is set in the bytes from a position on: (data, at)."""
+    size = len(mask)
+    lanes = ir.VectorType(ir.IntType(8), size)
+
+    def typed(typing: Any, data: Any, at: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            found = builder.load(address(context, builder, signature.args[0], args[0], args[1], lanes), align=1)
+            masked = builder.bitcast(builder.and_(found, ir.Constant(lanes, list(mask))), ir.IntType(8 * size))
+            return builder.icmp_unsigned("!=", masked, ir.IntType(8 * size)(0))
+
+        return types.boolean(data, types.int64), generate
+
+    return intrinsic(typed)
+
+
+LEAST_ALIKE = 32
+"""Bytes that `alike_below` compares at least."""
+
+
+def alike_below(limit: int) -> Any:
+    """A function for kernels: whether two stretches have the same bytes below `limit` at the same places.
+
+    It takes (data, one, other, length): two positions, and how many bytes, at least `LEAST_ALIKE`.
+    """
+    lanes = ir.VectorType(ir.IntType(8), LEAST_ALIKE)
+    shift = LEAST_ALIKE.bit_length() - 1
+
+    def typed(typing: Any, data: Any, one: Any, other: Any, length: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            data, one, other, length = args
+            limits = ir.Constant(lanes, [limit] * LEAST_ALIKE)
+
+            def clipped(at: Any) -> Any:
+                found = builder.load(address(context, builder, signature.args[0], data, at, lanes), align=1)
+                return builder.select(builder.icmp_unsigned("<", found, limits), found, limits)
+
+            def differing(at: Any) -> Any:
+                return builder.xor(clipped(builder.add(one, at)), clipped(builder.add(other, at)))
+
+            last = differing(builder.sub(length, _I64(LEAST_ALIKE)))
+            found = cgutils.alloca_once_value(builder, last)
+            steps = builder.lshr(builder.sub(length, _I64(1)), _I64(shift))  # before the last, which may overlap
+            with cgutils.loop_nest(builder, [steps], _I64) as (number,):
+                here = differing(builder.shl(number, _I64(shift)))
+                builder.store(builder.or_(builder.load(found), here), found)
+            whole = ir.IntType(8 * LEAST_ALIKE)
+            return builder.icmp_unsigned("==", builder.bitcast(builder.load(found), whole), whole(0))
+
+        return types.boolean(data, types.int64, types.int64, types.int64), generate
+
+    return intrinsic(typed)
 
 
 @intrinsic

@@ -32,6 +32,9 @@ _MOST = 16 << 20
 """Bytes of log after which a tally ends, so that who waits sees that it goes on."""
 
 
+_DOUBTS = 256
+"""Records that may be in doubt that there is room for at first."""
+
 Moved: TypeAlias = tuple[int, int, int]
 """A record that names another place: physical offset, what the record says, size (bytes)."""
 
@@ -61,6 +64,15 @@ def _tally_of(event: Event) -> Counted:
     return Tally(event.start, event.end, len(event), tuple(event.moved()), doubts_of(event))
 
 
+@dataclass(slots=True)
+class _Room:
+    """Memory that windows are read into; for records that were moved, and for those that may be in doubt."""
+
+    buffer: Bytes
+    moved: NDArray[np.int64]
+    doubtful: NDArray[np.int64]
+
+
 class Counter:
     """Counts by kernels, in several threads.
 
@@ -77,32 +89,33 @@ class Counter:
         self._scanner = scanner
         self._read_into = read_into
         self._window = window
-        self._free: list[Bytes] = []
+        self._free: list[_Room] = []
 
     def count(self, start: int, end: int) -> Iterator[Counted]:
         """As `Scanner.scan` with `resume`, for a stretch of one file: physical offsets, the first one a record's."""
         room_ends = next((s.end for s in self._scanner.segments if s.offset <= start < s.end), end)
-        buffer = self._buffer()
+        room = self._room()
         try:
             at = start
             while at < end:
-                found, at, is_odd = self._plain(buffer, at, min(end, room_ends), room_ends)
+                found, at, is_odd = self._plain(room, at, min(end, room_ends), room_ends)
                 if found is not None:
                     yield found
                 if is_odd:
                     at = yield from self._odd(at, end)
         finally:
-            self._free.append(buffer)
+            self._free.append(room)
 
-    def _buffer(self) -> Bytes:
+    def _room(self) -> _Room:
         import numpy as np
 
         try:
             return self._free.pop()
         except IndexError:
-            return np.empty(self._window, dtype=np.uint8)
+            kinds = (((self._window,), np.uint8), ((0, 3), np.int64), ((_DOUBTS, 5), np.int64))
+            return _Room(*(np.empty(shape, dtype=kind) for shape, kind in kinds))
 
-    def _plain(self, buffer: Bytes, start: int, end: int, room_ends: int) -> tuple[Tally | None, int, bool]:
+    def _plain(self, room: _Room, start: int, end: int, room_ends: int) -> tuple[Tally | None, int, bool]:
         """Plain sound records from `start` on; where they end; whether something else is there."""
         records, at = 0, start
         moved: list[Moved] = []
@@ -110,32 +123,35 @@ class Counter:
         is_odd = False
         while not is_odd and at < end and at - start < _MOST:
             try:
-                size = self._read_into(at, buffer.data[: min(self._window, end - at)])
+                size = self._read_into(at, room.buffer.data[: min(self._window, end - at)])
             except StorageError:  # the scanner finds out which page it is
                 is_odd = True
                 break
-            count, length, is_odd = self._walk(buffer[:size], at, end, room_ends, moved, doubts)
+            count, length, is_odd = self._walk(room, size, at, end, room_ends, moved, doubts)
             records += count
             at += length
             is_odd = is_odd or length == 0
         return Tally(start, at, records, tuple(moved), tuple(doubts)) if records else None, at, is_odd
 
     def _walk(
-        self, data: Bytes, at: int, end: int, room_ends: int, moved: list[Moved], doubts: list[Doubt]
+        self, room: _Room, size: int, at: int, end: int, room_ends: int, moved: list[Moved], doubts: list[Doubt]
     ) -> tuple[int, int, bool]:
         """Of one window: records, their bytes, whether something else follows; `moved` and `doubts` get theirs."""
         import numpy as np
 
-        others = np.empty((0, 3), dtype=np.int64)
-        doubtful = np.empty((0, 4), dtype=np.int64)
+        data = room.buffer[:size]
         while True:
-            records, length, is_odd, many, more = self._tally(data, room_ends - at, end - at, at, others, doubtful)
-            if many <= len(others) and more <= len(doubtful):
-                moved += [(place, stored, size) for place, stored, size in others[:many].tolist()]
-                doubts += _judged(data, at, doubtful[:more])
+            records, length, is_odd, others, doubtful = self._tally(
+                data, room_ends - at, end - at, at, room.moved, room.doubtful
+            )
+            if others <= len(room.moved) and doubtful <= len(room.doubtful):
+                moved += [(place, stored, size) for place, stored, size in room.moved[:others].tolist()]
+                if doubtful:
+                    doubts += _judged(data, at, room.doubtful[:doubtful])
                 return records, length, is_odd
-            others = np.empty((many, 3), dtype=np.int64)  # rare: once more, to hear which they are
-            doubtful = np.empty((more, 4), dtype=np.int64)
+            # rare: once more, to hear which they are
+            room.moved = np.empty((max(others, len(room.moved)), 3), dtype=np.int64)
+            room.doubtful = np.empty((max(doubtful, len(room.doubtful)), 5), dtype=np.int64)
 
     def _odd(self, start: int, end: int) -> Generator[Counted, None, int]:
         """What the scanner says, up to a long row of sound records; where that ends."""
@@ -149,9 +165,11 @@ class Counter:
 
 def _judged(data: Bytes, base: int, doubtful: NDArray[np.int64]) -> Iterator[Doubt]:
     """Those of the doubtful records that are suspect or unusual."""
-    for at, size, topic_at, properties_at in doubtful.tolist():
-        record = data[at : at + size].tobytes()
+    from engine.log.doubt_kernel import sift  # seldom needed
+
+    for at, _, topic_at, properties_at, end in doubtful[: sift(data, doubtful)].tolist():
+        record = data[at:end].tobytes()
         topic, properties = record[topic_at - at : properties_at - 2 - at], record[properties_at - at :]
         verdict = judge.of_record(record, topic, properties)
         if verdict is not None:
-            yield Doubt(base + at, size, *verdict)
+            yield Doubt(base + at, end - at, *verdict)

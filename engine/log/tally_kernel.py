@@ -10,18 +10,20 @@ from engine.format import sysflag
 from engine.format.message import MESSAGE_MAGIC, MIN_RECORD_SIZE, V4_HEAD_SIZE
 from engine.log.crc_kernel import crc32
 from engine.log.jit import compiled
-from engine.log.judge_kernel import is_plain
-from engine.log.loads import big32, big64
+from engine.log.judge_kernel import alike, head_is_plain, texts_are_plain
+from engine.log.loads import LEAST_ALIKE, big32, big64
 
 _MAGIC = MESSAGE_MAGIC - (1 << 32)
 _HEAD = V4_HEAD_SIZE
 _LEAST = MIN_RECORD_SIZE
 _BORN_V6 = sysflag.BORN_HOST_V6
 _STORE_V6 = sysflag.STORE_HOST_V6
+_KNOWN = 64
+"""Texts that others are held against: one for each rest of their length."""
 
 
 @compiled
-def tally(  # noqa: PLR0912 - one loop on purpose
+def tally(  # noqa: PLR0912, PLR0915 - one loop on purpose
     data: Any, room: int, limit: int, base: int, moved: Any, doubts: Any
 ) -> tuple[int, int, bool, int, int]:
     """Plain sound records from the start of `data` (uint8[n]) on, that begin before `limit`.
@@ -32,7 +34,8 @@ def tally(  # noqa: PLR0912 - one loop on purpose
         limit: position.
         base: physical offset of the data's first byte.
         moved: int64[any, 3], gets (physical offset, stored offset, size) of records that name another place.
-        doubts: int64[any, 4], gets (position, size, topic's, properties' position) of records that may be suspect.
+        doubts: int64[any, 5], gets positions of records that may be in doubt: of record, body, topic, properties, end
+            (engine.log.doubt_kernel.sift says which are).
 
     Returns:
         How many; where they end; whether no plain sound record is there, though its bytes are; how many were moved, and
@@ -43,6 +46,7 @@ def tally(  # noqa: PLR0912 - one loop on purpose
     count = 0
     others = 0
     doubtful = 0
+    known = np.zeros((_KNOWN, 2), dtype=np.int64)  # where plain texts lie, and their two lengths
     while at < limit:
         if size - at < _HEAD:
             return count, at, False, others, doubtful
@@ -81,16 +85,23 @@ def tally(  # noqa: PLR0912 - one loop on purpose
         stored = big64(data, at + 28)
         if stored != base + at:
             if others < len(moved):
-                moved[others, 0] = base + at
-                moved[others, 1] = stored
-                moved[others, 2] = total
+                for k, value in enumerate((base + at, stored, total)):
+                    moved[others, k] = value
             others += 1
-        if not is_plain(data, at, flags, body_at, topic_at, properties_at, end):
+        plain = head_is_plain(data, at, flags, body_at, body_length)
+        if plain:  # in here, and not in a function that gets `known`: its references would be counted, record by record
+            length = end - topic_at
+            lengths = length << 8 | topic_length
+            one = length & (_KNOWN - 1)
+            if known[one, 1] != lengths or not alike(data, known[one, 0], topic_at, length):
+                plain = texts_are_plain(data, topic_at, properties_at, end)
+                if plain and length >= LEAST_ALIKE:
+                    known[one, 0] = topic_at
+                    known[one, 1] = lengths
+        if not plain:
             if doubtful < len(doubts):
-                doubts[doubtful, 0] = at
-                doubts[doubtful, 1] = total
-                doubts[doubtful, 2] = topic_at
-                doubts[doubtful, 3] = properties_at
+                for k, place in enumerate((at, body_at, topic_at, properties_at, end)):
+                    doubts[doubtful, k] = place
             doubtful += 1
         count += 1
         at = end

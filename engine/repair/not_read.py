@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.files.listing import Oddness, list_segments
-from engine.repair.odd import OddFile, listed
 from engine.repair.segment_size import segment_size
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.files.disk import Disk
+    from engine.repair.odd import OddFile
 
 _NOT_FILES = (Oddness.NOT_A_FILE, Oddness.ABSENT)
 
@@ -21,5 +21,9 @@ def not_read(disk: Disk, config: StoreConfig) -> tuple[OddFile, ...]:
     size = config.mapped_file_size_commit_log
     if "mapped_file_size_commit_log" not in config.given:
         size = segment_size(disk, (entry for path in directories for entry in disk.scandir(path))) or size
-    odd = list_segments(disk, directories, size).odd
-    return tuple(listed(one, movable=False) for one in odd if one.size and one.why not in _NOT_FILES)
+    odd = [one for one in list_segments(disk, directories, size).odd if one.size and one.why not in _NOT_FILES]
+    if not odd:
+        return ()
+    from engine.repair.odd import listed  # not loaded where there is nothing to say
+
+    return tuple(listed(one, movable=False) for one in odd)

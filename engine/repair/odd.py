@@ -14,11 +14,10 @@ import shlex
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from engine.errors import CannotMend, DataIsAbsent, RStoreError
+from engine.errors import CannotMend, DataIsAbsent, NextStep, RStoreError
 from engine.files.entry import Entry, Kind
 from engine.files.listing import LOST_FOUND, OddEntry, Oddness, is_lost_found
 from engine.format import names
-from engine.repair.next_step import bring
 from engine.repair.repairs import APPLIED, MANIFEST, PRUNED, REPLAYED, UNDOING, UNDONE
 
 if TYPE_CHECKING:
@@ -74,8 +73,8 @@ class OddFile:
     def error(self) -> RStoreError | None:
         """The error of a change that is refused because of it; None when it is in nobody's way."""
         if self.code == ABSENT:
-            return DataIsAbsent(f"data is absent: {self.why}", path=self.path, next_step=bring(self.hint))
-        return CannotMend(self.why, path=self.path, next_step=bring(self.hint)) if self.hint else None
+            return DataIsAbsent(f"data is absent: {self.why}", path=self.path, next_step=NextStep(None, self.hint))
+        return CannotMend(self.why, path=self.path, next_step=NextStep(None, self.hint)) if self.hint else None
 
 
 def absent(path: str, what: str) -> OddFile:
@@ -106,7 +105,9 @@ def demand_saved(disk: Disk, root: str) -> None:
                 "mount the disk that it leads to, then run this again; if what the repair saved is gone for good, "
                 f"remove the link (rm {shlex.quote(entry.path)}): that repair can't be taken back then"
             )
-            raise DataIsAbsent(f"what a repair saved is absent: {entry.what}", path=entry.path, next_step=bring(hint))
+            raise DataIsAbsent(
+                f"what a repair saved is absent: {entry.what}", path=entry.path, next_step=NextStep(None, hint)
+            )
 
 
 def instead(entry: Entry, wanted: Kind) -> OddFile:

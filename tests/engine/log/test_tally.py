@@ -17,6 +17,7 @@ from engine.files.disk import Disk
 from engine.format import hosts, judge, message
 from engine.format.message import Message
 from engine.log.ahead import count_ahead
+from engine.log.doubt_kernel import sift
 from engine.log.scan import Scanner
 from engine.log.source import ClosedLog
 from engine.log.tally import Counted, Counter, Tally, tallied
@@ -77,7 +78,7 @@ def test_the_kernel_counts_what_the_walk_finds(
     rows: list[Row] = []
     stop = walk(data, 0, room, rows)
     moved = np.zeros((len(rows), 3), dtype=np.int64)
-    doubts = np.zeros((len(rows), 4), dtype=np.int64)
+    doubts = np.zeros((len(rows), 5), dtype=np.int64)
     array = np.frombuffer(data, dtype=np.uint8).copy()
     records_, ends, is_odd, others, doubtful = tally(array, room, len(data), 1000, moved, doubts)
     rows = [row for row in rows if row.position < ends]
@@ -93,6 +94,28 @@ def test_the_kernel_counts_what_the_walk_finds(
     else:  # the walk knows one kind of record more
         assert is_odd
         assert data[ends + 4 : ends + 8] == message.MESSAGE_MAGIC_V2.to_bytes(4, "big")
+
+
+def test_texts_that_are_nearly_alike() -> None:
+    """Records of the same lengths, each with another byte of topic or properties: as the judge."""
+    said = {"UNIQ_KEY": "A1B2C3D4E5F60718A1B2C3D4E5F60718", "KEYS": "k000001", "TAGS": "TagA", "EMPTY": "x" * 60}
+    one = bytes(message.encode(Message("Topic0001", b"body", properties=said, born_timestamp=5)))
+    texts_at = one.index(b"Topic0001")
+    topic, own = slice(texts_at, texts_at + 9), slice(texts_at + 11, None)
+    some = [bytearray(one)]
+    for at in (*range(len(one))[topic], *range(len(one))[own]):
+        some += [bytearray(one[:at] + bytes([byte]) + one[at + 1 :]) for byte in (0, 1, 2, 9, 31, 32, 200)]
+    some += some[::7]
+    for record in some:
+        message.patch(record, 0, queue_offset=0, physical_offset=0, store_timestamp=9)
+    data = np.frombuffer(b"".join(some), dtype=np.uint8).copy()
+    moved, rows = np.zeros((len(some), 3), dtype=np.int64), np.zeros((len(some), 5), dtype=np.int64)
+    count, end, _, _, doubtful = tally(data, len(data), len(data), 0, moved, rows)
+    assert (count, end) == (len(some), len(data))
+    found = {at // len(one) for at in rows[: sift(data, rows[:doubtful]), 0].tolist()}
+    verdicts = [judge.of_record(bytes(record), bytes(record[topic]), bytes(record[own])) for record in some]
+    assert found == {i for i, verdict in enumerate(verdicts) if verdict is not None}
+    assert 0 < len(found) < len(some)
 
 
 def _texts(data: bytes, row: Row) -> tuple[bytes, bytes]:

@@ -6,6 +6,7 @@ import random
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -30,6 +31,9 @@ from tests.engine.repair.test_stale_tail import record_at
 from tests.rstore_cli.conftest import Cli, cli
 from tests.support import references, stores
 from tests.support.checking import check_clean
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["cli"]
 
@@ -85,26 +89,53 @@ def test_what_a_client_may_send_is_unusual(raw: bytes) -> None:
     assert properties.join(properties.parse(raw.decode())).encode() == raw.rstrip(b"\x02")
 
 
+def texts(topic: bytes, raw: bytes) -> tuple[NDArray[np.uint8], int, int, int]:
+    """As in a record, and where topic, properties and end are."""
+    data = np.frombuffer(bytes(80) + topic + len(raw).to_bytes(2, "big") + raw + b"more", dtype=np.uint8)
+    return data, 80, 82 + len(topic), 82 + len(topic) + len(raw)
+
+
 def test_the_lanes_agree() -> None:
-    """The kernel passes just what the judge passes."""
-    from engine.log.judge_kernel import properties_are_plain
+    """The kernel's rule passes just what the judge passes, its glance nothing more."""
+    from engine.log.doubt_kernel import texts_are_sound
+    from engine.log.judge_kernel import texts_are_plain
 
     rng = random.Random(5)
-    seen = [0, 0]
+    seen = {(sound, plain): 0 for sound in (False, True) for plain in (False, True)}
     for _ in range(6000):
         pieces = [
             b"k%d\x01" % rng.randrange(99) + bytes(rng.choice(b"abc \n\t\xc3\xa9") for _ in range(rng.randrange(40)))
             for _ in range(rng.randrange(8))
         ]
         raw = bytearray(b"\x02".join(pieces) + b"\x02" * rng.choice([0, 0, 1, 3]))
-        for _ in range(rng.choice([0, 1, 2])):
-            if raw:
-                raw[rng.randrange(len(raw))] = rng.choice([0, 1, 2, 3, 10, 65])
-        data = np.frombuffer(bytes(80) + bytes(raw) + b"more", dtype=np.uint8)
-        sound = judge.of_properties(bytes(raw)) is None
-        assert properties_are_plain(data, 80, 80 + len(raw)) == sound, bytes(raw)
-        seen[sound] += 1
-    assert min(seen) > 1000
+        if rng.randrange(2):
+            raw = raw.replace(b"\n", b"n").replace(b"\t", b"t")
+        topic = bytearray(b"t" * rng.choice([1, 5, 30, 61, 62, 63, 100, 127]))
+        for _ in range(rng.choice([0, 0, 1, 2])):
+            some = topic if rng.randrange(8) == 0 else raw
+            if some:
+                some[rng.randrange(len(some))] = rng.choice([0, 1, 2, 3, 10, 65])
+        sound = judge.of_properties(bytes(raw)) is None and min(topic) >= 32
+        plain = texts_are_plain(*texts(topic, raw))
+        assert texts_are_sound(*texts(topic, raw)) == sound, (topic, raw)
+        assert sound or not plain, (topic, raw)
+        seen[sound, plain] += 1
+    assert min(seen[False, False], seen[True, False], seen[True, True]) > 500
+
+
+TAILS = [b"v\x02b", b"\x02b\x01c", b"\x01c", b"\x01c\x02", b"\x01\x02b\x01c", b"\x01c\x02\x01d", b"\x01c\x02b", b""]
+
+
+@pytest.mark.parametrize("before", range(1, 140))
+def test_the_glance_is_the_same_wherever_a_block_ends(before: int) -> None:
+    """Control characters at every place of the 64 bytes that are looked at together."""
+    from engine.log.judge_kernel import texts_are_plain
+
+    for tail in TAILS:
+        raw = b"a" * before + tail
+        sound = judge.of_properties(raw) is None
+        assert texts_are_plain(*texts(b"topic", raw)) == sound, raw
+        assert texts_are_plain(*texts(b"topic", raw + b"x" * 70)) == (judge.of_properties(raw + b"x" * 70) is None), raw
 
 
 V6 = Host(bytes(15) + b"\1", 9876)
