@@ -8,10 +8,7 @@ from engine.errors import StorageError
 from engine.format.message import (
     BLANK_SIZE,
     INERT_TOPIC,
-    MESSAGE_MAGIC,
-    MESSAGE_MAGIC_V2,
-    MIN_RECORD_SIZE,
-    POSITION_MAGIC,
+    encode_blank,
 )
 
 if TYPE_CHECKING:
@@ -20,7 +17,6 @@ if TYPE_CHECKING:
     from engine.log.source import LogSource
 
 _TOPIC = INERT_TOPIC.encode()
-_MAGICS = (MESSAGE_MAGIC, MESSAGE_MAGIC_V2)
 
 
 def inert_in(batch: RecordBatch) -> list[int]:
@@ -34,18 +30,21 @@ def inert_in(batch: RecordBatch) -> list[int]:
     ]
 
 
-def may_hold_lost(source: LogSource, blank: Blank) -> bool:
-    """Whether messages may have been lost where a file's blank record is: the next file's first record had had room.
+def encode_lost_end(length: int) -> bytes:
+    """The beginning of a blank record over lost messages that lie up to a file's end, `length` bytes in all.
 
-    A broker closes a file because the next message does not fit, and that message begins the next file
-    (CommitLog.DefaultAppendMessageCallback#doAppend). Of a batch only the first record shows, and of a file that is
-    missing or damaged nothing: then it may be.
+    Every reader steps over what is behind its 8 bytes. No index entry of a lost message leads there: none is as short.
     """
-    if blank.length < MIN_RECORD_SIZE:
-        return False
+    return (encode_blank(length) + _TOPIC)[:length]
+
+
+def is_lost_end(source: LogSource, blank: Blank) -> bool:
+    """Whether a bridge wrote a file's blank record: a broker writes nothing behind its 8 bytes.
+
+    How much is left of the file proves nothing: of a batch, which has to fit as a whole, the first record alone may be
+    short (CommitLog.DefaultAppendMessageCallback#doAppend). In doubt, where it can't be read, it is.
+    """
     try:
-        head = source.read(blank.end, POSITION_MAGIC + 4)
+        return bytes(source.read(blank.offset + BLANK_SIZE, len(_TOPIC))) == _TOPIC
     except StorageError:
         return True
-    size, magic = (int.from_bytes(head[at : at + 4], "big") for at in (0, POSITION_MAGIC))
-    return magic not in _MAGICS or size + BLANK_SIZE <= blank.length

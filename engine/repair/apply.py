@@ -22,6 +22,7 @@ from engine.format.queue_unit import PRE_BLANK, UNIT_SIZE, QueueUnit, unit_dtype
 from engine.log.consume_queue_ext import ConsumeQueueExt
 from engine.log.derive import Keys
 from engine.log.index_file import IndexFile
+from engine.log.index_reader import ClosedIndexFile
 from engine.log.index_service import IndexService
 from engine.log.state import StoreState
 from engine.repair.beside import Beside
@@ -141,7 +142,7 @@ class _Applier:
         index_files = self._derived()
         disk.step("recover.index-done")
         if clean:
-            self._leave_clean()
+            self._leave_clean(index_files)
         state = plan.state
         return replace(state, index_files=index_files)
 
@@ -430,7 +431,7 @@ class _Applier:
             file.shutdown()
         return made
 
-    def _leave_clean(self) -> None:
+    def _leave_clean(self, index_files: tuple[str, ...]) -> None:
         """A checkpoint that says that everything is on disk, and no abort file: as after a clean shutdown.
 
         With damage left that a normal start would cut at, the abort file stays (or is made), and the checkpoint lets
@@ -438,7 +439,20 @@ class _Applier:
         """
         trap = self._plan.trap
         if self._plan.changed or self._plan.marks:
-            self._mark(SAFETY_MS if trap is not None else 0, abort=trap is not None)
+            indexed = self._newest_indexed(index_files) if trap is not None else 0
+            self._mark(SAFETY_MS if trap is not None else 0, abort=trap is not None, indexed=indexed)
+
+    def _newest_indexed(self, index_files: tuple[str, ...]) -> int:
+        """The newest store time (ms) that an index file holds, 0 without one: a clock may have gone back behind it.
+
+        A broker that was not closed takes files newer than the checkpoint for torn (IndexService#load deletes them).
+        """
+        directory, layout = index_directory(self._files), self._files.index_layout
+        newest = 0
+        for name in index_files:
+            with ClosedIndexFile(self._disk, os.path.join(directory, name), layout) as file:
+                newest = max(newest, file.header.end_timestamp)
+        return newest
 
     def _overwrite_checkpoint(self, path: str, point: bytes) -> None:
         """On a full disk, as Apache does it always: 24 bytes within one sector."""
@@ -449,7 +463,7 @@ class _Applier:
         finally:
             file.close()
 
-    def _mark(self, ahead_ms: int, *, abort: bool) -> None:
+    def _mark(self, ahead_ms: int, *, abort: bool, indexed: int = 0) -> None:
         """The checkpoint at the newest message, and so much behind it; then the abort file, or none."""
         disk, files = self._disk, self._files
         emptied = self._plan.to is not None and self._plan.to == self._plan.log.min_offset
@@ -457,7 +471,7 @@ class _Applier:
         newest += ahead_ms
         path = os.path.join(files.root, names.CHECKPOINT)
         whole = disk.read_file(path, FILE_SIZE) if disk.exists(path) else b""
-        point = Checkpoint(newest, newest, newest).encode()
+        point = Checkpoint(newest, newest, max(newest, indexed)).encode()
         try:
             disk.write_file_atomically(path, (point + whole[len(point) :]).ljust(FILE_SIZE, b"\0"))
         except DiskFull:

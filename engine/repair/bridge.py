@@ -3,9 +3,9 @@
 A stretch that holds no sound record, with sound records behind it, is given content that every reader of the log steps
 over, Apache's broker among them. Nothing before or behind it moves, and no sound record changes its meaning:
 
-- Bytes up to the end of a file become the file's blank record, with zeros behind its 8 bytes: index entries of the lost
-  messages lead there, and Apache's broker takes any bytes there for lengths, and allocates as much; a key's query
-  dies of that, and the sound messages of the same key are not found (MessageDecoder#decode in
+- Bytes up to the end of a file become the file's blank record, with a mark of the bridge and zeros behind its 8 bytes:
+  index entries of the lost messages lead there, and Apache's broker takes any bytes there for lengths, and allocates
+  as much; a key's query dies of that, and the sound messages of the same key are not found (MessageDecoder#decode in
   DefaultMessageStore#queryMessage). Where they can't be read, they stay what they were.
 - Other stretches become one inert record (`encode_inert`) of just their length, or several where one would be larger
   than a record may be (maxMessageSize). Their store time is that of the record before: a log's times never go back.
@@ -31,10 +31,10 @@ from engine.format.message import (
     MIN_RECORD_SIZE,
     POSITION_PHYSICAL_OFFSET,
     PROPERTIES_MAX_LENGTH,
-    encode_blank,
     encode_inert,
 )
 from engine.format.properties import SEPARATOR
+from engine.log.inert import encode_lost_end
 from engine.log.scan import Blank, Damage, Event, Gap, RecordBatch, Scanner
 from engine.log.source import ClosedLog, Segment
 from engine.repair.memory import Remembered
@@ -225,8 +225,9 @@ class _Finder:
     def _blank(self, damage: Damage) -> tuple[Patch, ...]:
         if damage.length < BLANK_SIZE:
             return ()
-        length = damage.length if self._is_garbage(damage.segment, damage.offset + BLANK_SIZE) else BLANK_SIZE
-        return (Patch(damage.offset, length, data=encode_blank(damage.length)),)
+        head = encode_lost_end(damage.length)
+        length = damage.length if self._is_garbage(damage.segment, damage.offset + len(head)) else len(head)
+        return (Patch(damage.offset, length, data=head),)
 
     def _is_garbage(self, segment: Segment, start: int) -> bool:
         """Whether the bytes from `start` to the file's end can be read, and are not zeros."""

@@ -1,8 +1,8 @@
 """How many messages can have been lost behind a place of the log: as plans and manifests say, or the log itself.
 
 A bridge leaves the rows of lost messages where they are, and manifests in salvage/ say where that was; salvage/ is
-moved away some day. The log shows it, too: inert records, files closed early, stretches without a sound record
-(engine.log.inert). Where nothing shows it, nothing was lost.
+moved away some day. The log shows it, too: inert records, blank records that a bridge marked, stretches without a sound
+record (engine.log.inert). Where nothing shows it, nothing was lost.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.format.message import MIN_RECORD_SIZE
-from engine.log.inert import inert_in, may_hold_lost
+from engine.log.inert import inert_in, is_lost_end
 from engine.log.scan import Damage, Gap, RecordBatch, Scanner
 from engine.repair.intervals import Intervals, union
 
@@ -77,7 +77,7 @@ class Losses:
             if isinstance(event, RecordBatch):
                 for i in inert_in(event):
                     self._lost.add(event.offset(i), event.offset(i) + len(event.record(i)))
-            elif isinstance(event, Gap) or may_hold_lost(self._log, event):
+            elif isinstance(event, Gap) or is_lost_end(self._log, event):
                 self._lost.add(event.offset, event.end)
             self._add(held)
             held = []

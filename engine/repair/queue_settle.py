@@ -301,13 +301,33 @@ class Settler:
         return int(account.rows.read(at, at + 1)[0]["physical_offset"]) in self._log.lost
 
     def _lost_end(self, state: QueueAtWork, whole: Intervals) -> int:
-        """Queue offset behind the last lost message: rows of another queue's file name bridged places, too, so no more
-        count than the damage behind the queue's last message can have held.
+        """Queue offset behind the last lost message.
+
+        Rows of another queue's file name bridged places, too: none counts behind a row that shows a sound message, and
+        no more than the damage behind the queue's last message can have held.
         """
         if not whole:
             return state.lost.end
-        wanted = state.lost.end - whole.end
+        end = whole.end
+        for low, high in state.lost:
+            if high > end:
+                if low > end and self._shows_a_message(state.account, end, low):
+                    break
+                end = high
+        wanted = end - whole.end
         return whole.end + min(wanted, self._log.losses.most(self._max_physical(state, whole.end), wanted))
+
+    def _shows_a_message(self, account: QueueAccount, start: int, end: int) -> bool:
+        """Whether one of the rows [start, end) shows a sound record."""
+        if account.rows is None:
+            return False
+        for at in range(start, end, CHUNK):
+            _, found = real_rows(account.rows, at, min(at + CHUNK, end))
+            for row in found.tolist():
+                seen = self._log.units_at(row[0])
+                if seen is not None and seen[0] == row[1]:
+                    return True
+        return False
 
     def _pre_blanks(self, rows: QueueRows | None, first: int) -> tuple[int, int]:
         """Rows of the first file before the first unit that must be filled: a zero there ends the queue for Apache."""

@@ -15,6 +15,10 @@ stale when all of this holds, up to the log's last record:
   again: its records are stale only when each record of the tail is there before, byte for byte but for its place and
   store time. Else they stay, and the plan says that.
 
+Store times say nothing where the clock went back before the tail, or where the log in front of it is lost. Such a tail
+is stale, too, when each of its messages has a unit of its size that names a place before the tail, where a copy of it
+is, or nothing sound any more: it was put there.
+
 So a clock that is set back is none, with whatever queues behind it; nor is a topic that was deleted and made again: its
 queue offsets begin anew, but at later times, or with units of its own. Where queues disagree nothing is cut: the tail
 stays, and the plan says that. A stale tail whose queue offsets go on just where the log ends looks like a clock that
@@ -24,6 +28,7 @@ was set back: it stays. Records that are displaced by whole segments are none of
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -89,11 +94,12 @@ class StaleJudge:
         import numpy as np
 
         back, before = goes_back(batch, stored)
-        if not back.any():
-            return None
         times = batch.store_timestamps()
         back &= np.maximum.accumulate(times[::-1])[::-1] <= before  # else a later one was stored after the one in front
-        dispatched = self._dispatched(batch) if back.any() else back
+        back |= self._first_elsewhere(batch)
+        if not back.any():
+            return None
+        dispatched = self._dispatched(batch)
         for i in np.flatnonzero(back & ~dispatched).tolist():
             tail = self.judge(batch.offset(i), int(before[i]))
             if tail is not None:
@@ -110,7 +116,7 @@ class StaleJudge:
         import numpy as np
 
         found = StaleTail(offset, 0, offset)
-        lost, at = 0, offset
+        lost, at, newer, elsewhere = 0, offset, False, True
         seen: set[TopicQueue] = set()
         repeats = unproven = ""
         for event in self._scanner.scan(offset, resume=True) if stored else ():
@@ -118,23 +124,29 @@ class StaleJudge:
                 continue
             lost += event.start - at
             at = event.end
-            if event.newest_store_timestamp > stored or self._is_under_another_name(event):
+            newer |= event.newest_store_timestamp > stored
+            dispatched, others = self._units_of(event)
+            consumable = np.flatnonzero(event.consumable())
+            elsewhere &= bool(others[consumable].all())
+            if (newer and not elsewhere) or self._is_under_another_name(event):
                 return None
-            dispatched = self._dispatched(event)
-            for queue, mine in by_queue(event, np.flatnonzero(event.consumable())):
+            for queue, mine in by_queue(event, consumable):
                 goes_on: bool | None = bool(dispatched[mine].any())
                 if not goes_on and queue not in seen:
-                    goes_on = self._goes_on(queue, event, mine, offset, lost)
+                    put_before = newer and bool(others[mine].all())
+                    goes_on = False if put_before else self._goes_on(queue, event, mine, offset, lost)
                     if goes_on is False and self._has_units(queue):
                         repeats = repeats or str(queue)
                     elif goes_on is False:
                         unproven = unproven or str(queue)
                 seen.add(queue)
-                if goes_on and (repeats or unproven):
+                if goes_on and (repeats or unproven) and not newer:
                     self._note(offset, f"{repeats or unproven} repeats queue offsets and {queue} goes on")
                 if goes_on:
                     return None
             found = StaleTail(offset, found.records + len(event), event.end)
+        if newer:
+            return found if repeats and self._was_put_before(found) else None
         if unproven and not repeats and not self._is_there_before(found):
             self._note(offset, f"{unproven} doesn't go on where it was, and no unit of that queue is left")
             return None
@@ -188,11 +200,15 @@ class StaleJudge:
 
     def _dispatched(self, batch: RecordBatch) -> NDArray[np.bool_]:
         """Which records of a batch have a unit, where they say, that names just their place and size: bool[n]."""
+        return self._units_of(batch)[0]
+
+    def _units_of(self, batch: RecordBatch) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Which records have a unit of their size, where they say, that names their place, or one before: bool[n]."""
         import numpy as np
 
         columns, places = batch.columns(), batch.offsets()
         numbers, sizes = columns[_QUEUE_OFFSET], columns[_SIZE]
-        found = np.zeros(len(batch), dtype=np.bool_)
+        here, elsewhere = (np.zeros(len(batch), dtype=np.bool_) for _ in range(2))
         for queue, mine in by_queue(batch, np.flatnonzero(batch.consumable())):
             rows = self._rows.get(queue)
             if rows is None:
@@ -202,8 +218,56 @@ class StaleJudge:
             for near in np.split(held, np.flatnonzero(np.diff(numbers[held]) > _NEAR) + 1) if len(held) else ():
                 low = int(numbers[near[0]])
                 units = rows.read(low, int(numbers[near[-1]]) + 1)[numbers[near] - low]
-                found[near] = (units["physical_offset"] == places[near]) & (units["size"] == sizes[near])
+                same = units["size"] == sizes[near]
+                here[near] = same & (units["physical_offset"] == places[near])
+                elsewhere[near] = same & (units["physical_offset"] < places[near])
+        return here, elsewhere
+
+    def _first_elsewhere(self, batch: RecordBatch) -> NDArray[np.bool_]:
+        """The first record behind what the queues show, if its unit names a place before: bool[n].
+
+        No unit is read for any other.
+        """
+        import numpy as np
+
+        found = np.zeros(len(batch), dtype=np.bool_)
+        if batch.end > self._shown_end:
+            behind = batch.consumable() & (batch.offsets() >= self._shown_end)
+            if behind.any():
+                first = int(behind.argmax())
+                found[first] = self._units_of(batch)[1][first]
         return found
+
+    @cached_property
+    def _shown_end(self) -> int:
+        """Physical offset behind the last record that a queue's last row shows."""
+        ends = [0]
+        for rows in self._rows.values():
+            if rows.extent > rows.first:
+                last = rows.read(rows.extent - 1, rows.extent)[0]
+                ends.append(int(last["physical_offset"]) + int(last["size"]))
+        return max(ends)
+
+    def _was_put_before(self, tail: StaleTail) -> bool:
+        """Whether a copy of each message of a tail, or nothing sound, is where its unit says; else a header is bad."""
+        import numpy as np
+
+        for event in self._scanner.scan(tail.offset, tail.end, resume=True):
+            if not isinstance(event, RecordBatch):
+                continue
+            numbers, sizes = event.columns()[_QUEUE_OFFSET], event.columns()[_SIZE]
+            for queue, mine in by_queue(event, np.flatnonzero(event.consumable())):
+                for i in mine.tolist():
+                    unit = self._unit(queue, int(numbers[i]))
+                    if unit is None:
+                        return False
+                    there = next(iter(self._scanner.scan(unit[0], unit[0] + 1)), None)
+                    if not isinstance(there, RecordBatch):
+                        continue
+                    copy = there.first(1)
+                    if int(sizes[i]) != len(copy.record(0)) or {*_digests(event, [i])} != {*_digests(copy, [0])}:
+                        return False
+        return True
 
     def _is_there_before(self, tail: StaleTail) -> bool:
         """Whether each record of a tail lies in the log before it, too, with another place and store time."""

@@ -18,6 +18,7 @@ from engine.errors import DamageInTheMiddle, InvalidArgument, RStoreError
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk, Killed
 from engine.format import properties, sysflag
+from engine.format.batch import BatchItem
 from engine.format.message import (
     INERT_TOPIC,
     MIN_RECORD_SIZE,
@@ -229,11 +230,25 @@ def test_nothing_of_a_lost_file_s_end_is_left_behind_its_blank_record(tmp_path: 
     before = log(tmp_path, offsets[last - 4], len(lost))
     bridge(tmp_path)
     assert blank_length(log(tmp_path, offsets[last - 4], 8)) == len(lost)
-    assert not any(log(tmp_path, offsets[last - 4] + 8, len(lost) - 8))
+    assert log(tmp_path, offsets[last - 4] + 8, len(lost) - 8) == INERT_TOPIC.encode().ljust(len(lost) - 8, b"\0")
     assert len(messages(tmp_path)) == 295
     (salvage,) = (tmp_path / "salvage").iterdir()
     manifest = json.loads((salvage / "manifest.json").read_text())
     assert (salvage / manifest["pieces"][0]["file"]).read_bytes() == before
+    check_clean(tmp_path, settings(tmp_path))
+
+
+def test_a_file_that_a_batch_closed_early_has_lost_nothing(tmp_path: Path) -> None:
+    """Its first record would have had room: no reason to take a copy behind a queue's end for a lost message's row."""
+    with MessageStore.open(settings(tmp_path)) as store:
+        assert store.put(Message("Rare", b"x")).ok
+        for _ in range(6):
+            assert store.put_batch(Message("T", b""), [BatchItem(bytes(100))] * 12).ok
+    queue = tmp_path / "consumequeue" / "Rare" / "0" / f"{0:020d}"
+    before = queue.read_bytes()
+    queue.write_bytes(before[:20] * 2 + before[40:])
+    bridge(tmp_path)
+    assert queue.read_bytes() == before
     check_clean(tmp_path, settings(tmp_path))
 
 
@@ -271,6 +286,24 @@ def test_a_queue_s_last_message_keeps_its_queue_offset(tmp_path: Path) -> None:
         assert store.max_offset("T", 1) == 50
     put(tmp_path, 1, first=101)
     assert (1, 50) in messages(tmp_path)
+
+
+def test_rows_of_another_queue_s_file_lengthen_no_queue(tmp_path: Path) -> None:
+    """They show lost messages, too, behind messages of that other queue: so do the rows in front of them."""
+    put(tmp_path, 1, topic="Rare", queues=1)
+    offsets = put(tmp_path, 100, queues=1)
+    damage(tmp_path, offsets[60], b"\xff" * (offsets[70] - offsets[60]))
+    before = rows(tmp_path, 0)
+    files = [tmp_path / "consumequeue" / topic / "0" / f"{0:020d}" for topic in ("Rare", "T")]
+    data = [path.read_bytes() for path in files]
+    for path, other in zip(files, reversed(data), strict=True):
+        path.write_bytes(other)
+    for path in sorted(files[1].parent.iterdir())[1:]:
+        shutil.copy2(path, files[0].parent / path.name)
+    plan = bridge(tmp_path)
+    assert [(q.queue.topic, q.max_offset) for q in plan.queues] == [("Rare", 1), ("T", 100)]
+    assert len(rows(tmp_path, 0)) == len(before)
+    check_clean(tmp_path, settings(tmp_path))
 
 
 def test_a_queue_that_lost_every_message_keeps_its_end(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from engine.files.disk import Disk
+from engine.format.index_file import decode_header
 from engine.format.message import POSITION_PHYSICAL_OFFSET, POSITION_QUEUE_OFFSET, decode, store_timestamp_position
 from engine.repair.apply import apply
 from engine.repair.check import check
@@ -101,6 +102,65 @@ def test_a_stale_tail_is_set_aside(
     assert {path: after[path] for path in before} == before
     apply(Disk(), plan_recover(Disk(), settings(root)))
     assert len(messages(root)) == len(offsets)
+
+
+@pytest.mark.parametrize("crashed", [False, True])
+def test_a_stale_tail_behind_a_clock_that_went_back(tmp_path: Path, crashed: bool) -> None:
+    """Store times say nothing then; units show each message of the tail where it was put."""
+    root = tmp_path / "store"
+    offsets = put(root, 150)
+    end = end_of(root, offsets)
+    stale = [record_at(root, offset) for offset in offsets[60:66]]
+    for offset in offsets[130:]:
+        at = offset + store_timestamp_position(0)
+        time = int.from_bytes(record_at(root, offset)[at - offset :][:8], "big") - 3_600_000
+        damage(root, at, struct.pack(">q", time))
+    assert leave(root, end, stale, in_place=True) == 6
+    if crashed:
+        (root / "abort").touch()
+    plan = recovered(root)
+    assert plan.log.end.end == end
+    assert plan.log.end.stale is not None
+    assert len(messages(root)) == 150
+
+
+def test_damage_that_stays_before_a_clock_that_went_back_leaves_the_index_as_it_is(tmp_path: Path) -> None:
+    """The next start, which the abort file makes careful, finds no index file newer than the checkpoint: Apache's would
+    delete it.
+    """
+    root = tmp_path / "store"
+    offsets = put(root, 250)
+    start = offsets[-1] // SEGMENT * SEGMENT - 2 * SEGMENT  # where recovery begins to read
+    for place in (start - 3000, start + 3000):
+        damage(root, next(offset for offset in offsets if offset > place) + 95, b"\xff" * 20)
+    for offset in offsets[5:]:
+        at = offset + store_timestamp_position(0)
+        time = int.from_bytes(record_at(root, offset)[at - offset :][:8], "big") - 3_600_000
+        damage(root, at, struct.pack(">q", time))
+    plan = plan_recover(Disk(), settings(root), cut=True)
+    assert plan.trap is not None
+    apply(Disk(), plan)
+    again = plan_recover(Disk(), settings(root))
+    assert again.refusal is None
+    assert not again.changed
+    headers = [decode_header(path.read_bytes()) for path in (root / "index").iterdir()]
+    assert headers
+    assert max(header.end_timestamp for header in headers) <= again.files.checkpoint.index_msg_timestamp
+    check_clean(root, settings(root), known=("not-closed", "log-damage", "index-time"), why="a cut leaves damage")
+
+
+def test_a_stale_tail_of_messages_that_are_damaged_where_they_were_put(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    offsets = put(root, 150)
+    end = end_of(root, offsets)
+    stale = [record_at(root, offset) for offset in offsets[140:146]]
+    for offset in offsets[135:]:
+        damage(root, offset, b"\xff" * len(record_at(root, offset)))
+    leave(root, end, stale, in_place=True)
+    plan = recovered(root)
+    assert plan.log.end.end == offsets[135]
+    assert plan.log.end.stale is not None
+    assert len(messages(root)) == 135
 
 
 def test_garbage_before_the_stale_tail(tmp_path: Path) -> None:
@@ -376,3 +436,22 @@ def test_a_rotten_queue_offset_makes_no_message_stale(tmp_path: Path, bit: int) 
     bodies = set(messages(root).values())
     assert {decode(record_at(root, offset)).body for offset in more[1:]} <= bodies
     check_clean(root, settings(root), known=("unit-elsewhere", "index-time"), why="what the rotten field said is gone")
+
+
+def test_a_rotten_queue_offset_of_the_last_message_makes_it_not_stale(tmp_path: Path) -> None:
+    """It names a message of its size, which was put before; and nobody dispatched it."""
+    root = tmp_path / "store"
+    offsets = put(root, 150, queues=1)
+    queue = root / "consumequeue" / "T" / "0"
+    units = {path: path.read_bytes() for path in queue.iterdir()}
+    (last,) = put(root, 1, first=150, queues=1)
+    for path in queue.iterdir():
+        path.write_bytes(units.get(path, bytes(path.stat().st_size)))
+    damage(root, last + POSITION_QUEUE_OFFSET, (140).to_bytes(8, "big"))
+    (root / "abort").touch()
+    assert len(record_at(root, last)) == len(record_at(root, offsets[140]))
+    plan = plan_recover(Disk(), settings(root))
+    assert plan.log.end.stale is None
+    assert plan.log.end.end == last + len(record_at(root, last))
+    apply(Disk(), plan)
+    assert len(messages(root)) == 151
