@@ -40,13 +40,17 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Case:
-    """A damaged store, and what was sound in it. `wander`: whether what comes next is done in any case."""
+    """A damaged store, and what was sound in it. `wander`: whether what comes next is done in any case.
+
+    `contested`: of what was sound, see `truth.contested`.
+    """
 
     base: Base
     facts: Facts
     store: Path
     whole: frozenset[int]
     wander: bool = False
+    contested: frozenset[int] = frozenset()
 
 
 def copy(store: Path, to: Path) -> Path:
@@ -200,6 +204,8 @@ def _read(case: Case, store: Path, verdict: Verdict) -> Loss:
     """What of the sound messages the repaired store doesn't give."""
     found = truth.held(case.base, store)
     lost = truth.loss(case.base, case.facts, case.whole, found, to_the_end=verdict.mode == "bridge")
+    if lost.place & case.contested:
+        lost.place -= truth.saved(store, case.facts, lost.place & case.contested)
     if lost.messages and any("--cut" in one for one in verdict.words):
         kept = truth.saved(store, case.facts, lost.place)
         lost = Loss(

@@ -103,7 +103,8 @@ def damaged(wanted: Wanted, number: int, bases: Sequence[Base], to: Path) -> tup
             except NotHere:
                 continue
         wander = number // len(wanted.shapes) % 3 == 0
-        return Case(base, scene.facts, to, truth.sound(base, scene.facts, to), wander), done
+        whole = truth.sound(base, scene.facts, to)
+        return Case(base, scene.facts, to, whole, wander, truth.contested(base, scene.facts, to, whole)), done
 
 
 def judged(wanted: Wanted, number: int, bases: Sequence[Base], work: Path) -> Judged:

@@ -101,6 +101,24 @@ def test_it_sees_what_is_wrong(kind: str, keys: Base, tmp_path: Path) -> None:
     assert getattr(lost, kind.split(maxsplit=1)[0]), lost
 
 
+def test_of_two_copies_of_a_message_that_differ_either_may_stay_when_the_other_is_saved(
+    keys: Base, tmp_path: Path
+) -> None:
+    copy = judge.copy(keys.store, tmp_path / "store")
+    log, offset = copy / "commitlog", sorted(keys.facts.records)[3]
+    (log / "copy").write_bytes((log / f"{0:020d}").read_bytes())
+    Scene.write(log / f"{0:020d}", offset + 40, b"\x01")
+    whole = truth.sound(keys, keys.facts, copy)
+    assert offset in whole
+    assert truth.contested(keys, keys.facts, copy, whole) == {offset}
+    lost = truth.loss(keys, keys.facts, whole, truth.held(keys, copy), to_the_end=True)
+    assert lost.place == {offset}
+    assert truth.saved(copy, keys.facts, lost.place) == set()
+    (copy / "quarantine").mkdir()
+    (log / "copy").rename(copy / "quarantine" / "copy")
+    assert truth.saved(copy, keys.facts, lost.place) == {offset}
+
+
 def test_a_log_that_breaks_off_is_seen(keys: Base, tmp_path: Path) -> None:
     copy = judge.copy(keys.store, tmp_path / "store")
     _record_zero(keys, copy)

@@ -35,6 +35,23 @@ def sound(base: Base, facts: Facts, store: Path) -> frozenset[int]:
     return frozenset(whole)
 
 
+def contested(base: Base, facts: Facts, store: Path, whole: frozenset[int]) -> frozenset[int]:
+    """Sound records beside which the segment of their place holds the same message, but damaged where no CRC tells.
+
+    No byte says which of the two is as it was written. Either may stay, as long as the other one is saved.
+    """
+    found = set()
+    log = own.read_log(base.log_dirs(store))
+    for offset in whole:
+        start = offset // base.segment * base.segment
+        written, now = facts.records[offset], own.parse(log.get(start, b""), offset - start)
+        if now is None or log[start].startswith(written[0], offset - start):
+            continue
+        if now.crc_ok and now.body == written[1].body and now.physical_offset == offset:
+            found.add(offset)
+    return frozenset(found)
+
+
 @dataclass(frozen=True)
 class Held:
     """What a store holds for its readers: segments, units by queue, and what keys find."""
