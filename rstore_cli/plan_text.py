@@ -53,7 +53,7 @@ def show_plan(
     )
     _behind(output, plan)
     _queue_table(output, plan)
-    _list(output, "Set aside into quarantine/:", [f"{_below(plan, o.path)}: {o.why}" for o in plan.set_aside])
+    _list(output, "Set aside into quarantine/:", [f"{_below(plan, o.path)}: {o.said}" for o in plan.set_aside])
     _list(output, "Found:", list(plan.problems))
     if ledger is not None:
         show_ledger(output, ledger, done=False)

@@ -8,6 +8,7 @@ is passed over.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -22,6 +23,15 @@ NAME_DIGITS = 20
 
 LOST_FOUND = "lost+found"
 """The directory that mkfs makes at the top of a file system, and fsck fills."""
+
+_OF_RSYNC = re.compile(r"\.~tmp~|\.rsync-partial|\..+\.[A-Za-z0-9]{6}")
+
+
+def left_by_rsync(name: str) -> bool:
+    """Whether an rsync that was interrupted leaves such a name: of `--delay-updates`, `--partial-dir` (as its manual
+    names it), or of a file that it was writing.
+    """
+    return _OF_RSYNC.fullmatch(name) is not None
 
 
 class Oddness(Enum):

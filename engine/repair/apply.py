@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from engine.files.disk import Disk
+    from engine.repair.odd import OddFile
 
 FILL_ROWS = 1 << 16
 
@@ -129,9 +130,10 @@ class _Applier:
 
     def run(self, clean: bool) -> StoreState:
         disk, plan = self._disk, self._plan
-        self._set_aside()
+        self._set_aside(plan.set_aside_first)
         self._put_back()
         self._lay_out()
+        self._set_aside(plan.set_aside_then)
         if plan.trap is not None:  # before the log becomes shorter: who is killed in between must not fall into it
             self._mark(SAFETY_MS, abort=True)
         self._log()
@@ -153,10 +155,10 @@ class _Applier:
             self._disk.step("recover.queues-done")
             return self._index()
 
-    def _set_aside(self) -> None:
+    def _set_aside(self, some: tuple[OddFile, ...]) -> None:
         """Move what is no store file to `quarantine/`, under its own path; a saved file of another disk goes."""
         disk, root = self._disk, self._files.root
-        for odd in self._plan.set_aside:
+        for odd in some:
             if odd.copied:  # to where all else is that goes
                 disk.step("recover.set-aside")
                 disk.unlink(odd.path)

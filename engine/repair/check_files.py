@@ -49,7 +49,7 @@ def file_findings(
             size = f", {odd.size} bytes" if odd.size else ""
             segment = os.path.dirname(odd.path) in files.config.log_directories
             fix = Fix.BRING if odd.hint else Fix.BRIDGE if odd.code == SIZE and segment else None
-            detail = f"{odd.why}{size}"
+            detail = f"{odd.said}{size}"
             found.add(odd.code, where, where, detail, fix=fix, hint=odd.hint or None)
     for index in files.index:
         if not index.whole and not (live and index.size == 0):
@@ -93,7 +93,7 @@ def _layout_findings(files: StoreFiles, layout: Layout, found: Findings, leave_o
         found.add("file-size", where, where, detail, fix=Fix.BRIDGE if loses else Fix.RECOVER)
     for odd in (odd for odd in layout.aside if odd.path not in leave_out):
         code = "log-surplus" if odd.path in layout.unplaced else "file-stray"
-        found.add(code, odd.path, below(odd.path), odd.why)
+        found.add(code, odd.path, below(odd.path), odd.said)
 
 
 def room_findings(disk: Disk, files: StoreFiles, found: Findings) -> None:

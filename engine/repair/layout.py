@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from engine.errors import CannotMend, RStoreError, StorageError, WrongFileSize
-from engine.files.listing import Oddness, parse_segment_name, segment_name
+from engine.files.listing import Oddness, left_by_rsync, parse_segment_name, segment_name
 from engine.log.source import Segment
 from engine.repair.finding import Fix
 from engine.repair.foreign_end import Signs, is_another_stores
@@ -110,18 +110,19 @@ class Layout:
 
 @dataclass(slots=True)
 class _File:
-    """One file. `name`: the offset that its name says; `place`: where it belongs."""
+    """One file. `name`: the offset that its name says; `place`: where it belongs, in the directory `into` (its own)."""
 
     path: str
     size: int
     name: int | None
     look: Look
     place: int | None = None
+    into: str = ""
 
     def at(self, file_size: int) -> Segment:
         """It as a segment at its place."""
         assert self.place is not None
-        target = os.path.join(os.path.dirname(self.path), segment_name(self.place))
+        target = os.path.join(self.into or os.path.dirname(self.path), segment_name(self.place))
         source = None if target == self.path else self.path
         held = None if self.size == file_size else self.size
         return Segment(self.place, file_size, target, source=source, held=held)
@@ -174,6 +175,7 @@ class _Planner:
         placed = self._place(found)
         placed = [file for file in placed if not self._is_a_stray(file, placed)]
         placed = self._without_foreign_end(placed)
+        placed += self._from_leavings(left, placed)
         used = {file.path for file in placed} | {odd.path for odd in self._aside}
         for odd in mine:
             if odd.path not in used and odd.code != STRAY:
@@ -266,6 +268,27 @@ class _Planner:
             elif file.size:
                 self._set_aside(file, NOTHING)
         return self._belonging_ones(placed)
+
+    def _from_leavings(self, left: Sequence[OddFile], placed: Sequence[_File]) -> list[_File]:
+        """Files for holes of the log, and for what the queues' units point at, out of directories that rsync left."""
+        taken = {file.place or 0 for file in placed if file.size}
+        low, high = min(taken, default=0), max(taken, default=0)
+        found: list[_File] = []
+        for odd in left:
+            directory = os.path.dirname(odd.path)
+            if not (odd.movable and directory in self._directories and left_by_rsync(os.path.basename(odd.path))):
+                continue
+            for entry in self._disk.scandir(odd.path) if self._disk.is_dir(odd.path) else ():
+                if not entry.is_file or not entry.size:
+                    continue
+                look = look_across(self._disk, entry.path, entry.size, self._largest)
+                home = look.home(self._size)
+                if home is None or home in taken:
+                    continue
+                if low < home < high or self._belonging.judge(home, look.witnesses) > 0:
+                    taken.add(home)
+                    found.append(_File(entry.path, entry.size, None, look, home, directory))
+        return found
 
     def _goes_by_name(self, file: _File, home: int | None, own: int, names: set[int | None]) -> bool:
         """Whether a file lies where its name says, for all that its records say."""
@@ -434,7 +457,7 @@ class _Planner:
             )
         records = next((n for file, _, n in self._given_up if file.path == odd.path), 0)
         counted = f" ({records} of them at least)" if records else ""
-        return f"{odd.why}{counted}: it is set aside"
+        return f"{odd.said}{counted}: it is set aside"
 
     def _has_data(self, segment: Segment, end: int) -> bool:
         """Whether a file holds anything but zeros behind the segment's size."""

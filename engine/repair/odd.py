@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from engine.errors import CannotMend, DataIsAbsent, NextStep, RStoreError
 from engine.files.entry import Entry, Kind
-from engine.files.listing import LOST_FOUND, OddEntry, Oddness, is_lost_found
+from engine.files.listing import LOST_FOUND, OddEntry, Oddness, is_lost_found, left_by_rsync
 from engine.format import names
 from engine.repair.repairs import APPLIED, MANIFEST, PRUNED, REPLAYED, UNDOING, UNDONE
 
@@ -63,6 +63,11 @@ class OddFile:
     code: str = PASSED_OVER
     hint: str = ""
     copied: bool = False
+
+    @property
+    def said(self) -> str:
+        """What it is, and what its name tells of where it comes from."""
+        return f"{self.why}, left by an interrupted rsync" if left_by_rsync(os.path.basename(self.path)) else self.why
 
     @property
     def is_lost_found(self) -> bool:

@@ -17,6 +17,7 @@ from engine.repair.salvage import BEHIND_THE_END, Piece
 
 if TYPE_CHECKING:
     from engine.files.disk import Disk
+    from engine.repair.odd import OddFile
     from engine.repair.plan import RecoverPlan
     from engine.repair.queue_plan import QueuePlan
 
@@ -24,12 +25,11 @@ if TYPE_CHECKING:
 def pieces_of(disk: Disk, plan: RecoverPlan) -> Iterator[Piece]:
     """The pieces, in the order in which they change. New index files aren't named: a listing tells them later."""
     root = plan.files.root
-    for odd in plan.set_aside:
-        if odd.copied:
-            yield Piece("remove", odd.path, 0, odd.size, odd.why)
-        else:
-            yield Piece("move", odd.path, 0, odd.size, odd.why, quarantine_target(disk, root, odd.path))
+    for odd in plan.set_aside_first:
+        yield _aside(disk, root, odd)
     yield from _layout_pieces(plan)
+    for odd in plan.set_aside_then:
+        yield _aside(disk, root, odd)
     sources = {segment.path: segment.source for segment in plan.files.log}
     for piece in _log_pieces(plan):
         yield replace(piece, source=sources.get(piece.path) or "")
@@ -49,6 +49,12 @@ def pieces_of(disk: Disk, plan: RecoverPlan) -> Iterator[Piece]:
         path = os.path.join(root, name)
         there = path not in aside and disk.exists(path)
         yield Piece(action if there else "create", path, 0, disk.stat(path).size if there else 0, "how it was left")
+
+
+def _aside(disk: Disk, root: str, odd: OddFile) -> Piece:
+    if odd.copied:
+        return Piece("remove", odd.path, 0, odd.size, odd.why)
+    return Piece("move", odd.path, 0, odd.size, odd.why, quarantine_target(disk, root, odd.path))
 
 
 def quarantine_target(disk: Disk, root: str, path: str) -> str:

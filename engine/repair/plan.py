@@ -83,6 +83,17 @@ class RecoverPlan:
     config_broken: bool = False
 
     @property
+    def set_aside_first(self) -> tuple[OddFile, ...]:
+        """What is set aside before files of the log get their names: it may have one of them."""
+        return tuple(odd for odd in self.set_aside if odd not in self.set_aside_then)
+
+    @property
+    def set_aside_then(self) -> tuple[OddFile, ...]:
+        """Directories that files of the log are taken out of first."""
+        within = tuple(os.path.dirname(one.path) for one in self.layout.relocations)
+        return tuple(odd for odd in self.set_aside if odd.path in within)
+
+    @property
     def marks(self) -> bool:
         """Whether checkpoint or abort file are not as a finished repair leaves them."""
         return self.unfinished or self.files.abort != (self.trap is not None) or not self.files.checkpoint_ok
@@ -157,7 +168,7 @@ class RecoverPlan:
                 for one in self.log.requeued
             ],
             **self._layout_json(),
-            "setAside": [{"path": os.path.relpath(o.path, self.files.root), "why": o.why} for o in self.set_aside],
+            "setAside": [{"path": os.path.relpath(o.path, self.files.root), "why": o.said} for o in self.set_aside],
             "queues": [
                 {
                     "topic": queue.queue.topic,

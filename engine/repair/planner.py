@@ -394,7 +394,7 @@ class Planner:
     def _problems(
         self, end: LogEnd, trap: Stretch | None, queues: tuple[QueuePlan, ...], keys_put: int, *findings: list[str]
     ) -> tuple[str, ...]:
-        out = [f"{os.path.relpath(o.path, self._files.root)}: {o.why}" for o in self._files.odd]
+        out = [f"{os.path.relpath(o.path, self._files.root)}: {o.said}" for o in self._files.odd]
         out += self._layout.problems
         if not self._files.checkpoint_ok:
             out.append("the checkpoint is missing or short: it reads as zeros")

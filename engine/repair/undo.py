@@ -25,7 +25,15 @@ from engine.repair.repairs import KEPT, UNDOING, UNDONE, Listing, Repair, config
 from engine.repair.salvage import BEHIND_THE_END
 from engine.repair.survey import survey
 from engine.repair.trees import zero_range
-from engine.repair.undo_names import bring_back, is_aside, is_made_since, link_again, link_holds, moved_back
+from engine.repair.undo_names import (
+    bring_back,
+    bring_back_homes,
+    is_aside,
+    is_made_since,
+    link_again,
+    link_holds,
+    moved_back,
+)
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
@@ -125,6 +133,8 @@ def undo(disk: Disk, plan: UndoPlan) -> None:
         disk.write_file_atomically(os.path.join(repair.directory, UNDOING), b"{}")
     disk.step("undo.begun")
     back = moved_back(disk, plan.root, plan.repairs)
+    homes = {os.path.dirname(piece["path"]) for repair in plan.repairs for piece in _relocated(repair)}
+    bring_back_homes(disk, plan.root, plan.repairs, homes)
     for repair in plan.repairs:
         for piece in reversed(repair.pieces):
             if piece["action"] != "move" and not (piece["action"] == "create" and piece["path"] in back):

@@ -18,7 +18,7 @@ from engine.repair.odd import FAR
 from engine.repair.repairs import digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from engine.files.disk import Disk
     from engine.files.entry import Entry
@@ -110,6 +110,22 @@ def bring_back(disk: Disk, root: str, found: Sequence[Repair]) -> None:
             disk.sync_dir(os.path.dirname(path))
             disk.sync_dir(os.path.dirname(target))
     _remove_made(disk, root, found)
+
+
+def bring_back_homes(disk: Disk, root: str, found: Sequence[Repair], homes: Collection[str]) -> None:
+    """Move directories back that were set aside once files of the log had been taken out: these come back into them.
+
+    Raises StorageError.
+    """
+    for piece in (piece for repair in found for piece in reversed(repair.pieces)):
+        if piece["action"] != "move" or piece["path"] not in homes:
+            continue
+        path, target = os.path.join(root, piece["path"]), os.path.join(root, piece["target"])
+        if disk.look(target) is not None and disk.look(path) is None:
+            disk.step("undo.move")
+            disk.replace(target, path)
+            disk.sync_dir(os.path.dirname(path))
+            disk.sync_dir(os.path.dirname(target))
 
 
 def _remove_made(disk: Disk, root: str, found: Iterable[Repair]) -> None:
