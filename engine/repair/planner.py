@@ -169,7 +169,7 @@ class Planner:
                 self._feed(event, derived, index)
 
             if to is None:
-                stale = StaleJudge(self._disk, files, self._scanner, start.offset)
+                stale = StaleJudge(self._disk, files, self._scanner, start.offset, self._comparer.rows)
                 end = read_to_end(
                     files, self._reading, start, stale, self._is_shifted, cut=self._choices.cut, feed=feed
                 )
@@ -212,7 +212,7 @@ class Planner:
         firsts = {i: first_store_timestamp(self._log, log[i]) for i in range(max(0, last - _SEGMENTS_BACK), last + 1)}
         for i in sorted(firsts)[1:]:
             if 0 < firsts[i] < firsts[i - 1]:
-                judge = StaleJudge(self._disk, self._files, self._scanner, log[i - 1].offset)
+                judge = StaleJudge(self._disk, self._files, self._scanner, log[i - 1].offset, self._comparer.rows)
                 if judge.judge(log[i].offset, firsts[i - 1]) is not None:
                     return log[i - 1]
         return start

@@ -93,6 +93,11 @@ class QueueComparer:
         self._chunk_rows = 0
         self._chunk_units = CHUNK_UNITS * (2 if len(self._with_rows) > MANY_QUEUES else 1)
 
+    @property
+    def rows(self) -> dict[TopicQueue, QueueRows]:
+        """The rows on disk of each queue that has any."""
+        return {account.rows.queue: account.rows for account in self.accounts.values() if account.rows is not None}
+
     def account(self, number: int) -> QueueAccount:
         """The account of a queue, a new one for a queue without a directory."""
         found = self.accounts.get(number)

@@ -39,7 +39,7 @@ from engine.log.walk import Row
 from engine.repair.queue_rows import QueueRows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     import numpy as np
     from numpy.typing import NDArray
@@ -74,12 +74,20 @@ class StaleJudge:
         files: the store.
         scanner: of its log.
         start: physical offset from which the log is read.
+        rows: of the store's queues, where the caller has them: where each of them ends is looked for once.
     """
 
-    def __init__(self, disk: Disk, files: StoreFiles, scanner: Scanner, start: int) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        files: StoreFiles,
+        scanner: Scanner,
+        start: int,
+        rows: Mapping[TopicQueue, QueueRows] | None = None,
+    ) -> None:
         self._scanner = scanner
         self._segment_size = files.config.mapped_file_size_commit_log
-        self._rows = {found.queue: QueueRows(disk, found) for found in files.queues if found.files}
+        self._rows = rows or {found.queue: QueueRows(disk, found) for found in files.queues if found.files}
         self._last: dict[TopicQueue, int] = {}
         self._learned = start
         self.findings: list[str] = []
