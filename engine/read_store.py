@@ -9,8 +9,9 @@ It is a view: what a broker adds later is seen in queues that were not asked for
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from engine.errors import StorageError
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
     from engine.config import StoreConfig
 
 
+_KEPT_OPEN = 64
+"""Index files that stay open: a query asks all of them."""
+
+
 class ReadStore(MessageReader):
     """See the module. Thread-safe. A context manager."""
 
@@ -42,6 +47,7 @@ class ReadStore(MessageReader):
         super().__init__(self.files.config)
         self._lock = threading.Lock()
         self._queues: dict[TopicQueue, ClosedQueue] = {}
+        self._index_files: dict[str, ClosedIndexFile] = {}
         self._known = frozenset(queue.queue for queue in self.files.queues)
         self._closed = False
         self.log = ClosedLogReader(self._disk, self.files.log, self.config, self._index_end())
@@ -53,6 +59,9 @@ class ReadStore(MessageReader):
             for queue in self._queues.values():
                 queue.close()
             self._queues.clear()
+            for file in self._index_files.values():
+                file.close()
+            self._index_files.clear()
             self.log.close()
 
     def __enter__(self) -> ReadStore:
@@ -95,7 +104,7 @@ class ReadStore(MessageReader):
         newest = (0, 0)
         left = max_num
         for index in reversed([name for name in self.files.index if name.whole]):
-            with ClosedIndexFile(self._disk, index.path, self.files.index_layout) as file:
+            with self._index_file(index.path) as file:
                 header = file.header
                 newest = max(newest, (header.end_timestamp, header.end_phy_offset))
                 if left > 0 and file.is_time_matched(begin, end):
@@ -103,6 +112,19 @@ class ReadStore(MessageReader):
             if left <= 0 or header.begin_timestamp < begin:
                 break
         return newest
+
+    @contextlib.contextmanager
+    def _index_file(self, path: str) -> Iterator[ClosedIndexFile]:
+        """An index file, open; it stays so unless too many are."""
+        with self._lock:
+            kept = self._index_files.get(path)
+            if kept is None and not self._closed and len(self._index_files) < _KEPT_OPEN:
+                kept = self._index_files[path] = ClosedIndexFile(self._disk, path, self.files.index_layout)
+        if kept is not None:
+            yield kept
+            return
+        with ClosedIndexFile(self._disk, path, self.files.index_layout) as file:
+            yield file
 
     def _ext(self, queue: TopicQueue) -> ClosedExt | None:
         root = self.config.store_path_root_dir / names.CONSUMEQUEUE_EXT

@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from engine.files.libc import Libc
+from tests.support.in_memory import tmp_path
 
-MEMORY = Path("/dev/shm")
-ENOUGH = 1 << 28
-
-
-@pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    """In memory, where there is enough of it: these tests make thousands of small files."""
-    roomy = MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ENOUGH
-    with tempfile.TemporaryDirectory(prefix="rstore-faults-", dir=MEMORY if roomy else None) as place:
-        yield Path(place)
+__all__ = ["tmp_path"]
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,5 @@
 """Recovery is killed at each of its steps, and between them: run again, it ends as if nothing had happened.
+In `make test` each case is killed at a third of them, by turns.
 
 "As if" means the same bytes of log and queues, the same entries of the index, the same marks; and every byte that
 went lies in one of the salvage directories (or in quarantine).
@@ -28,6 +29,7 @@ from engine.repair.survey import survey
 from tests.conftest import Store
 from tests.engine.repair import corpus
 from tests.support import fixtures, mutate, stores
+from tests.support.wide import sample
 
 BETWEEN = 4
 """Kills between two steps, for each case."""
@@ -161,6 +163,7 @@ def check_nothing_is_lost(before: Path, root: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.wide
 @pytest.mark.parametrize("name", CASES)
 def test_killed_anywhere_and_run_again(name: str, fixture_copy: Store, tmp_path: Path) -> None:
     case, root = damaged(name, fixture_copy)
@@ -175,7 +178,10 @@ def test_killed_anywhere_and_run_again(name: str, fixture_copy: Store, tmp_path:
         place = rng.randrange(1, count + 1)
         kills += [lambda disk, step=step, nth=place: disk.kill_at(step, nth)]
     changes = rng.sample(range(1, disk.changes_seen + 1), BETWEEN)
-    kills += [lambda disk, nth=nth: disk.kill_before(nth) for nth in (*changes, disk.changes_seen)]
+    kills += [lambda disk, nth=nth: disk.kill_before(nth) for nth in changes]
+    kills = sample(kills, 3, list(CASES).index(name))
+    last = disk.changes_seen
+    kills.append(lambda disk: disk.kill_before(last))
     for number, arm in enumerate(kills):
         copy = stores.copy(root, tmp_path / f"killed-{number}")
         with pytest.raises(Killed):

@@ -17,8 +17,10 @@ from tests.engine.repair import corpus
 from tests.engine.repair.test_truncate import boundaries
 from tests.faults.test_killed_recovery import check_nothing_is_lost, end_of
 from tests.support import stores
+from tests.support.wide import sample
 
 BETWEEN = 8
+BASES = ("clean-small", "crashed-small", "transient-ext", "lmq")
 
 
 def truncate(
@@ -33,7 +35,8 @@ def truncate(
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-@pytest.mark.parametrize("base", ["clean-small", "crashed-small", "transient-ext", "lmq"])
+@pytest.mark.wide
+@pytest.mark.parametrize("base", BASES)
 def test_killed_anywhere_and_run_again(base: str, fixture_copy: Store, tmp_path: Path) -> None:
     root, case = fixture_copy(base), {"base": base}
     places = boundaries(root, base)
@@ -47,7 +50,7 @@ def test_killed_anywhere_and_run_again(base: str, fixture_copy: Store, tmp_path:
         kills += [lambda disk, step=step, nth=nth: disk.kill_at(step, nth) for nth in sorted({1, count})]
     changes = random.Random(base).sample(range(1, disk.changes_seen + 1), BETWEEN)
     kills += [lambda disk, nth=nth: disk.kill_before(nth) for nth in (*changes, disk.changes_seen)]
-    for number, arm in enumerate(kills):
+    for number, arm in enumerate(sample(kills, 3, BASES.index(base))):
         copy = stores.copy(root, tmp_path / f"killed-{number}")
         with pytest.raises(Killed):
             truncate(copy, case, to, arm)

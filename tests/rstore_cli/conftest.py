@@ -16,6 +16,9 @@ import pytest
 
 from engine.pipeline import java
 from rstore_cli.app import main
+from tests.support.in_memory import tmp_path
+
+__all__ = ["Cli", "Ran", "damage", "process", "tmp_path"]
 
 
 @dataclass(frozen=True)

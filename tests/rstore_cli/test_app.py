@@ -412,7 +412,7 @@ def test_reading_writes_nothing(name: str, args: tuple[str, ...], fixture_copy: 
 @pytest.mark.parametrize("args", [a for a in READING if a[0] != "recover"], ids=" ".join)
 def test_reading_beside_a_process_that_writes(args: tuple[str, ...], new_store: Path, cli: Cli) -> None:
     assert cli("--store", new_store, "put", "T", "--keys", "k1", "--body", "first").code == 0
-    writer = process("--store", new_store, "put", "T", "--count", "10000000", "--size", "300")
+    writer = process("--store", new_store, "put", "T", "--count", "10000000", "--size", "300", "--sync")
     try:
         wait_for((new_store / "abort").exists)
         for _ in range(3):

@@ -35,6 +35,7 @@ from engine.log.walk_kernel import fast_walk
 from engine.repair.survey import survey
 from tests.engine.repair import corpus
 from tests.support import golden, logs, mutate, references, strategies
+from tests.support.wide import sample
 
 EVERY = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 RULES = [
@@ -300,7 +301,10 @@ def test_reference_stores(name: str, reference_store: Callable[[str], Path]) -> 
     assert compare_store(reference_store(name), DeriveRules.of(references.settings(name))) > 0
 
 
-@pytest.mark.parametrize("case", [*golden.cases(), *corpus.fixture_cases()], ids=lambda case: str(case["id"]))
+@pytest.mark.wide
+@pytest.mark.parametrize(
+    "case", [*sample(golden.cases(), 6), *sample(corpus.fixture_cases(), 2)], ids=lambda case: str(case["id"])
+)
 def test_damaged_stores(
     case: corpus.Case, golden_copy: Callable[[str], Path], fixture_copy: Callable[[str], Path]
 ) -> None:

@@ -6,14 +6,16 @@ the same bytes in the damaged copy as in the undamaged one.
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from engine.config import StoreConfig
 from engine.files.disk import Disk
-from engine.format.queue_unit import UNIT_SIZE, decode_many
+from engine.format.queue_unit import UNIT_SIZE
 from engine.log.state import QueueState
 from engine.repair.apply import Applied, apply
 from engine.repair.plan import RecoverPlan
@@ -22,6 +24,9 @@ from tests.compat import fixtures
 from tests.support import golden
 
 Case = dict[str, Any]
+
+SMALL = 4 << 20
+_UNIT = struct.Struct(">qiq")
 
 
 def fixture_cases() -> list[Case]:
@@ -33,7 +38,12 @@ def messages(case: Case) -> list[Case]:
     """What Apache read by queue from the undamaged store that a case starts from."""
     if case["id"].startswith("v"):
         return golden.dump(case["base"], "msg")
-    return [line for line in fixtures.dump(case["base"]) if line["type"] == "msg"]
+    return list(_messages(case["base"]))
+
+
+@functools.lru_cache(maxsize=16)
+def _messages(base: str) -> tuple[Case, ...]:
+    return tuple(line for line in fixtures.dump(base) if line["type"] == "msg")
 
 
 def config(store: Path, case: Case) -> StoreConfig:
@@ -88,33 +98,50 @@ def _units_sha256(store: Path, state: QueueState) -> str | None:
     return hashlib.sha256(data[:length]).hexdigest() if length > 0 else None
 
 
+class Numbered:
+    """Files that are named by the offset of their first byte; small ones are read once, since a case asks thousands of
+    times.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        found = sorted(path for path in directory.glob("[0-9]" * 20) if path.is_file())
+        self._files = [(int(path.name), path.stat().st_size, path) for path in found]
+        self._read = {path: path.read_bytes() for _, size, path in self._files if size <= SMALL}
+
+    def read(self, at: int, size: int) -> bytes | None:
+        """Up to `size` bytes from the offset on, of one file; None where there is none."""
+        for start, length, path in self._files:
+            if start <= at < start + length:
+                if path in self._read:
+                    return self._read[path][at - start : at - start + size]
+                with path.open("rb") as file:
+                    file.seek(at - start)
+                    return file.read(size)
+        return None
+
+
 def whole_messages(case: Case, undamaged: Path, damaged: Path, low: int, high: int) -> list[Case]:
     """Messages between two physical offsets whose record the damage didn't touch."""
+    before, now = Numbered(undamaged / "commitlog"), Numbered(damaged / "commitlog")
     return [
         line
         for line in messages(case)
-        if low <= line["physicalOffset"] < high and _record(undamaged, line) == _record(damaged, line)
+        if low <= line["physicalOffset"] < high
+        and before.read(line["physicalOffset"], line["size"]) == now.read(line["physicalOffset"], line["size"])
     ]
 
 
-def _record(store: Path, line: Case) -> bytes | None:
-    for path in (store / "commitlog").glob("[0-9]" * 20):
-        start = int(path.name)
-        if start <= line["physicalOffset"] < start + path.stat().st_size:
-            with path.open("rb") as file:
-                file.seek(line["physicalOffset"] - start)
-                return file.read(line["size"])
-    return None
+class Units:
+    """The units of a store, as its files have them."""
 
+    def __init__(self, store: Path) -> None:
+        self._root = store / "consumequeue"
+        self._queues: dict[tuple[str, int], Numbered] = {}
 
-def unit_at(store: Path, line: Case) -> tuple[int, int, int] | None:
-    """The unit at a message's queue offset."""
-    at = line["queueOffset"] * UNIT_SIZE
-    for path in _files(store, line["topic"], line["queueId"]):
-        start = int(path.name)
-        if start <= at < start + path.stat().st_size:
-            with path.open("rb") as file:
-                file.seek(at - start)
-                unit = decode_many(file.read(UNIT_SIZE))[0]
-                return int(unit["physical_offset"]), int(unit["size"]), int(unit["tags_code"])
-    return None
+    def at(self, line: Case) -> tuple[int, int, int] | None:
+        """(physical offset, size, tags code) at a message's queue offset."""
+        queue = line["topic"], line["queueId"]
+        if queue not in self._queues:
+            self._queues[queue] = Numbered(self._root / line["topic"] / str(line["queueId"]))
+        unit = self._queues[queue].read(line["queueOffset"] * UNIT_SIZE, UNIT_SIZE)
+        return None if unit is None else _UNIT.unpack(unit)

@@ -45,6 +45,7 @@ from tests.engine.repair import corpus, differences
 from tests.engine.repair.test_rules import SIZES, damage, messages, put, settings
 from tests.support import golden, mutate, stores
 from tests.support.checking import check_clean
+from tests.support.wide import sample
 
 GOLDEN = golden.cases()
 OURS = corpus.fixture_cases()
@@ -89,9 +90,10 @@ def check(case: corpus.Case, base: Path, store: Path) -> None:
     assert said["recordsBehind"] == 0
     whole = corpus.whole_messages(case, base, damaged, 0, 1 << 62)
     whole = [line for line in whole if line["physicalOffset"] >= max(plan.state.min_offset, 0)]
+    units = corpus.Units(store)
     for line in whole:
         assert line["physicalOffset"] < plan.state.max_offset
-        unit = corpus.unit_at(store, line)
+        unit = units.at(line)
         assert unit is not None, line
         assert unit[0] == line["cqPhyOffset"], line
         assert line["physicalOffset"] + line["size"] in (plan.state.max_offset, unit[0] + line["size"])
@@ -134,13 +136,15 @@ def check_no_queue_offset_moved(case: corpus.Case, plan: RecoverPlan, whole: lis
         assert all(end <= ends[queue] for queue, end in ours.items() if queue in ends), (ours, ends)
 
 
-@pytest.mark.parametrize("case", GOLDEN[::12], ids=ids)
+@pytest.mark.wide
+@pytest.mark.parametrize("case", sample(GOLDEN[::12], 3), ids=ids)
 def test_golden_case(case: corpus.Case, golden_store: Store, golden_copy: Store) -> None:
     """Some of them: the loss table of `make interop` reads all of them by queue, key and place."""
     check(case, golden_store(case["base"]), golden_copy(case["base"]))
 
 
-@pytest.mark.parametrize("case", OURS, ids=ids)
+@pytest.mark.wide
+@pytest.mark.parametrize("case", sample(OURS, 2), ids=ids)
 def test_fixture_case(case: corpus.Case, fixture_store: Store, fixture_copy: Store) -> None:
     check(case, fixture_store(case["base"]), fixture_copy(case["base"]))
 
@@ -413,6 +417,7 @@ def test_a_torn_tail_is_cut_as_ever(tmp_path: Path) -> None:
     assert plan.state.max_offset == offsets[59]
 
 
+@pytest.mark.wide
 def test_killed_anywhere_and_run_again(tmp_path: Path) -> None:
     """A queue's first, last and only messages are lost: what the first run had begun, the second ends as planned."""
     root = tmp_path / "store"
@@ -429,7 +434,7 @@ def test_killed_anywhere_and_run_again(tmp_path: Path) -> None:
     expected = like_log(whole)
     ends = {q.queue: (q.min_offset, q.max_offset) for q in plan.queues}
     assert ends["Lost", 0] == (0, 2)  # type: ignore[index]
-    for number in range(1, disk.changes_seen + 1):
+    for number in sample(range(1, disk.changes_seen + 1), 4, disk.changes_seen - 1):  # the last one among them
         copy = stores.copy(root, tmp_path / "killed")
         faulty = FaultyDisk(None)
         faulty.kill_before(number)

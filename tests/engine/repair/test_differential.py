@@ -53,8 +53,9 @@ def check(case: corpus.Case, base: Path, store: Path) -> None:
             assert (case["id"] in differences.QUEUES) == bool(other), other
     else:
         assert case["id"] in differences.OPENED
+    units = corpus.Units(store)
     for line in corpus.whole_messages(case, base, damaged, max(state.min_offset, 0), state.max_offset):
-        unit = corpus.unit_at(store, line)
+        unit = units.at(line)
         assert unit is not None, line
         assert unit[:2] == (line["cqPhyOffset"], line["cqSize"]), line
         if case["category"] not in OTHER_TAGS:

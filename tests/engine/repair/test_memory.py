@@ -23,6 +23,7 @@ from tests.engine.repair import corpus
 from tests.engine.repair.test_rules import damage, put, settings
 from tests.support import mutate, stores
 from tests.support.checking import check_clean
+from tests.support.wide import sample
 
 CASES = corpus.fixture_cases()
 LONG = 10**9
@@ -48,7 +49,8 @@ def remembered(root: Path) -> list[Path]:
     return sorted(path for path in Path(directory_of(str(root))).glob("*") if "." not in path.name)
 
 
-@pytest.mark.parametrize("case", CASES[::3], ids=lambda case: str(case["id"]))
+@pytest.mark.wide
+@pytest.mark.parametrize("case", sample(CASES[::3], 3), ids=lambda case: str(case["id"]))
 @pytest.mark.parametrize("choice", [{}, {"bridge": True}], ids=["refusing", "bridge"])
 def test_the_plan_is_the_same(case: corpus.Case, choice: dict[str, Any], fixture_copy: Store) -> None:
     root = fixture_copy(case["base"])
@@ -95,7 +97,8 @@ def test_what_is_remembered_is_not_read_again(tmp_path: Path, monkeypatch: pytes
     assert len(remembered(tmp_path)) == len(segments) - 1
     seen = read_of(monkeypatch)
     assert said(plan_recover(Disk(), config)) == expected
-    assert {start for start, end in seen if end != start + 1} == {segments[-1]}
+    # The one before the last is asked whether the log ends in it: then the last would be another store's.
+    assert {start for start, end in seen if end != start + 1} == set(segments[-2:])
 
 
 def test_a_time_box_stops_and_the_next_run_goes_on(tmp_path: Path) -> None:
@@ -163,6 +166,7 @@ def test_a_bridged_segment_is_not_remembered_as_it_will_be(tmp_path: Path) -> No
     check_clean(tmp_path)
 
 
+@pytest.mark.wide
 def test_killed_while_remembering(tmp_path: Path) -> None:
     root = tmp_path / "store"
     crashed(root)
@@ -172,7 +176,7 @@ def test_killed_while_remembering(tmp_path: Path) -> None:
     changes = disk.changes_seen
     shutil.rmtree(directory_of(str(root)))
     assert changes > 10
-    for number in range(1, changes + 1):
+    for number in sample(range(1, changes + 1), 5, changes - 1):  # the last one among them
         faulty = FaultyDisk(None)
         faulty.kill_before(number)
         with pytest.raises(Killed):

@@ -17,6 +17,7 @@ from tests.conftest import Store
 from tests.engine.repair import corpus, differences
 from tests.engine.repair.test_rules import damage, put, settings
 from tests.support import golden, mutate, stores
+from tests.support.wide import sample
 
 GOLDEN = golden.cases()
 OURS = corpus.fixture_cases()
@@ -60,7 +61,8 @@ def check(case: corpus.Case, store: Path) -> None:
             assert state.queue in plan.short, state
 
 
-@pytest.mark.parametrize("case", GOLDEN, ids=ids)
+@pytest.mark.wide
+@pytest.mark.parametrize("case", sample(GOLDEN, 4), ids=ids)
 def test_golden_case(case: corpus.Case, golden_copy: Store) -> None:
     check(case, golden_copy(case["base"]))
 

@@ -25,6 +25,7 @@ from engine.repair.undo import plan_undo, undo
 from engine.store import MessageStore
 from tests.support import stores
 from tests.support.checking import check_clean
+from tests.support.wide import sample
 
 FILE = 20 * UNIT_SIZE
 QUEUE_ID, QUEUE_OFFSET, TOPIC = 12, 20, 0
@@ -247,7 +248,8 @@ def crashed(root: Path, rng: random.Random) -> None:
             (root / "checkpoint").write_bytes(bytes(4096))
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.wide
+@pytest.mark.parametrize("seed", sample(range(60), 4))
 def test_every_row_is_right_where_the_log_is_read(made: Path, tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     root = stores.copy(made, tmp_path / "store")
@@ -261,7 +263,8 @@ def test_every_row_is_right_where_the_log_is_read(made: Path, tmp_path: Path, se
     check_clean(root, settings(root))
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.wide
+@pytest.mark.parametrize("seed", sample(range(60), 4))
 def test_every_row_is_right_where_the_log_is_not_read(made: Path, tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     root = stores.copy(made, tmp_path / "store")
@@ -274,7 +277,8 @@ def test_every_row_is_right_where_the_log_is_not_read(made: Path, tmp_path: Path
     check_clean(root, settings(root))
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.wide
+@pytest.mark.parametrize("seed", sample(range(60), 4))
 def test_a_damaged_header_moves_no_row(made: Path, tmp_path: Path, seed: int) -> None:
     """What queue and place a record names is outside of its CRC: the rows that hold it know better."""
     rng = random.Random(seed)

@@ -1,0 +1,21 @@
+"""Sweeps that `make test` samples and `make proof` runs whole (RSTORE_WIDE=1, `-m wide`)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+WIDE = os.environ.get("RSTORE_WIDE", "") not in ("", "0")
+
+
+def sample(values: Iterable[T], every: int, first: int = 0) -> list[T]:
+    """Every so many of them, from number `first` on (modulo `every`); all of them in a wide run.
+
+    A test that uses it is marked `wide`. Give the samples of cases that differ in little a `first` each: together they
+    see everything then.
+    """
+    found = list(values)
+    return found if WIDE else found[first % every :: every]
