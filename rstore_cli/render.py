@@ -218,6 +218,11 @@ def count(number: int, one: str, many: str | None = None) -> str:
     return f"{number or 'no'} {word}"
 
 
+def messages_in(messages: int, records: int, record: str = "record") -> str:
+    """1,818 messages in 1,866 records: what queues show, and what the log holds (prepared and inert ones, too)."""
+    return f"{messages:,} message{'' if messages == 1 else 's'} in {records:,} {record}{'' if records == 1 else 's'}"
+
+
 def short(text: str, limit: int = 48) -> str:
     """A name for a table, safe for a terminal; the middle of a long one left out."""
     safe = printable(text)

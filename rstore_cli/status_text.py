@@ -125,7 +125,9 @@ def _queues_line(found: StoreStatus) -> str:
     log = found.log
     if not found.files.queues:
         return "none"
-    line = f"{count(len(found.files.queues), 'queue')} of {count(len(found.topics), 'topic')}"
+    about = "~" if found.estimated else ""
+    line = f"{count(len(found.files.queues), 'queue')} of {count(len(found.topics), 'topic')}, "
+    line += f"{about}{found.messages:,} message{'' if found.messages == 1 else 's'}"
     if log.behind:
         return f"{line}; {count(log.behind, 'record')} ({size(log.behind_bytes)}) of the log are not in them yet"
     return f"{line}; every message of the log's end is in them" if log.files else line

@@ -41,11 +41,14 @@ Moved: TypeAlias = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Sound records in a row: physical offsets [start, end), how many, which were moved, which are in doubt."""
+    """Sound records in a row: physical offsets [start, end), how many, how many of them are messages (they get a queue
+    unit: neither prepared nor rolled back), which were moved, which are in doubt.
+    """
 
     start: int
     end: int
     records: int
+    messages: int
     moved: tuple[Moved, ...] = ()
     doubts: tuple[Doubt, ...] = ()
 
@@ -61,7 +64,8 @@ def tallied(events: Iterator[Event]) -> Iterator[Counted]:
 def _tally_of(event: Event) -> Counted:
     if not isinstance(event, RecordBatch):
         return event
-    return Tally(event.start, event.end, len(event), tuple(event.moved()), doubts_of(event))
+    messages = int(event.consumable().sum())
+    return Tally(event.start, event.end, len(event), messages, tuple(event.moved()), doubts_of(event))
 
 
 @dataclass(slots=True)
@@ -117,7 +121,7 @@ class Counter:
 
     def _plain(self, room: _Room, start: int, end: int, room_ends: int) -> tuple[Tally | None, int, bool]:
         """Plain sound records from `start` on; where they end; whether something else is there."""
-        records, at = 0, start
+        records, messages, at = 0, 0, start
         moved: list[Moved] = []
         doubts: list[Doubt] = []
         is_odd = False
@@ -127,28 +131,29 @@ class Counter:
             except StorageError:  # the scanner finds out which page it is
                 is_odd = True
                 break
-            count, length, is_odd = self._walk(room, size, at, end, room_ends, moved, doubts)
+            count, some, length, is_odd = self._walk(room, size, at, end, room_ends, moved, doubts)
             records += count
+            messages += some
             at += length
             is_odd = is_odd or length == 0
-        return Tally(start, at, records, tuple(moved), tuple(doubts)) if records else None, at, is_odd
+        return Tally(start, at, records, messages, tuple(moved), tuple(doubts)) if records else None, at, is_odd
 
     def _walk(
         self, room: _Room, size: int, at: int, end: int, room_ends: int, moved: list[Moved], doubts: list[Doubt]
-    ) -> tuple[int, int, bool]:
-        """Of one window: records, their bytes, whether something else follows; `moved` and `doubts` get theirs."""
+    ) -> tuple[int, int, int, bool]:
+        """Of one window: records, messages, bytes, whether something else follows; `moved` and `doubts` get theirs."""
         import numpy as np
 
         data = room.buffer[:size]
         while True:
-            records, length, is_odd, others, doubtful = self._tally(
+            records, messages, length, is_odd, others, doubtful = self._tally(
                 data, room_ends - at, end - at, at, room.moved, room.doubtful
             )
             if others <= len(room.moved) and doubtful <= len(room.doubtful):
                 moved += [(place, stored, size) for place, stored, size in room.moved[:others].tolist()]
                 if doubtful:
                     doubts += _judged(data, at, room.doubtful[:doubtful])
-                return records, length, is_odd
+                return records, messages, length, is_odd
             # rare: once more, to hear which they are
             room.moved = np.empty((max(others, len(room.moved)), 3), dtype=np.int64)
             room.doubtful = np.empty((max(doubtful, len(room.doubtful)), 5), dtype=np.int64)

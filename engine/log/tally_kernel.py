@@ -16,6 +16,7 @@ from engine.log.loads import LEAST_ALIKE, big32, big64
 _MAGIC = MESSAGE_MAGIC - (1 << 32)
 _HEAD = V4_HEAD_SIZE
 _LEAST = MIN_RECORD_SIZE
+_PREPARED = sysflag.TRANSACTION_PREPARED
 _BORN_V6 = sysflag.BORN_HOST_V6
 _STORE_V6 = sysflag.STORE_HOST_V6
 _KNOWN = 64
@@ -25,7 +26,7 @@ _KNOWN = 64
 @compiled
 def tally(  # noqa: PLR0912, PLR0915 - one loop on purpose
     data: Any, room: int, limit: int, base: int, moved: Any, doubts: Any
-) -> tuple[int, int, bool, int, int]:
+) -> tuple[int, int, int, bool, int, int]:
     """Plain sound records from the start of `data` (uint8[n]) on, that begin before `limit`.
 
     Args:
@@ -38,23 +39,25 @@ def tally(  # noqa: PLR0912, PLR0915 - one loop on purpose
             (engine.log.doubt_kernel.sift says which are).
 
     Returns:
-        How many; where they end; whether no plain sound record is there, though its bytes are; how many were moved, and
-        how many are doubtful: more than have room in `moved` and `doubts` maybe.
+        How many; how many of them are messages (sysflag.is_consumable); where they end; whether no plain sound record
+        is there, though its bytes are; how many were moved, and how many are doubtful: more than have room in `moved`
+        and `doubts` maybe.
     """
     size = len(data)
     at = 0
     count = 0
+    messages = 0
     others = 0
     doubtful = 0
     known = np.zeros((_KNOWN, 2), dtype=np.int64)  # where plain texts lie, and their two lengths
     while at < limit:
         if size - at < _HEAD:
-            return count, at, False, others, doubtful
+            return count, messages, at, False, others, doubtful
         total = big32(data, at)
         if big32(data, at + 4) != _MAGIC or total < _LEAST or total > room - at:
-            return count, at, True, others, doubtful
+            return count, messages, at, True, others, doubtful
         if total > size - at:
-            return count, at, False, others, doubtful
+            return count, messages, at, False, others, doubtful
         end = at + total
         flags = big32(data, at + 36)
         body_at = at + _HEAD
@@ -64,24 +67,24 @@ def tally(  # noqa: PLR0912, PLR0915 - one loop on purpose
             if flags & _STORE_V6:
                 body_at += 12
             if total < _LEAST + body_at - at - _HEAD:
-                return count, at, True, others, doubtful
+                return count, messages, at, True, others, doubtful
         body_length = max(big32(data, body_at - 4), 0)
         topic_at = body_at + body_length + 1
         if topic_at + 2 > end:
-            return count, at, True, others, doubtful
+            return count, messages, at, True, others, doubtful
         topic_length = np.int64(data[topic_at - 1])
         properties_at = topic_at + topic_length + 2
         if topic_length > 127 or properties_at > end:
-            return count, at, True, others, doubtful
+            return count, messages, at, True, others, doubtful
         properties_length = np.int64(data[properties_at - 2]) << 8 | np.int64(data[properties_at - 1])
         if properties_length > 0x7FFF:
             properties_length = np.int64(0)
         if properties_at + properties_length != end:
-            return count, at, True, others, doubtful
+            return count, messages, at, True, others, doubtful
         if body_length:
             found = np.int64(crc32(data, body_at, body_at + body_length)) & 0x7FFFFFFF
             if found != (big32(data, at + 8) & 0xFFFFFFFF):
-                return count, at, True, others, doubtful
+                return count, messages, at, True, others, doubtful
         stored = big64(data, at + 28)
         if stored != base + at:
             if others < len(moved):
@@ -104,5 +107,7 @@ def tally(  # noqa: PLR0912, PLR0915 - one loop on purpose
                     doubts[doubtful, k] = place
             doubtful += 1
         count += 1
+        if not flags & _PREPARED:  # rolled back ones have it, too
+            messages += 1
         at = end
-    return count, at, False, others, doubtful
+    return count, messages, at, False, others, doubtful

@@ -129,6 +129,7 @@ class _Seen:
     files: int = 0
     log_files: int = 0
     records: int = 0
+    messages: int = 0
     size: int = 0
     queues: int = 0
     units: int = 0
@@ -208,6 +209,7 @@ class _Run:
         return {
             "logFiles": seen.log_files,
             "records": seen.records,
+            "messages": seen.messages,
             "bytes": seen.size,
             "queues": seen.queues,
             "units": seen.units,
@@ -319,6 +321,7 @@ class _Run:
         for part in parts:
             self._found.merge(part.findings)
             self._seen.records += part.records
+            self._seen.messages += part.messages
             self._seen.size += part.size
             self._seen.keys += part.keys
             if not part.in_time:

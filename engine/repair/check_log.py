@@ -84,6 +84,7 @@ class LogPart:
     reached: int
     until: int
     records: int = 0
+    messages: int = 0
     size: int = 0
     keys: int = 0
     end: int | None = None
@@ -218,6 +219,7 @@ class _Run:
     def _records(self, batch: RecordBatch, prepared: list[Part] | None, segment: Segment) -> None:
         part = self._part
         part.records += len(batch)
+        part.messages += int(batch.consumable().sum())
         part.size += batch.end - batch.start
         part.end = batch.end
         part.newest = max(part.newest, batch.newest_store_timestamp)

@@ -29,7 +29,8 @@ class QueueSpace:
     Attributes:
         min_offset: queue offset of the first unit whose message the log still has.
         max_offset: queue offset behind the last unit.
-        messages, sizes: messages and bytes by stretch, int64[stretches].
+        messages, sizes: messages and bytes by stretch, int64[stretches]. A unit that repeats the one before it (a lost
+            message's queue offset) is none.
         behind: queue offset asked for → bytes of the messages from there on.
         estimated: whether it was too long to be read whole.
     """
@@ -90,14 +91,17 @@ def measure(rows: QueueRows, end: int, starts: NDArray[np.int64], cuts: Sequence
         found.estimated = True
         found.min_offset = _first_kept(rows, end, gone)
         blocks = _spread(rows, found.min_offset, end)
-    before = 0
+    before, last = 0, -1
     at_cut: dict[int, int] = dict.fromkeys(cuts, 0)
     for first, many, block in blocks:
         size = block["size"].astype(np.int64)
-        place = np.searchsorted(starts, block["physical_offset"].astype(np.int64), side="right") - 1
+        physical = block["physical_offset"].astype(np.int64)
+        place = np.searchsorted(starts, physical, side="right") - 1
         kept = is_real(block) & (place >= 0)
         if not found.estimated and found.min_offset == end and kept.any():
             found.min_offset = first + int(np.flatnonzero(kept)[0])
+        kept &= np.diff(physical, prepend=last) != 0
+        last = int(physical[-1]) if len(physical) else last
         share = many / len(block)
         size[~kept] = 0
         counts = np.bincount(place[kept], minlength=len(starts))

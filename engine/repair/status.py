@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.config import apache_key
 from engine.files.lock import Holder, holder_of
+from engine.format import names
 from engine.format.index_file import ENTRY_SIZE
 from engine.format.queue_unit import UNIT_SIZE
 from engine.log.index_reader import ClosedIndexFile
@@ -139,6 +140,11 @@ class StoreStatus:
     index_timestamp: int = 0
     repairs: list[str] = field(default_factory=list)
 
+    @property
+    def messages(self) -> int:
+        """Messages that queues show, light queues left out: their messages are other queues', too."""
+        return sum(t.messages for t in self.topics if not names.is_lmq(t.topic))
+
     def to_json(self) -> dict[str, Any]:
         """One document."""
         log, files, older = self.log, self.files, self.hours[0]
@@ -172,6 +178,7 @@ class StoreStatus:
             "disk": {"usedRatio": self.disk_used, "total": self.disk_total, "usable": self.disk_usable},
             "forecast": self.forecast.to_json(),
             "estimated": self.estimated,
+            "messages": self.messages,
             "topics": [t.to_json() for t in self.topics],
             "hours": [h.to_json() for h in self.hours[1:]],
             "olderHours": {"bytes": older.size, "messages": older.messages},

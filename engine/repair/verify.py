@@ -60,7 +60,7 @@ class Bad:
 
 @dataclass(slots=True)
 class VerifyResult:
-    """Sound records and their bytes, and what is bad, by physical offset.
+    """Sound records, how many of them are messages, their bytes, and what is bad, by physical offset.
 
     `suspect`: sound records whose header, topic or properties can't be right (the first ones of `suspects`): readable.
     `unusual`: those that a client may have sent so (the first ones of `unusuals`); nothing tells.
@@ -69,6 +69,7 @@ class VerifyResult:
     """
 
     records: int = 0
+    messages: int = 0
     size: int = 0
     bad: list[Bad] = field(default_factory=list)
     suspect: list[Bad] = field(default_factory=list)
@@ -91,6 +92,7 @@ class VerifyResult:
         beside = [{"path": odd.path, "why": odd.why} for odd in self.not_read]
         return {
             "records": self.records,
+            "messages": self.messages,
             "bytes": self.size,
             "bad": _places(self.bad),
             "suspects": self.suspects,
@@ -115,6 +117,7 @@ class Part:
     """
 
     records: int = 0
+    messages: int = 0
     size: int = 0
     end: int | None = None
     bad: list[Bad] = field(default_factory=list)
@@ -188,6 +191,7 @@ def merge_parts(
     last = max((i for i, part in enumerate(parts) if part.end is not None), default=-1)
     for i, (segment, part) in enumerate(zip(segments, parts, strict=True)):
         found.records += part.records
+        found.messages += part.messages
         found.size += part.size
         found.bad += part.bad
         found.suspect += part.suspect
@@ -327,6 +331,7 @@ def check_events(segment: Segment, events: Iterable[Counted], advance: Callable[
 
 def _count(part: Part, tally: Tally, segment: Segment) -> None:
     part.records += tally.records
+    part.messages += tally.messages
     part.size += tally.end - tally.start
     part.end = tally.end
     for doubt in tally.doubts:

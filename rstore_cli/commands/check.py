@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rstore_cli._common import FOUND, parse_duration, settings_of
-from rstore_cli.render import Output, count, printable, size
+from rstore_cli.render import Output, count, messages_in, printable, size
 
 if TYPE_CHECKING:
     from engine.errors import NextStep
@@ -53,7 +53,7 @@ def check(
 def _show(output: Output, found: CheckResult) -> None:
     seen = found.counts
     output.text(
-        f"{count(seen['records'], 'record')} ({size(seen['bytes'])}), {count(seen['units'], 'unit')} in "
+        f"{messages_in(seen['messages'], seen['records'])} ({size(seen['bytes'])}), {count(seen['units'], 'unit')} in "
         f"{count(seen['queues'], 'queue')}, {count(seen['indexEntries'], 'index entry', 'index entries')}, "
         f"{count(seen['configFiles'], 'config file')}; {found.seconds:.1f} s"
     )

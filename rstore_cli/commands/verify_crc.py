@@ -9,7 +9,7 @@ import typer
 
 from rstore_cli._common import FOUND, Settings, parse_size, settings_of
 from rstore_cli._spark import Conf, Master, SparkOptions, SplitBytes, UseSpark, on_spark, the_stores
-from rstore_cli.render import Output, count, say_not_read, size
+from rstore_cli.render import Output, count, messages_in, say_not_read, size
 
 if TYPE_CHECKING:
     from engine.repair.verify import Bad, VerifyResult
@@ -80,6 +80,7 @@ def _on_spark(settings: Settings, given: SparkOptions, start: int | None, end: i
     )
     return VerifyResult(
         told["records"],
+        told["messages"],
         told["bytes"],
         bad,
         suspect,
@@ -96,8 +97,8 @@ def _on_spark(settings: Settings, given: SparkOptions, start: int | None, end: i
 def _show(output: Output, found: VerifyResult, named: tuple[str, ...]) -> None:
     rate = f", {size(int(found.size / found.seconds))}/s" if found.seconds >= 0.1 else ""
     output.text(
-        f"{count(found.records, 'sound record')}, {size(found.size)}, offsets {found.start} to {found.end}, "
-        f"in {found.seconds:.1f} s{rate}"
+        f"{messages_in(found.messages, found.records, 'sound record')}, {size(found.size)}, "
+        f"offsets {found.start} to {found.end}, in {found.seconds:.1f} s{rate}"
     )
     if found.live:
         output.text("A live process holds the store: the log was checked as far as it is written.")

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from engine.pipeline.splits import Split
     from engine.pipeline.stores import StoreRef
 
-_STORES = ("store", "path", "records", "bytes", "bad", "start", "end", "live")
+_STORES = ("store", "path", "records", "messages", "bytes", "bad", "start", "end", "live")
 _PLACES = ("store", "physical_offset", "length", "file", "reason")
 
 
@@ -65,7 +65,8 @@ class VerifyOptions:
 def run(spark: SparkSession, stores: Sequence[StoreRef], options: VerifyOptions) -> JobResult:
     """Every record of the stores' logs looked at: CRC, lengths, position. Reads only; `ok`: nothing is bad.
 
-    Facts: stores, splits, records, bytes (of sound records), bad (places), suspects and unusuals (records), seconds.
+    Facts: stores, splits, records (sound ones), messages (among them), bytes, bad (places), suspects and unusuals
+    (records), seconds.
     Tables: `stores`, `damage`, `suspect`, `unusual`.
 
     Raises:
@@ -79,7 +80,7 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: VerifyOptions)
     for name, some in groupby(zip(splits, checked, strict=True), key=lambda one: one[0].store.name):
         _merge(found[name], list(some), options)
     rows = [
-        (s.name, s.root, f.records, f.size, len(f.bad), f.start, f.end, f.live)
+        (s.name, s.root, f.records, f.messages, f.size, len(f.bad), f.start, f.end, f.live)
         for s, f in ((s, found[s.name]) for s in stores)
     ]
     damage, suspect, unusual = (
@@ -96,6 +97,7 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: VerifyOptions)
             "stores": len(stores),
             "splits": len(splits),
             "records": sum(f.records for f in found.values()),
+            "messages": sum(f.messages for f in found.values()),
             "bytes": sum(f.size for f in found.values()),
             "bad": len(damage),
             "suspects": sum(f.suspects for f in found.values()),
