@@ -9,6 +9,7 @@ That each place has a unit doesn't say that it stands in the right queue. So a s
 units are in doubt: where two of them point at one record, where a queue's do not ascend, and all that a queue file's
 units point into when its first or its last one's record names another place. Two units of a file are compared with
 their records, no more: swapped or copied directories and files always show, one wrong unit among right ones need not.
+These records are read in the order of the log, those of all queues in one pass: a disk must not seek for each queue.
 """
 
 from __future__ import annotations
@@ -45,6 +46,15 @@ class _Range(NamedTuple):
     low: int
     high: int
     trusted: bool
+
+
+class _Probe(NamedTuple):
+    """A unit whose record is looked at: where that lies (physical), the unit's range, queue offset and size (bytes)."""
+
+    physical: int
+    range: int
+    offset: int
+    size: int
 
 
 class _Claims(NamedTuple):
@@ -211,20 +221,21 @@ class Coverage:
     def _all_ranges(self) -> list[_Range]:
         """Each queue file's rows with the lowest and the highest place that its units name."""
         if self._ranges is None:
-            self._ranges = [
-                found
-                for number, account in self._comparer.accounts.items()
-                if account.rows is not None
-                for found in self._ranges_of(number, account)
-            ]
+            ranges: list[_Range] = []
+            probes: list[_Probe] = []
+            for number, account in self._comparer.accounts.items():
+                if account.rows is not None:
+                    self._add_ranges(number, account, ranges, probes)
+            for i in self._doubtful(ranges, probes):
+                ranges[i] = ranges[i]._replace(trusted=False)
+            self._ranges = ranges
         return self._ranges
 
-    def _ranges_of(self, number: int, account: QueueAccount) -> list[_Range]:
+    def _add_ranges(self, number: int, account: QueueAccount, ranges: list[_Range], probes: list[_Probe]) -> None:
         import numpy as np
 
         rows = account.rows
         assert rows is not None
-        out = []
         before = np.zeros(0, dtype=np.int64)
         for file in rows.files:
             start = file.offset // UNIT_SIZE
@@ -237,22 +248,23 @@ class Coverage:
             self._doubt.add_many(np.concatenate([ordered[down], ordered[down + 1]]))
             before = ordered[-1:]
             if len(physical):
-                trusted = self._agree(number, at + start, physical, units["size"][at])
-                out.append(_Range(number, start, end, int(physical.min()), int(physical.max()), trusted))
-        return out
+                read = np.flatnonzero((physical >= self._source.segments[0].offset) & (physical < self._until))
+                for i in {int(read[0]), int(read[-1])} if len(read) else ():
+                    size = int(units["size"][at[i]])
+                    probes.append(_Probe(int(physical[i]), len(ranges), start + int(at[i]), size))
+                ranges.append(_Range(number, start, end, int(physical.min()), int(physical.max()), True))
 
-    def _agree(
-        self, number: int, offsets: NDArray[np.int64], physical: NDArray[np.int64], size: NDArray[np.int32]
-    ) -> bool:
-        """Whether the records of a file's first and last unit before recovery's start name its queue and the offset.
+    def _doubtful(self, ranges: list[_Range], probes: list[_Probe]) -> set[int]:
+        """Ranges whose probes' records name another queue or queue offset.
 
         What isn't there, or is damaged, is no reason to doubt.
         """
-        import numpy as np
-
-        at = np.flatnonzero((physical >= self._source.segments[0].offset) & (physical < self._until))
-        for i in {int(at[0]), int(at[-1])} if len(at) else ():
-            found = self._units_at(int(physical[i]))
-            if found is not None and (found[0] != int(size[i]) or (number, int(offsets[i])) not in found[1]):
-                return False
-        return True
+        doubtful: set[int] = set()
+        for probe in sorted(probes):
+            if probe.range in doubtful:
+                continue
+            found = self._units_at(probe.physical)
+            unit = (ranges[probe.range].number, probe.offset)
+            if found is not None and (found[0] != probe.size or unit not in found[1]):
+                doubtful.add(probe.range)
+        return doubtful

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.format.numbers import INT_MAX
 from engine.log.derive import Keys, concatenated
@@ -87,6 +87,11 @@ class KeptComparer:
         self._low: int | None = None
         self._keys: list[Keys] = []
         self._fed = 0
+        self._reached = (
+            -1,
+            0,
+            0,
+        )  # the last window that agreed: its end, and its file and that one's entries before it
         self.start: int | None = None
 
     def begin(self, start: int) -> None:
@@ -180,12 +185,16 @@ class KeptComparer:
         self._keys, self._fed = [], 0
         empty: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         physical = empty if keys is None else keys.physical_offset
-        hashes = empty if keys is None else keys.key_hash.astype(np.int64)
+        hashes = empty if keys is None else keys.key_hash
         stored = empty if keys is None else keys.store_timestamp
         mine = physical < self._end  # those of the last record are put where they are not there
         if not mine.all():
             physical, hashes, stored = physical[mine], hashes[mine], stored[mine]
-        found = self._entries(low, min(high, self._end))
+        high = min(high, self._end)
+        if self._agrees(low, high, physical, hashes, stored):
+            return
+        hashes = hashes.astype(np.int64)
+        found = self._entries(low, high)
         if np.array_equal(physical, found.physical) and np.array_equal(hashes, found.key_hash):
             bounds = np.searchsorted(found.file, np.arange(len(self._files) + 1)).tolist()
             for seen, (first, behind) in zip(self._seen, pairwise(bounds), strict=True):
@@ -193,6 +202,39 @@ class KeptComparer:
             self._times(found, stored)
         else:
             self._differences(found, physical, hashes, stored)
+
+    def _agrees(
+        self, low: int, high: int, physical: NDArray[np.int64], hashes: NDArray[Any], stored: NDArray[np.int64]
+    ) -> bool:
+        """Whether one file has just these keys in [low, high), with their times, as it nearly always has.
+
+        A window's entries are those behind the ones of the window before: nothing is looked for, nothing is copied.
+        """
+        import numpy as np
+
+        count = len(physical)
+        numbers = [i for i, one in enumerate(self._files) if one.begin < high and one.end >= low]
+        if len(numbers) != 1 or not count:
+            return False
+        one, seen = self._files[numbers[0]], self._seen[numbers[0]]
+        with ClosedIndexFile(self._disk, one.path, self._layout) as file:
+            reached, number, first = self._reached
+            if (reached, number) != (low, numbers[0]):
+                first = entries_before(file, one.keep, low)
+            some = file.entries(first + 1, min(count + 1, one.keep - first))
+            begin = file.header.begin_timestamp
+        if len(some) < count or begin <= 0 or (some["physical_offset"][count:] < high).any():
+            return False
+        some = some[:count]
+        if not np.array_equal(some["physical_offset"], physical) or not np.array_equal(some["key_hash"], hashes):
+            return False
+        since = stored - begin - _SECOND * some["time_diff"].astype(np.int64)
+        untold = first == 0  # as in `_times`
+        if ((since < 0) | (since >= _SECOND))[untold:].any():
+            return False
+        seen.compared += int(np.count_nonzero(physical[1:] != physical[:-1])) + 1
+        self._reached = (high, numbers[0], first + count)
+        return True
 
     def _differences(
         self, found: _Entries, physical: NDArray[np.int64], hashes: NDArray[np.int64], stored: NDArray[np.int64]

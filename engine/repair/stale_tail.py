@@ -319,11 +319,14 @@ def goes_back(batch: RecordBatch, stored: int) -> tuple[NDArray[np.bool_], NDArr
     import numpy as np
 
     times = batch.store_timestamps()
-    before = np.concatenate(([stored], times[:-1]))
+    before = np.empty_like(times)
+    before[0], before[1:] = stored, times[:-1]
     back: NDArray[np.bool_] = times < before
-    moved = np.isin(batch.offsets(), [place for place, _, _ in batch.moved()])
-    back[1:] |= moved[1:] & ~moved[:-1]
-    back[0] |= moved[0] and stored > 0
+    places = [place for place, _, _ in batch.moved()]
+    if places:
+        moved = np.isin(batch.offsets(), places)
+        back[1:] |= moved[1:] & ~moved[:-1]
+        back[0] |= moved[0] and stored > 0
     return back, before
 
 

@@ -16,11 +16,13 @@ from engine.files.disk import Disk
 from engine.format import sysflag
 from engine.format.message import Message
 from engine.format.queue_unit import UNIT_SIZE
+from engine.repair import planner
 from engine.repair.apply import apply
 from engine.repair.log_end import NORMAL_FILES
 from engine.repair.recover import plan_recover
 from engine.store import MessageStore
 from tests.support import stores
+from tests.support.checking import check_clean
 
 FILE = 8192
 KINDS = (sysflag.TRANSACTION_NONE,) * 6 + (
@@ -93,6 +95,29 @@ def test_every_byte_comes_back(made: Path, tmp_path: Path, seed: int) -> None:
     apply(Disk(), plan)
     assert queues(root) == before
     assert not plan_recover(Disk(), settings(root)).changed
+
+
+def test_records_that_units_are_held_against_are_read_in_the_order_of_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With many queues a disk must not seek for each of them."""
+    root = tmp_path / "store"
+    with MessageStore.open(settings(root)) as store:
+        for i in range(500):
+            assert store.put(Message(f"T{i * 7 % 40}", b"x" * 100, i % 3)).ok
+    read: list[int] = []
+    units_at = planner.Planner._units_at
+
+    def noted(self: planner.Planner, offset: int) -> tuple[int, list[tuple[int, int]]] | None:
+        read.append(offset)
+        return units_at(self, offset)
+
+    monkeypatch.setattr(planner.Planner, "_units_at", noted)
+    plan = plan_recover(Disk(), settings(root))
+    assert not plan.changed
+    assert len(read) > 100
+    assert read == sorted(read)
+    check_clean(root, settings(root))
 
 
 def test_the_part_before_is_not_read_when_the_units_agree(made: Path, tmp_path: Path) -> None:
