@@ -235,7 +235,7 @@ def test_damage_is_for_recover(spark: SparkSession, tmp_path: Path) -> None:
     damage(root, offsets[260] + 90, b"\xff")
     before = stores.contents(root)
     for options in ({"apply": True}, {"output": str(tmp_path / "out")}, {}):
-        with pytest.raises(DamageInTheMiddle, match="recover first") as ours:
+        with pytest.raises(DamageInTheMiddle, match="next: rstore recover --bridge") as ours:
             run(spark, refs(tmp_path, root, settings(root)), ReindexOptions(5_000, **options))
         with pytest.raises(DamageInTheMiddle) as engines:
             alone(settings(root), root, tmp_path / "engine")
