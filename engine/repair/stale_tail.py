@@ -15,9 +15,9 @@ stale when all of this holds, up to the log's last record:
   again: its records are stale only when each record of the tail is there before, byte for byte but for its place and
   store time. Else they stay, and the plan says that.
 
-Store times say nothing where the clock went back before the tail, or where the log in front of it is lost. Such a tail
-is stale, too, when each of its messages has a unit of its size that names a place before the tail, where a copy of it
-is, or nothing sound any more: it was put there.
+Store times say nothing where the clock went back before the tail, where the log in front of it is lost, or where they
+are the same. Such a tail is stale, too, when each of its messages has a unit of its size that names a place before the
+tail, where a copy of it is, or nothing sound any more: it was put there.
 
 So a clock that is set back is none, with whatever queues behind it; nor is a topic that was deleted and made again: its
 queue offsets begin anew, but at later times, or with units of its own. Where queues disagree nothing is cut: the tail
@@ -125,12 +125,15 @@ class StaleJudge:
 
         found = StaleTail(offset, 0, offset)
         lost, at, newer, elsewhere = 0, offset, False, True
+        back = by_units = False
         seen: set[TopicQueue] = set()
         repeats = unproven = ""
         for event in self._scanner.scan(offset, resume=True) if stored else ():
             if not isinstance(event, RecordBatch):
                 continue
             lost += event.start - at
+            if not found.records:
+                back = int(event.store_timestamps()[0]) < stored
             at = event.end
             newer |= event.newest_store_timestamp > stored
             dispatched, others = self._units_of(event)
@@ -141,7 +144,8 @@ class StaleJudge:
             for queue, mine in by_queue(event, consumable):
                 goes_on: bool | None = bool(dispatched[mine].any())
                 if not goes_on and queue not in seen:
-                    put_before = newer and bool(others[mine].all())
+                    put_before = (newer or not back) and bool(others[mine].all())
+                    by_units |= put_before
                     goes_on = False if put_before else self._goes_on(queue, event, mine, offset, lost)
                     if goes_on is False and self._has_units(queue):
                         repeats = repeats or str(queue)
@@ -153,7 +157,7 @@ class StaleJudge:
                 if goes_on:
                     return None
             found = StaleTail(offset, found.records + len(event), event.end)
-        if newer:
+        if newer or by_units:
             return found if repeats and self._was_put_before(found) else None
         if unproven and not repeats and not self._is_there_before(found):
             self._note(offset, f"{unproven} doesn't go on where it was, and no unit of that queue is left")
