@@ -41,6 +41,7 @@ def rebuild(
         text: prints what is to be done, or (True) what was done.
         json: the same as a document.
     """
+    from engine.errors import NextStep
     from engine.pipeline.jobs.reindex import rebuilding
     from engine.pipeline.stores import demand_idle
 
@@ -62,6 +63,8 @@ def rebuild(
             rebuilt = stack.enter_context(rebuilding(spark, stores, wanted))
         if not wanted.apply:
             show(rebuilt, done=elsewhere)
+            if dry_run and rebuilt.changed and not output.json:
+                output.text(f"Next: {NextStep(settings.again(), 'carries this plan out')}")
             return FOUND if dry_run and rebuilt.changed else OK
         if not rebuilt.changed:
             rebuilt.apply()  # a repair that was killed as its last step is ended

@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from engine.errors import InvalidArgument, RStoreError, StorageError
+from engine.errors import InvalidArgument, NextStep, RStoreError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,6 +92,7 @@ def _packed(error: RStoreError) -> str:
         "path": error.path,
         "offset": error.offset,
         "hint": error.hint,
+        "next": None if error.next is None else error.next.to_json(),
     }
     return base64.urlsafe_b64encode(json.dumps(said).encode()).decode()
 
@@ -104,7 +105,10 @@ def _noted(said: str) -> RStoreError | None:
         found = json.loads(base64.urlsafe_b64decode(match[1]))
     except ValueError:
         return None
-    return _of(found["kind"], found["message"], found["path"], found["offset"], found["hint"])
+    error = _of(found["kind"], found["message"], found["path"], found["offset"], found["hint"])
+    if found["next"] is not None:
+        error.next = NextStep(**found["next"])  # the hint ends with it already
+    return error
 
 
 def _unmarked(said: str) -> RStoreError | None:

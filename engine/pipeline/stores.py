@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -113,6 +113,7 @@ def _names(roots: list[str]) -> list[str]:
 
 
 def _look(disk: Disk, name: str, root: Path, config: Path | None) -> StoreRef:
-    files = survey(disk, of_store(root, config))
+    words = ("--store", os.fspath(root), *(() if config is None else ("-c", os.fspath(config))))
+    files = survey(disk, replace(of_store(root, config), typed=words))  # what an error says to run next names the store
     live = holder_of(disk, files.root) is not None
     return StoreRef(name, files.config, files.log, live, None if config is None else os.path.abspath(config))
