@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -235,11 +236,12 @@ def test_damage_is_for_recover(spark: SparkSession, tmp_path: Path) -> None:
     damage(root, offsets[260] + 90, b"\xff")
     before = stores.contents(root)
     for options in ({"apply": True}, {"output": str(tmp_path / "out")}, {}):
-        with pytest.raises(DamageInTheMiddle, match="next: rstore recover --bridge") as ours:
+        with pytest.raises(DamageInTheMiddle, match="recover --bridge") as ours:
             run(spark, refs(tmp_path, root, settings(root)), ReindexOptions(5_000, **options))
         with pytest.raises(DamageInTheMiddle) as engines:
             alone(settings(root), root, tmp_path / "engine")
-        assert str(ours.value) == str(engines.value)
+        told = re.sub(r"rstore --store \S+( -c \S+)? recover", "rstore recover", str(ours.value))
+        assert told == str(engines.value)  # the engine was asked by a configuration that nobody has named
         now = stores.contents(root)
         now.pop("lock", None)
         before.pop("lock", None)
