@@ -57,32 +57,27 @@ def big32(typing: Any, data: Any, at: Any) -> Any:
     return types.int64(data, types.int64), generate
 
 
-@intrinsic
-def equal64(typing: Any, data: Any, at: Any, byte: Any) -> Any:
-    """uint64: bit k tells whether the byte at position `at` + k is `byte` (uint8), for 64 bytes."""
+def _compared64(sign: str) -> Any:
+    """A function for kernels: bit k of its uint64 tells how the byte at position `at` + k compares with `byte` (uint8).
+
+    It takes (data, at, byte). `sign`: == or <, of unsigned bytes.
+    """
     lanes = ir.VectorType(ir.IntType(8), 64)
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        found = builder.load(address(context, builder, signature.args[0], args[0], args[1], lanes), align=1)
-        one = builder.insert_element(ir.Constant(lanes, ir.Undefined), args[2], _I32(0))
-        every = builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(_I32, 64), [0] * 64))
-        return builder.bitcast(builder.icmp_unsigned("==", found, every), _I64)
+    def typed(typing: Any, data: Any, at: Any, byte: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            found = builder.load(address(context, builder, signature.args[0], args[0], args[1], lanes), align=1)
+            one = builder.insert_element(ir.Constant(lanes, ir.Undefined), args[2], _I32(0))
+            every = builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(_I32, 64), [0] * 64))
+            return builder.bitcast(builder.icmp_unsigned(sign, found, every), _I64)
 
-    return types.uint64(data, types.int64, types.uint8), generate
+        return types.uint64(data, types.int64, types.uint8), generate
+
+    return intrinsic(typed)
 
 
-@intrinsic
-def below64(typing: Any, data: Any, at: Any, byte: Any) -> Any:
-    """uint64: bit k tells whether the byte at position `at` + k is less than `byte` (uint8), for 64 bytes."""
-    lanes = ir.VectorType(ir.IntType(8), 64)
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        found = builder.load(address(context, builder, signature.args[0], args[0], args[1], lanes), align=1)
-        one = builder.insert_element(ir.Constant(lanes, ir.Undefined), args[2], _I32(0))
-        every = builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(_I32, 64), [0] * 64))
-        return builder.bitcast(builder.icmp_unsigned("<", found, every), _I64)
-
-    return types.uint64(data, types.int64, types.uint8), generate
+equal64 = _compared64("==")
+below64 = _compared64("<")
 
 
 def any_of(mask: bytes) -> Any:

@@ -13,6 +13,7 @@ from engine.format.numbers import INT_MAX
 from engine.log.index_reader import ClosedIndexFile, IndexFault
 from engine.repair.finding import Findings
 from engine.repair.intervals import Intervals
+from engine.repair.key_groups import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -210,34 +211,22 @@ class KeyComparer:
             # The index is filled in log order: nearly always nothing has to be looked for.
             self._times(names, table, window.stored, np.ones(count, dtype=np.bool_))
             return
-        physical = np.concatenate([window.physical, table[0]])
-        hashes = np.concatenate([window.hashes, table[1]])
-        order = np.lexsort((hashes, physical))
-        new = np.ones(len(order), dtype=np.bool_)
-        new[1:] = (np.diff(physical[order]) != 0) | (np.diff(hashes[order]) != 0)
-        group = np.empty(len(order), dtype=np.int64)
-        group[order] = np.cumsum(new) - 1
-        groups = int(new.sum())
-        derived = np.bincount(group[:count], minlength=groups)
-        there = np.bincount(group[count:], minlength=groups)
-        entry_group = group[count:]
-        self._strangers(window, names, table, np.flatnonzero(derived[entry_group] == 0))
-        missing = np.flatnonzero((there < derived)[group[:count]])
+        groups = grouped((window.physical, window.hashes), (table[0], table[1]))
+        derived, there = groups.derived, groups.there
+        self._strangers(window, names, table, np.flatnonzero(derived[groups.of_entries] == 0))
+        missing = np.flatnonzero((there < derived)[groups.of_keys])
         witness = self._doubtful.suspects(window.physical[missing])
         for code, some in (("index-witness", missing[witness]), ("index-missing", missing[~witness])):
             if len(some):
                 # How often a key is missing is told by its group; the records are named by its members.
-                groups_of = np.unique(group[:count][some])
-                many = int((derived - there)[groups_of].sum())
+                many = int((derived - there)[np.unique(groups.of_keys[some])].sum())
                 places = ", ".join(f"the record at {at}" for at in np.unique(window.physical[some])[:3].tolist())
                 self._findings.add(code, "index", "index", places, many)
-        twice = np.flatnonzero(((there > derived) & (derived > 0))[entry_group])
+        twice = np.flatnonzero(((there > derived) & (derived > 0))[groups.of_entries])
         if len(twice):
             surplus = int((there - derived)[(there > derived) & (derived > 0)].sum())
             self._note("index-twice", names, table, twice[:3], surplus)
-        times = np.zeros(groups, dtype=np.int64)
-        times[group[:count]] = window.stored
-        self._times(names, table, times[entry_group], derived[entry_group] > 0)
+        self._times(names, table, groups.per_entry(window.stored), derived[groups.of_entries] > 0)
 
     def _strangers(
         self, window: _Window, names: list[str], table: NDArray[np.int64], strange: NDArray[np.intp]

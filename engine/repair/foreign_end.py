@@ -7,8 +7,9 @@ place behind the log's end. It is told by all of this:
   which a broker closes a segment before it begins the next one (CommitLog#asyncPutMessage).
 - No queue has a unit of its records: what was dispatched is a message.
 - None of its records lies where it says, or most of its queues don't go on where they were: they repeat queue offsets,
-  or jump, and the zeros can't have held what was jumped over: it is too much, or the store was closed and units show
-  the segment before, so that all of it was dispatched, or the file has another name.
+  or jump, and what is damaged or zeros in between can't have held what was jumped over. The zeros of the segment before
+  don't count where it is known that nothing was there: the store was closed and units show that segment, so that all of
+  it was dispatched, or the file has another name.
 
 Pages that a power cut has lost look like that end, but the queues go on behind them. The log before is read as a whole,
 where the first two hold: hardly ever.
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from engine.format.message import MIN_RECORD_SIZE
 from engine.log.batch_queues import by_queue
-from engine.log.scan import Blank, Damage, RecordBatch, Scanner
+from engine.log.scan import Blank, Damage, Gap, RecordBatch, Scanner
 from engine.log.source import ClosedLog
 from engine.log.walk import Reason, Row
 
@@ -34,6 +35,13 @@ if TYPE_CHECKING:
     from engine.repair.survey import StoreFiles
 
 _QUEUE_OFFSET = Row._fields.index("queue_offset")
+
+
+class _Number(NamedTuple):
+    """The queue offset of a record, and the physical offset where it lies."""
+
+    number: int
+    offset: int
 
 
 class Signs(NamedTuple):
@@ -55,15 +63,16 @@ def is_another_stores(disk: Disk, files: StoreFiles, before: Sequence[Segment], 
         end = _end(Scanner(log, max_message_size=largest).scan(before[-1].offset, resume=True), before[-1])
     if end is None:
         return False
-    first: dict[TopicQueue, int] = {}
+    first: dict[TopicQueue, _Number] = {}
+    lost: list[Damage | Gap] = []
     with ClosedLog(disk, [last]) as log:
-        for queue, number in _numbers(Scanner(log, max_message_size=largest).scan(last.offset, resume=True), at=0):
+        for queue, number in _numbers(Scanner(log, max_message_size=largest).scan(last.offset, resume=True), lost, 0):
             first.setdefault(queue, number)
     with ClosedLog(disk, before) as log:
-        known = dict(_numbers(Scanner(log, max_message_size=largest).scan(before[0].offset, resume=True)))
-    unknown = None if before[0].offset else -1
-    lost = 0 if signs.dispatched or not signs.named else last.offset - end
-    return not first or _contradicts(first, known, unknown, lost)
+        known = dict(_numbers(Scanner(log, max_message_size=largest).scan(before[0].offset, resume=True), lost, -1))
+    if signs.dispatched or not signs.named:
+        lost = [one for one in lost if one.offset != end]
+    return not first or _contradicts(first, known, None if before[0].offset else _Number(-1, 0), lost)
 
 
 def _end(events: Iterable[Event], segment: Segment) -> int | None:
@@ -77,40 +86,49 @@ def _end(events: Iterable[Event], segment: Segment) -> int | None:
     return end
 
 
-def _numbers(events: Iterable[Event], at: int = -1) -> Iterator[tuple[TopicQueue, int]]:
-    """The first (`at` 0) or last (−1) queue offset of each queue in each batch that lies in its place, in log order."""
+def _numbers(events: Iterable[Event], lost: list[Damage | Gap], at: int) -> Iterator[tuple[TopicQueue, _Number]]:
+    """The first (`at` 0) or last (−1) number of each queue in each batch that lies in its place, in log order.
+
+    What is damaged or missing goes into `lost`.
+    """
     import numpy as np
 
     for event in events:
-        if isinstance(event, RecordBatch) and not event.moved():
-            numbers = event.columns()[_QUEUE_OFFSET]
+        if isinstance(event, Damage | Gap):
+            lost.append(event)
+        elif isinstance(event, RecordBatch) and not event.moved():
+            numbers, offsets = event.columns()[_QUEUE_OFFSET], event.offsets()
             for queue, mine in by_queue(event, np.flatnonzero(event.consumable())):
-                yield queue, int(numbers[mine[at]])
+                yield queue, _Number(int(numbers[mine[at]]), int(offsets[mine[at]]))
 
 
 def _contradicts(
-    first: Mapping[TopicQueue, int],
-    known: Mapping[TopicQueue, int],
-    unknown: int | None,
-    lost: int,
+    first: Mapping[TopicQueue, _Number],
+    known: Mapping[TopicQueue, _Number],
+    unknown: _Number | None,
+    lost: Sequence[Damage | Gap],
 ) -> bool:
-    """Whether most queues of records that begin with these queue offsets don't go on where they were.
+    """Whether most queues of records that begin with these numbers don't go on where they were.
 
     Args:
-        first: the first queue offset of each queue.
+        first: the first number of each queue.
         known: the last one of each before.
         unknown: the last one of a queue that is not among those; None: nobody knows.
-        lost: bytes in between that may have held messages.
+        lost: what may have held messages.
     """
     goes_on = repeats = jumps = needed = 0
-    for queue, number in first.items():
+    jumped: list[tuple[int, int]] = []
+    for queue, (number, offset) in first.items():
         last = known.get(queue, unknown)
-        if last is None or (last < 0 and number <= 0):
+        if last is None or (last.number < 0 and number <= 0):
             continue
-        goes_on += number == last + 1
-        repeats += number <= last
-        jumps += number > last + 1
-        needed += max(0, number - last - 1) * (MIN_RECORD_SIZE + len(queue.topic))
-    if needed > lost:
+        goes_on += number == last.number + 1
+        repeats += number <= last.number
+        if number > last.number + 1:
+            jumps += 1
+            needed += (number - last.number - 1) * (MIN_RECORD_SIZE + len(queue.topic))
+            jumped.append((last.offset, offset))
+    start, end = min((one for one, _ in jumped), default=0), max((other for _, other in jumped), default=0)
+    if needed > sum(one.length for one in lost if start <= one.offset < end):
         return repeats + jumps > goes_on
     return repeats > goes_on + jumps

@@ -18,6 +18,7 @@ from engine.format.numbers import INT_MAX
 from engine.log.derive import Keys, concatenated
 from engine.log.index_reader import ClosedIndexFile
 from engine.repair.index_files import entries_before
+from engine.repair.key_groups import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -241,18 +242,9 @@ class KeptComparer:
     ) -> None:
         import numpy as np
 
-        count = len(physical)
-        both, other = np.concatenate([physical, found.physical]), np.concatenate([hashes, found.key_hash])
-        order = np.lexsort((other, both))
-        new = np.ones(len(order), dtype=np.bool_)
-        new[1:] = (np.diff(both[order]) != 0) | (np.diff(other[order]) != 0)
-        group = np.empty(len(order), dtype=np.int64)
-        group[order] = np.cumsum(new) - 1
-        groups = int(new.sum())
-        derived = np.bincount(group[:count], minlength=groups)
-        there = np.bincount(group[count:], minlength=groups)
-        lacking = np.unique(physical[(there < derived)[group[:count]]])
-        strange = derived[group[count:]] == 0
+        groups = grouped((physical, hashes), (found.physical, found.key_hash))
+        lacking = np.unique(physical[(groups.there < groups.derived)[groups.of_keys]])
+        strange = groups.derived[groups.of_entries] == 0
         with_others = np.unique(found.physical[strange])
         for i, one in enumerate(self._files):
             self._seen[i].compared += int(((found.file == i) & ~strange).sum())
@@ -262,9 +254,7 @@ class KeptComparer:
             self._seen[i].others += int(mixed.sum())
             mine = np.unique(found.physical[strange & (found.file == i)])
             self._seen[i].strange += _rows(mine[~np.isin(mine, physical)], np.unique(physical))
-        times = np.zeros(groups, dtype=np.int64)
-        times[group[:count]] = stored
-        self._times(_Entries(*(column[~strange] for column in found)), times[group[count:]][~strange])
+        self._times(_Entries(*(column[~strange] for column in found)), groups.per_entry(stored)[~strange])
 
     def _times(self, found: _Entries, stored: NDArray[np.int64]) -> None:
         """Entry 1 is measured against the file before, and its own time is never used (IndexReader.query)."""

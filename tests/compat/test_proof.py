@@ -7,14 +7,11 @@ must read by queue, place and key what the proof's own reader reads. The rows go
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-import typer
 
-from rstore_cli.app import Commands
 from tests.compat import loss_table
 from tests.compat.loss import Loss
 from tests.proof import bases, beside, command, judge, shapes, store, truth
@@ -53,15 +50,6 @@ class Seen:
     lost: dict[str, truth.Loss]
     apache: dict[str, beside.Theirs]
     differs: dict[str, str | None]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _parsers() -> Iterator[None]:
-    """Made once: that takes longer than most of these commands."""
-    before = typer.main.get_command, Commands.get_command
-    command.keep_parsers()
-    yield
-    typer.main.get_command, Commands.get_command = before  # type: ignore[method-assign]
 
 
 def break_one(number: int, shape: str, undamaged: list[bases.Base], root: Path) -> Broken:

@@ -14,9 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import typer
-
-from rstore_cli.app import COMMANDS, Commands, app, main
+from rstore_cli.app import main
 
 OPTION = re.compile(r"--(?:bridge|cut|whole|yes-the-log-is-gone|salvage-dir)\b")
 COMMAND = re.compile(r"rstore ([a-z][a-z-]*)((?: (?!and\b|or\b|then\b|first\b)[-\w./%=]+)*)")
@@ -57,16 +55,6 @@ class Ran:
     def __str__(self) -> str:
         told = self.err.strip().splitlines()[-1:] or [""]
         return f"rstore {' '.join(self.words)}: exit {self.exit}: {told[0][:600]}"
-
-
-def keep_parsers() -> None:
-    """Makes the parsers of the command line once for this process: that takes longer than what most runs do here."""
-    make, get_command = typer.main.get_command, Commands.get_command
-    group = make(app)
-    with group.make_context("rstore", ["status"], resilient_parsing=True) as context:
-        parsers = {name: get_command(group, context, name) for name in COMMANDS}  # type: ignore[arg-type]
-    Commands.get_command = lambda _, context, name: parsers.get(name) or get_command(group, context, name)  # type: ignore
-    typer.main.get_command = lambda one: group if one is app else make(one)  # type: ignore[assignment]
 
 
 def run(store: Path, conf: Path, *words: str) -> Ran:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from . import bases, command, judge, kills, merge, report, shapes, store
+from . import bases, judge, kills, merge, report, shapes, store
 from .bases import Base
 from .beside import Beside
 from .kills import Killed
@@ -133,7 +133,6 @@ def _ask_apache(given: argparse.Namespace, wanted: Wanted, found: list[Judged], 
     by_number = {one.number: one for one in found}
     if not (given.apache or given.opened):
         return
-    command.keep_parsers()
     asked = Beside([bases.unpack(name, root / "apart") for name in given.bases], root / "asked")
     for number, theirs in asked.damaged(wanted, sorted(by_number)[: given.apache]):
         by_number[number].apache = theirs.to_json()
@@ -205,7 +204,6 @@ class _Worker:
 
 def _begin(job: Job) -> None:
     _Worker.job = job
-    command.keep_parsers()
     _Worker.found = tuple(bases.open_base(name, top, place) for name, top, place in job.places)
 
 

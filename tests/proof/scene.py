@@ -125,6 +125,16 @@ class Scene:
             file.seek(at)
             file.write(data[: max(0, left)])
 
+    def swapped(self, files: list[Path]) -> str:
+        """Gives two of these each other's content; NotHere when there are not two."""
+        if len(files) < 2:
+            raise NotHere
+        one, other = self.rng.sample(files, 2)
+        data = own.content(one)
+        one.write_bytes(own.content(other))
+        other.write_bytes(data)
+        return f"{self.said(one)} and {self.said(other)}"
+
     def said(self, path: Path) -> str:
         """The path below the store."""
         return str(path.relative_to(self.root))

@@ -6,15 +6,11 @@ messages are counted before and after by a reader that is not the engine's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import typer
 
-from rstore_cli.app import Commands
-
-from . import bases, command, judge, shapes, store, truth
+from . import bases, judge, shapes, store, truth
 from .bases import Base
 from .walk import LOOKING, Walk, walk
 
@@ -30,15 +26,6 @@ UNDECIDED = frozenset(
 )
 """What may be left: record and queue, or record and index, disagree in a field that no checksum covers. Nothing in the
 store tells which is right, so all of it is kept, and check says so."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _parsers() -> Iterator[None]:
-    """Made once: that takes longer than most of these commands."""
-    before = typer.main.get_command, Commands.get_command
-    command.keep_parsers()
-    yield
-    typer.main.get_command, Commands.get_command = before  # type: ignore[method-assign]
 
 
 @pytest.fixture(scope="module")

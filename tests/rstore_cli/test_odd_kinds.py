@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -16,11 +15,12 @@ import pytest
 from engine.files.disk import Disk
 from engine.repair.apply import apply
 from engine.repair.recover import plan_recover
-from tests.engine.files.test_kinds import Hung, make_socket
+from tests.engine.files.test_kinds import make_socket
 from tests.engine.repair.test_rules import SIZES, messages, put, settings
 from tests.rstore_cli.conftest import Cli, Ran
 from tests.support import stores
 from tests.support.checking import check_clean
+from tests.support.in_time import in_time
 
 COUNT = 250
 PATIENCE = 60
@@ -82,14 +82,8 @@ LINKS = [name for name in PLACES if name != "abort"]
 
 @pytest.fixture(autouse=True)
 def _in_time() -> Iterator[None]:
-    def late(number: int, frame: object) -> None:
-        raise Hung
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(PATIENCE)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
+    with in_time(PATIENCE):
+        yield
 
 
 @pytest.fixture(scope="module")

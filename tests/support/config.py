@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,3 +36,26 @@ def write_config(store: Path) -> None:
     for name, value in tables.items():
         if not (store / "config" / name).exists():
             (store / "config" / name).write_text(fastjson.dumps(value), encoding="utf-8")
+
+
+def config_of(name: str, text: str) -> Callable[[Path], None]:
+    """Makes a config/ with nothing else in it."""
+
+    def make(store: Path) -> None:
+        (store / "config").mkdir()
+        (store / "config" / name).write_text(text)
+
+    return make
+
+
+def without_a_table(store: Path) -> None:
+    """A sound config/, of which one file is missing."""
+    write_config(store)
+    (store / "config" / "delayOffset.json").unlink()
+
+
+def with_a_hidden_topic(store: Path) -> None:
+    """A sound config/, with a topic that nobody may read."""
+    write_config(store)
+    path = store / "config" / "topics.json"
+    path.write_text(path.read_text().replace('"perm":6', '"perm":2', 1))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,24 +13,15 @@ from engine.errors import NotAFile, StorageError
 from engine.files import disk as disks
 from engine.files.disk import Disk
 from engine.files.entry import Kind
+from tests.support.in_time import in_time
 
 LIMIT = 20
 
 
-class Hung(BaseException):
-    """It waits: no `except OSError` takes this for an answer."""
-
-
 @pytest.fixture(autouse=True)
 def _in_time() -> Iterator[None]:
-    def late(number: int, frame: object) -> None:
-        raise Hung
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(LIMIT)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
+    with in_time(LIMIT):
+        yield
 
 
 def make_socket(path: Path) -> None:

@@ -30,7 +30,7 @@ from tests.conftest import Store
 from tests.engine.repair import corpus
 from tests.support import fixtures, golden, layouts, mutate, references, stores
 from tests.support.checking import check_clean
-from tests.support.config import write_config
+from tests.support.config import config_of, with_a_hidden_topic, without_a_table
 
 SEGMENT = 131072
 
@@ -254,27 +254,6 @@ def make_unit_deleted(store: Path) -> None:
     shutil.rmtree(store / "consumequeue" / busy(store)["topic"])
 
 
-def alone(name: str, text: str) -> Callable[[Path], None]:
-    """A config/ with nothing else in it."""
-
-    def make(store: Path) -> None:
-        (store / "config").mkdir()
-        (store / "config" / name).write_text(text)
-
-    return make
-
-
-def make_config_absent(store: Path) -> None:
-    write_config(store)
-    (store / "config" / "delayOffset.json").unlink()
-
-
-def make_topic_hidden(store: Path) -> None:
-    write_config(store)
-    path = store / "config" / "topics.json"
-    path.write_text(path.read_text().replace('"perm":6', '"perm":2', 1))
-
-
 def make_absent(store: Path) -> None:
     """As when the disk that the index lies on is not mounted."""
     shutil.rmtree(store / "index")
@@ -327,11 +306,11 @@ MAKERS: dict[str, Maker] = {
     "config-bak": lambda store: (
         [put_config(store, f"topics.json{e}", t) for e, t in (("", "{"), (".bak", "{}"))] and None
     ),
-    "config-odd": alone("topics.json", "{topicConfigTable:{},}"),
-    "config-missing": alone("consumerOffset.json", '{"offsetTable":{}}'),
-    "config-absent": make_config_absent,
-    "topic-hidden": make_topic_hidden,
-    "group-disabled": alone("subscriptionGroup.json", '{"subscriptionGroupTable":{"g":{"consumeEnable":false}}}'),
+    "config-odd": config_of("topics.json", "{topicConfigTable:{},}"),
+    "config-missing": config_of("consumerOffset.json", '{"offsetTable":{}}'),
+    "config-absent": without_a_table,
+    "topic-hidden": with_a_hidden_topic,
+    "group-disabled": config_of("subscriptionGroup.json", '{"subscriptionGroupTable":{"g":{"consumeEnable":false}}}'),
     "config-bak-bad": lambda store: (
         [put_config(store, f"topics.json{e}", t) for e, t in (("", "{}"), (".bak", "{"))] and None
     ),

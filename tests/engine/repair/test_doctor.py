@@ -22,7 +22,7 @@ from tests.conftest import Store
 from tests.engine.repair.test_rules import put, settings
 from tests.support import golden, layouts, stores
 from tests.support.checking import check_clean
-from tests.support.config import write_config
+from tests.support.config import config_of, with_a_hidden_topic, without_a_table
 
 SEGMENT = 131072
 
@@ -81,16 +81,6 @@ def bad_backup(store: Path) -> None:
     touch("config", "topics.json.bak", text="{")(store)
 
 
-def alone(name: str, text: str) -> Callable[[Path], None]:
-    """A config/ with nothing else in it."""
-
-    def make(store: Path) -> None:
-        (store / "config").mkdir()
-        (store / "config" / name).write_text(text)
-
-    return make
-
-
 def repaired(*change: Callable[[Path], None], left: tuple[str, ...]) -> Callable[[Path], None]:
     """A bridged gap, of whose marks only some are left."""
 
@@ -105,17 +95,6 @@ def repaired(*change: Callable[[Path], None], left: tuple[str, ...]) -> Callable
             (directory / "applied.json").unlink()
 
     return make
-
-
-def make_config_absent(store: Path) -> None:
-    write_config(store)
-    (store / "config" / "delayOffset.json").unlink()
-
-
-def make_topic_hidden(store: Path) -> None:
-    write_config(store)
-    path = store / "config" / "topics.json"
-    path.write_text(path.read_text().replace('"perm":6', '"perm":2', 1))
 
 
 GAP = remove("commitlog", f"{SEGMENT:020d}")
@@ -150,11 +129,11 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "config-value": touch("config", "topics.json", text='{"topicConfigTable":{"T":5}}'),
     "config-bad": touch("config", "consumerOffset.json", text="{"),
     "config-bak": both,
-    "config-odd": alone("topics.json", "{topicConfigTable:{},}"),
-    "config-missing": alone("consumerOffset.json", '{"offsetTable":{}}'),
-    "config-absent": make_config_absent,
-    "topic-hidden": make_topic_hidden,
-    "group-disabled": alone("subscriptionGroup.json", '{"subscriptionGroupTable":{"g":{"consumeEnable":false}}}'),
+    "config-odd": config_of("topics.json", "{topicConfigTable:{},}"),
+    "config-missing": config_of("consumerOffset.json", '{"offsetTable":{}}'),
+    "config-absent": without_a_table,
+    "topic-hidden": with_a_hidden_topic,
+    "group-disabled": config_of("subscriptionGroup.json", '{"subscriptionGroupTable":{"g":{"consumeEnable":false}}}'),
     "config-bak-bad": bad_backup,
 }
 BY_OTHER_TESTS = {

@@ -330,17 +330,25 @@ def test_a_segment_of_another_store_behind_the_logs_end(made: Made, tmp_path: Pa
     sound(made)
 
 
-def test_segments_behind_pages_that_were_lost_are_not_taken_for_another_stores(made: Made) -> None:
-    """A power cut may lose pages of a segment, and what dispatch had made of the next ones."""
+@pytest.mark.parametrize(("before", "left"), [(8, None), (0, 5), (0, 1), (3, 1)])
+def test_segments_behind_pages_that_were_lost_are_not_taken_for_another_stores(
+    before: int, left: int | None, made: Made
+) -> None:
+    """A power cut may lose the last records of a segment, the first ones of the next, and what dispatch made of them."""
     queues = made.root / "consumequeue"
     for path in [path for path in queues.rglob("*") if path.is_file()]:
         path.unlink()
-    end = sorted(made.records)[-1]
+    border = int(made.files[-1].name)
+    there = sorted(made.records)
+    lost_from = [offset for offset in there if offset < border][-before - 1]
+    lost_from += len(made.records[lost_from][2])
     with made.files[-2].open("r+b") as file:
-        file.seek(SIZE - 2500)
-        file.write(bytes(2500))
+        file.seek(SIZE + lost_from - border)
+        file.write(bytes(border - lost_from))
+    with made.files[-1].open("r+b") as file:
+        file.write(bytes(there[-left] - border if left else 0))
     held = made.held()
-    assert max(held) == end
+    assert max(held) == there[-1]
     apply(Disk(), planned(made))
     assert lost(made, held) == []
     sound(made)

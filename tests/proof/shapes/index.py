@@ -88,14 +88,7 @@ def file_cut(scene: Scene) -> str:
 
 def files_swapped(scene: Scene) -> str:
     """Two index files under each other's names."""
-    files = scene.index_files()
-    if len(files) < 2:
-        raise NotHere
-    one, other = scene.rng.sample(files, 2)
-    data = own.content(one)
-    one.write_bytes(own.content(other))
-    other.write_bytes(data)
-    return f"{scene.said(one)} and {scene.said(other)}"
+    return scene.swapped(scene.index_files())
 
 
 def file_renamed(scene: Scene) -> str:

@@ -104,14 +104,7 @@ def queue_file_missing(scene: Scene) -> str:
 
 def queue_files_swapped(scene: Scene) -> str:
     """Two queue files under each other's names."""
-    files = scene.queue_files()
-    if len(files) < 2:
-        raise NotHere
-    one, other = scene.rng.sample(files, 2)
-    data = own.content(one)
-    one.write_bytes(own.content(other))
-    other.write_bytes(data)
-    return f"{scene.said(one)} and {scene.said(other)}"
+    return scene.swapped(scene.queue_files())
 
 
 def queue_file_far(scene: Scene) -> str:
