@@ -65,8 +65,15 @@ def file_findings(
                 found.add("undo-unfinished", names.SALVAGE, os.path.join(names.SALVAGE, repair.name))
     if not files.checkpoint_ok and (files.log or files.queues):
         found.add("checkpoint-missing", names.CHECKPOINT, names.CHECKPOINT)
-    if not files.log and any(queue.files for queue in files.queues):
+    if is_log_gone(files, layout) and any(queue.files for queue in files.queues):
         found.add("log-gone", names.COMMITLOG, os.fspath(files.config.commit_log_paths[0]))
+
+
+def is_log_gone(files: StoreFiles, layout: Layout | None) -> bool:
+    """Whether no file holds a part of the log, under whatever name and of whatever length."""
+    if files.log or layout is None:
+        return not files.log
+    return not layout.segments and layout.always is None
 
 
 def absent_paths(disk: Disk, config: StoreConfig) -> list[str]:

@@ -31,7 +31,7 @@ from engine.repair.repairs import repairs
 from engine.repair.survey import StoreFiles, survey
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator
 
     from engine.config import StoreConfig
     from engine.files.disk import Disk
@@ -220,13 +220,17 @@ def _look(disk: Disk, given: StoreConfig, files: StoreFiles, found: Findings) ->
     file_findings(files, found, live=live, done=done, leave_out=told, layout=layout)
     gap_findings(files, found, done, layout)
     room_findings(disk, files, found)
-    _sizes(disk, given, files, found)
+    believed = layout is not None and layout.always is None
+    _sizes(disk, given, files, found, {"mapped_file_size_commit_log"} if believed else set())
     config = read_config(disk, files.config, files.root, found)
     check_served(disk, files, config, found, live=live, bare=True)
 
 
-def _sizes(disk: Disk, given: StoreConfig, files: StoreFiles, found: Findings) -> None:
-    """Settings that somebody gave, against what the files say; and sizes that a broker.conf must give."""
+def _sizes(disk: Disk, given: StoreConfig, files: StoreFiles, found: Findings, believed: Container[str]) -> None:
+    """Settings that somebody gave, against what the files say; and sizes that a broker.conf must give.
+
+    `believed`: settings that are right, as it is the files whose length is wrong.
+    """
     defaults = type(given)()
     told = survey(disk, settled(disk, given).as_given(given.given - set(SIZES))).config
     fits = any(index.whole for index in files.index)  # a layout is inferred from a length: others have it, too
@@ -235,7 +239,7 @@ def _sizes(disk: Disk, given: StoreConfig, files: StoreFiles, found: Findings) -
             continue
         key, theirs = apache_key(name), getattr(told, name)
         if name in given.given:
-            if theirs not in (getattr(given, name), getattr(defaults, name)):
+            if name not in believed and theirs not in (getattr(given, name), getattr(defaults, name)):
                 found.add("size-setting", key, key, f"{getattr(given, name)}, the files have {theirs}")
         elif getattr(files.config, name) != getattr(defaults, name):
             found.add("size-needed", key, key, f"{key}={getattr(files.config, name)}")

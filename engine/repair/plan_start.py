@@ -26,7 +26,7 @@ from engine.log.walk import Reason
 from engine.repair import next_step
 from engine.repair.apache_start import ApacheStart, Outcome, apache_start, queue_end
 from engine.repair.check_config import read_config
-from engine.repair.check_files import absent_paths, file_findings, gap_findings
+from engine.repair.check_files import absent_paths, file_findings, gap_findings, is_log_gone
 from engine.repair.check_served import check_served
 from engine.repair.config.start import ConfigStart, config_start
 from engine.repair.doctor import DOCTOR_CODES
@@ -60,7 +60,8 @@ class StartPlan:
     `behind`: records and bytes by queue that the log would lose; `short`: messages that stay in the log, but that their
     queue would lack; `index_removed` and `keys_lost`: files deleted, and keys in them that
     nothing puts again. `settings`: those given that don't match the files. `seconds`: how long reading would take.
-    `next`: what to do before a broker is started; `wrong`: codes of what a recovery would find in the log.
+    `next`: what to do before a broker is started; `wrong`: codes of what a recovery would find in the log. `gone`: no
+    file holds a part of the log, under whatever name.
     """
 
     files: StoreFiles
@@ -76,6 +77,7 @@ class StartPlan:
     problems: list[str] = field(default_factory=list)
     next: NextStep | None = None
     wrong: frozenset[str] = frozenset()
+    gone: bool = False
 
     @property
     def records_behind(self) -> int:
@@ -102,7 +104,7 @@ class StartPlan:
             return error
         if not self.loses:
             return None
-        if not self.files.log:
+        if self.gone:
             return LogIsGone(
                 f"there is no commit log: a broker started now would lose {', '.join(self.loses)}",
                 path=os.fspath(self.files.config.commit_log_paths[0]),
@@ -166,7 +168,7 @@ def plan_start(disk: Disk, config: StoreConfig, *, progress: Callable[[int, int]
     files = survey(disk, config)
     plan = _outcome(disk, config, files, progress)
     _configured(plan, config_start(disk, files.config, files.root))
-    plan.next = _next(disk, plan)
+    _look_for_next(disk, plan)
     return plan
 
 
@@ -205,13 +207,14 @@ def _outcome(
     return plan
 
 
-def _next(disk: Disk, plan: StartPlan) -> NextStep | None:
+def _look_for_next(disk: Disk, plan: StartPlan) -> None:
     """As status, doctor and check say it: by the files, and by what recovery would find in the log."""
     files = plan.files
     live = holder_of(disk, files.root) is not None
     done = repairs(disk, files.root)
     found = Findings({**CODES, "path-missing": DOCTOR_CODES["path-missing"]})
     layout = None if live else layout_of(disk, files)
+    plan.gone = is_log_gone(files, layout)
     file_findings(files, found, live=live, done=done, layout=layout)
     gap_findings(files, found, done, layout)
     for path in absent_paths(disk, files.config):
@@ -219,9 +222,8 @@ def _next(disk: Disk, plan: StartPlan) -> NextStep | None:
     check_served(disk, files, read_config(disk, files.config, files.root, found), found, live=live)
     for code in plan.wrong:
         found.add(code, "log", names.COMMITLOG)
-    if not files.log and not files.queues:
-        return None
-    return next_step.of_findings(files.config, found.result(), everything=False, live=live)
+    if not plan.gone or files.queues:
+        plan.next = next_step.of_findings(files.config, found.result(), everything=False, live=live)
 
 
 def _settings(disk: Disk, config: StoreConfig) -> list[str]:

@@ -13,7 +13,7 @@ made before its first change. Of config/ only those files are part of it that th
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -181,6 +181,7 @@ def _check_places(config: StoreConfig, chain: list[Repair]) -> None:
 
 
 def _check_saved(disk: Disk, root: str, chain: list[Repair]) -> None:
+    later: set[str] = set()
     for repair in chain:
         for piece in repair.pieces:
             if is_made_since(piece, repair, chain):
@@ -188,9 +189,10 @@ def _check_saved(disk: Disk, root: str, chain: list[Repair]) -> None:
             if piece["action"] == "move" and not is_aside(disk, root, piece):
                 path = os.path.join(root, piece["target"])
                 raise CannotMend("what the repair set aside is no longer there", path=path)
-            if piece["file"] is not None and not _is_saved(disk, root, repair, piece):
+            if piece["file"] is not None and not _is_saved(disk, root, repair, piece, later):
                 path = os.path.join(repair.directory, piece["file"])
                 raise CannotMend("what the repair saved is no longer what it was", path=path)
+        later |= {piece["path"] for piece in repair.pieces if piece["action"] in KEPT}
 
     for repair in [one for one in chain if next(_relocated(one), None)][:1]:  # one before it knows older names
         removed = {piece["path"] for piece in repair.pieces if piece["action"] == "remove"}  # restored before
@@ -199,10 +201,15 @@ def _check_saved(disk: Disk, root: str, chain: list[Repair]) -> None:
                 raise CannotMend("what the repair renamed is no longer there", path=way.new)
 
 
-def _is_saved(disk: Disk, root: str, repair: Repair, piece: dict[str, Any]) -> bool:
-    """A file that is to be renamed may still have its old name, when the repair was killed before."""
+def _is_saved(disk: Disk, root: str, repair: Repair, piece: dict[str, Any], later: Container[str]) -> bool:
+    """A file that is to be renamed may still have its old name, when the repair was killed before.
+
+    `later`: the files that the repairs which went on from it have changed. These hold what one of them was before.
+    """
     places = [os.path.join(repair.directory, piece["file"])]
     if piece["action"] == "rename" and not disk.exists(places[0]):
+        if piece["path"] in later:
+            return True
         places = [os.path.join(root, piece["path"])]
     if piece["action"] == "rename" and link_holds(disk, os.path.join(root, piece["path"]), piece):
         return True

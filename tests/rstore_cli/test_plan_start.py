@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from engine.files.disk import Disk
 from engine.files.lock import StoreLock
 from tests.rstore_cli.conftest import Cli
 from tests.rstore_cli.test_recover import KEYS
-from tests.support import stores
+from tests.support import layouts, stores
+from tests.support.checking import check_clean
+from tests.support.layouts import SIZE
 
 Store = Callable[[str], Path]
 
@@ -54,3 +60,33 @@ def test_an_empty_store_loses_nothing(tmp_path: Path, cli: Cli) -> None:
     assert ran.code == 0
     assert not ran.json["losesData"]
     assert ran.json["problems"] == ["neither a commit log nor queues: a broker begins a new store"]
+
+
+@pytest.mark.parametrize("how", ["renamed", "short", "long", "short and unnamed"])
+def test_a_single_segment_of_another_name_or_length_is_not_a_lost_log(how: str, tmp_path: Path, cli: Cli) -> None:
+    """What looks says so, all of it with the same next command; that command brings every message back."""
+    made = layouts.make(tmp_path / "store", segments=1)
+    for path in made.files[1:]:
+        path.unlink()
+    held = made.held()
+    one, conf = made.files[0], tmp_path / "broker.conf"
+    conf.write_text(f"mappedFileSizeCommitLog={SIZE}\nmappedFileSizeConsumeQueue=400\n")
+    if how == "renamed":
+        one.rename(one.with_name(f"{1:020d}"))
+    else:
+        os.truncate(one, SIZE + (1 if how == "long" else -1))
+    if how == "short and unnamed":
+        one.rename(one.with_name("x.part"))
+    store = ("--store", made.root, "-c", conf)
+    told = {}
+    for command in ("status", "check", "doctor", "plan-start"):
+        ran = cli(*store, command, "--json")
+        told[command] = ran.json["next"]["command"]
+        assert "log-gone" not in ran.out + ran.err
+        assert "lost for good" not in ran.out + ran.err
+    assert len(set(told.values())) == 1, told
+    words = shlex.split(told["status"])
+    assert words[0] == "rstore"
+    assert cli(*words[1:], "--yes").code == 0
+    check_clean(made.root, made.config)
+    assert cli(*store, "verify-crc", "--json").json["messages"] == len(held)

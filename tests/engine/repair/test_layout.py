@@ -334,7 +334,7 @@ def test_a_segment_of_another_store_behind_the_logs_end(made: Made, tmp_path: Pa
 def test_segments_behind_pages_that_were_lost_are_not_taken_for_another_stores(
     before: int, left: int | None, made: Made
 ) -> None:
-    """A power cut may lose the last records of a segment, the first ones of the next, and what dispatch made of them."""
+    """A power cut may lose the last records of a segment, the first ones of the next, and what was dispatched."""
     queues = made.root / "consumequeue"
     for path in [path for path in queues.rglob("*") if path.is_file()]:
         path.unlink()

@@ -11,16 +11,19 @@ import pytest
 from engine.config import StoreConfig
 from engine.errors import CannotMend, Refused
 from engine.files.disk import Disk
+from engine.files.faults import FaultyDisk, Killed
 from engine.format import names
 from engine.repair.apply import apply
 from engine.repair.recover import plan_recover, plan_truncate
-from engine.repair.reindex_swap import SWAP, build_directory, clear
+from engine.repair.reindex import Scope, build
+from engine.repair.reindex_swap import SWAP, build_directory, clear, swap
 from engine.repair.repairs import MANIFEST, REPLAYED, repairs
 from engine.repair.replay_progress import read_runs
 from engine.repair.saved_log import saved_repairs
 from engine.repair.undo import plan_undo, undo
 from tests.conftest import Store
 from tests.engine.repair.test_undo import files
+from tests.support.checking import check_clean
 
 DISK = Disk()
 
@@ -183,3 +186,28 @@ def test_a_replay_that_can_not_be_is_refused(change: dict[str, Any], cut: Path) 
     path.write_text(json.dumps({"version": 1, "runs": [run | change]}))
     with pytest.raises(Refused):
         read_runs(DISK, saved)
+
+
+@pytest.mark.parametrize(
+    ("step", "nth"),
+    [("planned", 1), ("set-aside", 1), ("set-aside", 2), ("swap-in", 1), ("swap-in", 2), ("swap-in", 3)],
+)
+def test_a_killed_reindex_that_a_recovery_went_on_from_comes_back(step: str, nth: int, golden_copy: Store) -> None:
+    """The recovery changes a file in place that the reindex was to rename."""
+    root = golden_copy("clean-small")
+    for path in sorted(path for path in (root / names.CONSUMEQUEUE).rglob("0*") if path.is_file())[:3]:
+        data = path.read_bytes()
+        path.write_bytes(data[:20] + data[:20] + data[40:])
+    before = files(root)
+    disk = FaultyDisk(str(root))
+    disk.kill_at(f"reindex.{step}", nth)
+    built = build_directory(str(root))
+    plan = build(disk, settings(root), built, Scope())
+    with pytest.raises(Killed):
+        swap(disk, plan)
+    clear(DISK, str(root))
+    apply(DISK, plan_recover(DISK, settings(root)))
+    check_clean(root, settings(root))
+    while repairs(DISK, str(root)) and any(not one.undone for one in repairs(DISK, str(root))):
+        undo(DISK, plan_undo(DISK, settings(root)))
+    assert files(root) == before
