@@ -319,7 +319,7 @@ class _Planner:
             if judged > 0:
                 kept.add(file.place)
                 out.append(file)
-            elif judged < 0:
+            elif judged < 0 or self._belonging.is_denied(file.place, self._size, file.look.witnesses):
                 self._give_up(file, FOREIGN, len(file.look.witnesses))
             else:
                 undecided.append(file)

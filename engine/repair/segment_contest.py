@@ -107,6 +107,30 @@ class Belonging:
                     against += 1
         return for_ - against
 
+    def is_denied(self, place: int, size: int, witnesses: Sequence[Witness]) -> bool:
+        """Whether units point into these records rather than at their beginnings, were the file at `place`.
+
+        So they do at the records of another store, whose queues this one has not: units of the segment that is lost.
+        """
+        import numpy as np
+
+        ordered = sorted(witnesses, key=lambda witness: witness.position)
+        starts = np.array([place + witness.position for witness in ordered], dtype=np.int64)
+        ends = starts + np.array([witness.size for witness in ordered], dtype=np.int64)
+        at_start = inside = 0
+        queues = list(self._queues.values())
+        for found in queues[:: -(-len(queues) // _MOST_QUEUES) or 1]:
+            rows = QueueRows(self._disk, found)
+            low = _first_at(rows, place)
+            units = rows.read(low, min(low + _MOST_UNITS, rows.extent))
+            offsets = units["physical_offset"][is_real(units)]
+            offsets = offsets[(offsets >= place) & (offsets < place + size)]
+            nearest = np.searchsorted(starts, offsets, side="right") - 1
+            offsets, nearest = offsets[nearest >= 0], nearest[nearest >= 0]
+            at_start += int((offsets == starts[nearest]).sum())
+            inside += int(((offsets > starts[nearest]) & (offsets < ends[nearest])).sum())
+        return inside > at_start
+
     def _unit(self, witness: Witness) -> tuple[int, int] | None:
         """Physical offset and size in the unit at the record's queue offset."""
         found = self._queues.get(witness.queue) if witness.consumable else None
@@ -134,4 +158,19 @@ class Belonging:
         return (topic, row.queue_id, row.queue_offset) == (*queue, queue_offset)
 
 
+def _first_at(rows: QueueRows, place: int) -> int:
+    """Queue offset of the first unit that points at `place` or behind it, as physical offsets ascend in a queue."""
+    low, high = rows.first, rows.extent
+    while low < high:
+        middle = (low + high) // 2
+        if int(rows.read(middle, middle + 1)["physical_offset"][0]) < place:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
 _PIECE = 1 << 20
+_MOST_QUEUES = 64
+"""Queues that are asked, and rows of each."""
+_MOST_UNITS = 1 << 14

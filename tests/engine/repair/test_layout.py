@@ -330,6 +330,24 @@ def test_a_segment_of_another_store_behind_the_logs_end(made: Made, tmp_path: Pa
     sound(made)
 
 
+def test_a_segment_of_another_store_that_names_the_place_of_a_missing_one(made: Made, tmp_path: Path) -> None:
+    """The queues' units of the lost segment point into its records, not at them."""
+    other = layouts.make(tmp_path / "other", seed=77, segments=9, body=30)
+    gone = made.files[2]
+    foreign = gone.with_name(f"{len(made.files) * SIZE:020d}")
+    shutil.copy2(other.root / "commitlog" / gone.name, foreign)
+    gone.unlink()
+    held = made.held()
+    refusal = plan_recover(Disk(), made.config).refusal
+    assert isinstance(refusal, CannotMend)
+    assert refusal.path == str(foreign)
+    apply(Disk(), planned(made))
+    assert not gone.exists()
+    assert (made.root / "quarantine" / "commitlog" / foreign.name).exists()
+    assert lost(made, held) == []
+    check_clean(made.root, made.config, known=("log-accepted", "unit-witness"), why=_TAGS)
+
+
 @pytest.mark.parametrize(("before", "left"), [(8, None), (0, 5), (0, 1), (3, 1)])
 def test_segments_behind_pages_that_were_lost_are_not_taken_for_another_stores(
     before: int, left: int | None, made: Made
