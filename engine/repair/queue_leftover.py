@@ -5,7 +5,8 @@ row that was accounted for. For the others the rule is (RECOVERY.md, "When recor
 
 1. A record of the log claims the row's place, and fits in there by its own place in the log: the row gives way.
 2. The row points at what has expired or is lost, at a bridge's record, or repeats its neighbour (a filled gap; behind a
-   queue's last message only as many rows as may have been lost there): it stays.
+   queue's last message only as many rows as may have been lost there): it stays; unless the rows beside it show that
+   the file is another queue's.
 3. No sound record of the row's size is where it points: it gives way.
 4. The record has its own row, at the place that it names: this one is a copy, and gives way.
 5. The place that the record names is a hole in its queue: a record before it and one behind are there. The record goes
@@ -23,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from engine.format.names import is_lmq
 from engine.format.numbers import LONG_MAX
 from engine.repair.queue_compare import QueueAccount, QueueComparer, real_rows, repeats_neighbour
 from engine.repair.queue_rows import CHUNK, QueueRows
@@ -153,8 +155,10 @@ class Leftovers:
             stays: list[NDArray[np.int64]] = []
             for start in range(gap_start, gap_end, CHUNK):
                 offsets, found = real_rows(rows, start, min(start + CHUNK, gap_end))
+                free = ~self._anothers(number, account, offsets, found["physical_offset"])
                 if claimed is not None and len(claimed):
-                    free = ~np.isin(offsets, claimed)
+                    free &= ~np.isin(offsets, claimed)
+                if not free.all():
                     offsets, found = offsets[free], found[free]
                 physical = found["physical_offset"].astype(np.int64)
                 gone = log.bridged.places.mask(physical)
@@ -173,6 +177,34 @@ class Leftovers:
                     )
             for offsets in stays:
                 account.right.add_many(offsets)
+
+    def _anothers(
+        self, number: int, account: QueueAccount, offsets: NDArray[np.int64], physical: NDArray[np.int64]
+    ) -> NDArray[np.bool_]:
+        """Which rows name lost places and lie in another queue's file: no right row is beside them, and one that shows
+        a message of the same queue offset in another queue is.
+        """
+        import numpy as np
+
+        found = np.zeros(len(offsets), dtype=np.bool_)
+        at = np.flatnonzero(self._log.bridged.places.mask(physical) | self._log.lost.mask(physical))
+        if not len(at) or is_lmq(self._comparer.numbers[number].topic):
+            return found
+        for run in np.split(at, np.flatnonzero(np.diff(offsets[at]) != 1) + 1):
+            beside = int(offsets[run[0]]) - 1, int(offsets[run[-1]]) + 1
+            if not any(one in account.right for one in beside):
+                found[run] = any(self._shows_anothers(number, account, one) for one in beside)
+        return found
+
+    def _shows_anothers(self, number: int, account: QueueAccount, offset: int) -> bool:
+        assert account.rows is not None
+        if not account.rows.first <= offset < account.rows.extent:
+            return False
+        row = account.rows.read(offset, offset + 1)[0]
+        seen = self._log.units_at(int(row["physical_offset"]))
+        if seen is None or seen[0] != int(row["size"]):
+            return False
+        return (number, offset) not in seen[1] and any(theirs == offset for _, theirs in seen[1])
 
     def _claims(self, numbers: list[int]) -> Iterator[tuple[int, NDArray[np.int64]]]:
         """The records that wait for a row, by queue: int64[n, 2], queue offset and physical offset."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -316,3 +317,42 @@ def test_a_record_of_several_queues_with_another_queue_id_keeps_all_its_rows(
     assert queues(root) == before
     assert not plan_recover(Disk(), config, **how).changed
     check_clean(root, config, known=("record-suspect", "unit-elsewhere"), why="headers stay")
+
+
+def units(root: Path, queue: str) -> list[tuple[int, int, int]]:
+    """Physical offset, size and tags code of each unit of a queue."""
+    data = b"".join(path.read_bytes() for path in sorted((root / "consumequeue" / queue).glob("0*")))
+    found = [struct.unpack_from(">qiq", data, at) for at in range(0, len(data), UNIT_SIZE)]
+    return [one for one in found if one[1]]
+
+
+def test_a_lost_messages_row_in_a_copied_directory_makes_no_queue(made: Path, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    shutil.copytree(made, root)
+    before = units(root, "A/0")
+    number = next(i for i, (_, size, _) in enumerate(before) if i > 25 and size > 200)
+    place, size, _ = before[number]
+    with (root / "commitlog" / f"{place // 8192 * 8192:020d}").open("r+b") as file:
+        file.seek(place % 8192 + size // 2)
+        file.write(b"\xff")
+    shutil.copytree(root / "consumequeue" / "A" / "0", root / "consumequeue" / "B" / "7")
+    apply(Disk(), plan_recover(Disk(), settings(root), bridge=True))
+    assert not units(root, "B/7")
+    assert units(root, "A/0") == [*before[:number], before[number - 1], *before[number + 1 :]]
+    check_clean(root, settings(root))
+
+
+def test_rows_of_lost_messages_in_swapped_files_show_no_other_queues(made: Path, tmp_path: Path) -> None:
+    """Damage at the log's front that the recovery goes on behind: neither queue shows the other's lost messages."""
+    root = tmp_path / "store"
+    shutil.copytree(made, root)
+    one, other = (root / "consumequeue" / name / f"{0:020d}" for name in ("A/0", "A/1"))
+    own = {unit[0] for unit in units(root, "A/0")}
+    data = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(data)
+    with (root / "commitlog" / f"{0:020d}").open("r+b") as file:
+        file.write(bytes(4096))
+    apply(Disk(), plan_recover(Disk(), settings(root), cut=True))
+    assert {unit[0] for unit in units(root, "A/0") if unit[1] < 1 << 30} <= own
+    check_clean(root, settings(root), known=("log-accepted",), why="the damage that was stepped over")
