@@ -351,16 +351,15 @@ class _Planner:
         entries: int,
         lines: list[str],
     ) -> None:
-        if (found.state is State.SOUND and found.text.value == value) or (
-            found.state is State.MISSING and not entries and not self._all(part)
-        ):
+        backup = read_table(self._disk, self._directory, name, backup=True)
+        nothing = found.state is State.MISSING and not entries and backup.state is State.MISSING
+        if (found.state is State.SOUND and found.text.value == value) or (nothing and not self._all(part)):
             if found.state is not State.MISSING:
                 self._unchanged.append(f"{names.CONFIG}/{name}")
             return
         path = os.path.join(self._directory, name)
         there = self._disk.exists(path)
         odd = there and not self._disk.stat(path).is_file
-        backup = read_table(self._disk, self._directory, name, backup=True)
         keeps = None
         if found.loads:
             keeps = "old"

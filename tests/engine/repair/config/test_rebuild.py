@@ -108,6 +108,20 @@ def test_a_lost_file(name: str, fixture_copy: Store) -> None:
     assert kept(store) == lost
 
 
+def test_a_lost_file_that_held_nothing(fixture_copy: Store) -> None:
+    """Its .bak holds nothing either, and a broker takes that: made again, nobody is sent here a second time."""
+    store = fixture_copy("clean-small")
+    lived(store)
+    write(store, f"{DELAYS}.bak", {"offsetTable": {}})
+    shutil.rmtree(store / "consumequeue" / "SCHEDULE_TOPIC_XXXX", ignore_errors=True)
+    (store / "config" / DELAYS).unlink(missing_ok=True)
+    assert any(one.code == "config-bak" for one in check(Disk(), config(store)).findings)
+    rebuild(store)
+    assert read(store, DELAYS) == {"offsetTable": {}}
+    assert not any(one.code.startswith("config-") for one in check(Disk(), config(store)).findings)
+    assert not plan(store).changed
+
+
 def test_all_of_it_lost(fixture_copy: Store) -> None:
     store = fixture_copy("clean-small")
     before = kept(store)
