@@ -42,6 +42,11 @@ class Segment:
         return self.offset + self.size
 
     @property
+    def held_end(self) -> int:
+        """Physical offset behind the last byte that its file holds of it."""
+        return self.offset + self.size if self.held is None else self.offset + min(self.held, self.size)
+
+    @property
     def file(self) -> str:
         """Where its bytes are now."""
         return self.path if self.source is None else self.source

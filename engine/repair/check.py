@@ -29,7 +29,7 @@ from engine.log.derive import TopicQueue
 from engine.log.scan import Scanner
 from engine.log.source import ClosedLog, Segment
 from engine.repair import check_config, next_step
-from engine.repair.check_files import file_findings, room_findings, settled
+from engine.repair.check_files import as_planned, file_findings, room_findings, settled
 from engine.repair.check_index import IndexPart, check_index_file, check_order
 from engine.repair.check_log import LogPart
 from engine.repair.check_queues import LogView, QueueJudge, dispatched
@@ -153,8 +153,10 @@ class _Run:
         self._jobs = jobs
         self._deadline = deadline
         self._progress = progress
-        self._files = files = survey(disk, settled(disk, config))
-        self.live = holder_of(disk, files.root) is not None
+        self._named = named = survey(disk, settled(disk, config))
+        self.live = holder_of(disk, named.root) is not None
+        self._layout = None if self.live else layout_of(disk, named)
+        self._files = files = as_planned(named, self._layout)
         self._known = known_places(disk, files.root)
         self._found = Findings()
         self._seen = _Seen(log_files=len(files.log), queues=len(files.queues), index_files=len(files.index))
@@ -231,8 +233,8 @@ class _Run:
     def _names(self) -> None:
         """What the names and lengths of files alone tell."""
         files, found = self._files, self._found
-        layout = None if self.live else layout_of(self._disk, files)
-        file_findings(files, found, live=self.live, done=repairs(self._disk, files.root), layout=layout)
+        done = repairs(self._disk, files.root)
+        file_findings(self._named, found, live=self.live, done=done, layout=self._layout)
         room_findings(self._disk, files, found)
         for start, end in self._known.bridged:
             segment = next((s for s in files.log if s.offset <= start < s.end), None)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from engine.format import names
 from engine.repair.finding import Fix
 from engine.repair.known import known_of
+from engine.repair.layout import arranged
 from engine.repair.odd import QUEUE_EMPTY, SIZE, STRAY
 from engine.repair.repairs import unfinished
 
@@ -76,6 +77,14 @@ def is_log_gone(files: StoreFiles, layout: Layout | None) -> bool:
     return not layout.segments and layout.always is None
 
 
+def as_planned(files: StoreFiles, layout: Layout | None) -> StoreFiles:
+    """The store with its log as recovery will make it, or as it is beside a process that has it (no layout).
+
+    What is told of the log goes by this: a file under another name, or of another length, holds its messages still.
+    """
+    return files if layout is None else arranged(files, layout)
+
+
 def absent_paths(disk: Disk, config: StoreConfig) -> list[str]:
     """Directories of the commit log that the settings name, and that are not there."""
     return [path for path in config.log_directories if config.store_path_commit_log and not disk.is_dir(path)]
@@ -112,10 +121,10 @@ def room_findings(disk: Disk, files: StoreFiles, found: Findings) -> None:
             found.add("disk-room", path, path, f"{usable} bytes are free, a segment takes {size}")
 
 
-def gap_findings(files: StoreFiles, found: Findings, done: Sequence[Repair], layout: Layout | None = None) -> None:
-    """Segments that are missing; those that a repair was told to go on behind are known."""
+def gap_findings(files: StoreFiles, found: Findings, done: Sequence[Repair]) -> None:
+    """Segments that are missing; those that a repair was told to go on behind are known. `files`: as `as_planned`."""
     known = known_of(done).accepted
-    for one, two in pairwise(files.log if layout is None else layout.segments):
+    for one, two in pairwise(files.log):
         if one.end < two.offset:
             code = "log-accepted" if known.overlap(one.end, two.offset) == two.offset - one.end else "log-gap"
             found.add(code, one.path, one.path, f"{two.offset - one.end} bytes at {one.end}")

@@ -22,7 +22,7 @@ from engine.files.lock import holder_of
 from engine.format import names
 from engine.repair import next_step
 from engine.repair.check_config import read_config
-from engine.repair.check_files import absent_paths, file_findings, gap_findings, room_findings, settled
+from engine.repair.check_files import absent_paths, as_planned, file_findings, gap_findings, room_findings, settled
 from engine.repair.check_served import check_served
 from engine.repair.create import SIZES
 from engine.repair.finding import CODES, Code, Finding, Findings, Fix, Severity
@@ -218,12 +218,13 @@ def _look(disk: Disk, given: StoreConfig, files: StoreFiles, found: Findings) ->
     done = repairs(disk, files.root)
     told = frozenset(odd.path for odd in (*twice, *tops))
     file_findings(files, found, live=live, done=done, leave_out=told, layout=layout)
-    gap_findings(files, found, done, layout)
+    planned = as_planned(files, layout)
+    gap_findings(planned, found, done)
     room_findings(disk, files, found)
     believed = layout is not None and layout.always is None
     _sizes(disk, given, files, found, {"mapped_file_size_commit_log"} if believed else set())
     config = read_config(disk, files.config, files.root, found)
-    check_served(disk, files, config, found, live=live, bare=True)
+    check_served(disk, planned, config, found, live=live, bare=True)
 
 
 def _sizes(disk: Disk, given: StoreConfig, files: StoreFiles, found: Findings, believed: Container[str]) -> None:

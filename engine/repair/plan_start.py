@@ -26,7 +26,7 @@ from engine.log.walk import Reason
 from engine.repair import next_step
 from engine.repair.apache_start import ApacheStart, Outcome, apache_start, queue_end
 from engine.repair.check_config import read_config
-from engine.repair.check_files import absent_paths, file_findings, gap_findings, is_log_gone
+from engine.repair.check_files import absent_paths, as_planned, file_findings, gap_findings, is_log_gone
 from engine.repair.check_served import check_served
 from engine.repair.config.start import ConfigStart, config_start
 from engine.repair.doctor import DOCTOR_CODES
@@ -216,10 +216,11 @@ def _look_for_next(disk: Disk, plan: StartPlan) -> None:
     layout = None if live else layout_of(disk, files)
     plan.gone = is_log_gone(files, layout)
     file_findings(files, found, live=live, done=done, layout=layout)
-    gap_findings(files, found, done, layout)
+    planned = as_planned(files, layout)
+    gap_findings(planned, found, done)
     for path in absent_paths(disk, files.config):
         found.add("path-missing", path, path)
-    check_served(disk, files, read_config(disk, files.config, files.root, found), found, live=live)
+    check_served(disk, planned, read_config(disk, files.config, files.root, found), found, live=live)
     for code in plan.wrong:
         found.add(code, "log", names.COMMITLOG)
     if not plan.gone or files.queues:

@@ -21,7 +21,7 @@ from engine.log.index_reader import ClosedIndexFile
 from engine.log.source import ClosedLog
 from engine.repair import next_step
 from engine.repair.check_config import read_config
-from engine.repair.check_files import absent_paths, file_findings, gap_findings, room_findings
+from engine.repair.check_files import absent_paths, as_planned, file_findings, gap_findings, room_findings
 from engine.repair.check_served import check_served
 from engine.repair.create import SIZES
 from engine.repair.doctor import DOCTOR_CODES
@@ -211,13 +211,14 @@ def status(
     Raises:
         NotAStore, CannotMend, StorageError.
     """
-    files = survey(disk, config)
-    holder = holder_of(disk, files.root)
+    named = survey(disk, config)
+    holder = holder_of(disk, named.root)
     findings = Findings(STATUS_CODES)
-    done = repairs(disk, files.root)
-    layout = None if holder is not None else layout_of(disk, files)
-    file_findings(files, findings, live=holder is not None, done=done, layout=layout)
-    gap_findings(files, findings, done, layout)
+    done = repairs(disk, named.root)
+    layout = None if holder is not None else layout_of(disk, named)
+    file_findings(named, findings, live=holder is not None, done=done, layout=layout)
+    files = as_planned(named, layout)
+    gap_findings(files, findings, done)
     room_findings(disk, files, findings)
     for path in absent_paths(disk, files.config):
         findings.add("path-missing", path, path)
@@ -264,7 +265,7 @@ def status(
     state, what = _state(files, holder, told)
     following = next_step.of_findings(files.config, told, everything=False, live=holder is not None)
     return StoreStatus(
-        files=files,
+        files=named,
         state=state,
         why=_WHY[state].format(who=who, what=what),
         pid=None if holder is None else holder.pid,
@@ -332,7 +333,7 @@ def _ends(disk: Disk, files: StoreFiles, steps: _Steps) -> tuple[list[tuple[Queu
     """
     found: list[tuple[QueueRows, int]] = []
     newest = (-1, 0)
-    log_end = files.log[-1].end if files.log else 0
+    log_end = files.log[-1].held_end if files.log else 0
     for queue in files.queues:
         rows = QueueRows(disk, queue)
         end = last_row(rows)
