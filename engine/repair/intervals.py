@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+_FEW = 16
+"""So many times fewer values than intervals are looked for one by one: an array of all intervals costs more."""
+
+
 class Intervals:
     """A set of integers as sorted, disjoint, non-touching half-open intervals."""
 
@@ -95,6 +99,8 @@ class Intervals:
 
         if not self._starts:
             return np.zeros(len(values), dtype=np.bool_)
+        if len(values) * _FEW < len(self._starts):
+            return np.fromiter((value in self for value in values.tolist()), np.bool_, len(values))
         at = np.searchsorted(np.array(self._starts, dtype=np.int64), values, side="right") - 1
         found: NDArray[np.bool_] = (at >= 0) & (values < np.array(self._ends, dtype=np.int64)[at])
         return found

@@ -142,6 +142,8 @@ class Leftovers:
 
         rows, log = account.rows, self._log
         assert rows is not None
+        if claims is not None:
+            claims = claims[claims[:, 0].argsort(kind="stable")]
         for gap_start, gap_end in list(account.right.missing(rows.first, rows.extent)):
             low, high = _beside(account, rows, gap_start, gap_end)
             filled = gap_end
@@ -149,9 +151,9 @@ class Leftovers:
                 filled = gap_start + log.losses.most(low, gap_end - gap_start)
             claimed: NDArray[np.int64] | None = None
             if claims is not None:
-                fits = (claims[:, 0] >= gap_start) & (claims[:, 0] < gap_end)
-                fits &= (claims[:, 1] > low) & (claims[:, 1] < high)
-                claimed = claims[fits, 0]
+                first, behind = claims[:, 0].searchsorted((gap_start, gap_end))
+                near = claims[first:behind]
+                claimed = near[(near[:, 1] > low) & (near[:, 1] < high), 0]
             stays: list[NDArray[np.int64]] = []
             for start in range(gap_start, gap_end, CHUNK):
                 offsets, found = real_rows(rows, start, min(start + CHUNK, gap_end))

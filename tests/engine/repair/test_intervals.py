@@ -31,6 +31,14 @@ def test_as_a_set(pairs: list[tuple[int, int]]) -> None:
     assert all(a[1] < b[0] for a, b in zip(found, list(found)[1:], strict=False)), "disjoint and not touching"
     assert [v in found for v in range(80)] == [v in members for v in range(80)]
     assert found.mask(np.arange(80)).tolist() == [v in members for v in range(80)]
+    spread = range(200, 200 + 2 * 640, 2)  # so many intervals that a few values are looked for one by one
+    for value in spread:
+        found.add(value, value + 1)
+    few = np.array([0, 7, 200, 201, 1478, 1479, 5000])
+    assert found.mask(few).tolist() == [v in members or v in spread for v in few.tolist()]
+    for start, end in [(200, 1479), (3, 9)]:
+        assert found.mask(np.arange(start, end)).tolist() == [v in members or v in spread for v in range(start, end)]
+    found, _ = both(pairs)
     assert (found.start, found.end) == (min(members, default=0), max(members, default=-1) + 1)
 
 
