@@ -53,7 +53,7 @@ class Copying(FaultyDisk):
                 self._copy()
 
     def _copy(self) -> None:
-        self.copies.append(stores.copy(self._root, self._into / f"copy{len(self.copies)}"))
+        self.copies.append(stores.copy_running(self._root, self._into / f"copy{len(self.copies)}"))
 
 
 class Until(FaultyDisk):
@@ -67,7 +67,7 @@ class Until(FaultyDisk):
         with self._model_lock:
             note = super().begin(doing)
             if self.changes_seen >= self._copy_at and not self._into.exists():
-                stores.copy(self._from, self._into)
+                stores.copy_running(self._from, self._into)
             return note
 
 

@@ -44,9 +44,10 @@ def copy(store: Path, to: Path) -> Path:
 def copy_running(store: Path, to: Path) -> Path:
     """The same of a store that is open; all over again when a file was renamed meanwhile, as its checkpoint is."""
     for _ in range(_TRIES):
+        to.parent.mkdir(parents=True, exist_ok=True)
         if subprocess.run(_copying(store, to), check=False, stderr=subprocess.DEVNULL).returncode == 0:
             return to
-        shutil.rmtree(to)
+        shutil.rmtree(to, ignore_errors=True)
     return copy(store, to)
 
 

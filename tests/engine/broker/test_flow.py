@@ -143,12 +143,13 @@ def test_more_than_may_wait(tmp_path: Path, sync: bool) -> None:
     sound(tmp_path / "s")
 
 
-def test_sends_that_wait_for_a_flush_hold_no_bodies(tmp_path: Path) -> None:
+def test_sends_that_wait_for_a_flush_hold_no_bodies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     many, size = 100, 64 << 10
+    monkeypatch.setattr(flow, "SLOW_MS", 60_000)  # nothing is refused, however busy the machine is
 
     async def run() -> None:
         disk = SlowDisk(Operation.SYNC)
-        async with daemon(tmp_path / "s", disk=disk, sync=True) as found:
+        async with daemon(tmp_path / "s", disk=disk, sync=True, send_wait_ms=60_000) as found:
             client = await Client.to(found.listening.broker)
             assert (await client.put("T", b"first")).code == 0
             with disk.held():

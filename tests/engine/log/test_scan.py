@@ -307,6 +307,8 @@ def test_a_giant_size_is_never_read_nor_allocated(claimed: int) -> None:
             return [type(s)(s.offset, 1 << 30, s.path) for s in super().segments]
 
     log = Large(built.log.files)
+    scan(log, end=built.end, resume=True)  # kernels that are compiled in between would count
+    log.longest = 0
     tracemalloc.start()
     events = scan(log, end=built.end, resume=True)
     peak = tracemalloc.get_traced_memory()[1]
