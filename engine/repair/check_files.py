@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from engine.format import names
 from engine.repair.finding import Fix
 from engine.repair.known import known_of
-from engine.repair.layout import arranged
+from engine.repair.layout import UNREAD, arranged
 from engine.repair.odd import QUEUE_EMPTY, SIZE, STRAY
 from engine.repair.repairs import unfinished
 
@@ -108,8 +108,12 @@ def _layout_findings(files: StoreFiles, layout: Layout, found: Findings, leave_o
         detail = f"{resize.held} instead of {resize.segment.size} bytes"
         found.add("file-size", where, where, detail, fix=Fix.BRIDGE if loses else Fix.RECOVER)
     for odd in (odd for odd in layout.aside if odd.path not in leave_out):
-        code = "log-surplus" if odd.path in layout.unplaced else "file-stray"
-        found.add(code, odd.path, below(odd.path), odd.said)
+        if odd.path not in layout.unplaced:
+            found.add("file-stray", odd.path, below(odd.path), odd.said)
+        elif odd.why == UNREAD:
+            found.add("file-stray", odd.path, below(odd.path), odd.said, fix=Fix.BRIDGE)
+        else:
+            found.add("log-surplus", odd.path, below(odd.path), odd.said)
 
 
 def room_findings(disk: Disk, files: StoreFiles, found: Findings) -> None:

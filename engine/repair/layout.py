@@ -32,7 +32,7 @@ from engine.repair.next_step import bring, command_line, step
 from engine.repair.odd import ABSENT, SIZE, STRAY, OddFile, moved_by_hand
 from engine.repair.pieces import quarantine_target
 from engine.repair.relocate import Way
-from engine.repair.segment_contest import Belonging, is_complete, sound_and_lacking
+from engine.repair.segment_contest import Belonging, compared, is_complete
 from engine.repair.segment_look import Look, look_across, look_at_head
 from engine.repair.segment_size import contradicts, segment_size
 from engine.repair.survey import StoreFiles
@@ -49,6 +49,7 @@ COPY = "a copy of what the log holds"
 MORE = "records that the segment of this place does not hold, which is complete"
 REST = "records of this place that the log's own file lacks"
 FOREIGN = "records that belong to no place of this log"
+UNREAD = "a file that the system can't read as a whole: nobody knows what it holds"
 OUT_OF_ORDER = "a file of the commit log has another name or length than a segment"
 NOTHING = "no sound record in it"
 MOVING = ".moving"
@@ -254,6 +255,8 @@ class _Planner:
                 sure.setdefault(home, []).append(file)
             elif file.look.witnesses:
                 self._give_up(file, FOREIGN, len(file.look.witnesses))
+            else:
+                self._without_records(file)
         self._last = max((f.place or 0 for f in found if f.place == f.name and f.look.witnesses), default=-1)
         placed = {place: self._contest(claims) for place, claims in sure.items()}
         for file in [*named, *self._back]:
@@ -266,7 +269,7 @@ class _Planner:
             elif file.look.witnesses:
                 placed[file.place] = self._contest([placed[file.place], file])
             elif file.size:
-                self._set_aside(file, NOTHING)
+                self._without_records(file)
         return self._belonging_ones(placed)
 
     def _from_leavings(self, left: Sequence[OddFile], placed: Sequence[_File]) -> list[_File]:
@@ -360,21 +363,25 @@ class _Planner:
         order = sorted(claims, key=lambda f: (f.name != f.place, f.size != self._size, f.path))
         best = order[0]
         for file in order[1:]:
-            mine, only_mine = sound_and_lacking(self._disk, best.at(self._size), file.at(self._size), self._largest)
-            its, only_its = sound_and_lacking(self._disk, file.at(self._size), best.at(self._size), self._largest)
-            if not only_its:
+            mine = compared(self._disk, best.at(self._size), file.at(self._size), self._largest)
+            its = compared(self._disk, file.at(self._size), best.at(self._size), self._largest)
+            if its.nothing_more:
                 self._set_aside(file, COPY)
             elif self._stays(best, file):
-                self._set_aside(file, MORE)
-                self._more[file.path] = best.place or 0, only_its
-            elif not only_mine:
-                self._set_aside(best, COPY)
+                self._set_aside(file, MORE if its.lacking else UNREAD)
+                if its.lacking:
+                    self._more[file.path] = best.place or 0, its.lacking
+            elif its.lacking and not mine.lacking:
+                if mine.readable:
+                    self._set_aside(best, COPY)
+                else:
+                    self._give_up(best, UNREAD, 0)
                 best = file
-            elif self._is_rather(file, its, best, mine):
-                self._give_up(best, REST, only_mine)
+            elif self._is_rather(file, its.sound, best, mine.sound):
+                self._give_up(best, REST if mine.lacking else UNREAD, mine.lacking)
                 best = file
             else:
-                self._give_up(file, REST, only_its)
+                self._give_up(file, REST if its.lacking else UNREAD, its.lacking)
         return best
 
     def _stays(self, best: _File, rival: _File) -> bool:
@@ -408,6 +415,13 @@ class _Planner:
             return False
         self._aside.append(OddFile(file.path, file.size, why, movable=True, code=STRAY))
         return True
+
+    def _without_records(self, file: _File) -> None:
+        """A file in which no record was found, and that has no place: what can't be read may hold some."""
+        if file.look.unread:
+            self._give_up(file, UNREAD, 0)
+        elif file.place is not None:
+            self._set_aside(file, NOTHING)
 
     def _give_up(self, file: _File, why: str, records: int) -> None:
         if self._set_aside(file, why):
@@ -478,9 +492,11 @@ class _Planner:
     def _refusal(self, resizes: Sequence[Resize]) -> RStoreError | None:
         for file, why, records in self._given_up:
             return CannotMend(
-                f"{records} {why}",
+                f"{records} {why}" if records else why,
                 path=file.path,
-                hint="--bridge moves the file to quarantine/, where rstore salvage scan --file reads it",
+                hint="--bridge moves the file to quarantine/, where rstore salvage scan --file reads it"
+                if records
+                else "if a copy of it can be read, put that in its place first; --bridge moves it to quarantine/",
                 next_step=step(self._files.config, Fix.BRIDGE),
             )
         for resize in resizes:

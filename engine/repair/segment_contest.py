@@ -6,7 +6,7 @@ whole. Records of another store may name the same places: there the queues' unit
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from engine.errors import StorageError
 from engine.log.scan import Blank, Damage, RecordBatch, Scanner
@@ -23,14 +23,26 @@ if TYPE_CHECKING:
     from engine.repair.survey import StoreFiles
 
 
-def sound_and_lacking(disk: Disk, one: Segment, other: Segment | None, max_message_size: int) -> tuple[int, int]:
-    """How many sound records lie in one file at their own place, and how many of them the other does not hold.
+class Held(NamedTuple):
+    """Sound records of a file at their own place, those of them that the other lacks, and whether all can be read."""
 
-    Raises StorageError.
-    """
+    sound: int
+    lacking: int
+    readable: bool
+
+    @property
+    def nothing_more(self) -> bool:
+        """Whether the other file is known to hold all that this one holds."""
+        return self.readable and not self.lacking
+
+
+def compared(disk: Disk, one: Segment, other: Segment, max_message_size: int) -> Held:
+    """What one file of a place holds beside the other. Raises StorageError."""
     sound = lacking = 0
-    with ClosedLog(disk, [one]) as log, ClosedLog(disk, [] if other is None else [other]) as beside:
+    readable = True
+    with ClosedLog(disk, [one]) as log, ClosedLog(disk, [other]) as beside:
         for event in Scanner(log, max_message_size=max_message_size).scan(one.offset, resume=True):
+            readable &= not (isinstance(event, Damage) and not _can_be_read(log, event))
             if not isinstance(event, RecordBatch):
                 continue
             moved = {place for place, _, _ in event.moved()}
@@ -41,7 +53,16 @@ def sound_and_lacking(disk: Disk, one: Segment, other: Segment | None, max_messa
                 place = event.offset(i)
                 if place not in moved and not _same(log, beside, place, place + len(event.record(i))):
                     lacking += 1
-    return sound, lacking
+    return Held(sound, lacking, readable)
+
+
+def _can_be_read(log: ClosedLog, damage: Damage) -> bool:
+    try:
+        for at in range(damage.offset, damage.end, _PIECE):
+            log.read(at, min(_PIECE, damage.end - at))
+    except StorageError:
+        return False
+    return True
 
 
 def is_complete(disk: Disk, one: Segment, max_message_size: int, *, goes_on: bool) -> bool:

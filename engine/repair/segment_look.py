@@ -55,10 +55,11 @@ class Witness:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Some whole records of a file. `empty`: it begins with zeros, or holds nothing."""
+    """Some whole records of a file. `empty`: it begins with zeros, or holds nothing. `unread`: pages can't be read."""
 
     witnesses: tuple[Witness, ...]
     empty: bool
+    unread: bool = False
 
     def votes(self, offset: int | None) -> int:
         """How many of them say that the file begins at this physical offset."""
@@ -89,20 +90,22 @@ def look_at_head(disk: Disk, path: str, size: int, max_message_size: int) -> Loo
         finally:
             reader.close()
     except StorageError:
-        return Look((), empty=False)
+        return Look((), empty=False, unread=True)
     return Look(_witnesses(RecordBatch(0, head, rows)) if rows else (), empty=not any(head))
 
 
 def look_across(disk: Disk, path: str, size: int, max_message_size: int) -> Look:
-    """Whole records from all over a file; the first ones where windows hold none. What can't be read is passed over."""
+    """Whole records from all over a file; the first where windows hold none. What can't be read is passed over."""
     segment = Segment(0, size, path)
     largest = max_message_size + ENCODE_OVERHEAD
     with ClosedLog(disk, [segment]) as log:
-        found = [witness for low, high in _windows(size) for witness in _whole(log, segment, low, high, largest)]
+        unread: list[int] = []
+        windows = _windows(size)
+        found = [w for low, high in windows for w in _whole(log, segment, low, high, largest, unread)]
         if not found:
-            found = list(islice(_whole(log, segment, 0, size, largest), WITNESSES))
+            found = list(islice(_whole(log, segment, 0, size, largest, unread), WITNESSES))
     every = -(-len(found) // MOST_WITNESSES) or 1
-    return Look(tuple(found[::every]), empty=not found)
+    return Look(tuple(found[::every]), empty=not found and not unread, unread=bool(unread))
 
 
 def _windows(size: int) -> list[tuple[int, int]]:
@@ -114,16 +117,18 @@ def _windows(size: int) -> list[tuple[int, int]]:
     return [(start, min(start + _WINDOW, end)) for start, end in pairwise([*starts, size])]
 
 
-def _whole(log: ClosedLog, segment: Segment, start: int, end: int, largest: int) -> Iterator[Witness]:
-    """Whole records in [start, end)."""
+def _whole(
+    log: ClosedLog, segment: Segment, start: int, end: int, largest: int, unread: list[int]
+) -> Iterator[Witness]:
+    """Whole records in [start, end); `unread` as of `whole`."""
     try:
         for low, high in log.data_ranges(segment, start):
             if low >= end:
                 return
-            for batch in whole(log, max(low, start), min(high, end), largest):
+            for batch in whole(log, max(low, start), min(high, end), largest, unread):
                 yield from _witnesses(batch)
     except StorageError:
-        return
+        unread.append(start)
 
 
 def _witnesses(batch: RecordBatch) -> tuple[Witness, ...]:

@@ -15,7 +15,6 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from engine.errors import StorageError
 from engine.format import names
 from engine.format.message import ENCODE_OVERHEAD
 from engine.log.source import ClosedLog, Segment
@@ -129,8 +128,9 @@ def put_back(disk: Disk, root: str, log: ClosedLog, segment: Segment) -> None:
 
 
 def is_shifted(disk: Disk, segment: Segment, largest_message: int, start: int) -> bool:
-    """Whether records of this segment lie off their place behind the physical offset `start`."""
-    try:
-        return bool(find_shifts(disk, segment, largest_message, start))
-    except StorageError:
-        return False
+    """Whether records of this segment lie off their place behind the physical offset `start`.
+
+    Raises:
+        StorageError: the file can't be read, so nobody knows.
+    """
+    return bool(find_shifts(disk, segment, largest_message, start))

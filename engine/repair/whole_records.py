@@ -113,21 +113,31 @@ def _displaced(log: LogSource, start: int, end: int, largest: int) -> Iterator[D
             yield Displaced(RecordBatch(batch.base, batch.buffer, rows))
 
 
-def whole(log: LogSource, start: int, end: int, largest: int) -> Iterator[RecordBatch]:
+def whole(log: LogSource, start: int, end: int, largest: int, unread: list[int] | None = None) -> Iterator[RecordBatch]:
     """Whole records in [start, end), whatever place they name; each chain of them searched by the magic of its first.
 
-    Records of more than `largest` bytes are passed over.
+    Records of more than `largest` bytes are passed over, and pages that can't be read: where these begin (physical)
+    goes into `unread`.
     """
     at, wanted = start, FIRST_WINDOW
+    rows: list[Row]
     while at < end:
         wanted = min(wanted, end - at)
         try:
             buffer = log.read(at, wanted)
         except StorageError:
+            buffer = _up_to_bad_page(log, at, wanted)
+            rows = []
+            _search(buffer, end - at, rows, 0)  # what reaches into the page can't be read
+            if rows:
+                yield RecordBatch(at, buffer, rows)
+            at += len(buffer)
+            if unread is not None:
+                unread.append(at)
             at += _PAGE - at % _PAGE
             wanted = FIRST_WINDOW
             continue
-        rows: list[Row] = []
+        rows = []
         behind, need = _search(buffer, end - at, rows, largest)
         if rows:
             yield RecordBatch(at, buffer, rows)
@@ -135,6 +145,20 @@ def whole(log: LogSource, start: int, end: int, largest: int) -> Iterator[Record
             return
         at += behind
         wanted = max(need, min(2 * len(buffer), _WINDOW))
+
+
+def _up_to_bad_page(log: LogSource, start: int, length: int) -> memoryview:
+    """What can be read of `length` bytes from `start` on, up to the first page that can't be."""
+    found = memoryview(b"")
+    low, high = 0, (start % _PAGE + length - 1) // _PAGE  # pages: that many can be read; that many more can't
+    while low < high:
+        pages = (low + high + 1) // 2
+        try:
+            found = log.read(start, pages * _PAGE - start % _PAGE)
+            low = pages
+        except StorageError:
+            high = pages - 1
+    return found
 
 
 def _search(buffer: memoryview, room: int, rows: list[Row], largest: int) -> tuple[int, int]:
