@@ -104,7 +104,9 @@ def demand_saved(disk: Disk, root: str) -> None:
     For what goes by the repairs themselves: an undo, and what reads, replays or removes what they saved.
     """
     directory = os.path.join(root, names.SALVAGE)
-    for entry in disk.scandir(directory) if disk.is_dir(directory) else ():
+    itself = disk.look(directory)  # where a full disk took no directory any more, it is the link
+    below = disk.scandir(directory) if disk.is_dir(directory) else ()
+    for entry in below if itself is None else (itself, *below):
         if entry.kind is Kind.ABSENT:
             hint = (
                 "mount the disk that it leads to, then run this again; if what the repair saved is gone for good, "

@@ -99,7 +99,16 @@ class State(enum.Enum):
 
 
 _DAMAGE = frozenset(
-    {"path-missing", "file-size", "file-stray", "repair-unfinished", "undo-unfinished", "log-gap", "log-damage"}
+    {
+        "path-missing",
+        "file-absent",
+        "file-size",
+        "file-stray",
+        "repair-unfinished",
+        "undo-unfinished",
+        "log-gap",
+        "log-damage",
+    }
     | {"log-misplaced", "log-surplus"}
 )
 """Findings with which a store is not as a close or a crash leaves it."""

@@ -38,11 +38,14 @@ def undo(
 
 def _list(settings: Settings) -> int:
     from engine.files.disk import Disk
+    from engine.repair.odd import demand_saved
     from engine.repair.repairs import repairs
     from engine.repair.survey import survey
 
     output, disk = settings.output(), Disk()
-    found = repairs(disk, survey(disk, settings.load()).root)
+    root = survey(disk, settings.load()).root
+    demand_saved(disk, root)
+    found = repairs(disk, root)
     if output.json:
         output.document({"repairs": [_described(repair) for repair in found]})
     elif not found:

@@ -198,6 +198,14 @@ def test_absent_data_is_refused_and_there_again_once_it_is_mounted(
         ran = sound(cli("--store", root, *words))
         assert path.name in ran.out + ran.err, (words, ran)
         assert "not-mounted" in ran.out + ran.err, (words, ran)
+    if name != "settings":  # without them nothing is looked at
+        assert cli("--store", root, "status", "--json").json["state"] in ("damaged", "log-gone"), "nothing is clean"
+    if name == "salvage":
+        for words in (("undo", "--list"), ("salvage", "list")):
+            ran = sound(cli("--store", root, *words))
+            assert ran.code == 4, (words, ran)
+            assert path.name in ran.error_line
+            assert "mount the disk" in ran.error_line
     for words in ALSO:
         sound(cli("--store", root, *words))
     for words in (
