@@ -230,20 +230,24 @@ def gaps_before(files: StoreFiles, start: Segment) -> list[Stretch]:
     ]
 
 
-def next_start_damage(files: StoreFiles, scanner: Scanner, start: Segment, end: LogEnd) -> list[Stretch]:
-    """The damage before `start` that a normal start of the recovered store would read; it would cut at the first.
+def read_for_next_start(
+    files: StoreFiles, scanner: Scanner, start: Segment, end: LogEnd
+) -> tuple[list[Stretch], list[int]]:
+    """What a normal start of the recovered store would find before `start`, and change: damage, at the first of which
+    it would cut, and records whose own physicalOffset is wrong (their physical offsets).
 
     A crash or a cut makes the third last file another one than recovery began with.
     """
+    damage: list[Stretch] = []
+    moved: list[int] = []
     left = [segment for segment in files.log if segment.offset <= end.end]
     first = left[max(0, len(left) - NORMAL_FILES)] if left else start
-    if first.offset >= start.offset:
-        return []
-    return [
-        Stretch(event.offset, event.length, event.segment.path, event.reason.value)
-        for event in scanner.scan(first.offset, start.offset, resume=True)
-        if isinstance(event, Damage)
-    ]
+    for event in scanner.scan(first.offset, start.offset, resume=True) if first.offset < start.offset else ():
+        if isinstance(event, Damage):
+            damage.append(Stretch(event.offset, event.length, event.segment.path, event.reason.value))
+        elif isinstance(event, RecordBatch):
+            moved += [offset for offset, _, _ in event.moved()]
+    return damage, moved
 
 
 def _judge(

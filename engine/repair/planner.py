@@ -30,8 +30,8 @@ from engine.repair.log_end import (
     Stretch,
     first_store_timestamp,
     gaps_before,
-    next_start_damage,
     offset_behind_time,
+    read_for_next_start,
     read_to_end,
     read_until,
     segment_before,
@@ -47,7 +47,7 @@ from engine.repair.queue_plan import LostRows
 from engine.repair.queue_settle import Settler
 from engine.repair.refusal import Choices, refusal
 from engine.repair.repairs import repairs, stretches, unfinished
-from engine.repair.shifted import is_shifted
+from engine.repair.shifted import FEW, is_shifted
 from engine.repair.stale_tail import StaleJudge
 from engine.repair.survey import StoreFiles
 
@@ -291,8 +291,10 @@ class Planner:
             if known.accepted.overlap(s.offset, s.offset + s.length) < s.length
         ]
         requeued = (r for r in settler.requeued if r.physical_offset < end.end and self._in_time(r.physical_offset))
+        traps, moved = ([], []) if start is None else read_for_next_start(files, self._scanner, start, end)
+        if len(moved) < FEW:
+            self._mends = sorted({*self._mends, *moved})
         log_plan = replace(self._log_plan(start, log_min, end), requeued=tuple(sorted(requeued)))
-        traps = next_start_damage(files, self._scanner, start, end) if start is not None else []
         trap = traps[0] if traps else None
         return RecoverPlan(
             files=files,

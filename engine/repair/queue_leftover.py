@@ -116,6 +116,7 @@ class Leftovers:
         self._open: list[_Open] = []
         self.gone: list[Judged] = []
         self.kept: list[Kept] = []
+        self._vouched: NDArray[np.int64] | None = None
 
     def judge(self) -> None:
         """Add every row that stays to its queue's account.
@@ -133,6 +134,17 @@ class Leftovers:
         if self._open:
             self._comparer.pour_fresh()
             self._settle(_Open(*_joined(self._open)))
+
+    def is_vouched_for(self, physical: int) -> bool:
+        """Whether a row in another queue's file names this record, and has just the queue offset that it names: then
+        that is not damaged, and the file is the record's queue's.
+        """
+        import numpy as np
+
+        if self._vouched is None:
+            return False
+        at = int(np.searchsorted(self._vouched, physical))
+        return at < len(self._vouched) and int(self._vouched[at]) == physical
 
     # --- one queue's rows ---------------------------------------------------------------------------------------------
 
@@ -193,10 +205,15 @@ class Leftovers:
         if not len(at) or is_lmq(self._comparer.numbers[number].topic):
             return found
         for run in np.split(at, np.flatnonzero(np.diff(offsets[at]) != 1) + 1):
-            beside = int(offsets[run[0]]) - 1, int(offsets[run[-1]]) + 1
-            if not any(one in account.right for one in beside):
-                found[run] = any(self._shows_anothers(number, account, one) for one in beside)
+            found[run] = self._lies_among_anothers(number, account, int(offsets[run[0]]), int(offsets[run[-1]]))
         return found
+
+    def _lies_among_anothers(self, number: int, account: QueueAccount, first: int, last: int) -> bool:
+        """Whether the rows beside these are none of their queue, and one of them shows another queue's message."""
+        beside = first - 1, last + 1
+        if any(one in account.right for one in beside):
+            return False
+        return any(self._shows_anothers(number, account, one) for one in beside)
 
     def _shows_anothers(self, number: int, account: QueueAccount, offset: int) -> bool:
         assert account.rows is not None
@@ -243,6 +260,7 @@ class Leftovers:
         import numpy as np
 
         claimed = self._claimed_by(rows)
+        self._vouched = np.unique(rows.physical[(claimed[:, 1] == rows.offset) & (claimed[:, 0] != rows.number)])
         alone: list[int] = []
         for i in np.flatnonzero(claimed[:, 0] < 0).tolist():
             found = self._log.units_at(int(rows.physical[i]))
@@ -289,9 +307,12 @@ class Leftovers:
 
     def _stays_without_claim(self, rows: _Open, i: int, named: list[tuple[int, int]]) -> bool:
         """Whether a row stays whose record waits for none, and names other places: none of them is its own row's."""
-        accounts = self._comparer.accounts
+        accounts, place = self._comparer.accounts, int(rows.offset[i])
         own = any(number in accounts and offset in accounts[number].right for number, offset in named)
-        return not own and int(rows.low[i]) <= int(rows.physical[i]) <= int(rows.high[i])
+        if own or not int(rows.low[i]) <= int(rows.physical[i]) <= int(rows.high[i]):
+            return False
+        number = int(rows.number[i])
+        return not self._lies_among_anothers(number, self._comparer.account(number), place, place)
 
     def _are_holes(
         self, claimed: NDArray[np.int64], physical: NDArray[np.int64], asked: NDArray[np.bool_]

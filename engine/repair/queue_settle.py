@@ -43,6 +43,7 @@ class Settler:
     def __init__(self, comparer: QueueComparer, log: LogAfter) -> None:
         self._comparer = comparer
         self._log = log
+        self._leftovers = Leftovers(comparer, log)
         self._queues: dict[int, QueueAtWork] = {}
         self.findings: list[str] = []
         self.requeued: list[Requeued] = []
@@ -73,7 +74,7 @@ class Settler:
 
     def _judge_leftovers(self) -> None:
         """Rows that no record of their queue vouches for: those that stay, those of bridged messages."""
-        found = Leftovers(self._comparer, self._log)
+        found = self._leftovers
         found.judge()
         for gone in found.gone:
             self._state(gone.number).lost.add_many(gone.offsets)
@@ -240,8 +241,9 @@ class Settler:
     def _may_jump(self, start: int, expected: int, behind: int, run: NDArray[np.void]) -> bool:
         """Whether queue offsets may go from `expected` to `start` (rule 16), or whether the field is damaged.
 
-        Messages that were lost in between took at least their smallest record each. Without a lost stretch only a
-        jump that holds for several records, or isn't one flipped bit, is believed.
+        Messages that were lost in between took at least their smallest record each. Without a lost range only a jump
+        that holds for several records, that a row in another queue's file vouches for, or that isn't one flipped bit,
+        is believed.
         """
         if start == expected:
             return True
@@ -250,7 +252,7 @@ class Settler:
         jump = start - expected
         place = int(run["physical_offset"][0])
         lost = self._log.lost.overlap(behind, place) + self._log.bridged.places.overlap(behind, place)
-        if jump <= lost // MIN_RECORD_SIZE:
+        if jump <= lost // MIN_RECORD_SIZE or (jump <= MAX_FILL and self._leftovers.is_vouched_for(place)):
             return True
         return jump <= MAX_FILL and (len(run) > 1 or (start ^ expected).bit_count() > 1)
 

@@ -156,7 +156,9 @@ def _layout_refusal(files: StoreFiles, layout: Layout, choices: Choices) -> RSto
             hint="nothing was changed",
             next_step=next_step.step(files.config, Fix.RECOVER if layout.refusal is None else Fix.BRIDGE),
         )
-    return None if choices.cut or choices.bridge else layout.refusal
+    # Who gives the log up has no place for files that belong to none of it: they are kept in quarantine/.
+    given_up = choices.log_is_gone and not files.log
+    return None if choices.cut or choices.bridge or given_up else layout.refusal
 
 
 def _bridge(files: StoreFiles, choices: Choices, records: int) -> NextStep | None:

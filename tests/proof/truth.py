@@ -155,13 +155,15 @@ def _queues(facts: Facts, whole: frozenset[int], found: Held, out: Loss) -> None
 
 
 def _log(base: Base, facts: Facts, found: Held, out: Loss, *, to_the_end: bool) -> None:
-    """Every record of the log was written, or is inert."""
+    """Every record of the log was written, or is no message: a bridge's, or a rollback (a single old one behind the
+    log's end, stored in the same millisecond, nothing tells from one that was put there).
+    """
     last = max(found.log, default=0)
     for start, data in sorted(found.log.items()):
         at = 0
         while (record := own.parse(data, at)) is not None:
             known = facts.records.get(start + at)
-            if known is None and not record.inert:
+            if known is None and record.kind != own.ROLLBACK:
                 out.invented.append(f"a record at {start + at} of the log, where none was written")
             at += record.size
         if not to_the_end:

@@ -14,6 +14,7 @@ from engine.repair.recover import plan_recover
 from tests.engine.repair.test_rules import damage, put, settings
 from tests.engine.repair.test_stale_tail import record_at
 from tests.support import stores
+from tests.support.checking import check_clean
 
 FIELDS = {
     "queueId": (12, 4),
@@ -59,3 +60,31 @@ def test_a_second_recovery_is_none(base: tuple[Path, list[int]], tmp_path: Path,
             assert found.refusal is None, (bit, options, again)
             assert not found.changed, (bit, options, again, found.to_json())
         shutil.rmtree(store)
+
+
+@pytest.mark.parametrize("whole_segments", [False, True])
+def test_what_the_next_start_reads_is_mended_now(
+    base: tuple[Path, list[int]], tmp_path: Path, whole_segments: bool
+) -> None:
+    """Files behind the log's end go, so that the third last file, where a normal start begins, is another one."""
+    root, offsets = base
+    store = stores.copy(root, tmp_path / "store")
+    size = settings(store).mapped_file_size_commit_log
+    files = sorted((store / "commitlog").iterdir())
+    if whole_segments:  # the log is cut two segments before its end
+        damage(store, int(files[-2].name), bytes(64))
+        last = int(files[-2].name)  # the log ends where it begins: it stays
+    else:
+        (store / "abort").touch()
+        (store / "checkpoint").write_bytes(files[-1].stat().st_mtime_ns.to_bytes(8, "big") * 3 + bytes(4072))
+        (store / "commitlog" / f"{int(files[-1].name) + size:020d}").write_bytes(bytes(size))
+        last = int(files[-1].name)
+    wanted = next(one for one in offsets if one >= last - 2 * size)
+    damage(store, wanted + 28, (wanted ^ 1 << 15).to_bytes(8, "big"))
+    for again in range(2):
+        plan = plan_recover(Disk(), settings(store), cut=whole_segments)
+        assert plan.refusal is None
+        assert plan.changed == (not again), plan.to_json()
+        apply(Disk(), plan)
+    assert record_at(store, wanted)[28:36] == wanted.to_bytes(8, "big")
+    check_clean(store, settings(store))

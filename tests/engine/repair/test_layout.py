@@ -330,6 +330,23 @@ def test_a_segment_of_another_store_behind_the_logs_end(made: Made, tmp_path: Pa
     sound(made)
 
 
+def test_a_log_that_is_lost_but_for_another_stores_segment(made: Made, tmp_path: Path) -> None:
+    """Who says that the log is gone is not refused for the sake of a file that is none of it."""
+    other = layouts.make(tmp_path / "other", seed=77, segments=9, body=30)
+    first, *others = made.files
+    for path in others:
+        path.unlink()
+    os.truncate(first, 0)
+    foreign = first.with_name(f"{SIZE:020d}")
+    shutil.copy2(other.root / "commitlog" / f"{3 * SIZE:020d}", foreign)
+    assert plan_recover(Disk(), made.config).refusal is not None
+    plan = plan_recover(Disk(), made.config, log_is_gone=True)
+    assert plan.refusal is None
+    apply(Disk(), plan)
+    assert (made.root / "quarantine" / "commitlog" / foreign.name).exists()
+    check_clean(made.root, made.config, known=("index-nowhere",), why="the index of a log that is gone stays")
+
+
 def test_a_segment_of_another_store_that_names_the_place_of_a_missing_one(made: Made, tmp_path: Path) -> None:
     """The queues' units of the lost segment point into its records, not at them."""
     other = layouts.make(tmp_path / "other", seed=77, segments=9, body=30)

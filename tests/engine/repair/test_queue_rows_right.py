@@ -356,3 +356,56 @@ def test_rows_of_lost_messages_in_swapped_files_show_no_other_queues(made: Path,
     apply(Disk(), plan_recover(Disk(), settings(root), cut=True))
     assert {unit[0] for unit in units(root, "A/0") if unit[1] < 1 << 30} <= own
     check_clean(root, settings(root), known=("log-accepted",), why="the damage that was stepped over")
+
+
+def test_a_record_that_names_no_queue_keeps_no_row_in_another_ones_directory(made: Path, tmp_path: Path) -> None:
+    """Two directories are swapped; in one of them a row's record names no topic, so that nothing else claims it."""
+    root = tmp_path / "store"
+    shutil.copytree(made, root)
+    rare = units(root, "Rare/0")
+    large = units(root, "A/0")
+    gone = min(len(rare) + 3, len(large) - 3)
+    place, size, _ = large[gone]
+    with (root / "commitlog" / f"{place // 8192 * 8192:020d}").open("r+b") as file:
+        record = file.read()[place % 8192 :][:size]
+        assert record.count(b"\x01A") == 1
+        file.seek(place % 8192 + record.index(b"\x01A") + 1)
+        file.write(b"\0")
+    one, other = (root / "consumequeue" / name for name in ("A/0", "Rare/0"))
+    one.rename(tmp_path / "aside")
+    other.rename(one)
+    (tmp_path / "aside").rename(other)
+    apply(Disk(), plan_recover(Disk(), settings(root), whole=True))
+    assert units(root, "Rare/0") == rare
+    assert units(root, "A/0") == [*large[:gone], large[gone - 1], *large[gone + 1 :]]
+    check_clean(
+        root,
+        settings(root),
+        known=("record-suspect", "unit-witness", "index-witness", "index-key", "index-missing"),
+        why="a topic that was damaged",
+    )
+
+
+def test_a_queue_offset_that_a_row_of_a_swapped_file_vouches_for_is_not_changed(made: Path, tmp_path: Path) -> None:
+    """The record before the queue's last one says another queue: the last one's number is no damaged field for that."""
+    root = tmp_path / "store"
+    shutil.copytree(made, root)
+    rare = units(root, "Rare/0")
+    name = next(one for one in ("A/0", "A/1", "A/2", "B/0", "B/1", "B/2") if len(units(root, one)) % 2 == 0)
+    large = units(root, name)
+    (place, _, _), (last, size, _) = large[-2:]
+    log = {path: path.read_bytes() for path in (root / "commitlog").iterdir()}
+    with (root / "commitlog" / f"{place // 8192 * 8192:020d}").open("r+b") as file:
+        file.seek(place % 8192 + QUEUE_ID)
+        file.write(struct.pack(">i", 9))
+    one, other = (root / "consumequeue" / queue for queue in (name, "Rare/0"))
+    one.rename(tmp_path / "aside")
+    other.rename(one)
+    (tmp_path / "aside").rename(other)
+    apply(Disk(), plan_recover(Disk(), settings(root), whole=True))
+    segment = root / "commitlog" / f"{last // 8192 * 8192:020d}"
+    at = last % 8192
+    assert segment.read_bytes()[at : at + size] == log[segment][at : at + size]
+    assert units(root, name)[-1] == large[-1]
+    assert units(root, "Rare/0") == rare
+    check_clean(root, settings(root), known=("record-suspect", "unit-witness"), why="a header that was damaged")
