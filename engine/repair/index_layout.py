@@ -16,11 +16,14 @@ if TYPE_CHECKING:
 
     from engine.files.disk import Disk
     from engine.files.entry import Entry
+    from engine.files.raw_file import RawFile
     from engine.format.index_file import IndexHeader
 
 RATIO = 4
 MOST_SLOTS = 20_000
 """Slot counts up to this one are tried where the length has not the default ratio: those of tests and small brokers."""
+MOST_LINKS = 100
+"""Entries of a slot that are followed to prove a layout."""
 
 
 def infer_index_layout(disk: Disk, entries: Sequence[Entry]) -> IndexLayout | None:
@@ -70,14 +73,38 @@ def _proved(disk: Disk, entry: Entry, layouts: Iterable[IndexLayout]) -> IndexLa
             if 1 < header.index_count <= layout.entries and layout.entry_position(2) <= entry.size:
                 slots = layout.slots
                 one = decode_entry(reader.read(layout.entry_position(1), ENTRY_SIZE), 0)
-                slot = reader.read(layout.slot_position(one.key_hash % slots), SLOT_SIZE) if one.key_hash >= 0 else b""
-                if _agree(header, one.physical_offset, one.previous, int.from_bytes(slot, "big", signed=True)):
+                number = one.key_hash % slots
+                slot = reader.read(layout.slot_position(number), SLOT_SIZE) if one.key_hash >= 0 else b""
+                newest = int.from_bytes(slot, "big", signed=True)
+                if _agree(header, one.physical_offset, one.previous, newest) and _linked(
+                    reader, entry, layout, number, newest
+                ):
                     return layout
     except (FormatError, StorageError):
         return None
     finally:
         reader.close()
     return None
+
+
+def _linked(reader: RawFile, entry: Entry, layout: IndexLayout, slot: int, newest: int) -> bool:
+    """Whether a slot's entries lead from the newest one to the first of the file, as far as they are looked at.
+
+    Entry 0, which nothing uses, is all zeros: by itself it would do for the first entry of another layout.
+    """
+    at = newest
+    for _ in range(MOST_LINKS):
+        if layout.entry_position(at + 1) > entry.size:
+            return True  # a file that was cut
+        one = decode_entry(reader.read(layout.entry_position(at), ENTRY_SIZE), 0)
+        if one.key_hash < 0 or one.key_hash % layout.slots != slot:
+            return False
+        if at == 1:
+            return True
+        if not 0 < one.previous < at:
+            return False
+        at = one.previous
+    return True
 
 
 def _agree(header: IndexHeader, first_offset: int, previous: int, newest: int) -> bool:

@@ -15,6 +15,7 @@ from engine.format.message import Message, decode
 from engine.read_store import ReadStore
 from engine.repair.apply import apply
 from engine.repair.recover import plan_recover
+from engine.repair.survey import survey
 from engine.repair.undo import plan_undo, undo
 from engine.store import MessageStore
 from tests.support import stores
@@ -265,3 +266,16 @@ def test_files_that_tell_nothing_are_made_anew_at_the_default_sizes(made: Path, 
     assert len(plan.index.removed) == len(list((root / "index").iterdir()))
     assert plan.index.keys_put == 2 * sum(1 for i in range(MESSAGES) if i % 150 < 120)
     assert any("no index file tells its size" in problem for problem in plan.problems)
+
+
+def test_entry_0_proves_no_layout(tmp_path: Path) -> None:
+    """20 slots and 60 entries are as long as 15 and 61, whose first entry is the unused one of the file: all zeros."""
+    root = tmp_path / "store"
+    config = settings(root).with_changes(max_hash_slot_num=20, max_index_num=60)
+    with MessageStore.open(config) as store:
+        for i in range(100):
+            assert store.put(Message("T", b"body", 0, {"KEYS": f"key{i}", "UNIQ_KEY": f"unique{i}"})).ok
+    layout = survey(Disk(), inferred(root)).index_layout
+    assert (layout.slots, layout.entries) == (20, 60)
+    assert not plan_recover(Disk(), inferred(root), whole=True).changed
+    check_clean(root, inferred(root))
