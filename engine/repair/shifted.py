@@ -130,7 +130,11 @@ def put_back(disk: Disk, root: str, log: ClosedLog, segment: Segment) -> None:
 def is_shifted(disk: Disk, segment: Segment, largest_message: int, start: int) -> bool:
     """Whether records of this segment lie off their place behind the physical offset `start`.
 
+    The whole file is searched once the part behind shows some: what it holds at its place is a copy there.
+
     Raises:
         StorageError: the file can't be read, so nobody knows.
     """
-    return bool(find_shifts(disk, segment, largest_message, start))
+    return bool(find_shifts(disk, segment, largest_message, start)) and any(
+        shift.start + shift.distance >= start for shift in find_shifts(disk, segment, largest_message)
+    )

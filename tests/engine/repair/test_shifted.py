@@ -137,3 +137,23 @@ def test_what_can_not_go_back_can_be_cut(made: Store, tmp_path: Path) -> None:
     apply(Disk(), plan_truncate(Disk(), settings(root), to_offset=mine[5]), command="truncate")
     check_clean(root, settings(root))
     assert check(Disk(), settings(root)).ok
+
+
+@pytest.mark.parametrize("at", [SIZE - 226 * 9, SIZE, SIZE + 4096])
+def test_copies_of_records_that_are_at_home_are_not_shifted(at: int, made: Store, tmp_path: Path) -> None:
+    """Behind the log's end, in its file or behind that one's length: nothing there is taken for a part of the log."""
+    root, offsets = stores.copy(made[0], tmp_path / "store"), made[1]
+    path = segment(root, offsets[-1])
+    assert offsets[-1] % SIZE + 226 < at
+    data = path.read_bytes()
+    path.write_bytes(data[:at].ljust(at, b"\0") + data[: 226 * 9] + data[at + 226 * 9 :])
+    (root / "abort").touch()
+    plan = plan_recover(Disk(), settings(root))
+    if at >= SIZE:
+        assert plan.refusal is not None
+        assert plan.refusal.next is not None
+        plan = plan_recover(Disk(), settings(root), bridge=True)
+    apply(Disk(), plan)
+    assert len(messages(root)) == COUNT
+    check_clean(root, settings(root))
+    assert not plan_recover(Disk(), settings(root)).changed
