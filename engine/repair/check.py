@@ -29,7 +29,14 @@ from engine.log.derive import TopicQueue
 from engine.log.scan import Scanner
 from engine.log.source import ClosedLog, Segment
 from engine.repair import check_config, next_step
-from engine.repair.check_files import as_planned, file_findings, room_findings, settled
+from engine.repair.check_files import (
+    as_planned,
+    file_findings,
+    path_findings,
+    room_findings,
+    settled,
+    unnamed_finding,
+)
 from engine.repair.check_index import IndexPart, check_index_file, check_order
 from engine.repair.check_log import LogPart
 from engine.repair.check_queues import LogView, QueueJudge, dispatched
@@ -236,6 +243,7 @@ class _Run:
         done = repairs(self._disk, files.root)
         file_findings(self._named, found, live=self.live, done=done, layout=self._layout)
         room_findings(self._disk, files, found)
+        path_findings(self._disk, files, found)
         for start, end in self._known.bridged:
             segment = next((s for s in files.log if s.offset <= start < s.end), None)
             if segment is not None:
@@ -251,9 +259,10 @@ class _Run:
             "logicsMsgTimestamp": point.logics_msg_timestamp,
             "indexMsgTimestamp": point.index_msg_timestamp,
         }
-        whole = all(part.in_time for part in parts) and not self._seen.skipped
+        # Retention leaves the last file, which may hold no record yet: nothing is read too late there.
+        judged = newest and not self.live and all(part.in_time for part in parts) and not self._seen.skipped
         for name, value in times.items():
-            if value < 0 or (whole and not self.live and parts and value > newest + SAFETY_MS):
+            if value < 0 or (judged and value > newest + SAFETY_MS):
                 self._found.add(
                     "checkpoint-ahead",
                     names.CHECKPOINT,
@@ -347,10 +356,13 @@ class _Run:
                 if i >= last and part.in_time:
                     for bad in judge_tail(log, part.held, self.live):
                         self._found.add("log-tail", bad.path, place(bad.path, bad.offset), bad.reason)
-        for one, two in pairwise(files.log):
-            if one.end < two.offset:
-                lost.add(one.end, two.offset)
-                self._stretch("log-gap", one, one.end, two.offset - one.end, MISSING_SEGMENT)
+        gaps = [(one, two.offset) for one, two in pairwise(files.log) if one.end < two.offset]
+        for one, until in gaps:
+            lost.add(one.end, until)
+            self._stretch("log-gap", one, one.end, until - one.end, MISSING_SEGMENT)
+        known = self._known.accepted
+        missing = [(one.end, until) for one, until in gaps if known.overlap(one.end, until) < until - one.end]
+        unnamed_finding(self._disk, files, missing, self._found)
         for part in parts:
             for physical, name, number in part.into_damage:
                 if self.live and physical >= end:

@@ -14,9 +14,10 @@ from engine.repair.known import known_of
 from engine.repair.layout import UNREAD, arranged
 from engine.repair.odd import QUEUE_EMPTY, SIZE, STRAY
 from engine.repair.repairs import unfinished
+from engine.repair.unnamed import unnamed_segment
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from engine.config import StoreConfig
     from engine.files.disk import Disk
@@ -90,6 +91,12 @@ def absent_paths(disk: Disk, config: StoreConfig) -> list[str]:
     return [path for path in config.log_directories if config.store_path_commit_log and not disk.is_dir(path)]
 
 
+def path_findings(disk: Disk, files: StoreFiles, found: Findings) -> None:
+    """Directories of the log that are not there."""
+    for path in absent_paths(disk, files.config):
+        found.add("path-missing", path, path)
+
+
 def _layout_findings(files: StoreFiles, layout: Layout, found: Findings, leave_out: frozenset[str]) -> None:
     """Files of the log under other names, of another length, and those that have no place in it."""
 
@@ -125,13 +132,24 @@ def room_findings(disk: Disk, files: StoreFiles, found: Findings) -> None:
             found.add("disk-room", path, path, f"{usable} bytes are free, a segment takes {size}")
 
 
-def gap_findings(files: StoreFiles, found: Findings, done: Sequence[Repair]) -> None:
+def gap_findings(disk: Disk, files: StoreFiles, found: Findings, done: Sequence[Repair]) -> None:
     """Segments that are missing; those that a repair was told to go on behind are known. `files`: as `as_planned`."""
     known = known_of(done).accepted
+    missing = []
     for one, two in pairwise(files.log):
         if one.end < two.offset:
             code = "log-accepted" if known.overlap(one.end, two.offset) == two.offset - one.end else "log-gap"
             found.add(code, one.path, one.path, f"{two.offset - one.end} bytes at {one.end}")
+            missing += [(one.end, two.offset)] if code == "log-gap" else []
+    unnamed_finding(disk, files, missing, found)
+
+
+def unnamed_finding(disk: Disk, files: StoreFiles, missing: Iterable[tuple[int, int]], found: Findings) -> None:
+    """Whether one of the missing segments lies in a directory that no setting names."""
+    path = unnamed_segment(disk, files, missing)
+    if path is not None:
+        where = os.path.relpath(path, files.root)
+        found.add("path-unnamed", where, where)
 
 
 def settled(disk: Disk, config: StoreConfig) -> StoreConfig:

@@ -46,9 +46,6 @@ DOCTOR_CODES: dict[str, Code] = {
         _ERROR, "there is no store", "name one with --store, or make one with: rstore init", Fix.BRING
     ),
     "store-kind": Code(_ERROR, "a kind of store that is not read here", "use the broker that wrote it", Fix.BRING),
-    "path-missing": Code(
-        _ERROR, "a directory of the commit log is not there", "mount its disk, and start no broker before", Fix.BRING
-    ),
     "file-twice": Code(
         _ERROR,
         "a second file for the same offset of the log",
@@ -96,7 +93,8 @@ DOCTOR_CODES: dict[str, Code] = {
         for name in (
             *("file-size", "file-stray", "file-absent", "file-odd", "queue-empty"),
             *("not-closed", "repair-unfinished", "undo-unfinished", "disk-room"),
-            *("log-misplaced", "log-surplus", "log-gone", "log-gap", "log-accepted", "checkpoint-missing"),
+            *("log-misplaced", "log-surplus", "log-gone", "path-missing", "path-unnamed", "log-gap", "log-accepted"),
+            "checkpoint-missing",
             *("config-bad", "config-bak", "config-bak-bad", "config-value", "config-odd"),
             *("config-missing", "config-absent", "topic-hidden", "group-disabled"),
         )
@@ -219,7 +217,7 @@ def _look(disk: Disk, given: StoreConfig, files: StoreFiles, found: Findings) ->
     told = frozenset(odd.path for odd in (*twice, *tops))
     file_findings(files, found, live=live, done=done, leave_out=told, layout=layout)
     planned = as_planned(files, layout)
-    gap_findings(planned, found, done)
+    gap_findings(disk, planned, found, done)
     room_findings(disk, files, found)
     believed = layout is not None and layout.always is None
     _sizes(disk, given, files, found, {"mapped_file_size_commit_log"} if believed else set())

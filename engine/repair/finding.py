@@ -100,6 +100,20 @@ CODES: dict[str, Code] = {
         "mount its disk, and start no broker before; if the log is lost for good: rstore recover --yes-the-log-is-gone",
         Fix.BRING,
     ),
+    "path-missing": Code(
+        _ERROR,
+        "a directory of the commit log is not there",
+        "mount its disk, and start no broker before; if it never held a segment, or all that it held is lost for good, "
+        "make it (mkdir)",
+        Fix.BRING,
+    ),
+    "path-unnamed": Code(
+        _ERROR,
+        "a missing segment of the log lies in a directory that no setting names",
+        "name all directories of the log (storePathCommitLog in the broker.conf that -c gives), or move the file back "
+        "into the log's directory",
+        Fix.BRING,
+    ),
     "log-gap": Code(
         _ERROR, "segments are missing in the log", "if the missing files can be found, put them back first", Fix.BRIDGE
     ),

@@ -26,11 +26,10 @@ from engine.log.walk import Reason
 from engine.repair import next_step
 from engine.repair.apache_start import ApacheStart, Outcome, apache_start, queue_end
 from engine.repair.check_config import read_config
-from engine.repair.check_files import absent_paths, as_planned, file_findings, gap_findings, is_log_gone
+from engine.repair.check_files import as_planned, file_findings, gap_findings, is_log_gone, path_findings
 from engine.repair.check_served import check_served
 from engine.repair.config.start import ConfigStart, config_start
-from engine.repair.doctor import DOCTOR_CODES
-from engine.repair.finding import CODES, Findings
+from engine.repair.finding import Findings
 from engine.repair.index_files import entries_before
 from engine.repair.layout import layout_of
 from engine.repair.log_end import Mode
@@ -212,14 +211,13 @@ def _look_for_next(disk: Disk, plan: StartPlan) -> None:
     files = plan.files
     live = holder_of(disk, files.root) is not None
     done = repairs(disk, files.root)
-    found = Findings({**CODES, "path-missing": DOCTOR_CODES["path-missing"]})
+    found = Findings()
     layout = None if live else layout_of(disk, files)
     plan.gone = is_log_gone(files, layout)
     file_findings(files, found, live=live, done=done, layout=layout)
     planned = as_planned(files, layout)
-    gap_findings(planned, found, done)
-    for path in absent_paths(disk, files.config):
-        found.add("path-missing", path, path)
+    gap_findings(disk, planned, found, done)
+    path_findings(disk, files, found)
     check_served(disk, planned, read_config(disk, files.config, files.root, found), found, live=live)
     for code in plan.wrong:
         found.add(code, "log", names.COMMITLOG)

@@ -7,13 +7,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from engine.errors import CannotMend, DamageInTheMiddle, LogIsGone, NextStep, RStoreError, StorageError, WrongFileSize
+from engine.errors import (
+    CannotMend,
+    DamageInTheMiddle,
+    DataIsAbsent,
+    LogIsGone,
+    NextStep,
+    RStoreError,
+    StorageError,
+    WrongFileSize,
+)
 from engine.repair import next_step
-from engine.repair.finding import Fix
+from engine.repair.finding import CODES, Fix
 from engine.repair.layout import OUT_OF_ORDER
 from engine.repair.log_end import MISSING_SEGMENT, LogEnd, Stretch
 from engine.repair.odd import first_error
 from engine.repair.shifted import FEW, find_shifts
+from engine.repair.unnamed import unnamed_segment
 
 if TYPE_CHECKING:
     from engine.files.disk import Disk
@@ -79,7 +89,7 @@ def refusal(
         return found
     if choices.cut:
         return None
-    found = _lost_directory(disk, files, units_cut)
+    found = _lost_directory(disk, files, fresh, units_cut) or _unnamed(disk, files, end, fresh, units_cut)
     if found is not None:
         return found
     refused = _damage(files, choices, end, fresh)
@@ -134,15 +144,40 @@ def _moved(
     )
 
 
-def _lost_directory(disk: Disk, files: StoreFiles, units_cut: int) -> RStoreError | None:
+def _lost_directory(disk: Disk, files: StoreFiles, fresh: Sequence[Stretch], units_cut: int) -> RStoreError | None:
+    """A directory of the log is not there, and the log shows that it held a part of it."""
     missing = next((path for path in files.config.log_directories if not disk.is_dir(path)), None)
-    if missing is not None and units_cut:
-        return LogIsGone(
-            f"{units_cut} messages of the consume queues are not in the log, and one of its directories is missing",
-            path=missing,
-            next_step=next_step.bring("mount its disk, then run this again; --cut goes on without what was there"),
-        )
-    return None
+    gap = sum(lost.length for lost in fresh if lost.reason == MISSING_SEGMENT)
+    if missing is None or not (gap or units_cut):
+        return None
+    what = f"{units_cut} messages of the consume queues are not in the log"
+    return LogIsGone(
+        f"{what if units_cut else f'{gap} bytes of the log are missing'}, and one of its directories is not there",
+        path=missing,
+        hint="nothing was changed",
+        next_step=next_step.bring(
+            "mount its disk, then run this again; if all that it held is lost for good, make it (mkdir), or --cut goes "
+            "on without what was there"
+        ),
+    )
+
+
+def _unnamed(
+    disk: Disk, files: StoreFiles, end: LogEnd, fresh: Sequence[Stretch], units_cut: int
+) -> RStoreError | None:
+    """What is missing lies in the store, in a directory that the settings don't name."""
+    missing = [(lost.offset, lost.offset + lost.length) for lost in fresh if lost.reason == MISSING_SEGMENT]
+    if units_cut and files.log[-1].offset <= end.end:
+        missing.append((files.log[-1].end, files.log[-1].end + files.log[-1].size))
+    path = unnamed_segment(disk, files, missing)
+    if path is None:
+        return None
+    return DataIsAbsent(
+        "a missing segment of the log, in a directory that no setting names",
+        path=path,
+        hint="nothing was changed; --cut goes on without it",
+        next_step=next_step.bring(CODES["path-unnamed"].hint),
+    )
 
 
 def _layout_refusal(files: StoreFiles, layout: Layout, choices: Choices) -> RStoreError | None:

@@ -21,10 +21,9 @@ from engine.log.index_reader import ClosedIndexFile
 from engine.log.source import ClosedLog
 from engine.repair import next_step
 from engine.repair.check_config import read_config
-from engine.repair.check_files import absent_paths, as_planned, file_findings, gap_findings, room_findings
+from engine.repair.check_files import as_planned, file_findings, gap_findings, path_findings, room_findings
 from engine.repair.check_served import check_served
 from engine.repair.create import SIZES
-from engine.repair.doctor import DOCTOR_CODES
 from engine.repair.finding import CODES, Code, Finding, Findings, Severity
 from engine.repair.forecast import Forecast, forecast, rate_of
 from engine.repair.layout import layout_of
@@ -60,7 +59,6 @@ STATUS_CODES: dict[str, Code] = {
     "clock-back": Code(
         Severity.INFO, "store times go back in the log: hours and rates are rough there", "look at the broker's clock"
     ),
-    "path-missing": DOCTOR_CODES["path-missing"],
     **{
         name: CODES[name]
         for name in (
@@ -70,6 +68,8 @@ STATUS_CODES: dict[str, Code] = {
                 "log-misplaced",
                 "log-surplus",
                 "log-gone",
+                "path-missing",
+                "path-unnamed",
                 "log-gap",
                 "log-accepted",
                 "log-damage",
@@ -102,6 +102,7 @@ _DAMAGE = frozenset(
     {
         "path-missing",
         "file-absent",
+        "path-unnamed",
         "file-size",
         "file-stray",
         "repair-unfinished",
@@ -227,10 +228,9 @@ def status(
     layout = None if holder is not None else layout_of(disk, named)
     file_findings(named, findings, live=holder is not None, done=done, layout=layout)
     files = as_planned(named, layout)
-    gap_findings(files, findings, done)
+    gap_findings(disk, files, findings, done)
     room_findings(disk, files, findings)
-    for path in absent_paths(disk, files.config):
-        findings.add("path-missing", path, path)
+    path_findings(disk, files, findings)
     steps = _Steps(progress, 2 * len(files.queues))
     # Before the queues: what a live consumer reads meanwhile must not look as if it were ahead of them.
     config_files = read_config(disk, files.config, files.root, findings)

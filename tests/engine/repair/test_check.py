@@ -323,6 +323,7 @@ MAKERS: dict[str, Maker] = {
 }
 BY_OTHER_TESTS = {"live", "time-box", "record-suspect", "record-unusual", "unit-witness", "index-witness"} | {
     *("repair-unfinished", "undo-unfinished", "disk-room"),  # test_doctor.py makes them
+    *("path-missing", "path-unnamed"),  # test_hostile.py
     "unit-surplus",  # test_salvage_gone.py
     "log-stale",  # test_stale_tail.py
 }
@@ -399,6 +400,21 @@ def test_an_undamaged_store_has_no_finding(name: str, fixture_store: Store) -> N
         assert found.counts["records"] == len(records(name))
         assert found.counts["units"] == sum(1 for m in fixtures.dump(name) if m["type"] == "msg")
     assert stores.snapshot(store) == before
+
+
+def test_a_log_whose_only_file_is_empty_has_no_finding(fixture_copy: Store) -> None:
+    """As retention leaves it, where the next file was made ahead: check named recover, which had nothing to do."""
+    store = fixture_copy("clean-small")
+    log = sorted((store / "commitlog").iterdir())
+    for path in log:
+        path.unlink()
+    following = log[-1].with_name(f"{int(log[-1].name) + SEGMENT:020d}")
+    following.touch()
+    os.truncate(following, SEGMENT)
+    apply(Disk(), plan_recover(Disk(), config(store)))
+    assert look(store).ok
+    assert not plan_recover(Disk(), config(store)).changed
+    check_clean(store)
 
 
 @pytest.mark.parametrize("name", ["clean-small", "default-sizes-tiny"])

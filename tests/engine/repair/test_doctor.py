@@ -139,6 +139,7 @@ MAKERS: dict[str, Callable[[Path], None]] = {
 BY_OTHER_TESTS = {
     *(
         "path-missing",
+        "path-unnamed",
         "file-twice",
         "size-setting",
         "size-needed",

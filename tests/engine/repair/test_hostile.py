@@ -20,11 +20,16 @@ from engine.format.message import MESSAGE_MAGIC, Message
 from engine.format.queue_unit import QueueUnit
 from engine.log.derive import TopicQueue
 from engine.repair.apply import apply
+from engine.repair.check import check
+from engine.repair.doctor import doctor
 from engine.repair.intervals import Intervals
 from engine.repair.plan import RecoverPlan
+from engine.repair.plan_start import plan_start
 from engine.repair.recover import plan_recover
+from engine.repair.status import status
 from engine.store import MessageStore
 from tests.support import stores
+from tests.support.checking import check_clean
 
 SIZES = {
     "mapped_file_size_commit_log": 8192,
@@ -216,6 +221,54 @@ def test_a_log_directory_that_is_not_mounted_is_no_end_of_the_log(tmp_path: Path
     assert stores.snapshot(tmp_path) == before
     (tmp_path / "elsewhere").rename(tmp_path / "b")
     assert not plan_recover(Disk(), config).changed
+
+
+@pytest.mark.parametrize("segments", [2, 5], ids=["its end", "holes in it"])
+@pytest.mark.parametrize("named", [True, False], ids=["named", "not named"])
+def test_directories_of_the_log_that_are_not_looked_at(segments: int, named: bool, tmp_path: Path) -> None:
+    """One is not mounted, or no broker.conf was given: nothing is bridged, and every command names what to bring."""
+    root = tmp_path / "store"
+    paths = [root / "commitlog", root / "commitlog-2"]
+    config = settings(root).with_changes(store_path_commit_log=",".join(map(str, paths)))
+    with MessageStore.open(config) as store:
+        for _ in range(segments * 42 - 20):
+            assert store.put(Message("T", BODY)).ok
+    assert len(list(root.glob("commitlog*/*"))) == segments
+    away = tmp_path / "elsewhere"
+    if named:
+        paths[1].rename(away)
+        code, place = "path-missing", str(paths[1])
+    else:
+        config, code, place = settings(root), "path-unnamed", "commitlog-2/"
+    before = stores.snapshot(root)
+    for choice in ({}, {"bridge": True}, {"whole": True}):
+        refused = plan_recover(Disk(), config, **choice).refusal
+        assert isinstance(refused, DataIsAbsent | LogIsGone)
+        assert place in str(refused.path)
+        assert refused.next is not None
+        assert refused.next.command is None
+    if segments > 2 or named:
+        for found in (
+            status(Disk(), config),
+            check(Disk(), config),
+            doctor(Disk(), config),
+            plan_start(Disk(), config),
+        ):
+            assert found.next is not None
+            assert found.next.command is None
+            assert place in found.next.why
+        assert code in {one.code for one in check(Disk(), config).findings}
+    assert stores.snapshot(root) == before
+    if named:
+        away.rename(paths[1])
+    else:
+        config = config.with_changes(store_path_commit_log=",".join(map(str, paths)))
+    assert not plan_recover(Disk(), config).changed
+    check_clean(root, config)
+    if not named:  # a segment that was moved aside, and is moved back
+        for path in paths[1].iterdir():
+            path.rename(paths[0] / path.name)
+        assert not plan_recover(Disk(), settings(root)).changed
 
 
 # --- damage that stays ----------------------------------------------------------------------------------------------
