@@ -230,19 +230,22 @@ def gaps_before(files: StoreFiles, start: Segment) -> list[Stretch]:
     ]
 
 
-def read_for_next_start(
-    files: StoreFiles, scanner: Scanner, start: Segment, end: LogEnd
-) -> tuple[list[Stretch], list[int]]:
-    """What a normal start of the recovered store would find before `start`, and change: damage, at the first of which
-    it would cut, and records whose own physicalOffset is wrong (their physical offsets).
+def next_start(files: StoreFiles, end: LogEnd) -> int:
+    """Physical offset where a normal start of the recovered store begins to read.
 
     A crash or a cut makes the third last file another one than recovery began with.
     """
+    left = [segment for segment in files.log if segment.offset <= end.end] or files.log
+    return left[max(0, len(left) - NORMAL_FILES)].offset
+
+
+def read_for_next_start(scanner: Scanner, start: int, end: int) -> tuple[list[Stretch], list[int]]:
+    """What a start would find in [start, end) of the log, and change: damage, at the first of which it would cut, and
+    records whose own physicalOffset is wrong (their physical offsets).
+    """
     damage: list[Stretch] = []
     moved: list[int] = []
-    left = [segment for segment in files.log if segment.offset <= end.end]
-    first = left[max(0, len(left) - NORMAL_FILES)] if left else start
-    for event in scanner.scan(first.offset, start.offset, resume=True) if first.offset < start.offset else ():
+    for event in scanner.scan(start, end, resume=True):
         if isinstance(event, Damage):
             damage.append(Stretch(event.offset, event.length, event.segment.path, event.reason.value))
         elif isinstance(event, RecordBatch):

@@ -14,7 +14,7 @@ from engine.format.numbers import LONG_MAX
 from engine.log.derive import Deriver, DeriveRules, QueueNumbers
 from engine.log.scan import Damage, Event, RecordBatch, Scanner
 from engine.log.source import ClosedLog, Segment
-from engine.log.state import QueueState, StoreState
+from engine.log.state import NORMAL_FILES, QueueState, StoreState
 from engine.repair.bridge import Bridge
 from engine.repair.coverage import Coverage
 from engine.repair.ext_cut import plan_ext_cuts
@@ -30,6 +30,7 @@ from engine.repair.log_end import (
     Stretch,
     first_store_timestamp,
     gaps_before,
+    next_start,
     offset_behind_time,
     read_for_next_start,
     read_to_end,
@@ -132,6 +133,7 @@ class Planner:
         self._unplaced = 0
         self._read: list[tuple[int, int]] = []  # of each batch its start, and its last record's store time (ms)
         self._damage_before: list[Stretch] = []
+        self._damage_ahead: list[Stretch] = []  # which the next start would read, and this one need not
         self._undecided: list[str] = []
 
     def behind_time(self, timestamp: int) -> int | None:
@@ -149,18 +151,21 @@ class Planner:
         if start is not None:
             self._progress.expect(files.log[-1].end - start.offset)
             one_unit_each = not self._deriver.rules.multi_dispatch
+            ahead = min(start.offset, self._next_start().offset)
             coverage = Coverage(
                 self._comparer,
                 self._log,
                 self._scanner,
                 self._feed_before,
                 self._units_at,
-                until=start.offset,
+                until=ahead,
                 one_unit_each=one_unit_each,
             )
             for segment in files.log:
-                if segment.end <= start.offset:
+                if segment.end <= ahead:
                     coverage.check(segment)
+                elif segment.end <= start.offset:
+                    self._read_ahead(segment)
             self._damage_before.sort(key=lambda stretch: stretch.offset)
 
             index.begin(start.offset)
@@ -178,6 +183,21 @@ class Planner:
                 end = read_until(files, self._reading, start, to, feed=feed)
             end.gaps[:0] = gaps_before(files, start)
         return self._assemble(mode, start, end, index)
+
+    def _next_start(self) -> Segment:
+        """Where a normal start of the recovered store begins, as far as can be told before the log is read: files
+        behind its end go, so that the third last is another one.
+        """
+        last = self._files.log.index(self._with_a_record(self._files.log[-1]))
+        return self._files.log[max(0, last + 1 - NORMAL_FILES)]
+
+    def _read_ahead(self, segment: Segment) -> None:
+        """Compare what the next start would: it finds nothing to mend then. Damage there is none of this recovery's."""
+        for event in self._scanner.scan(segment.offset, segment.end, resume=True):
+            if isinstance(event, RecordBatch):
+                self._compare(event, self._reading.derive(event))
+            elif isinstance(event, Damage):
+                self._damage_ahead.append(Stretch(event.offset, event.length, event.segment.path, event.reason.value))
 
     def _is_shifted(self, damage: Damage) -> bool:
         return is_shifted(self._disk, damage.segment, self._files.config.max_message_size, damage.offset)
@@ -275,7 +295,7 @@ class Planner:
         files = self._files
         log_min = files.log[0].offset if files.log else 0
         lost = Intervals()
-        for stretch in (*self._damage_before, *end.gaps):
+        for stretch in (*self._damage_before, *self._damage_ahead, *end.gaps):
             lost.add(stretch.offset, stretch.offset + stretch.length)
         self._comparer.flush()
         known = known_of(self._done)
@@ -291,9 +311,7 @@ class Planner:
             if known.accepted.overlap(s.offset, s.offset + s.length) < s.length
         ]
         requeued = (r for r in settler.requeued if r.physical_offset < end.end and self._in_time(r.physical_offset))
-        traps, moved = ([], []) if start is None else read_for_next_start(files, self._scanner, start, end)
-        if len(moved) < FEW:
-            self._mends = sorted({*self._mends, *moved})
+        traps = self._traps(start, end) if start is not None else []
         log_plan = replace(self._log_plan(start, log_min, end), requeued=tuple(sorted(requeued)))
         trap = traps[0] if traps else None
         return RecoverPlan(
@@ -331,6 +349,17 @@ class Planner:
                 trap=traps[-1].offset if traps else None,
             ),
         )
+
+    def _traps(self, start: Segment, end: LogEnd) -> list[Stretch]:
+        """Damage before the start that a normal start of the recovered store would read, and cut the log at."""
+        first, ahead = next_start(self._files, end), min(start.offset, self._next_start().offset)
+        found = [stretch for stretch in self._damage_ahead if stretch.offset >= first]
+        if first >= ahead:
+            return found
+        damage, moved = read_for_next_start(self._scanner, first, ahead)
+        if len(moved) < FEW:
+            self._mends = sorted({*self._mends, *moved})
+        return damage + found
 
     def _set_aside(self, queues: tuple[QueuePlan, ...]) -> tuple[OddFile, ...]:
         """Strays; and what a broker passes over, when it stands where a topic's directory has to be."""

@@ -20,6 +20,7 @@ Memory is bounded: rows are read in pieces, records that wait for a row come fro
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -169,7 +170,7 @@ class Leftovers:
             stays: list[NDArray[np.int64]] = []
             for start in range(gap_start, gap_end, CHUNK):
                 offsets, found = real_rows(rows, start, min(start + CHUNK, gap_end))
-                free = ~self._anothers(number, account, offsets, found["physical_offset"])
+                free = ~self._misplaced(number, account, offsets, found["physical_offset"].astype(np.int64))
                 if claimed is not None and len(claimed):
                     free &= ~np.isin(offsets, claimed)
                 if not free.all():
@@ -192,11 +193,11 @@ class Leftovers:
             for offsets in stays:
                 account.right.add_many(offsets)
 
-    def _anothers(
+    def _misplaced(
         self, number: int, account: QueueAccount, offsets: NDArray[np.int64], physical: NDArray[np.int64]
     ) -> NDArray[np.bool_]:
-        """Which rows name lost places and lie in another queue's file: no right row is beside them, and one that shows
-        a message of the same queue offset in another queue is.
+        """Which rows name lost places, and not as their queue would: they lie among another queue's rows (no right row
+        is beside them, and one that shows a message of the same queue offset in another queue is), or out of order.
         """
         import numpy as np
 
@@ -206,6 +207,7 @@ class Leftovers:
             return found
         for run in np.split(at, np.flatnonzero(np.diff(offsets[at]) != 1) + 1):
             found[run] = self._lies_among_anothers(number, account, int(offsets[run[0]]), int(offsets[run[-1]]))
+        found[at] |= out_of_order(physical[at])
         return found
 
     def _lies_among_anothers(self, number: int, account: QueueAccount, first: int, last: int) -> bool:
@@ -278,7 +280,7 @@ class Leftovers:
             self._comparer.account(int(rows.number[i])).right.add(int(rows.offset[i]), int(rows.offset[i]) + 1)
         left = claimed[:, 0] >= 0
         left &= (claimed[:, 0] != rows.number) | (claimed[:, 1] != rows.offset)
-        left &= ~self._are_holes(claimed, rows.physical, left)
+        left &= ~self._are_holes(claimed, rows, left)
         left &= (rows.low < rows.physical) & (rows.physical < rows.high)
         self._keep_beside_right_ones(rows.taken(left), claimed[left])
 
@@ -314,10 +316,10 @@ class Leftovers:
         number = int(rows.number[i])
         return not self._lies_among_anothers(number, self._comparer.account(number), place, place)
 
-    def _are_holes(
-        self, claimed: NDArray[np.int64], physical: NDArray[np.int64], asked: NDArray[np.bool_]
-    ) -> NDArray[np.bool_]:
-        """Which of the claimed places are free, with records before them (or at a queue's start) and behind them."""
+    def _are_holes(self, claimed: NDArray[np.int64], rows: _Open, asked: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Which of the claimed places are free, with records before them (or at a queue's start) and behind them; or
+        have a row that can't stand there beside this one: two rows of a queue were swapped.
+        """
         import numpy as np
 
         holes = np.zeros(len(claimed), dtype=np.bool_)
@@ -326,15 +328,26 @@ class Leftovers:
             (int(claimed[i, 0]), int(claimed[i, 1]) + step) for i in at.tolist() for step in (-1, 1)
         )
         for i in at.tolist():
-            number, offset, place = int(claimed[i, 0]), int(claimed[i, 1]), int(physical[i])
+            number, offset, place = int(claimed[i, 0]), int(claimed[i, 1]), int(rows.physical[i])
             account = self._comparer.accounts[number]
             if offset < 0 or offset in account.right:
+                continue
+            if number == int(rows.number[i]) and self._is_out_of_order(account, offset, int(rows.offset[i]), place):
+                holes[i] = True
                 continue
             before = self._place_of(account, number, offset - 1, beside)
             behind = self._place_of(account, number, offset + 1, beside)
             follows = offset == 0 or (before is not None and before < place)
             holes[i] = follows and behind is not None and behind > place
         return holes
+
+    def _is_out_of_order(self, account: QueueAccount, offset: int, other: int, place: int) -> bool:
+        """Whether the row at `offset` names a place on the wrong side of `place`, which the row at `other` names."""
+        rows = account.rows
+        if rows is None or not rows.first <= offset < rows.extent:
+            return False
+        _, found = real_rows(rows, offset, offset + 1)
+        return len(found) > 0 and (int(found[0]["physical_offset"]) < place) != (offset < other)
 
     def _place_of(
         self, account: QueueAccount, number: int, offset: int, pending: dict[tuple[int, int], int]
@@ -417,6 +430,28 @@ def _beside(account: QueueAccount, rows: QueueRows, start: int, end: int) -> tup
     if end in account.right:
         high = int(rows.read(end, end + 1)[0]["physical_offset"])
     return low, high
+
+
+def out_of_order(places: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which of these would have to go for the others to ascend (a place may repeat): as few as possible. bool[n]."""
+    import numpy as np
+
+    out = np.zeros(len(places), dtype=np.bool_)
+    if not (np.diff(places) < 0).any():
+        return out
+    ends: list[int] = []  # of the best sequence of each length so far: the place that it ends in
+    lengths = []
+    for place in places.tolist():
+        length = bisect.bisect_right(ends, place)
+        ends[length : length + 1] = [place]
+        lengths.append(length)
+    wanted, bound = len(ends) - 1, LONG_MAX
+    for i in range(len(lengths) - 1, -1, -1):
+        place = int(places[i])
+        out[i] = lengths[i] != wanted or place > bound
+        if not out[i]:
+            wanted, bound = wanted - 1, place
+    return out
 
 
 def _joined(parts: list[_Open]) -> list[NDArray[np.int64]]:

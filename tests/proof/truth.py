@@ -174,7 +174,9 @@ def _log(base: Base, facts: Facts, found: Held, out: Loss, *, to_the_end: bool) 
 
 
 def _units(base: Base, facts: Facts, whole: frozenset[int], found: Held, out: Loss) -> None:
-    """Every unit shows a message that its queue has; or where that is lost, a neighbour's or an inert record."""
+    """Every unit shows a message that its queue has; or where that is lost, a neighbour's (which may be lost, too) or
+    an inert record.
+    """
     of_queue: dict[tuple[str, int], set[int]] = defaultdict(set)
     for (topic, queue_id, _), offset in facts.queues.items():
         of_queue[topic, queue_id].add(offset)
@@ -185,11 +187,10 @@ def _units(base: Base, facts: Facts, whole: frozenset[int], found: Held, out: Lo
             if unit.offset == wanted or unit.offset < first:
                 continue
             record = found.record(unit.offset, base.segment)
-            if record is None:
+            lost = wanted is not None and wanted not in whole
+            if record is None and not (lost and unit.offset in of_queue[topic, queue_id]):
                 out.invented.append(f"unit {at} of {topic}/{queue_id} points at {unit.offset}, where no record is")
-            elif record.inert or (
-                wanted not in whole and wanted is not None and unit.offset in of_queue[topic, queue_id]
-            ):
+            elif record is None or record.inert or (lost and unit.offset in of_queue[topic, queue_id]):
                 continue
             elif unit.offset not in whole and (topic, queue_id, at) in own.queues_of(record, dispatched=True):
                 continue  # a header that nothing shows to be wrong

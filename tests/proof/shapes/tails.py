@@ -15,9 +15,20 @@ def _store_time_at(data: bytes) -> int:
     return 48 + (20 if sys_flag & own.V6_BORN else 8)
 
 
+def _not_lost(scene: Scene) -> list[int]:
+    """Records that are there, whole or not: where zeros lie, nothing tells a second one from the only one."""
+    content = {start: own.content(path) for start, path in scene.segments()}
+    size = scene.base.segment
+    return [
+        offset
+        for offset, (data, _) in sorted(scene.facts.records.items())
+        if any(content.get(offset - offset % size, b"\xff")[offset % size :][: len(data)])
+    ]
+
+
 def _tail(scene: Scene, *, own_place: bool) -> str:
     path, at = scene.end()
-    offsets = sorted(scene.facts.records)
+    offsets = _not_lost(scene)
     count = scene.rng.randrange(1, 21)
     first = scene.rng.randrange(max(1, len(offsets) - count))
     written = 0
