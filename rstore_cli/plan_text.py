@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from engine.errors import DataIsAbsent
-from rstore_cli.render import Output, count, moment, printable, short, size
+from rstore_cli.render import Output, count, messages_in, moment, printable, short, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -189,7 +189,8 @@ def _log(plan: RecoverPlan) -> str:
     end = plan.log.end
     if not plan.files.log:
         return "no files"
-    line = f"{count(end.records, 'sound record')} read; the log holds offsets {plan.log.min_offset} to {end.end}"
+    read = messages_in(end.messages, end.records, "sound record")
+    line = f"{read} read; the log holds offsets {plan.log.min_offset} to {end.end}"
     if end.last_store_timestamp:
         line += f"\nlast message stored {moment(end.last_store_timestamp)}"
     return line
@@ -239,10 +240,7 @@ def _put_back(plan: RecoverPlan) -> str:
 def _bridged(plan: RecoverPlan) -> str:
     bridges = plan.log.bridges
     lost = size(sum(bridge.length for bridge in bridges))
-    return (
-        f"{count(len(bridges), 'damaged stretch', 'damaged stretches')} ({lost}) made readable; "
-        "no log or queue offset moves"
-    )
+    return f"{count(len(bridges), 'damaged range')} ({lost}) made readable; no log or queue offset moves"
 
 
 def _queues(plan: RecoverPlan) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from rstore_cli.render import count, moment, printable, short, size
+from rstore_cli.render import count, messages_in, moment, printable, short, size
 
 if TYPE_CHECKING:
     from engine.repair.replay_plan import ReplayPlan
@@ -24,7 +24,7 @@ def show_scan(output: Output, report: ScanReport) -> None:
     missing = [stretch for stretch in report.lost if stretch.file is None]
     rows = [
         ("sound", f"{_tally(report.sound)}"),
-        ("lost", f"{size(report.lost_bytes)} in {count(len(lost), 'stretch', 'stretches')}"),
+        ("lost", f"{size(report.lost_bytes)} in {count(len(lost), 'range')}"),
         ("missing", f"{size(report.missing_bytes)} in {count(len(missing), 'gap')} between segments"),
         ("blanks", f"{count(report.blanks, 'file end')}, {size(report.blank_bytes)}"),
     ]
@@ -210,4 +210,5 @@ def show_prune(output: Output, plan: PrunePlan, *, done: bool) -> None:
 def _tally(tally: Tally) -> str:
     if not tally.records:
         return "no records"
-    return f"{count(tally.records, 'record')}, {size(tally.size)}, stored {moment(tally.first)} to {moment(tally.last)}"
+    counted = messages_in(tally.messages, tally.records)
+    return f"{counted}, {size(tally.size)}, stored {moment(tally.first)} to {moment(tally.last)}"

@@ -162,6 +162,11 @@ class RecordBatch:
         found: NDArray[np.bool_] = (kind == sysflag.TRANSACTION_NONE) | (kind == sysflag.TRANSACTION_COMMIT)
         return found
 
+    @property
+    def messages(self) -> int:
+        """How many of them are messages: what consumers get, and no prepared, rolled back or inert record."""
+        return int(self.consumable().sum())
+
     def rolled_back(self) -> list[int]:
         """Which of them are rolled back, as places in the batch."""
         if self.table is None:

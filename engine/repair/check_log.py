@@ -219,7 +219,7 @@ class _Run:
     def _records(self, batch: RecordBatch, prepared: list[Part] | None, segment: Segment) -> None:
         part = self._part
         part.records += len(batch)
-        part.messages += int(batch.consumable().sum())
+        part.messages += batch.messages
         part.size += batch.end - batch.start
         part.end = batch.end
         part.newest = max(part.newest, batch.newest_store_timestamp)

@@ -138,12 +138,10 @@ CODES: dict[str, Code] = {
         "nothing to do: no unit and no index entry says otherwise",
         Fix.NOTHING,
     ),
-    "log-accepted": Code(
-        _INFO, "a lost stretch of the log that an earlier repair went on behind", _NOTHING, Fix.NOTHING
-    ),
+    "log-accepted": Code(_INFO, "a lost range of the log that an earlier repair went on behind", _NOTHING, Fix.NOTHING),
     "log-bridged": Code(
         _INFO,
-        "a damaged stretch of the log that a repair bridged",
+        "a damaged range of the log that a repair bridged",
         "rstore salvage list and rstore salvage show name what it held",
         Fix.NOTHING,
     ),
@@ -178,7 +176,7 @@ CODES: dict[str, Code] = {
         "give the broker's own messageDelayLevel with -c broker.conf first",
         Fix.REBUILD,
     ),
-    "unit-lost": Code(_INFO, "a unit points into a lost stretch of the log", "its message is lost", Fix.NOTHING),
+    "unit-lost": Code(_INFO, "a unit points into a lost range of the log", "its message is lost", Fix.NOTHING),
     "unit-repeated": Code(
         _INFO, "a unit repeats its neighbour, as a repair fills what was lost", _NOTHING, Fix.NOTHING
     ),
@@ -215,7 +213,7 @@ CODES: dict[str, Code] = {
         Fix.REBUILD,
     ),
     "index-twice": Code(_INFO, "a key is in the index twice, as a broker's own recovery does", _NOTHING, Fix.NOTHING),
-    "index-lost": Code(_INFO, "an index entry points into a lost stretch of the log", _NOTHING, Fix.NOTHING),
+    "index-lost": Code(_INFO, "an index entry points into a lost range of the log", _NOTHING, Fix.NOTHING),
     # checkpoint and config
     "checkpoint-missing": Code(_WARNING, "the checkpoint is missing or short: it reads as zeros", fix=Fix.RECOVER),
     "checkpoint-ahead": Code(

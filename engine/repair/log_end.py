@@ -61,6 +61,7 @@ class LogEnd:
 
     end: int
     records: int = 0
+    messages: int = 0
     damage: list[Stretch] = field(default_factory=list)
     gaps: list[Stretch] = field(default_factory=list)
     behind: dict[TopicQueue, tuple[int, int]] = field(default_factory=dict)
@@ -131,10 +132,12 @@ def read_to_end(
                     head = event.first(count)
                     feed(head, reading.derive(head))
                     found.records += count
+                    found.messages += head.messages
                     found.end, found.last_store_timestamp = head.end, head.last_store_timestamp
                 return found
             feed(event, derived)
             found.records += len(event)
+            found.messages += event.messages
             found.end, found.last_store_timestamp = _reached(event, contiguous)
             found.closed = isinstance(event, Remembered) and found.end < event.end
         elif isinstance(event, Blank):
@@ -163,6 +166,7 @@ def read_until(files: StoreFiles, reading: Reading, start: Segment, to: int, *, 
                 raise _no_boundary(to, event.last[0], event.end)
             feed(event, derived)
             found.records += len(event)
+            found.messages += event.messages
             found.end, found.last_store_timestamp = _reached(event, contiguous)
         elif isinstance(event, Blank):
             if event.offset < to < event.end:

@@ -61,7 +61,7 @@ class Derived(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """A segment that needs no reading: [start, end) physical, how many records, and what they derive to.
+    """A segment that needs no reading: [start, end) physical, how many records and messages, and what they derive to.
 
     `last`: place and size of its last record.
     """
@@ -69,6 +69,7 @@ class Remembered:
     start: int
     end: int
     records: int
+    messages: int
     unplaced: int
     first_store_timestamp: int
     last_store_timestamp: int
@@ -213,7 +214,7 @@ class Memory:
                 if zlib.crc32(self._disk.read_file(f"{path}.{number}")) != crc:
                     return None
             table = [numbers.number(TopicQueue(str(topic), int(queue))) for topic, queue in said["queues"]]
-            records, unplaced, first, stored, last, size = (int(said[name]) for name in _COUNTS)
+            records, messages, unplaced, first, stored, last, size = (int(said[name]) for name in _COUNTS)
         except _BAD:
             return None
 
@@ -221,7 +222,8 @@ class Memory:
             for number, (units, keys, _) in enumerate(chunks):
                 yield _decode(self._disk.read_file(f"{path}.{number}"), units, keys, table)
 
-        return Remembered(segment.offset, segment.end, records, unplaced, first, stored, (last, size), derived)
+        counts = (records, messages, unplaced)
+        return Remembered(segment.offset, segment.end, *counts, first, stored, (last, size), derived)
 
     # --- writing down -----------------------------------------------------------------------------------------------
 
@@ -238,7 +240,7 @@ class Memory:
         return [segment.file, entry.size, entry.mtime_ns]
 
 
-_COUNTS = ("records", "unplaced", "firstStoreTimestamp", "lastStoreTimestamp", "last", "lastSize")
+_COUNTS = ("records", "messages", "unplaced", "firstStoreTimestamp", "lastStoreTimestamp", "last", "lastSize")
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +295,7 @@ class _Writing:
         if not self._counts["records"]:
             self._counts["firstStoreTimestamp"] = batch.first_store_timestamp
         self._counts["records"] += len(batch)
+        self._counts["messages"] += batch.messages
         self._counts["unplaced"] += derived.unplaced
         self._counts["lastStoreTimestamp"] = batch.last_store_timestamp
         self._counts["last"], self._counts["lastSize"] = batch.last

@@ -143,6 +143,7 @@ class RecoverPlan:
             "maxOffset": end.end,
             "truncateTo": end.end if self.log.bytes_cut else None,
             "records": end.records,
+            "messages": end.messages,
             "bytesCut": self.log.bytes_cut,
             "damage": [
                 {"physicalOffset": offset, "length": length, "file": os.path.basename(path), "reason": reason}

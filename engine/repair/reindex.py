@@ -67,6 +67,7 @@ class ReindexPlan:
     start_file: str | None
     log_end: int
     records: int
+    messages: int = 0
     queues: tuple[BuiltQueue, ...] = ()
     queues_changed: frozenset[TopicQueue] = frozenset()
     kept: tuple[TopicQueue, ...] = ()
@@ -91,6 +92,7 @@ class ReindexPlan:
             "maxOffset": self.log_end,
             "truncateTo": None,
             "records": self.records,
+            "messages": self.messages,
             "bytesCut": 0,
             "damage": [],
             "recordsBehind": 0,
@@ -172,6 +174,7 @@ def build(
                         build_held()
                         many = 0
                     plan.records += len(batch)
+                    plan.messages += batch.messages
                     plan.log_end = batch.end
                     if progress is not None:
                         progress(batch.end - first.offset, files.log[-1].end - first.offset)

@@ -45,9 +45,10 @@ DISTANCES = 20
 
 @dataclass(slots=True)
 class Tally:
-    """Records: how many, bytes, first and last store time (ms; 0 for none), and by queue (records, bytes)."""
+    """Records, messages among them, bytes, first and last store time (ms; 0 for none), by queue records and bytes."""
 
     records: int = 0
+    messages: int = 0
     size: int = 0
     first: int = 0
     last: int = 0
@@ -59,6 +60,7 @@ class Tally:
             return
         sizes = batch.sizes()
         self.records += len(records)
+        self.messages += int(batch.consumable()[records].sum())
         self.size += int(sizes[records].sum())
         times = batch.store_timestamps()[records]
         self.first = min(self.first or int(times[0]), int(times.min()))
@@ -71,6 +73,7 @@ class Tally:
         """As it stands in reports."""
         return {
             "records": self.records,
+            "messages": self.messages,
             "bytes": self.size,
             "firstStoreTimestamp": self.first or None,
             "lastStoreTimestamp": self.last or None,

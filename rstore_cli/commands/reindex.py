@@ -13,7 +13,7 @@ from engine.errors import InvalidArgument
 from rstore_cli._common import OK, Settings, settings_of
 from rstore_cli._spark import Conf, Master, SparkOptions, SplitBytes, UseSpark, the_stores
 from rstore_cli.change import Change
-from rstore_cli.render import Output, count, printable, short
+from rstore_cli.render import Output, count, messages_in, printable, short
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
@@ -231,7 +231,7 @@ def _show(output: Output, plan: ReindexPlan) -> None:
     output.facts(
         [
             ("store", plan.files.root),
-            ("commit log", f"{count(plan.records, 'record')} read, up to offset {plan.log_end}"),
+            ("commit log", f"{messages_in(plan.messages, plan.records)} read, up to offset {plan.log_end}"),
             ("queues", f"{count(len(plan.queues), 'queue')} rebuilt, {len(changed)} of them differ{kept}"),
             ("index", index),
         ]

@@ -193,7 +193,7 @@ def prune(
     """Remove what repairs saved: the room comes back, and the repairs can't be taken back or replayed any more.
 
     A repair that is not finished, or whose undo or replay is not, stays (exit code 4 when it was named). Manifests that
-    still tell which stretches of the log were given up or bridged stay, too.
+    still tell which ranges of the log were given up or bridged stay, too.
     """
     settings = settings_of(context)
     if sum((bool(repairs), keep is not None, older_than is not None)) != 1:

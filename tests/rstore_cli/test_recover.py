@@ -44,6 +44,20 @@ def test_the_plan_has_the_contract_s_keys(fixture_store: Store, cli: Cli) -> Non
     assert (plan["mode"], plan["abort"], plan["changed"], plan["salvage"]) == ("abnormal", True, True, None)
 
 
+@pytest.mark.parametrize("name", ["clean-small", "crashed-small", "lmq", "transient-ext"])
+def test_messages_and_records_are_those_that_verify_crc_counts(name: str, fixture_copy: Store, cli: Cli) -> None:
+    store = fixture_copy(name)
+    assert cli("--store", store, "recover", "--whole", "--yes").code == 0
+    found = cli("--store", store, "verify-crc", "--json").json
+    told = {one: found[one] for one in ("records", "messages")}
+    assert 0 < told["messages"] <= told["records"]
+    for words in (("recover", "--whole", "--dry-run"), ("reindex", "--dry-run"), ("salvage", "scan")):
+        counted = cli("--store", store, *words, "--json").json
+        assert {one: counted[one] for one in told} == told, words
+        line = f"{told['messages']:,} messages in {told['records']:,} "
+        assert line in cli("--store", store, *words).out, words
+
+
 def test_the_dry_run_is_what_is_done(fixture_copy: Store, cli: Cli) -> None:
     store = fixture_copy("crashed-small")
     dry = cli("--store", store, "recover", "--dry-run", "--json")
@@ -179,7 +193,7 @@ def test_bridge_loses_nothing_that_is_sound(damaged: Path, cli: Cli) -> None:
     assert (dry.code, dry.json["recordsBehind"], len(dry.json["bridged"])) == (1, 0, 1)
     done = cli("--store", damaged, "recover", "--bridge", "--yes")
     assert done.code == 0
-    assert "1 damaged stretch" in done.out
+    assert "1 damaged range" in done.out
     ran = cli("--store", damaged, "verify-crc", "--json")
     assert (ran.code, ran.json["records"]) == (0, sum(line["kind"] != "blank" for line in total))
     assert cli("--store", damaged, "recover", "--dry-run").code == 0

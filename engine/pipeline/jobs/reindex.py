@@ -321,6 +321,7 @@ def _judge(one: _Build) -> None:
     """Records counted, the log's end, and what lies in its middle. Raises DamageInTheMiddle."""
     plan = one.plan
     plan.records = sum(scanned.records for scanned in one.scanned)
+    plan.messages = sum(scanned.messages for scanned in one.scanned)
     end = max((scanned.end for scanned in one.scanned if scanned.end is not None), default=None)
     if end is None:
         return

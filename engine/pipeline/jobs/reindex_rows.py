@@ -59,11 +59,12 @@ class KeyRow(NamedTuple):
 
 
 class Scanned(NamedTuple):
-    """What is said of one split: its number, sound records, physical offset behind the last one, keys, damage."""
+    """What is said of one split: its number, sound records, messages, offset behind the last one, keys, damage."""
 
     store: int
     split: int
     records: int
+    messages: int
     end: int | None
     units: int
     keys: int

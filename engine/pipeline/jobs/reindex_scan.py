@@ -56,7 +56,7 @@ def _scan(work: ScanWork) -> Iterator[UnitRow | KeyRow | Scanned]:
     deriver = Deriver(replace(rules, index=rules.index and work.scope.index), QueueNumbers())
     out = _Out(work, deriver.queues)
     held: list[tuple[Units, Keys]] = []
-    many = records = 0
+    many = records = messages = 0
     end: int | None = None
     damage: list[Damage] = []
     with open_log(work.split, Disk()) as log:
@@ -67,6 +67,7 @@ def _scan(work: ScanWork) -> Iterator[UnitRow | KeyRow | Scanned]:
                 held.append(deriver.derive(event))
                 many += len(event)
                 records += len(event)
+                messages += event.messages
                 end = event.end
                 if many >= AT_ONCE:
                     yield from out.rows(*joined(held))
@@ -74,7 +75,7 @@ def _scan(work: ScanWork) -> Iterator[UnitRow | KeyRow | Scanned]:
                     many = 0
     if held:
         yield from out.rows(*joined(held))
-    yield Scanned(work.store, work.number, records, end, out.units, out.keys, tuple(damage))
+    yield Scanned(work.store, work.number, records, messages, end, out.units, out.keys, tuple(damage))
 
 
 @dataclass(slots=True)
