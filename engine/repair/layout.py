@@ -163,6 +163,7 @@ class _Planner:
         self._given_up: list[tuple[_File, str, int]] = []
         self._more: dict[str, tuple[int, int]] = {}  # set aside beside a complete segment: its place, records more
         self._back: list[_File] = []  # lost another place, and hold records of the one that their name says
+        self._names: set[int | None] = set()
         self._last = -1  # the last place of a file with the right name that holds records
 
     def plan(self) -> Layout:
@@ -241,7 +242,7 @@ class _Planner:
         """The files that make up the log, each at its place."""
         sure: dict[int, list[_File]] = {}
         named: list[_File] = []
-        names = {file.name for file in found if file.size}
+        names = self._names = {file.name for file in found if file.size}
         for file in found:
             home, own = file.look.home(self._size), file.look.votes(file.name)
             if file.name is not None and self._goes_by_name(file, home, own, names):
@@ -328,7 +329,8 @@ class _Planner:
                 undecided.append(file)
         for file in undecided:
             assert file.place is not None
-            if min(kept) - self._size <= file.place <= max(kept) + self._size:
+            beside = min(kept) - self._size <= file.place <= max(kept) + self._size
+            if beside or file.place in self._names:  # the log had a segment of that name: it changed places
                 kept.add(file.place)
                 out.append(file)
             else:

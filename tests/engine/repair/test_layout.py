@@ -211,6 +211,21 @@ def test_early_segments_under_swapped_names_get_them_back(made: Made) -> None:
     sound(made)
 
 
+def test_swapped_segments_beside_a_missing_one_without_queues(made: Made) -> None:
+    """Nothing but their names tells that the one behind the gap is the log's."""
+    one, gone, other = made.files[1:4]
+    for path in made.files[4:]:
+        path.unlink()
+    shutil.rmtree(made.root / "consumequeue")
+    gone.unlink()
+    first, second = one.read_bytes(), other.read_bytes()
+    one.write_bytes(second)
+    other.write_bytes(first)
+    apply(Disk(), planned(made))
+    assert (one.read_bytes(), other.read_bytes()) == (first, second)
+    check_clean(made.root, made.config, known=("log-accepted", "unit-witness", "index-witness"), why=_TAGS)
+
+
 @pytest.mark.parametrize("size", [0, 1, 4096, 5000, SIZE - 1])
 def test_a_short_segment_is_filled_up_and_bridged(made: Made, size: int) -> None:
     early = made.files[1]
