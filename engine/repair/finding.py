@@ -217,7 +217,7 @@ CODES: dict[str, Code] = {
     # checkpoint and config
     "checkpoint-missing": Code(_WARNING, "the checkpoint is missing or short: it reads as zeros", fix=Fix.RECOVER),
     "checkpoint-ahead": Code(
-        _WARNING, "the checkpoint is not one of this log: a recovery may begin too late", fix=Fix.RECOVER
+        _WARNING, "the checkpoint is not one of this log: a recovery may begin too late", fix=Fix.REBUILD
     ),
     "config-bad": Code(_ERROR, "a configuration file that can't be read, nor its .bak", fix=Fix.CONFIG),
     "config-bak": Code(_WARNING, "a configuration file that can't be read: a broker takes its .bak", fix=Fix.CONFIG),

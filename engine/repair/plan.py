@@ -61,7 +61,8 @@ class RecoverPlan:
     that `cut` goes on behind. `trap`: damage that stays in the log and that a normal start would cut at. `to`: the end
     of the log (physical) that was asked for; `ext`: what goes of the extension files then. `layout`: which files of the
     log get another name or length; all else is planned over the log as it will be then. `config_broken`: files of
-    config/ that a broker can't read stay (engine.repair.config.start).
+    config/ that a broker can't read stay (engine.repair.config.start). `checkpoint_ahead`: it is later than every
+    record, and all of them were read.
     """
 
     files: StoreFiles
@@ -81,6 +82,7 @@ class RecoverPlan:
     layout: Layout
     unfinished: bool = False
     config_broken: bool = False
+    checkpoint_ahead: bool = False
 
     @property
     def set_aside_first(self) -> tuple[OddFile, ...]:
@@ -96,7 +98,8 @@ class RecoverPlan:
     @property
     def marks(self) -> bool:
         """Whether checkpoint or abort file are not as a finished repair leaves them."""
-        return self.unfinished or self.files.abort != (self.trap is not None) or not self.files.checkpoint_ok
+        left = self.unfinished or self.files.abort != (self.trap is not None)
+        return left or not self.files.checkpoint_ok or self.checkpoint_ahead
 
     @property
     def unread(self) -> tuple[Segment, ...]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from engine.errors import RStoreError, StorageError
 from engine.format import fastjson, names
+from engine.format.checkpoint import SAFETY_MS
 from engine.format.message import BLANK_SIZE
 from engine.format.numbers import LONG_MAX
 from engine.log.derive import Deriver, DeriveRules, QueueNumbers
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from engine.repair.queue_plan import QueuePlan
     from engine.repair.shifted import Shift
 
+CHECKPOINT_AHEAD = "the checkpoint is later than every message: it is not one of this log"
 _PIECE = 1 << 20
 _SEGMENTS_BACK = 16
 """Segments before recovery's start whose first records are looked at, in case they are stale."""
@@ -131,6 +133,7 @@ class Planner:
         # by (segment, how far off their own offset is): how many records, and where the first lies
         self._shifts: dict[tuple[int, int], tuple[int, int]] = {}
         self._unplaced = 0
+        self._newest = 0  # store time (ms) of the newest record that was read
         self._read: list[tuple[int, int]] = []  # of each batch its start, and its last record's store time (ms)
         self._damage_before: list[Stretch] = []
         self._damage_ahead: list[Stretch] = []  # which the next start would read, and this one need not
@@ -253,6 +256,7 @@ class Planner:
             index.feed(derived.keys)
         else:
             self._unplaced += event.unplaced
+            self._newest = LONG_MAX  # nobody wrote it down
             for units, keys in event.derived():
                 self._comparer.feed(units)
                 index.feed(keys)
@@ -262,6 +266,7 @@ class Planner:
         self._unplaced += derived.unplaced
         self._comparer.feed(derived.units)
         self._read.append((batch.start, batch.last_store_timestamp))
+        self._newest = max(self._newest, batch.newest_store_timestamp)
         size = self._files.config.mapped_file_size_commit_log
         for offset, stored, _ in batch.moved():
             self._mends.append(offset)
@@ -314,6 +319,7 @@ class Planner:
         traps = self._traps(start, end) if start is not None else []
         log_plan = replace(self._log_plan(start, log_min, end), requeued=tuple(sorted(requeued)))
         trap = traps[0] if traps else None
+        ahead = trap is None and log_plan.read_from <= log_min and self._is_ahead()
         return RecoverPlan(
             files=files,
             unfinished=bool(self._killed),
@@ -325,7 +331,9 @@ class Planner:
             set_aside=self._set_aside(queues),
             problems=self._problems(
                 end, trap, queues, index_plan.keys_put, self._comparer.findings, settler.findings, index_plan.findings
-            ),
+            )
+            + ((CHECKPOINT_AHEAD,) if ahead else ()),
+            checkpoint_ahead=ahead,
             refusal=refusal(
                 self._disk,
                 files,
@@ -398,6 +406,12 @@ class Planner:
             read_from=self._read_from(start, log_min),
             blank=blank,
         )
+
+    def _is_ahead(self) -> bool:
+        """Whether the checkpoint is later than all records that were read: it is not one of this log."""
+        point = self._files.checkpoint
+        times = (point.physic_msg_timestamp, point.logics_msg_timestamp, point.index_msg_timestamp)
+        return 0 < self._newest < LONG_MAX and (min(times) < 0 or max(times) > self._newest + SAFETY_MS)
 
     def _read_from(self, start: Segment | None, log_min: int) -> int:
         """Physical offset from which every record was read: `find_bridges` reads all, whatever recovery starts with."""

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
 
 from engine.errors import DamageInTheMiddle
 from engine.files.disk import Disk
+from engine.repair import next_step
 from engine.repair.apply import apply
+from engine.repair.check import check
+from engine.repair.finding import Fix
+from engine.repair.planner import CHECKPOINT_AHEAD
 from engine.repair.recover import plan_recover, plan_truncate
 from engine.repair.survey import survey
+from engine.repair.undo import plan_undo, undo
 from tests.engine.repair.test_rules import damage, messages, put, settings
 from tests.rstore_cli.conftest import Cli, cli
 from tests.support import stores
@@ -87,6 +93,28 @@ def test_a_bridge_and_a_cut_go_by_the_whole_log(closed: tuple[Path, list[int]], 
     assert not plan_recover(Disk(), settings(root), bridge=True).changed
     assert not plan_recover(Disk(), settings(root), whole=True).changed
     assert len(messages(root)) == 400 - 1
+
+
+@pytest.mark.parametrize("values", [(1 << 50,) * 3, (0, 0, 1 << 50), (-1, 0, 0)])
+def test_a_checkpoint_that_is_not_of_this_log_is_set_right(
+    values: tuple[int, int, int], closed: tuple[Path, list[int]]
+) -> None:
+    """check named recover for it, which had nothing to do, and named check."""
+    root, _ = closed
+    with (root / "checkpoint").open("r+b") as file:
+        file.write(struct.pack(">qqq", *values))
+    before = stores.contents(root)
+    found = check(Disk(), settings(root))
+    assert found.next == next_step.step(settings(root), Fix.REBUILD)
+    assert not plan_recover(Disk(), settings(root)).marks  # it reads a part of the log
+    plan = plan_recover(Disk(), settings(root), whole=True)
+    assert (plan.changed, plan.marks) == (False, True)
+    assert CHECKPOINT_AHEAD in plan.problems
+    apply(Disk(), plan)
+    check_clean(root, settings(root))
+    assert not plan_recover(Disk(), settings(root), whole=True).marks
+    undo(Disk(), plan_undo(Disk(), settings(root)))
+    assert stores.contents(root)["checkpoint"] == before["checkpoint"]
 
 
 def test_an_index_file_that_a_glance_passes_is_verified(closed: tuple[Path, list[int]]) -> None:
