@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from engine.files.libc import Libc
 from engine.log.scan import Blank, Damage, Event, Gap, RecordBatch, Scanner
+from engine.log.source import segments_from
 from engine.log.tally import Tally
 
 if TYPE_CHECKING:
@@ -186,7 +187,9 @@ def _begun(
 
 
 def _splits(scanner: Scanner, start: int, end: int | None, size: int) -> Iterator[_Split]:
-    for segment in scanner.segments:
+    for segment in segments_from(scanner.segments, start):
+        if end is not None and segment.offset >= end:
+            return
         until = segment.end if end is None else min(end, segment.end)
         at = max(start, segment.offset)
         if at >= until:

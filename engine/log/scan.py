@@ -24,6 +24,7 @@ from engine.files.libc import Libc
 from engine.format.message import ENCODE_OVERHEAD, MESSAGE_MAGIC, MESSAGE_MAGIC_V2, POSITION_MAGIC, V4_HEAD_SIZE
 from engine.log.batch import RecordBatch
 from engine.log.claim import Claims
+from engine.log.source import segments_from
 from engine.log.walk import Reason, Row, Stop, walk
 
 if TYPE_CHECKING:
@@ -154,9 +155,7 @@ class Scanner:
         """
         expected: int | None = None
         long = self._may_be_long and self._is_written(start + LONG, end)
-        for segment in self._source.segments:
-            if segment.end <= start:
-                continue
+        for segment in segments_from(self._source.segments, start):
             if end is not None and segment.offset >= end:
                 return
             if expected is not None and segment.offset > expected:
@@ -169,8 +168,8 @@ class Scanner:
 
     def sound_size(self, offset: int) -> int:
         """Bytes of the sound record that lies there and knows its own offset; 0 when there is none."""
-        sizes = (self._sound_size(s, offset) for s in self._source.segments if s.offset <= offset < s.end)
-        return max(0, next(sizes, 0))
+        segment = self._segment_at(offset)
+        return 0 if segment is None else max(0, self._sound_size(segment, offset))
 
     def find_sound(self, offset: int, end: int | None = None, *, claims: bool = True) -> int | None:
         """Physical offset of the first sound record at or behind `offset`, None when there is none before `end`.
@@ -178,9 +177,7 @@ class Scanner:
         With `claims` what a damaged record claims that begins at or behind `offset` is stepped over, so that the
         answer depends on where the search begins.
         """
-        for segment in self._source.segments:
-            if segment.end <= offset:
-                continue
+        for segment in segments_from(self._source.segments, offset):
             if end is not None and segment.offset >= end:
                 break
             until = segment.end if end is None else min(end, segment.end)
@@ -194,6 +191,10 @@ class Scanner:
         end = damage.segment.end
         found = self._end_of_damage(damage.segment, damage.offset, end, damage.reason)
         return found if found < end else self.find_sound(end)
+
+    def _segment_at(self, offset: int) -> Segment | None:
+        found = next(segments_from(self._source.segments, offset), None)
+        return found if found is not None and found.offset <= offset else None
 
     def _is_written(self, offset: int, end: int | None) -> bool:
         """Whether the log seems to go on at a physical offset before `end`: no zeros there."""
@@ -296,7 +297,7 @@ class Scanner:
 
     def _proves_itself(self, at: int) -> bool:
         """Whether the head of a very large record says so itself: its own offset and lengths that add up."""
-        segment = next((s for s in self._source.segments if s.offset <= at < s.end), None)
+        segment = self._segment_at(at)
         ends = None if segment is None else self._claims.ends(segment, at)
         return ends is not None and ends.agree
 

@@ -12,6 +12,7 @@ import contextlib
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -59,6 +60,12 @@ class Segment:
     def placed(self) -> Segment:
         """The same once its file has its name and its length."""
         return Segment(self.offset, self.size, self.path)
+
+
+def segments_from(segments: Sequence[Segment], offset: int) -> Iterator[Segment]:
+    """Those of a log's segments (by offset) that end behind a physical offset: scans begin at any of thousands."""
+    first = bisect.bisect_right(segments, offset, key=attrgetter("end"))
+    return (segments[i] for i in range(first, len(segments)))
 
 
 class LogSource(Protocol):

@@ -175,7 +175,10 @@ class _Planner:
         left = [odd for odd in self._files.odd if not self._is_mine(odd)]
         found = self._look(mine)
         placed = self._place(found)
-        placed = [file for file in placed if not self._is_a_stray(file, placed)]
+        # An empty file at an end of the log is what a crash leaves while a segment is made: it holds nothing.
+        held = {file.place or 0 for file in placed if file.size}
+        ends = (min(held, default=0), max(held, default=0))
+        placed = [file for file in placed if file.size or ends[0] < (file.place or 0) < ends[1]]
         placed = self._without_foreign_end(placed)
         placed += self._from_leavings(left, placed)
         used = {file.path for file in placed} | {odd.path for odd in self._aside}
@@ -403,11 +406,6 @@ class _Planner:
         if its != the_other:
             return its
         return best.name != best.place and records > best_records
-
-    def _is_a_stray(self, file: _File, placed: Sequence[_File]) -> bool:
-        """An empty file at an end of the log: what a crash leaves while a segment is made. It holds nothing."""
-        places = [other.place or 0 for other in placed if other.size]
-        return not file.size and not (places and min(places) < (file.place or 0) < max(places))
 
     def _set_aside(self, file: _File, why: str) -> bool:
         """False: it stays where its name says, as it holds records of that place, too."""
