@@ -40,6 +40,9 @@ from engine.repair.repairs import repairs
 from engine.repair.survey import StoreFiles, survey
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from engine.config import StoreConfig
     from engine.files.disk import Disk
 
@@ -57,10 +60,11 @@ class StartPlan:
     """What would happen.
 
     `behind`: records and bytes by queue that the log would lose; `short`: messages that stay in the log, but that their
-    queue would lack; `index_removed` and `keys_lost`: files deleted, and keys in them that
+    queue would lack, or show other bytes for; `index_removed` and `keys_lost`: files deleted, and keys in them that
     nothing puts again. `settings`: those given that don't match the files. `seconds`: how long reading would take.
     `next`: what to do before a broker is started; `wrong`: codes of what a recovery would find in the log. `gone`: no
-    file holds a part of the log, under whatever name.
+    file holds a part of the log, under whatever name. `compared`: queues were held against the log; else what is lost
+    of them is not known.
     """
 
     files: StoreFiles
@@ -77,6 +81,7 @@ class StartPlan:
     next: NextStep | None = None
     wrong: frozenset[str] = frozenset()
     gone: bool = False
+    compared: bool = True
 
     @property
     def records_behind(self) -> int:
@@ -151,6 +156,7 @@ class StartPlan:
             "index": {"filesRemoved": self.index_removed, "keysLost": self.keys_lost},
             "settings": self.settings,
             "losesData": bool(self.loses),
+            "compared": self.compared,
             "salvage": None,
             "changed": bool(self.bytes_cut or apache.removed or self.index_removed or self.files.abort),
             "problems": self.problems,
@@ -293,8 +299,17 @@ def _count_short(disk: Disk, plan: StartPlan, config: StoreConfig, skipped: list
         repair = plan_recover(disk, config, cut=True)
         plan.wrong = next_step.codes_of(repair)
     except RStoreError as error:
-        plan.problems.append(f"queues were not compared with the log: {error.message}")
+        plan.problems.append(f"queues were not compared with the log: {error}")
+        plan.compared = False
         return
+    moved = repair.layout.relocations
+    root = plan.files.root
+    plan.problems += [
+        f"{os.path.relpath(one.path, root)}: its records belong at {os.path.basename(one.target)}, so a broker reads "
+        "other bytes there"
+        for one in moved
+    ]
+    places = [(s.offset, s.end) for s in repair.layout.segments if s.source is not None]
     ends = {
         found.queue: queue_end(disk, found, plan.files.config.mapped_file_size_consume_queue)
         for found in plan.files.queues
@@ -313,9 +328,21 @@ def _count_short(disk: Disk, plan: StartPlan, config: StoreConfig, skipped: list
         if found.files:
             rows = QueueRows(disk, found)
             first, known = ends[found.queue]
+            for _, units in rows.chunks(rows.first, first) if places else ():
+                _add(plan, found.queue, int((is_real(units) & _within(units["physical_offset"], places)).sum()))
             limit = min(_dispatched_from(plan, known), plan.apache.end)
             for _, units in rows.chunks(first, max(first, rows.extent)):
                 _add(plan, found.queue, int((is_real(units) & (units["physical_offset"] < limit)).sum()))
+
+
+def _within(physical: NDArray[np.int64], places: list[tuple[int, int]]) -> NDArray[np.bool_]:
+    """Which of these lie in one of the ranges (physical): bool[n]."""
+    import numpy as np
+
+    found = np.zeros(len(physical), dtype=np.bool_)
+    for start, end in places:
+        found |= (physical >= start) & (physical < end)
+    return found
 
 
 def _dispatched_from(plan: StartPlan, known: int) -> int:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
 from engine.files.disk import Disk
+from engine.files.faults import FaultyDisk
+from engine.files.operations import Operation
 from engine.format import names
 from engine.log.index_reader import ClosedIndexFile
 from engine.repair.apache_start import Outcome
+from engine.repair.apply import apply
 from engine.repair.plan_start import StartPlan, plan_start
 from engine.repair.recover import plan_recover
 from engine.repair.survey import survey
@@ -17,6 +21,7 @@ from tests.conftest import Store
 from tests.engine.repair import corpus, differences
 from tests.engine.repair.test_rules import damage, put, settings
 from tests.support import golden, mutate, stores
+from tests.support.checking import check_clean
 from tests.support.wide import sample
 
 GOLDEN = golden.cases()
@@ -100,6 +105,38 @@ def test_nothing_is_lost_of_a_sound_store(tmp_path: Path) -> None:
     plan = plan_start(Disk(), settings(tmp_path))
     assert (plan.loses, plan.refusal, plan.bytes_cut, plan.settings) == ([], None, 0, [])
     assert plan.bytes_to_scan > 0
+
+
+def test_segments_under_swapped_names_lose_their_messages(tmp_path: Path) -> None:
+    """Apache starts over them without a word, and reads other bytes where the units point."""
+    offsets = put(tmp_path, 300)
+    one, two = sorted((tmp_path / names.COMMITLOG).iterdir())[1:3]
+    two.rename(tmp_path / "aside")
+    one.rename(two)
+    (tmp_path / "aside").rename(one)
+    plan = plan_start(Disk(), settings(tmp_path))
+    assert plan.apache.outcome is Outcome.OPENS
+    size = settings(tmp_path).mapped_file_size_commit_log
+    assert sum(plan.short.values()) == sum(size <= offset < 3 * size for offset in offsets)
+    assert plan.refusal is not None
+    assert plan.next is not None
+    assert (plan.next.command or "").endswith("recover")
+    apply(Disk(), plan_recover(Disk(), settings(tmp_path)))
+    assert not plan_start(Disk(), settings(tmp_path)).loses
+    check_clean(tmp_path, settings(tmp_path))
+
+
+def test_no_verdict_where_queues_were_not_compared(tmp_path: Path) -> None:
+    put(tmp_path, 100)
+    path = next((tmp_path / names.INDEX).iterdir())
+    disk = FaultyDisk(None, mapped=False)
+    disk.fail_when(lambda doing: doing.operation is Operation.READ and doing.path == str(path), errno.EIO)
+    plan = plan_start(disk, settings(tmp_path))
+    assert not plan.compared
+    assert not plan.to_json()["compared"]
+    assert any("not compared" in problem for problem in plan.problems)
+    assert plan_start(Disk(), settings(tmp_path)).compared
+    check_clean(tmp_path, settings(tmp_path))
 
 
 def test_damage_in_the_middle(tmp_path: Path) -> None:
