@@ -243,18 +243,13 @@ def next_start(files: StoreFiles, end: LogEnd) -> int:
     return left[max(0, len(left) - NORMAL_FILES)].offset
 
 
-def read_for_next_start(scanner: Scanner, start: int, end: int) -> tuple[list[Stretch], list[int]]:
-    """What a start would find in [start, end) of the log, and change: damage, at the first of which it would cut, and
-    records whose own physicalOffset is wrong (their physical offsets).
-    """
-    damage: list[Stretch] = []
-    moved: list[int] = []
-    for event in scanner.scan(start, end, resume=True):
-        if isinstance(event, Damage):
-            damage.append(Stretch(event.offset, event.length, event.segment.path, event.reason.value))
-        elif isinstance(event, RecordBatch):
-            moved += [offset for offset, _, _ in event.moved()]
-    return damage, moved
+def damage_between(scanner: Scanner, start: int, end: int) -> list[Stretch]:
+    """The damage in [start, end) of the log; none where that is no range."""
+    return [
+        Stretch(event.offset, event.length, event.segment.path, event.reason.value)
+        for event in (scanner.scan(start, end, resume=True) if start < end else ())
+        if isinstance(event, Damage)
+    ]
 
 
 def _judge(

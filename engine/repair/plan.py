@@ -62,7 +62,8 @@ class RecoverPlan:
     of the log (physical) that was asked for; `ext`: what goes of the extension files then. `layout`: which files of the
     log get another name or length; all else is planned over the log as it will be then. `config_broken`: files of
     config/ that a broker can't read stay (engine.repair.config.start). `checkpoint_ahead`: it is later than every
-    record, and all of them were read.
+    record, and all of them were read. `next_start`: where a normal start of the recovered store begins to read
+    (physical); `compared_from`: from where on the log was.
     """
 
     files: StoreFiles
@@ -83,6 +84,8 @@ class RecoverPlan:
     unfinished: bool = False
     config_broken: bool = False
     checkpoint_ahead: bool = False
+    next_start: int = 0
+    compared_from: int = 0
 
     @property
     def set_aside_first(self) -> tuple[OddFile, ...]:

@@ -29,11 +29,11 @@ from engine.repair.log_end import (
     LogEnd,
     Mode,
     Stretch,
+    damage_between,
     first_store_timestamp,
     gaps_before,
     next_start,
     offset_behind_time,
-    read_for_next_start,
     read_to_end,
     read_until,
     segment_before,
@@ -49,7 +49,7 @@ from engine.repair.queue_plan import LostRows
 from engine.repair.queue_settle import Settler
 from engine.repair.refusal import Choices, refusal
 from engine.repair.repairs import repairs, stretches, unfinished
-from engine.repair.shifted import FEW, is_shifted
+from engine.repair.shifted import is_shifted
 from engine.repair.stale_tail import StaleJudge
 from engine.repair.survey import StoreFiles
 
@@ -191,6 +191,8 @@ class Planner:
         """Where a normal start of the recovered store begins, as far as can be told before the log is read: files
         behind its end go, so that the third last is another one.
         """
+        if self._choices.ahead is not None:
+            return next(s for s in self._files.log if s.end > self._choices.ahead)
         last = self._files.log.index(self._with_a_record(self._files.log[-1]))
         return self._files.log[max(0, last + 1 - NORMAL_FILES)]
 
@@ -348,6 +350,8 @@ class Planner:
             accepted=tuple((s.offset, s.length) for s in fresh) if self._choices.cut or self._choices.bridge else (),
             trap=trap,
             to=self._to,
+            next_start=0 if start is None else next_start(files, end),
+            compared_from=0 if start is None else min(start.offset, self._next_start().offset),
             ext=() if self._to is None else plan_ext_cuts(self._disk, files, queues),
             state=StoreState(
                 min_offset=log_min if files.log else -1,
@@ -360,14 +364,9 @@ class Planner:
 
     def _traps(self, start: Segment, end: LogEnd) -> list[Stretch]:
         """Damage before the start that a normal start of the recovered store would read, and cut the log at."""
-        first, ahead = next_start(self._files, end), min(start.offset, self._next_start().offset)
+        first = next_start(self._files, end)
         found = [stretch for stretch in self._damage_ahead if stretch.offset >= first]
-        if first >= ahead:
-            return found
-        damage, moved = read_for_next_start(self._scanner, first, ahead)
-        if len(moved) < FEW:
-            self._mends = sorted({*self._mends, *moved})
-        return damage + found
+        return damage_between(self._scanner, first, min(start.offset, self._next_start().offset)) + found
 
     def _set_aside(self, queues: tuple[QueuePlan, ...]) -> tuple[OddFile, ...]:
         """Strays; and what a broker passes over, when it stands where a topic's directory has to be."""

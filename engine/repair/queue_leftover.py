@@ -5,8 +5,8 @@ row that was accounted for. For the others the rule is (RECOVERY.md, "When recor
 
 1. A record of the log claims the row's place, and fits in there by its own place in the log: the row gives way.
 2. The row points at what has expired or is lost, at a bridge's record, or repeats its neighbour (a filled gap; behind a
-   queue's last message only as many rows as may have been lost there): it stays; unless the rows beside it show that
-   the file is another queue's.
+   queue's last message only as many rows as may have been lost there): it stays, unless it is misplaced
+   (queue_misplaced.py).
 3. No sound record of the row's size is where it points: it gives way.
 4. The record has its own row, at the place that it names: this one is a copy, and gives way.
 5. The place that the record names is a hole in its queue: a record before it and one behind are there. The record goes
@@ -20,14 +20,13 @@ Memory is bounded: rows are read in pieces, records that wait for a row come fro
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from engine.format.names import is_lmq
 from engine.format.numbers import LONG_MAX
 from engine.repair.queue_compare import QueueAccount, QueueComparer, real_rows, repeats_neighbour
+from engine.repair.queue_misplaced import Misplaced
 from engine.repair.queue_rows import CHUNK, QueueRows
 
 if TYPE_CHECKING:
@@ -118,6 +117,7 @@ class Leftovers:
         self.gone: list[Judged] = []
         self.kept: list[Kept] = []
         self._vouched: NDArray[np.int64] | None = None
+        self._misplaced = Misplaced(comparer, log)
 
     def judge(self) -> None:
         """Add every row that stays to its queue's account.
@@ -170,7 +170,9 @@ class Leftovers:
             stays: list[NDArray[np.int64]] = []
             for start in range(gap_start, gap_end, CHUNK):
                 offsets, found = real_rows(rows, start, min(start + CHUNK, gap_end))
-                free = ~self._misplaced(number, account, offsets, found["physical_offset"].astype(np.int64))
+                free = ~self._misplaced.mask(
+                    number, account, offsets, found["physical_offset"].astype(np.int64), low, high
+                )
                 if claimed is not None and len(claimed):
                     free &= ~np.isin(offsets, claimed)
                 if not free.all():
@@ -192,40 +194,6 @@ class Leftovers:
                     )
             for offsets in stays:
                 account.right.add_many(offsets)
-
-    def _misplaced(
-        self, number: int, account: QueueAccount, offsets: NDArray[np.int64], physical: NDArray[np.int64]
-    ) -> NDArray[np.bool_]:
-        """Which rows name lost places, and not as their queue would: they lie among another queue's rows (no right row
-        is beside them, and one that shows a message of the same queue offset in another queue is), or out of order.
-        """
-        import numpy as np
-
-        found = np.zeros(len(offsets), dtype=np.bool_)
-        at = np.flatnonzero(self._log.bridged.places.mask(physical) | self._log.lost.mask(physical))
-        if not len(at) or is_lmq(self._comparer.numbers[number].topic):
-            return found
-        for run in np.split(at, np.flatnonzero(np.diff(offsets[at]) != 1) + 1):
-            found[run] = self._lies_among_anothers(number, account, int(offsets[run[0]]), int(offsets[run[-1]]))
-        found[at] |= out_of_order(physical[at])
-        return found
-
-    def _lies_among_anothers(self, number: int, account: QueueAccount, first: int, last: int) -> bool:
-        """Whether the rows beside these are none of their queue, and one of them shows another queue's message."""
-        beside = first - 1, last + 1
-        if any(one in account.right for one in beside):
-            return False
-        return any(self._shows_anothers(number, account, one) for one in beside)
-
-    def _shows_anothers(self, number: int, account: QueueAccount, offset: int) -> bool:
-        assert account.rows is not None
-        if not account.rows.first <= offset < account.rows.extent:
-            return False
-        row = account.rows.read(offset, offset + 1)[0]
-        seen = self._log.units_at(int(row["physical_offset"]))
-        if seen is None or seen[0] != int(row["size"]):
-            return False
-        return (number, offset) not in seen[1] and any(theirs == offset for _, theirs in seen[1])
 
     def _claims(self, numbers: list[int]) -> Iterator[tuple[int, NDArray[np.int64]]]:
         """The records that wait for a row, by queue: int64[n, 2], queue offset and physical offset."""
@@ -314,7 +282,7 @@ class Leftovers:
         if own or not int(rows.low[i]) <= int(rows.physical[i]) <= int(rows.high[i]):
             return False
         number = int(rows.number[i])
-        return not self._lies_among_anothers(number, self._comparer.account(number), place, place)
+        return not self._misplaced.lies_among_anothers(number, self._comparer.account(number), place, place)
 
     def _are_holes(self, claimed: NDArray[np.int64], rows: _Open, asked: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Which of the claimed places are free, with records before them (or at a queue's start) and behind them; or
@@ -430,28 +398,6 @@ def _beside(account: QueueAccount, rows: QueueRows, start: int, end: int) -> tup
     if end in account.right:
         high = int(rows.read(end, end + 1)[0]["physical_offset"])
     return low, high
-
-
-def out_of_order(places: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which of these would have to go for the others to ascend (a place may repeat): as few as possible. bool[n]."""
-    import numpy as np
-
-    out = np.zeros(len(places), dtype=np.bool_)
-    if not (np.diff(places) < 0).any():
-        return out
-    ends: list[int] = []  # of the best sequence of each length so far: the place that it ends in
-    lengths = []
-    for place in places.tolist():
-        length = bisect.bisect_right(ends, place)
-        ends[length : length + 1] = [place]
-        lengths.append(length)
-    wanted, bound = len(ends) - 1, LONG_MAX
-    for i in range(len(lengths) - 1, -1, -1):
-        place = int(places[i])
-        out[i] = lengths[i] != wanted or place > bound
-        if not out[i]:
-            wanted, bound = wanted - 1, place
-    return out
 
 
 def _joined(parts: list[_Open]) -> list[NDArray[np.int64]]:

@@ -82,18 +82,15 @@ def plan_recover(
     bridges = tuple(one for one in found if one.patches)
     memory.leave_out([*(one.segment.offset for one in bridges), *(one.segment.offset for one in shifts)])
     stuck = next((one for one in found if not one.patches), None)
+    mode = mode or (Mode.ABNORMAL if files.abort else Mode.NORMAL)
+    choices = Choices(cut, bridge, log_is_gone, stuck, whole=whole or bridge)
     with BridgedLog(disk, files.log, bridges, shifts) as log:
-        return Planner(
-            disk,
-            files,
-            layout,
-            log,
-            memory,
-            bridges,
-            shifts,
-            Choices(cut, bridge, log_is_gone, stuck, whole=whole or bridge),
-            read,
-        ).plan(mode or (Mode.ABNORMAL if files.abort else Mode.NORMAL))
+        plan = Planner(disk, files, layout, log, memory, bridges, shifts, choices, read).plan(mode)
+        if cut and plan.refusal is None and plan.next_start < plan.compared_from:
+            # Where the log ends is known now. The next start would mend what it reads: it is done at once.
+            choices = choices._replace(ahead=plan.next_start)
+            plan = Planner(disk, files, layout, log, memory, bridges, shifts, choices, read).plan(mode)
+        return plan
 
 
 def plan_truncate(

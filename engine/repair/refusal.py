@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 class Choices(NamedTuple):
     """What the operator chose. `stuck`: the first stretch that can't be bridged; `truncate`: the end is given; `whole`:
-    the log is read from its first byte, and every index file as a whole.
+    the log is read from its first byte, and every index file as a whole; `ahead`: segments from this physical offset on
+    are compared though recovery's start is behind them, as the next start reads them.
     """
 
     cut: bool
@@ -45,6 +46,7 @@ class Choices(NamedTuple):
     stuck: Bridge | None = None
     truncate: bool = False
     whole: bool = False
+    ahead: int | None = None
 
     @property
     def cut_option(self) -> str:

@@ -11,16 +11,21 @@ import random
 import shutil
 import struct
 from collections.abc import Callable
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine.config import StoreConfig
 from engine.files.disk import Disk
 from engine.format.message import Message
 from engine.format.queue_unit import UNIT_SIZE
 from engine.repair.apply import apply
+from engine.repair.queue_misplaced import out_of_order
 from engine.repair.recover import plan_recover
 from engine.repair.undo import plan_undo, undo
 from engine.store import MessageStore
@@ -409,3 +414,34 @@ def test_a_queue_offset_that_a_row_of_a_swapped_file_vouches_for_is_not_changed(
     assert units(root, name)[-1] == large[-1]
     assert units(root, "Rare/0") == rare
     check_clean(root, settings(root), known=("record-suspect", "unit-witness"), why="a header that was damaged")
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_rows_of_lost_messages_that_were_copied_into_another_queue_go(made: Path, tmp_path: Path, beside: bool) -> None:
+    """Four rows of A/0 lie in B/0, at their own queue offsets or at others; the messages of the last ones are lost."""
+    root = tmp_path / "store"
+    shutil.copytree(made, root)
+    theirs = units(root, "A/0")
+    at = 20 if beside else 23
+    with (root / "consumequeue" / "A" / "0" / f"{FILE:020d}").open("rb") as file:
+        rows = file.read(4 * UNIT_SIZE)
+    with (root / "consumequeue" / "B" / "0" / f"{FILE:020d}").open("r+b") as file:
+        file.seek((at - 20) * UNIT_SIZE)
+        file.write(rows)
+    for place, size, _ in theirs[22:24]:
+        with (root / "commitlog" / f"{place // 8192 * 8192:020d}").open("r+b") as file:
+            file.seek(place % 8192)
+            file.write(bytes(size))
+    lost = {place for place, _, _ in theirs[22:24]}
+    apply(Disk(), plan_recover(Disk(), settings(root), whole=True, cut=False, bridge=True))
+    assert not lost & {unit[0] for unit in units(root, "B/0")}
+    check_clean(root, settings(root))
+
+
+@given(st.lists(st.integers(0, 9), max_size=9))
+def test_as_few_rows_as_possible_are_out_of_order(places: list[int]) -> None:
+    out = out_of_order(np.array(places, dtype=np.int64))
+    left = [place for place, gone in zip(places, out.tolist(), strict=True) if not gone]
+    assert left == sorted(left)
+    some = (list(one) for size in range(len(places) + 1) for one in combinations(places, size))
+    assert len(left) == max(len(one) for one in some if one == sorted(one))

@@ -1,0 +1,115 @@
+"""Rows that name lost places, and not as their queue would: no record tells any more, but the rows beside them do.
+
+Directories and files of queues are swapped or copied by hand, rows by a fault. Where the record of a row is lost, its
+row is judged by the others: the rows of a queue ascend, and rows that were copied came together.
+"""
+
+from __future__ import annotations
+
+import bisect
+from typing import TYPE_CHECKING
+
+from engine.format.names import is_lmq
+from engine.format.numbers import LONG_MAX
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from engine.repair.queue_compare import QueueAccount, QueueComparer
+    from engine.repair.queue_leftover import LogAfter
+
+
+class Misplaced:
+    """Judges rows of the queues of a `QueueComparer`, before any of those is taken for right that only may be."""
+
+    def __init__(self, comparer: QueueComparer, log: LogAfter) -> None:
+        self._comparer = comparer
+        self._log = log
+
+    def mask(
+        self,
+        number: int,
+        account: QueueAccount,
+        offsets: NDArray[np.int64],
+        physical: NDArray[np.int64],
+        low: int,
+        high: int,
+    ) -> NDArray[np.bool_]:
+        """Which rows name lost places, and not as their queue would: they lie among another queue's rows (no right row
+        is beside them, and one that shows a message of the same queue offset in another queue is), or out of order.
+
+        `low`, `high`: where the records of the right rows before and behind lie (physical).
+        """
+        import numpy as np
+
+        found = np.zeros(len(offsets), dtype=np.bool_)
+        at = np.flatnonzero(self._log.bridged.places.mask(physical) | self._log.lost.mask(physical))
+        if not len(at) or is_lmq(self._comparer.numbers[number].topic):
+            return found
+        for run in np.split(at, np.flatnonzero(np.diff(offsets[at]) != 1) + 1):
+            found[run] = self.lies_among_anothers(number, account, int(offsets[run[0]]), int(offsets[run[-1]]))
+        found[at] |= (physical[at] <= low) | (physical[at] >= high)
+        left = at[~found[at]]
+        found[left] = out_of_order(physical[left])
+        return found
+
+    def lies_among_anothers(self, number: int, account: QueueAccount, first: int, last: int) -> bool:
+        """Whether these rows are another queue's, as one beside them is: copied together with it, or of its queue
+        offset, with no right row beside them.
+        """
+        sides = [(first - 1, first), (last + 1, last)]
+        sides = [(beside, mine) for beside, mine in sides if beside not in account.right]
+        shown = [(beside, mine, self._shown_elsewhere(number, account, beside)) for beside, mine in sides]
+        if any(
+            self._is_copied(account, mine, queue, theirs, mine - beside)
+            for beside, mine, places in shown
+            for queue, theirs in places
+        ):
+            return True
+        return len(sides) == 2 and any(theirs == beside for beside, _, places in shown for _, theirs in places)
+
+    def _shown_elsewhere(self, number: int, account: QueueAccount, offset: int) -> list[tuple[int, int]]:
+        """Queue numbers and offsets of the sound record that a row names, where none of them is the row's own."""
+        rows = account.rows
+        assert rows is not None
+        if not rows.first <= offset < rows.extent:
+            return []
+        row = rows.read(offset, offset + 1)[0]
+        seen = self._log.units_at(int(row["physical_offset"]))
+        if seen is None or seen[0] != int(row["size"]) or (number, offset) in seen[1]:
+            return []
+        return seen[1]
+
+    def _is_copied(self, account: QueueAccount, offset: int, queue: int, theirs: int, step: int) -> bool:
+        """Whether the row at `step` from another queue's right row `theirs` is the one that lies here, too."""
+        known = self._comparer.accounts.get(queue)
+        other = None if known is None else known.rows
+        if other is None or known is None or theirs not in known.right or account.rows is None:
+            return False
+        at = theirs + step
+        if not other.first <= at < other.extent:
+            return False
+        return bool(account.rows.read(offset, offset + 1)[0] == other.read(at, at + 1)[0])
+
+
+def out_of_order(places: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which of these would have to go for the others to ascend (a place may repeat): as few as possible. bool[n]."""
+    import numpy as np
+
+    out = np.zeros(len(places), dtype=np.bool_)
+    if not (np.diff(places) < 0).any():
+        return out
+    ends: list[int] = []  # of the best sequence of each length so far: the place that it ends in
+    lengths = []
+    for place in places.tolist():
+        length = bisect.bisect_right(ends, place)
+        ends[length : length + 1] = [place]
+        lengths.append(length)
+    wanted, bound = len(ends) - 1, LONG_MAX
+    for i in range(len(lengths) - 1, -1, -1):
+        place = int(places[i])
+        out[i] = lengths[i] != wanted or place > bound
+        if not out[i]:
+            wanted, bound = wanted - 1, place
+    return out
