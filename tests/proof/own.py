@@ -69,7 +69,10 @@ class Unit(NamedTuple):
 
 
 def parse(data: bytes | memoryview, at: int) -> Record | None:
-    """The record at a position; None where its lengths don't add up."""
+    """The record at a position; None where its lengths don't add up.
+
+    A length below 0 counts as none, as Apache reads it (CommitLog#calMsgLength).
+    """
     if at < 0 or len(data) - at < SMALLEST:
         return None
     size, magic, crc, queue_id, flag, queue_offset, physical, sys_flag, _ = _HEAD.unpack_from(data, at)
@@ -82,14 +85,14 @@ def parse(data: bytes | memoryview, at: int) -> Record | None:
         return None
     (store_time,) = struct.unpack_from(">q", data, store_at)
     (body_size,) = struct.unpack_from(">i", data, body_at)
-    topic_at = body_at + 4 + body_size
-    if body_size < 0 or topic_at + 1 > end:
+    topic_at = body_at + 4 + max(0, body_size)
+    if topic_at + 1 > end:
         return None
     topic_end = topic_at + 1 + data[topic_at]
     if topic_end + 2 > end:
         return None
     (properties_size,) = struct.unpack_from(">h", data, topic_end)
-    if properties_size < 0 or topic_end + 2 + properties_size != end:
+    if topic_end + 2 + max(0, properties_size) != end:
         return None
     body = bytes(data[body_at + 4 : topic_at])
     return Record(
