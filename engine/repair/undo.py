@@ -194,8 +194,11 @@ def _check_saved(disk: Disk, root: str, chain: list[Repair]) -> None:
                 raise CannotMend("what the repair saved is no longer what it was", path=path)
         later |= {piece["path"] for piece in repair.pieces if piece["action"] in KEPT}
 
-    for repair in [one for one in chain if next(_relocated(one), None)][:1]:  # one before it knows older names
-        removed = {piece["path"] for piece in repair.pieces if piece["action"] == "remove"}  # restored before
+    newest = next((at for at, repair in enumerate(chain) if next(_relocated(repair), None)), None)
+    if newest is not None:  # a repair before it knows older names
+        repair = chain[newest]
+        since = (piece for one in chain[: newest + 1] for piece in one.pieces)
+        removed = {piece["path"] for piece in since if piece["action"] == "remove"}  # restored before
         for way in (_way(root, piece) for piece in _relocated(repair) if piece["target"] not in removed):
             if not disk.exists(is_there(disk, way, repair.directory)):
                 raise CannotMend("what the repair renamed is no longer there", path=way.new)
@@ -244,14 +247,14 @@ def _check_unchanged(disk: Disk, root: str, chain: list[Repair], now: Listing) -
     for repair in chain:
         for piece in repair.pieces:
             if piece["why"] == BEHIND_THE_END:
-                _check_tail(disk, root, repair, piece)
+                _check_tail(disk, root, chain, repair, piece)
 
 
-def _check_tail(disk: Disk, root: str, repair: Repair, piece: dict[str, Any]) -> None:
+def _check_tail(disk: Disk, root: str, chain: Sequence[Repair], repair: Repair, piece: dict[str, Any]) -> None:
     """Behind the log's end a killed repair leaves old bytes and zeros: anything else are messages that came since."""
     import numpy as np
 
-    path = _now(disk, root, repair, piece)
+    path = _now(disk, root, chain, repair, piece)
     if not disk.exists(path):
         return
     offset, length = int(piece["offset"]), int(piece["length"])
@@ -300,7 +303,7 @@ def _is_stray(path: str, chain: list[Repair], named: set[str]) -> bool:
 
 
 def _restore(disk: Disk, plan: UndoPlan, repair: Repair, piece: dict[str, Any]) -> None:
-    path = _now(disk, plan.root, repair, piece)
+    path = _now(disk, plan.root, plan.repairs, repair, piece)
     if piece["action"] in KEPT and disk.look(path) is None and _is_new(plan, piece):
         return
     match piece["action"]:
@@ -413,10 +416,17 @@ def _way(root: str, piece: dict[str, Any]) -> Way:
     return Way(*(os.path.join(root, piece[name]) for name in ("path", "via", "target")))
 
 
-def _now(disk: Disk, root: str, repair: Repair, piece: dict[str, Any]) -> str:
-    """Where the file of a piece is now, when a repair was killed while it renamed files."""
-    way = next((_way(root, one) for one in _relocated(repair) if one["path"] == piece.get("source")), None)
-    return os.path.join(root, piece["path"]) if way is None else is_there(disk, way, repair.directory)
+def _now(disk: Disk, root: str, chain: Sequence[Repair], repair: Repair, piece: dict[str, Any]) -> str:
+    """Where the file of a piece is now: a repair, or its undo, was killed while it renamed files.
+
+    Without a name of its own repair it may have got one from a killed one before (`chain`: newest first).
+    """
+    source = piece.get("source")
+    for one in chain[chain.index(repair) :]:
+        for way in _relocated(one):
+            if (way["path"] == source) if one is repair else (not source and way["target"] == piece["path"]):
+                return is_there(disk, _way(root, way), one.directory)
+    return os.path.join(root, piece["path"])
 
 
 def _sizes(plan: UndoPlan) -> Iterator[tuple[str, list[int]]]:

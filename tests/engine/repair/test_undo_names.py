@@ -165,6 +165,37 @@ def test_also_after_a_kill_anywhere(tmp_path: Path) -> None:
         assert files(store) == before, number
 
 
+@pytest.mark.parametrize("segments", [1, 2])
+@pytest.mark.parametrize("step", ["log-done", "index-done"])
+def test_a_renamed_segment_that_a_cut_then_removed_comes_back(segments: int, step: str, tmp_path: Path) -> None:
+    """The recovery that renamed it was killed, so that both are taken back together."""
+    root = tmp_path / "store"
+    put(root, 300)
+    log = sorted((root / "commitlog").iterdir())
+    for path in log[-2 - segments : -2]:
+        path.rename(path.with_name(f"{int(path.name) + 40 * SEGMENT:020d}"))
+    before = files(root)
+    disk = FaultyDisk(None)
+    disk.kill_at(f"recover.{step}")
+    with pytest.raises(Killed):
+        apply(disk, plan_recover(Disk(), settings(root)))
+    apply(Disk(), plan_truncate(Disk(), settings(root), to_offset=SEGMENT))
+    check_clean(root, settings(root))
+    counting = stores.copy(root, tmp_path / "counting")
+    disk = FaultyDisk(None)
+    undo(disk, plan_undo(Disk(), settings(counting)))
+    assert files(counting) == before
+    for number in random.Random(1).sample(range(disk.changes_seen * 2 // 3, disk.changes_seen), 5):
+        store = stores.copy(root, tmp_path / f"undo-{number}")
+        faulty = FaultyDisk(None)
+        faulty.kill_before(number)
+        with pytest.raises(Killed):
+            undo(faulty, plan_undo(Disk(), settings(store)))
+        take_back(store)
+        assert all(one.undone for one in repairs(Disk(), str(store)))
+        assert files(store) == before, number
+
+
 @pytest.mark.parametrize("part", ["consumequeue", "index"])
 def test_directories_that_were_not_there_go_again(part: str, tmp_path: Path) -> None:
     put(tmp_path, 300)
