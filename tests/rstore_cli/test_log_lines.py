@@ -21,6 +21,7 @@ from rstore_cli.messages import to_json
 from tests.conftest import Store
 from tests.rstore_cli.conftest import Cli
 from tests.support import logs, strategies
+from tests.support.wide import examples
 
 
 def slow(batch: RecordBatch, *, redact: bool, ascii: bool) -> list[str]:  # noqa: A002
@@ -35,7 +36,8 @@ def slow(batch: RecordBatch, *, redact: bool, ascii: bool) -> list[str]:  # noqa
     ]
 
 
-@settings(max_examples=300, deadline=None)
+@pytest.mark.wide
+@settings(max_examples=examples(300), deadline=None)
 @given(
     st.lists(st.tuples(strategies.messages, st.binary(max_size=40), st.booleans()), min_size=1, max_size=5),
     st.booleans(),

@@ -21,6 +21,7 @@ from tests.rstore_cli.conftest import Cli, Ran
 from tests.support import stores
 from tests.support.checking import check_clean
 from tests.support.in_time import in_time
+from tests.support.wide import sample
 
 COUNT = 250
 PATIENCE = 60
@@ -139,7 +140,8 @@ def remove(path: Path) -> None:
         path.unlink()
 
 
-@pytest.mark.parametrize(("name", "kind"), CASES)
+@pytest.mark.wide
+@pytest.mark.parametrize(("name", "kind"), sample(CASES, 2))
 def test_it_is_named_and_there_is_a_way(name: str, kind: str, root: Path, tmp_path: Path, cli: Cli) -> None:
     place, away = PLACES[name], tmp_path / "away"
     path = in_place(root, name, kind, away)

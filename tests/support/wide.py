@@ -19,3 +19,8 @@ def sample(values: Iterable[T], every: int, first: int = 0) -> list[T]:
     """
     found = list(values)
     return found if WIDE else found[first % every :: every]
+
+
+def examples(count: int) -> int:
+    """How many examples of hypothesis: a third of these, all of them in a wide run."""
+    return count if WIDE else count // 3

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.wide import examples
+
 pytest.importorskip("numba")
 
 from hypothesis import HealthCheck, given, settings
@@ -69,7 +71,8 @@ def test_missing_segments() -> None:
     assert ahead(built.log, resume=True) == scanned(built.log, resume=True)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.wide
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(st.tuples(st.integers(0, 120_000), st.integers(1, 3000)), max_size=6),
     st.integers(500, 20_000),

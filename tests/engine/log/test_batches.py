@@ -28,9 +28,10 @@ from engine.store import MessageStore
 from tests.engine.opening import assert_sound, small
 from tests.engine.opening import message as simple
 from tests.support import strategies
+from tests.support.wide import examples
 
 CONFIG = StoreConfig(store_path_root_dir=Path("/none"))
-EVERY = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+EVERY = settings(max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 ITEMS = st.lists(
     st.builds(
         BatchItem,
@@ -80,6 +81,7 @@ def fresh() -> BatchPreparer:
 # --- one message -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.wide
 @EVERY
 @given(strategies.messages, st.integers(0, 1 << 62), st.integers(0, 1 << 62), strategies.longs)
 def test_a_message_is_what_encode_and_patch_make_of_it(put: Message, place: int, physical: int, now: int) -> None:
@@ -128,6 +130,7 @@ def test_a_number_that_its_field_cant_hold_is_refused(wrong: dict[str, int]) -> 
             fresh().batch(put, [BatchItem(b"x")])
 
 
+@pytest.mark.wide
 @EVERY
 @given(strategies.messages, st.lists(st.tuples(st.integers(0, 1 << 16), st.integers(0, 255)), max_size=3))
 def test_a_record_decodes_the_fast_way_as_the_other(put: Message, changes: list[tuple[int, int]]) -> None:
@@ -160,6 +163,7 @@ def check_batch(shared: Message, items: list[BatchItem], kind: type) -> None:
         assert all(type(start) is int for start in starts)
 
 
+@pytest.mark.wide
 @settings(EVERY, suppress_health_check=list(HealthCheck))
 @given(PLAIN, ITEMS)
 @example(simple(a="b"), [BatchItem(b"x", 0, b"k\x01v\x02"), BatchItem(b"", 1, b"k\x01v"), BatchItem(b"y")])
@@ -167,6 +171,7 @@ def test_a_batch_in_plain_python(without_kernels: None, shared: Message, items: 
     check_batch(shared, items, PreparedBatch)
 
 
+@pytest.mark.wide
 @settings(EVERY, suppress_health_check=list(HealthCheck))
 @given(PLAIN, ITEMS)
 @example(simple(a="b"), [BatchItem(b"x", 0, b"k\x01v\x02"), BatchItem(b"", 1, b"k\x01v"), BatchItem(b"y")])
@@ -227,6 +232,7 @@ def test_columns_that_point_outside_of_their_buffers(
 # --- columns ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.wide
 @EVERY
 @given(ITEMS)
 def test_columns_are_the_items(items: list[BatchItem]) -> None:
@@ -258,6 +264,7 @@ def test_columns_that_are_none(wrong: tuple[object, ...]) -> None:
         MessageColumns.of(*wrong)  # type: ignore[arg-type]
 
 
+@pytest.mark.wide
 @EVERY
 @given(st.lists(st.integers(0, 400), min_size=1, max_size=60), st.integers(500, 6000), st.integers(4096, 6000))
 def test_pieces_are_as_large_as_a_batch_may_be(sizes: list[int], most: int, file_size: int) -> None:

@@ -15,6 +15,7 @@ from tests.engine.log import planted
 from tests.engine.log.planted import Planted
 from tests.support import logs
 from tests.support.logs import MemoryLog
+from tests.support.wide import examples
 
 SEGMENT = 1 << 16
 
@@ -38,7 +39,8 @@ def visited(log: MemoryLog, *, check_crc: bool) -> list[int]:
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@pytest.mark.wide
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.lists(kinds, min_size=1, max_size=40),
     st.lists(st.tuples(st.integers(0, SEGMENT - 1), st.integers(1, 300)), max_size=4),

@@ -22,6 +22,7 @@ from engine.read_store import ReadStore
 from engine.store import MessageStore
 from tests.engine.opening import message, small
 from tests.support import strategies
+from tests.support.wide import examples
 
 pytest.importorskip("numba")
 
@@ -98,7 +99,8 @@ LIMITS = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.wide
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(LIMITS, st.integers(0, 2), st.integers(-1, COUNT + 2), st.sampled_from([0, 1, 5, 32, 900]))
 def test_the_kernel_answers_as_the_plain_get(
     store: MessageStore, limits: ReadLimits, queue_id: int, offset: int, max_msgs: int

@@ -35,9 +35,9 @@ from engine.log.walk_kernel import fast_walk
 from engine.repair.survey import survey
 from tests.engine.repair import corpus
 from tests.support import golden, logs, mutate, references, strategies
-from tests.support.wide import sample
+from tests.support.wide import examples, sample
 
-EVERY = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+EVERY = settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 RULES = [
     DeriveRules(),
     DeriveRules(index=False),
@@ -116,6 +116,7 @@ def both_walks(data: bytes, start: int, room: int, check_crc: bool) -> tuple[lis
 # --- CRC -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.wide
 @EVERY
 @given(st.binary(max_size=700), st.integers(0, 20), st.integers(0, 20))
 def test_the_crc_is_zlibs(data: bytes, before: int, behind: int) -> None:
@@ -170,6 +171,7 @@ def test_hardware_is_asked_for() -> None:
 # --- the walk --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.wide
 @EVERY
 @given(
     st.lists(records(), max_size=8), MUTATIONS, st.integers(0, 400), st.integers(-50, 300), st.booleans(), st.booleans()
@@ -247,6 +249,7 @@ def memory_log(some: list[bytes], changes: list[tuple[int, int]]) -> logs.Memory
     return logs.MemoryLog({0: bytearray(mutated(bytes(data), changes)) + bytes(300)})
 
 
+@pytest.mark.wide
 @EVERY
 @given(
     st.lists(records(), min_size=1, max_size=12), MUTATIONS, st.sampled_from(RULES), st.sampled_from([200, 1000, 9000])

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.wide import examples
+
 pytest.importorskip("numba")
 
 import numpy as np
@@ -29,7 +31,7 @@ from tests.engine.repair import corpus
 from tests.support import logs, mutate
 from tests.support.logs import MemoryLog
 
-FEW = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def put(i: int) -> Message:
@@ -68,6 +70,7 @@ def counted(
     return joined(count_ahead(counter, scanner, start, end, threads=threads, split=split))
 
 
+@pytest.mark.wide
 @FEW
 @given(st.lists(records(), min_size=1, max_size=8), MUTATIONS, st.integers(0, 300), st.integers(-400, 400))
 def test_the_kernel_counts_what_the_walk_finds(
@@ -155,6 +158,7 @@ def test_records_of_ipv6_hosts_and_of_long_topics() -> None:
     assert found[0].records == 5
 
 
+@pytest.mark.wide
 @FEW
 @given(
     st.lists(st.tuples(st.integers(0, 120_000), st.integers(1, 3000)), max_size=6),

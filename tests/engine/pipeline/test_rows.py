@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.wide import examples
+
 pytest.importorskip("pyarrow")
 pytest.importorskip("numba")
 
@@ -83,7 +85,8 @@ raw_properties = st.lists(
 ).map(b"".join)
 
 
-@settings(max_examples=300, deadline=None)
+@pytest.mark.wide
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(raw_properties, min_size=1, max_size=6))
 def test_any_properties(some: list[bytes]) -> None:
     """Strings that no client writes: pieces without a name, names that come twice, bytes that are no UTF-8."""
@@ -154,7 +157,8 @@ def test_only_the_columns_that_are_asked_for() -> None:
 ranges = st.builds(Range, st.integers(-3, 40), st.integers(-3, 40))
 
 
-@settings(max_examples=150, deadline=None)
+@pytest.mark.wide
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.one_of(st.none(), st.frozensets(st.sampled_from(["T0", "T1", "T", "Other", "T\ufffd", ""]))),
     ranges,

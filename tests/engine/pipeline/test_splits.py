@@ -26,6 +26,7 @@ from tests.engine.log.test_scan import flat
 from tests.engine.repair import corpus
 from tests.support import golden, logs, mutate, references
 from tests.support.logs import PAGE, MemoryLog
+from tests.support.wide import examples
 
 Store = Callable[[str], Path]
 SEGMENT = 8192
@@ -107,7 +108,8 @@ def smash(found: planted.PlantedLog, what: str, where: int, length: int) -> None
             data[inside : inside + len(record)] = record[: len(data) - inside]
 
 
-@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.wide
+@settings(max_examples=examples(500), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(kinds, min_size=1, max_size=40),
     damages,

@@ -18,6 +18,7 @@ from tests.conftest import Store
 from tests.engine.repair import corpus, differences
 from tests.support import golden, mutate, stores
 from tests.support.checking import check_clean
+from tests.support.wide import sample
 
 GOLDEN = golden.cases()
 OURS = corpus.fixture_cases()
@@ -66,7 +67,8 @@ def check(case: corpus.Case, base: Path, store: Path) -> None:
     assert plan.to_json()["maxOffset"] == state.max_offset == again.state.max_offset
 
 
-@pytest.mark.parametrize("case", GOLDEN, ids=ids)
+@pytest.mark.wide
+@pytest.mark.parametrize("case", sample(GOLDEN, 2), ids=ids)
 def test_golden_case(case: corpus.Case, golden_store: Store, golden_copy: Store) -> None:
     check(case, golden_store(case["base"]), golden_copy(case["base"]))
 
