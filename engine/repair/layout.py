@@ -313,11 +313,14 @@ class _Planner:
         return not (home - self._size in names - {file.name} and file.name - self._size not in names)
 
     def _belonging_ones(self, placed: dict[int, _File]) -> list[_File]:
-        """Without those that get another name, but are not this log's."""
+        """Without those that get another name, but are not this log's.
+
+        Where no file has its own name, those are that units show: after a close, each message has one.
+        """
         kept = {place for place, file in placed.items() if file.name == place}
         out = [placed[place] for place in kept]
         moved = sorted((f for p, f in placed.items() if p not in kept), key=lambda f: f.place or 0)
-        if not kept:
+        if not kept and (self._files.abort or not self._belonging.has_units):
             return moved
         undecided = []
         for file in moved:
@@ -332,8 +335,8 @@ class _Planner:
                 undecided.append(file)
         for file in undecided:
             assert file.place is not None
-            beside = min(kept) - self._size <= file.place <= max(kept) + self._size
-            if beside or file.place in self._names:  # the log had a segment of that name: it changed places
+            beside = bool(kept) and min(kept) - self._size <= file.place <= max(kept) + self._size
+            if beside or (kept and file.place in self._names):  # the log had a segment of that name: it changed places
                 kept.add(file.place)
                 out.append(file)
             else:

@@ -113,6 +113,11 @@ class Belonging:
         self._queues = {found.queue: found for found in files.queues if found.files}
         self._files = files
 
+    @property
+    def has_units(self) -> bool:
+        """Whether any queue has a unit."""
+        return any(rows.extent > rows.first for rows in (QueueRows(self._disk, one) for one in self._queues.values()))
+
     def judge(self, place: int, witnesses: Sequence[Witness]) -> int:
         """Above 0: units point at these records, were they at `place`. Below 0: units name other records instead."""
         for_, against = 0, 0

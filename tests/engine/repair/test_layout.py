@@ -14,7 +14,7 @@ from random import Random
 import pytest
 
 from engine.config import StoreConfig
-from engine.errors import CannotMend, DamageInTheMiddle, RStoreError, WrongFileSize
+from engine.errors import CannotMend, DamageInTheMiddle, LogIsGone, RStoreError, WrongFileSize
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk, Killed
 from engine.format.message import Message
@@ -360,6 +360,18 @@ def test_a_log_that_is_lost_but_for_another_stores_segment(made: Made, tmp_path:
     apply(Disk(), plan)
     assert (made.root / "quarantine" / "commitlog" / foreign.name).exists()
     check_clean(made.root, made.config, known=("index-nowhere",), why="the index of a log that is gone stays")
+
+
+def test_another_stores_segment_alone_is_no_log(made: Made, tmp_path: Path) -> None:
+    """No file is left of this store's log, which was closed: its queues show none of the records that are there."""
+    other = layouts.make(tmp_path / "other", seed=77, segments=9, body=30)
+    first, *others = made.files
+    for path in others:
+        path.unlink()
+    shutil.copy2(other.root / "commitlog" / f"{7 * SIZE:020d}", first)
+    plan = plan_recover(Disk(), made.config)
+    assert isinstance(plan.refusal, CannotMend | LogIsGone)
+    assert isinstance(plan_recover(Disk(), made.config, bridge=True).refusal, LogIsGone)
 
 
 def test_a_segment_of_another_store_that_names_the_place_of_a_missing_one(made: Made, tmp_path: Path) -> None:
