@@ -118,7 +118,7 @@ def plan_undo(disk: Disk, config: StoreConfig) -> UndoPlan:
     before: Listing = chain[-1].manifest["files"]
     named = {piece["path"] for repair in chain for piece in repair.pieces if piece["action"] == "create"}
     renamed = {piece[name] for repair in chain for piece in _relocated(repair) for name in ("target", "via")}
-    new = (path for path in now if path not in before and path not in renamed)
+    new = (path for path in now if path not in before and path not in renamed and not _was_config(path, chain))
     created = tuple(sorted(path for path in new if not _is_stray(path, chain, named)))
     return UndoPlan(root, tuple(chain), before, created, resumed, config)
 
@@ -286,6 +286,14 @@ def _changed(path: str, offset: int | None = None) -> StoreChanged:
         offset=offset,
         hint="what the repair saved can be exported or replayed: rstore salvage list",
     )
+
+
+def _was_config(path: str, chain: list[Repair]) -> bool:
+    """Whether a file of config/ was there before the first repair that changed it: only those that do list it."""
+    for repair in reversed(chain):
+        if path in config_places(repair.pieces):
+            return path in repair.manifest["files"]
+    return False
 
 
 def _is_stray(path: str, chain: list[Repair], named: set[str]) -> bool:

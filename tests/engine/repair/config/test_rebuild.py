@@ -18,12 +18,15 @@ from engine.files.faults import FaultyDisk, Killed
 from engine.format import fastjson, properties
 from engine.format.message import DueMessage, Message
 from engine.log.derive import TopicQueue
+from engine.repair.apply import apply as recovered
 from engine.repair.check import check
 from engine.repair.config.apply import apply
 from engine.repair.config.files import State, read_table
 from engine.repair.config.plan import Choices, Part, RebuildPlan, plan_rebuild
 from engine.repair.config.restore import plan_restore
 from engine.repair.config.shapes import CONSUMERS, DELAYS, GROUPS, OFFSET_TABLE, TOPIC_TABLE, TOPICS
+from engine.repair.recover import plan_recover
+from engine.repair.repairs import repairs
 from engine.repair.undo import plan_undo, undo
 from engine.store import MessageStore
 from tests.conftest import Store
@@ -490,3 +493,22 @@ def test_killed_at_every_step(fixture_copy: Store, tmp_path: Path) -> None:
         assert {path: found.get(path) for path in after} == after, number
         shutil.rmtree(copy)
         shutil.rmtree(undone)
+
+
+def test_undo_behind_a_killed_recovery_keeps_the_broken_file(tmp_path: Path) -> None:
+    """The killed recovery changed nothing of config/, and lists nothing of it."""
+    root = tmp_path / "store"
+    put(root, 30)
+    shutil.rmtree(root / "index")
+    (root / "config").mkdir(exist_ok=True)
+    (root / "config" / GROUPS).write_text("{broken", encoding="utf-8")
+    before = stores.contents(root / "config")
+    disk = FaultyDisk(None)
+    disk.kill_at("recover.index-done")
+    with pytest.raises(Killed):
+        recovered(disk, plan_recover(Disk(), settings(root)))
+    apply(Disk(), plan_rebuild(Disk(), settings(root), Choices()))
+    check_clean(root, settings(root))
+    while any(not one.undone for one in repairs(Disk(), str(root))):
+        undo(Disk(), plan_undo(Disk(), settings(root)))
+    assert stores.contents(root / "config") == before
