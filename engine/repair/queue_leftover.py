@@ -11,8 +11,9 @@ row that was accounted for. For the others the rule is (RECOVERY.md, "When recor
 4. The record has its own row, at the place that it names: this one is a copy, and gives way.
 5. The place that the record names is a hole in its queue: a record before it and one behind are there. The record goes
    there, the row gives way.
-6. The rows beside it are right, and the record lies between theirs: the record's header is damaged, where no CRC tells.
-   The row stays, and the record gets no other.
+6. The rows beside it are right, and the record lies between theirs; or it is a single row, and the queue can't have, or
+   has not reached, the queue offset that its record names: the record's header is damaged, where no CRC tells. The row
+   stays, and the record gets no other.
 7. Else the header counts, and the row gives way.
 
 Memory is bounded: rows are read in pieces, records that wait for a row come from their spool, queue by queue.
@@ -24,6 +25,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from engine.format.message import MIN_RECORD_SIZE
 from engine.format.numbers import LONG_MAX
 from engine.repair.queue_compare import QueueAccount, QueueComparer, real_rows, repeats_neighbour
 from engine.repair.queue_misplaced import Misplaced
@@ -355,7 +357,8 @@ class Leftovers:
         for group in np.split(order, breaks):
             account = self._comparer.account(int(rows.number[group[0]]))
             start, end = int(rows.offset[group[0]]), int(rows.offset[group[-1]]) + 1
-            if start - 1 not in account.right and end not in account.right:
+            beside = start - 1 in account.right or end in account.right
+            if not beside and not self._is_the_only_place(rows, claimed, group):
                 continue
             first = start == 0 and self._log.begin == 0  # all that was ever put is there
             between = (first or start - 1 in account.right) and end in account.right
@@ -365,6 +368,16 @@ class Leftovers:
                 place = (int(rows.number[i]), int(rows.offset[i]))
                 decided = len(group) < FEW and self._is_decided(rows, i, place, own, between=between)
                 self.kept.append(Kept(*place, int(rows.physical[i]), own, decided))
+
+    def _is_the_only_place(self, rows: _Open, claimed: NDArray[np.int64], group: NDArray[np.intp]) -> bool:
+        """Whether a single row's record names a queue offset that its queue can't have, or has not reached."""
+        i = int(group[0])
+        number, offset = (int(one) for one in claimed[i])
+        if len(group) > 1 or number != int(rows.number[i]):
+            return False
+        known = self._comparer.account(number).rows
+        assert known is not None
+        return not 0 <= offset <= int(rows.physical[i]) // MIN_RECORD_SIZE or offset >= known.extent
 
     def _is_decided(
         self, rows: _Open, i: int, place: tuple[int, int], claimed: tuple[int, int], *, between: bool

@@ -120,7 +120,7 @@ def _followed(store: Path, conf: Path, verdict: Verdict, done: Ran, before: dict
 
 def _to_the_end(store: Path, conf: Path, verdict: Verdict, done: Ran) -> Ran:
     """Does what comes next by the commands' own words, until nothing does."""
-    for _ in range(STEPS):
+    for _ in range(2 * STEPS):
         following = command.next_words(done)
         if following is None:
             return done

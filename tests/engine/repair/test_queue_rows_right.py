@@ -416,6 +416,24 @@ def test_a_queue_offset_that_a_row_of_a_swapped_file_vouches_for_is_not_changed(
     check_clean(root, settings(root), known=("record-suspect", "unit-witness"), why="a header that was damaged")
 
 
+@pytest.mark.parametrize("bit", [3, 23, 40, 63])
+def test_the_only_message_of_a_queue_with_another_queue_offset_keeps_its_row(bit: int, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    with MessageStore.open(settings(root)) as store:
+        for queue in (0, 1, 0, 0):
+            assert store.put(Message("T", b"body", queue)).ok
+    wanted = units(root, "T/1")
+    (place, size, _), log = wanted[0], root / "commitlog" / f"{0:020d}"
+    before = log.read_bytes()
+    with log.open("r+b") as file:
+        file.seek(place + QUEUE_OFFSET)
+        file.write(struct.pack(">Q", 1 << bit))
+    apply(Disk(), plan_recover(Disk(), settings(root), whole=True))
+    assert units(root, "T/1") == wanted
+    assert log.read_bytes()[place : place + size] == before[place : place + size]
+    check_clean(root, settings(root))
+
+
 @pytest.mark.parametrize("beside", [False, True])
 def test_rows_of_lost_messages_that_were_copied_into_another_queue_go(made: Path, tmp_path: Path, beside: bool) -> None:
     """Four rows of A/0 lie in B/0, at their own queue offsets or at others; the messages of the last ones are lost."""

@@ -48,6 +48,8 @@ def segment_short(scene: Scene) -> str:
     """A segment that was cut off: an rsync that was interrupted, a disk that was full."""
     _, path = scene.segment()
     size = path.stat().st_size
+    if size < 2:  # another damage has cut it
+        raise NotHere
     to = scene.rng.choice([scene.rng.randrange(1, size), size // PAGE // 2 * PAGE, size - 1, size - PAGE])
     to = max(1, min(to, size - 1))
     os.truncate(path, to)
