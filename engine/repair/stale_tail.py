@@ -144,8 +144,8 @@ class StaleJudge:
             for queue, mine in by_queue(event, consumable):
                 goes_on: bool | None = bool(dispatched[mine].any())
                 if not goes_on and queue not in seen:
-                    put_before = (newer or not back) and bool(others[mine].all())
-                    by_units |= put_before
+                    put_before = bool(others[mine].all())
+                    by_units |= put_before and (newer or not back)
                     goes_on = False if put_before else self._goes_on(queue, event, mine, offset, lost)
                     if goes_on is False and self._has_units(queue):
                         repeats = repeats or str(queue)

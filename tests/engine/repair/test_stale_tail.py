@@ -163,6 +163,26 @@ def test_a_stale_tail_of_messages_that_are_damaged_where_they_were_put(tmp_path:
     assert len(messages(root)) == 135
 
 
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_stale_tail_of_messages_that_were_lost_in_the_middle(tmp_path: Path, in_place: bool) -> None:
+    """Their queues would go on with them, but their units show where they lay; they are saved, as is what was there."""
+    root = tmp_path / "store"
+    offsets = put(root, 150)
+    end = end_of(root, offsets)
+    stale = [record_at(root, offset) for offset in offsets[70:80]]
+    for offset in offsets[70:149]:
+        damage(root, offset, bytes(len(record_at(root, offset))))
+    assert leave(root, end, stale, in_place=in_place) >= 8
+    plan = plan_recover(Disk(), settings(root), bridge=True)
+    assert plan.refusal is None
+    apply(Disk(), plan)
+    assert plan.log.end.end == end
+    assert plan.log.end.stale is not None
+    assert not plan_recover(Disk(), settings(root), whole=True).changed
+    assert len(messages(root)) == 150 - 79
+    check_clean(root, settings(root))
+
+
 def test_garbage_before_the_stale_tail(tmp_path: Path) -> None:
     """A cut log that was written on: the new end lies within an old record, whole ones behind it."""
     root = tmp_path / "store"
