@@ -45,6 +45,7 @@ def show_plan(
             *([("files", _layout(plan))] if plan.layout.changed else []),
             ("cut", _cut(plan)),
             *([("put back", _put_back(plan))] if plan.log.shifts else []),
+            *([("from copies", _taken(plan))] if plan.log.taken else []),
             *([("bridged", _bridged(plan))] if plan.log.bridges else []),
             ("queues", _queues(plan)),
             ("index", _index(plan)),
@@ -235,6 +236,11 @@ def _layout(plan: RecoverPlan) -> str:
 
 def _put_back(plan: RecoverPlan) -> str:
     return f"{count(sum(s.records for s in plan.log.shifts), 'record')} that lie off their place in their segment"
+
+
+def _taken(plan: RecoverPlan) -> str:
+    lost = size(sum(one.length for one in plan.log.taken))
+    return f"{count(len(plan.log.taken), 'record')} ({lost}) written over damage, out of copies of the segments"
 
 
 def _bridged(plan: RecoverPlan) -> str:

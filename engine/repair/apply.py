@@ -137,6 +137,7 @@ class _Applier:
         if plan.trap is not None:  # before the log becomes shorter: who is killed in between must not fall into it
             self._mark(SAFETY_MS, abort=True)
         self._log()
+        self._set_aside(plan.set_aside_last)
         if not clean:
             take_blank_away(disk, plan)
         disk.step("recover.log-done")
@@ -207,8 +208,8 @@ class _Applier:
         self._sync_read_part()
 
     def _bridge(self) -> None:
-        """Write inert content over the damaged stretches."""
-        for bridge in self._plan.log.bridges:
+        """Write over the damaged ranges: records that a copy holds, inert content."""
+        for bridge in (*self._plan.log.taken, *self._plan.log.bridges):
             path, start = bridge.segment.path, bridge.segment.offset
             for patch in bridge.patches:
                 low, high = patch.zeros

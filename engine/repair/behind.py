@@ -25,7 +25,7 @@ def left_to_dispatch(disk: Disk, plan: RecoverPlan) -> StoreState | None:
         StorageError: a queue can't be read.
     """
     log, index = plan.log, plan.index
-    mends = log.mends or log.requeued or log.bridges or log.shifts
+    mends = log.mends or log.requeued or log.bridges or log.shifts or log.taken
     more = mends or log.tail or log.removed or plan.ext or plan.set_aside or plan.accepted
     if more or plan.unfinished or index.removed or index.rewinds or index.inserts:
         return None

@@ -33,6 +33,8 @@ def pieces_of(disk: Disk, plan: RecoverPlan) -> Iterator[Piece]:
     sources = {segment.path: segment.source for segment in plan.files.log}
     for piece in _log_pieces(plan):
         yield replace(piece, source=sources.get(piece.path) or "")
+    for odd in plan.set_aside_last:
+        yield _aside(disk, root, odd)
     for cut in plan.ext:
         for path, size in cut.removed:
             yield Piece("remove", path, 0, size, "extension of units that go")
@@ -95,6 +97,9 @@ def _log_pieces(plan: RecoverPlan) -> Iterator[Piece]:
         for patch in bridge.patches:
             position = patch.offset - bridge.segment.offset
             yield Piece("overwrite", bridge.segment.path, position, patch.length, f"bridged: {bridge.reason}")
+    for taken in log.taken:
+        position = taken.offset - taken.segment.offset
+        yield Piece("overwrite", taken.segment.path, position, taken.length, "a copy holds the records")
     for path in log.removed:
         size = next(s.size for s in segments if s.path == path)
         yield Piece("remove", path, 0, size, BEHIND_THE_END)

@@ -33,7 +33,7 @@ class LogPlan:
     `mends`: records whose own physicalOffset is wrong and gets mended; `requeued`: the same of queueId and queueOffset.
     `blank`: file and position of a blank record at the log's end, which only a start takes away, as puts go on there.
     `bridges`: damaged stretches that get inert content, as sound records lie behind them. `shifts`: records off their
-    place in their segment, which go back.
+    place in their segment, which go back. `taken`: records that are written over damage out of a copy of the segment.
     `read_from`: from there on every record was read; before it only where the queues' units leave holes.
     """
 
@@ -50,6 +50,7 @@ class LogPlan:
     blank: tuple[str, int] | None = None
     read_from: int = -1
     requeued: tuple[Requeued, ...] = ()
+    taken: tuple[Bridge, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,14 @@ class RecoverPlan:
     @property
     def set_aside_first(self) -> tuple[OddFile, ...]:
         """What is set aside before files of the log get their names: it may have one of them."""
-        return tuple(odd for odd in self.set_aside if odd not in self.set_aside_then)
+        later = (*self.set_aside_then, *self.set_aside_last)
+        return tuple(odd for odd in self.set_aside if odd not in later)
+
+    @property
+    def set_aside_last(self) -> tuple[OddFile, ...]:
+        """Copies of segments whose records are written into those first."""
+        copies = {path for path, _ in self.layout.rivals} if self.log.taken else set()
+        return tuple(odd for odd in self.set_aside if odd.path in copies)
 
     @property
     def set_aside_then(self) -> tuple[OddFile, ...]:
@@ -121,6 +129,7 @@ class RecoverPlan:
             or log.requeued
             or log.bridges
             or log.shifts
+            or log.taken
             or any(queue.changed for queue in self.queues)
             or self.index.changed
             or self.ext
@@ -160,6 +169,7 @@ class RecoverPlan:
                 {"offset": s.start, "length": s.end - s.start, "distance": s.distance, "records": s.records}
                 for s in self.log.shifts
             ],
+            "taken": [{"offset": one.offset, "length": one.length} for one in self.log.taken],
             "recordsBehind": end.records_behind,
             "stale": None
             if end.stale is None

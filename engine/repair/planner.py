@@ -97,6 +97,7 @@ class Planner:
         log: ClosedLog,
         memory: Memory,
         bridges: tuple[Bridge, ...],
+        taken: tuple[Bridge, ...],
         shifts: tuple[Shift, ...],
         choices: Choices,
         progress: Progress,
@@ -106,6 +107,7 @@ class Planner:
         self._layout = layout
         self._log = log
         self._bridges = bridges
+        self._taken = taken
         self._put_back = shifts
         self._done = repairs(disk, files.root)
         self._killed = unfinished(self._done)
@@ -214,7 +216,8 @@ class Planner:
         start = start_segment(self._files, self._log, mode)
         short = [segment.offset for segment in self._files.log if segment.short]
         moved = (shift.segment.offset for shift in self._put_back)
-        bridged = [*(bridge.offset for bridge in self._bridges), *moved, *(low for low, _ in self._begun), *short]
+        written = (bridge.offset for bridge in (*self._bridges, *self._taken))
+        bridged = [*written, *moved, *(low for low, _ in self._begun), *short]
         segments = [found for offset in bridged if (found := self._log.segment_at(offset)) is not None]
         start = min([start, *segments], key=lambda segment: segment.offset)
         return self._before_a_stale_tail(self._with_a_record(start))
@@ -401,6 +404,7 @@ class Planner:
             bytes_cut=cut,
             mends=tuple(m for m in self._mends if m < end.end),
             bridges=self._bridges,
+            taken=self._taken,
             shifts=self._put_back,
             read_from=self._read_from(start, log_min),
             blank=blank,
@@ -446,6 +450,7 @@ class Planner:
             f"damage at {s.offset}, {s.length} bytes, before recovery's start: {s.reason}" for s in self._damage_before
         ]
         out += [f"{shift.words}; they are put back" for shift in self._put_back]
+        out += [f"the record at {one.offset} is taken from a copy of its segment" for one in self._taken]
         out += [f"damage at {b.offset}, {b.length} bytes, is bridged: {b.reason}" for b in self._bridges]
         out += [f"segments missing at {gap.offset}, {gap.length} bytes" for gap in end.gaps]
         out += [f"damage at {s.offset}, {s.length} bytes: {s.reason}" for s in end.damage]

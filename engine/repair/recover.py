@@ -16,6 +16,7 @@ from engine.log.derive import Deriver, DeriveRules, QueueNumbers
 from engine.log.scan import Damage, RecordBatch, Scanner
 from engine.log.source import ClosedLog
 from engine.repair.bridge import Bridge, BridgedLog, find_bridges
+from engine.repair.donors import taken_from_copies
 from engine.repair.layout import arranged, layout_of
 from engine.repair.log_end import (
     Mode,
@@ -78,18 +79,20 @@ def plan_recover(
     files = arranged(files, layout)
     read = Progress(progress)
     memory = Memory(disk, files, writing=locked, time_box_ms=time_box_ms, jobs=jobs)
-    found, shifts = _bridges(disk, files, memory, read) if bridge and files.log else ((), ())
+    taken = taken_from_copies(disk, files, layout) if bridge else ()
+    memory.leave_out(one.segment.offset for one in taken)
+    found, shifts = _bridges(disk, files, memory, read, taken) if bridge and files.log else ((), ())
     bridges = tuple(one for one in found if one.patches)
     memory.leave_out([*(one.segment.offset for one in bridges), *(one.segment.offset for one in shifts)])
     stuck = next((one for one in found if not one.patches), None)
     mode = mode or (Mode.ABNORMAL if files.abort else Mode.NORMAL)
     choices = Choices(cut, bridge, log_is_gone, stuck, whole=whole or bridge)
-    with BridgedLog(disk, files.log, bridges, shifts) as log:
-        plan = Planner(disk, files, layout, log, memory, bridges, shifts, choices, read).plan(mode)
+    with BridgedLog(disk, files.log, (*taken, *bridges), shifts) as log:
+        plan = Planner(disk, files, layout, log, memory, bridges, taken, shifts, choices, read).plan(mode)
         if cut and plan.refusal is None and plan.next_start < plan.compared_from:
             # Where the log ends is known now. The next start would mend what it reads: it is done at once.
             choices = choices._replace(ahead=plan.next_start)
-            plan = Planner(disk, files, layout, log, memory, bridges, shifts, choices, read).plan(mode)
+            plan = Planner(disk, files, layout, log, memory, bridges, taken, shifts, choices, read).plan(mode)
         return plan
 
 
@@ -123,7 +126,7 @@ def plan_truncate(
     mode = Mode.ABNORMAL if files.abort else Mode.NORMAL
     choices = Choices(False, False, False, truncate=True, whole=whole)
     with ClosedLog(disk, files.log) as log:
-        planner = Planner(disk, files, layout, log, memory, (), (), choices, Progress(progress))
+        planner = Planner(disk, files, layout, log, memory, (), (), (), choices, Progress(progress))
         if not files.log:
             raise CannotMend("there is no commit log to cut", path=files.root)
         if to_offset is None:
@@ -137,18 +140,21 @@ def plan_truncate(
 
 
 def _bridges(
-    disk: Disk, files: StoreFiles, memory: Memory, read: Progress
+    disk: Disk, files: StoreFiles, memory: Memory, read: Progress, taken: tuple[Bridge, ...]
 ) -> tuple[tuple[Bridge, ...], tuple[Shift, ...]]:
-    """Bridges over the log as it will be once the records that go back are at their places, and those."""
+    """Bridges over the log as it will be once the records that go back are at their places, and those.
+
+    `taken`: what is written over damage out of copies.
+    """
     suspects: set[int] = set()
-    found = _read_for_bridges(disk, files, memory, read, (), suspects)
+    found = _read_for_bridges(disk, files, memory, read, taken, (), suspects)
     largest = files.config.max_message_size
     shifts = tuple(
         shift for segment in files.log if segment.offset in suspects for shift in find_shifts(disk, segment, largest)
     )
     if shifts:
         memory.leave_out(shift.segment.offset for shift in shifts)
-        found = _read_for_bridges(disk, files, memory, read, shifts, set())
+        found = _read_for_bridges(disk, files, memory, read, taken, shifts, set())
     return found, shifts
 
 
@@ -157,6 +163,7 @@ def _read_for_bridges(
     files: StoreFiles,
     memory: Memory,
     read: Progress,
+    taken: tuple[Bridge, ...],
     shifts: tuple[Shift, ...],
     suspects: set[int],
 ) -> tuple[Bridge, ...]:
@@ -164,7 +171,7 @@ def _read_for_bridges(
     config = files.config
     # Once to find damage, and once from the damage on to plan: the second time is an estimate.
     read.expect(sum(segment.size for segment in files.log))
-    with BridgedLog(disk, files.log, (), shifts) as log:
+    with BridgedLog(disk, files.log, taken, shifts) as log:
         scanner = Scanner(log, check_crc=config.check_crc_on_recover, max_message_size=config.max_message_size)
         deriver = Deriver(DeriveRules.of(config), QueueNumbers())
         events = memory.scan(scanner, deriver, log.segments[0].offset, resume=True, derive=False)

@@ -204,10 +204,10 @@ def _read(case: Case, store: Path, verdict: Verdict) -> Loss:
     """What of the sound messages the repaired store doesn't give."""
     found = truth.held(case.base, store)
     lost = truth.loss(case.base, case.facts, case.whole, found, to_the_end=verdict.mode == "bridge")
-    if lost.place & case.contested:
-        lost.place -= truth.saved(store, case.facts, lost.place & case.contested)
+    other = truth.saved(store, case.facts, lost.place & case.contested) if lost.place & case.contested else set()
+    lost.place -= other
     if lost.messages and any("--cut" in one for one in verdict.words):
-        kept = truth.saved(store, case.facts, lost.place)
+        kept = truth.saved(store, case.facts, lost.place) | other
         lost = Loss(
             lost.place - kept, lost.queue - kept, lost.moved - kept, lost.key - kept, lost.invented, lost.broken
         )

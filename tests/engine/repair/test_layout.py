@@ -26,6 +26,7 @@ from engine.repair.plan import RecoverPlan
 from engine.repair.queue_rows import QueueRows
 from engine.repair.recover import plan_recover, plan_truncate
 from engine.repair.reindex import Scope, build
+from engine.repair.repairs import repairs
 from engine.repair.salvage_scan import scan_file
 from engine.repair.segment_size import segment_size
 from engine.repair.survey import survey
@@ -414,6 +415,34 @@ def test_segments_behind_pages_that_were_lost_are_not_taken_for_another_stores(
     apply(Disk(), planned(made))
     assert lost(made, held) == []
     sound(made)
+
+
+@pytest.mark.parametrize("step", [None, "recover.bridge", "recover.set-aside", "recover.log-done"])
+def test_a_segment_and_its_copy_each_damaged_elsewhere_lose_nothing(made: Made, step: str | None) -> None:
+    """Bridging writes what the copy holds over the segment's damage; a kill at any step of it, too."""
+    whole = log_of(made)
+    one = made.files[2]
+    copy = one.with_name(f"{one.name}.bak")
+    shutil.copy2(one, copy)
+    mine, its = in_segment(made, one)[1:6:4], in_segment(made, one)[3:8:4]
+    for path, offsets in ((one, mine), (copy, its)):
+        for offset in offsets:
+            with path.open("r+b") as file:
+                file.seek(offset % SIZE + 95)
+                file.write(b"\xff\xff")
+    refusal = plan_recover(Disk(), made.config, whole=True).refusal
+    assert isinstance(refusal, CannotMend)
+    held = made.held()
+    before = restored(made)
+    if step is not None:
+        kill(made, step, 1)
+    apply(Disk(), plan_recover(Disk(), made.config, bridge=True))
+    assert lost(made, held) == []
+    assert log_of(made) == whole
+    sound(made)
+    while any(not repair.undone for repair in repairs(Disk(), str(made.root))):
+        undo(Disk(), plan_undo(Disk(), made.config))
+    assert restored(made) == before
 
 
 def test_records_that_a_damaged_segment_lacks_are_not_set_aside_unasked(made: Made, tmp_path: Path) -> None:

@@ -1,0 +1,65 @@
+"""Sound records that a second file of a segment's place holds, and that the segment lacks.
+
+A copy beside a segment (a backup, what an rsync left under another name) may be damaged, too, but hardly at the same
+bytes. The layout keeps one of the two files (layout.py); where each holds records that the other lacks, `--bridge`
+writes those of the copy over the damage of the one that stays, byte for byte, and bridges what neither holds. The copy
+leaves its place when that is done: who is killed before finds it again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.log.scan import Damage, RecordBatch, Scanner
+from engine.log.source import ClosedLog, Segment
+from engine.repair.bridge import Bridge, Patch
+from engine.repair.intervals import Intervals
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from engine.files.disk import Disk
+    from engine.repair.layout import Layout
+    from engine.repair.survey import StoreFiles
+
+MOST = 64 << 20
+"""Bytes that are taken out of copies in one repair; more stay in quarantine/."""
+
+
+def taken_from_copies(disk: Disk, files: StoreFiles, layout: Layout) -> tuple[Bridge, ...]:
+    """What is written over damage of the segments out of their copies, in log order. Raises StorageError.
+
+    `files`: the store, its log as it will be.
+    """
+    left, found = MOST, []
+    for path, place in layout.rivals:
+        segment = next((one for one in files.log if one.offset == place), None)
+        for one in _taken(disk, segment, path, files.config.max_message_size) if segment is not None else ():
+            left -= one.length
+            if left >= 0:
+                found.append(one)
+    return tuple(sorted(found, key=lambda one: one.offset))
+
+
+def _taken(disk: Disk, segment: Segment, path: str, largest: int) -> Iterator[Bridge]:
+    damaged = Intervals()
+    with ClosedLog(disk, [segment]) as log:
+        for event in Scanner(log, max_message_size=largest).scan(segment.offset, resume=True):
+            if isinstance(event, Damage):
+                damaged.add(event.offset, event.end)
+    copy = Segment(segment.offset, segment.size, path, held=_held(disk, path, segment))
+    with ClosedLog(disk, [copy]) as log:
+        for event in Scanner(log, max_message_size=largest).scan(segment.offset, resume=True) if damaged else ():
+            if not isinstance(event, RecordBatch):
+                continue
+            moved = {place for place, _, _ in event.moved()}
+            for i in range(len(event)):
+                start, data = event.offset(i), event.record(i)
+                if start not in moved and damaged.overlap(start, start + len(data)) == len(data):
+                    patch = Patch(start, len(data), data=bytes(data))
+                    yield Bridge(start, len(data), segment, "damage", (patch,))
+
+
+def _held(disk: Disk, path: str, segment: Segment) -> int | None:
+    size = disk.stat(path).size
+    return None if size == segment.size else size
