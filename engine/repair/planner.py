@@ -315,6 +315,8 @@ class Planner:
         settler = Settler(self._comparer, LogAfter(log_min, end.end, lost, bridged, losses, self._units_at))
         queues = tuple(settler.settle()) if files.log or self._choices.log_is_gone else ()
         index_plan = index.plan(end.end, union(lost, bridged.places, mended))
+        if not files.log and self._choices.log_is_gone and files.config.message_index_enable:
+            index_plan = replace(index_plan, enabled=True, removed=index_plan.names_after, names_after=())
         fresh = [
             s
             for s in (*end.gaps, *self._damage_before)

@@ -370,14 +370,23 @@ class Leftovers:
                 self.kept.append(Kept(*place, int(rows.physical[i]), own, decided))
 
     def _is_the_only_place(self, rows: _Open, claimed: NDArray[np.int64], group: NDArray[np.intp]) -> bool:
-        """Whether a single row's record names a queue offset that its queue can't have, or has not reached."""
+        """Whether a single row's record names a queue offset that its queue can't have, or has not reached: no record
+        beside it is there, either.
+        """
         i = int(group[0])
         number, offset = (int(one) for one in claimed[i])
         if len(group) > 1 or number != int(rows.number[i]):
             return False
-        known = self._comparer.account(number).rows
-        assert known is not None
-        return not 0 <= offset <= int(rows.physical[i]) // MIN_RECORD_SIZE or offset >= known.extent
+        account = self._comparer.account(number)
+        assert account.rows is not None
+        if not 0 <= offset <= int(rows.physical[i]) // MIN_RECORD_SIZE:
+            return True
+        beside = [(number, offset - 1), (number, offset + 1)]
+        return (
+            offset >= account.rows.extent
+            and not any(at in account.right for _, at in beside)
+            and not (self._pending_at(beside))
+        )
 
     def _is_decided(
         self, rows: _Open, i: int, place: tuple[int, int], claimed: tuple[int, int], *, between: bool
