@@ -178,7 +178,8 @@ class Settler:
         follows = start - 1 in state.known or start - 1 in state.written
         free = start >= 0 and not state.known.overlap(start, end) and not state.written.overlap(start, end)
         free = free and start <= physical // MIN_RECORD_SIZE and self._precedes_later_rows(state, physical, end)
-        if not (free and (follows or not (state.known or state.written))):
+        sure = follows or not (state.known or state.written) or self._leftovers.is_vouched_for(physical)
+        if not (free and sure):
             expected, behind = self._expected(state, physical)
             queue = self._comparer.numbers[number]
             if not free or (expected is not None and not self._may_jump(start, expected, behind, run)):
@@ -242,8 +243,7 @@ class Settler:
         """Whether queue offsets may go from `expected` to `start` (rule 16), or whether the field is damaged.
 
         Messages that were lost in between took at least their smallest record each. Without a lost range only a jump
-        that holds for several records, that a row in another queue's file vouches for, or that isn't one flipped bit,
-        is believed.
+        that holds for several records, or isn't one flipped bit, is believed.
         """
         if start == expected:
             return True
@@ -252,7 +252,7 @@ class Settler:
         jump = start - expected
         place = int(run["physical_offset"][0])
         lost = self._log.lost.overlap(behind, place) + self._log.bridged.places.overlap(behind, place)
-        if jump <= lost // MIN_RECORD_SIZE or (jump <= MAX_FILL and self._leftovers.is_vouched_for(place)):
+        if jump <= lost // MIN_RECORD_SIZE:
             return True
         return jump <= MAX_FILL and (len(run) > 1 or (start ^ expected).bit_count() > 1)
 

@@ -19,6 +19,9 @@ MODES = {"plain": (), "bridge": ("--bridge",), "cut": ("--cut",)}
 STEPS = 6
 """Hints that are followed at most: more of them lead in a circle."""
 
+MOST_BROUGHT = 3
+"""Things that a person has to bring or to move out, one after the other."""
+
 
 @dataclass
 class Verdict:
@@ -81,7 +84,9 @@ def _judge(case: Case, mode: str, store: Path, conf: Path, verdict: Verdict) -> 
     done = _run(store, conf, verdict, *words, "--yes")
     _dry_is_done(dry, done, verdict)
     done = _followed(store, conf, verdict, done, before)
-    if done.exit >= 4 and brought(replace(case, store=store), done):
+    for _ in range(MOST_BROUGHT):
+        if done.exit < 4 or not brought(replace(case, store=store), done):
+            break
         before = tree(store)
         case = replace(case, whole=truth.sound(case.base, case.facts, store))
         done = _followed(store, conf, verdict, _run(store, conf, verdict, *words, "--yes"), before)

@@ -181,6 +181,7 @@ def _units(base: Base, facts: Facts, whole: frozenset[int], found: Held, out: Lo
     for (topic, queue_id, _), offset in facts.queues.items():
         of_queue[topic, queue_id].add(offset)
     first = min(found.log, default=0)
+    last_lost = max((offset for offset in facts.records if offset not in whole), default=-1)
     for (topic, queue_id), units in found.units.items():
         for at, unit in units.items():
             wanted = facts.queues.get((topic, queue_id, at))
@@ -194,6 +195,8 @@ def _units(base: Base, facts: Facts, whole: frozenset[int], found: Held, out: Lo
                 continue
             elif unit.offset not in whole and (topic, queue_id, at) in own.queues_of(record, dispatched=True):
                 continue  # a header that nothing shows to be wrong
+            elif wanted is None and unit == units.get(at - 1) and unit.offset < last_lost:
+                continue  # as a repair fills a lost message's place: it may have been this queue's
             elif wanted is None or wanted not in whole:
                 out.invented.append(f"unit {at} of {topic}/{queue_id} shows the message at {unit.offset}, not of it")
 

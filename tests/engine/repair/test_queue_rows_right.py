@@ -416,6 +416,34 @@ def test_a_queue_offset_that_a_row_of_a_swapped_file_vouches_for_is_not_changed(
     check_clean(root, settings(root), known=("record-suspect", "unit-witness"), why="a header that was damaged")
 
 
+def test_a_swapped_file_of_expired_messages_moves_no_message(made: Path, tmp_path: Path) -> None:
+    """Its rows, of places before the log's first byte, stand where a queue of one message has its own."""
+    root = tmp_path / "store"
+    shutil.copytree(made, root)
+    first = sorted((root / "commitlog").iterdir())[0]
+    names = [f"{topic.name}/{queue.name}" for topic in (root / "consumequeue").iterdir() for queue in topic.iterdir()]
+    one = next(name for name in sorted(names) if name.startswith("A"))
+    gone = [unit for unit in units(root, one) if unit[0] < 8192]
+    assert len(gone) > 1
+    with MessageStore.open(settings(root)) as store:
+        assert store.put(Message("Single", b"x" * 100, 0)).ok
+    wanted = units(root, "Single/0")
+    segment = sorted((root / "commitlog").iterdir())[wanted[0][0] // 8192]
+    at = wanted[0][0] % 8192
+    record = segment.read_bytes()[at : at + wanted[0][1]]
+    first.unlink()
+    queue = root / "consumequeue" / "Single" / "0" / f"{0:020d}"
+    other = root / "consumequeue" / one / f"{0:020d}"
+    own = queue.read_bytes()
+    rows = other.read_bytes()[: len(gone) * UNIT_SIZE]
+    queue.write_bytes(rows.ljust(FILE, b"\0"))
+    other.write_bytes(own[:UNIT_SIZE] + other.read_bytes()[UNIT_SIZE:])
+    apply(Disk(), plan_recover(Disk(), settings(root), whole=True))
+    assert segment.read_bytes()[at : at + len(record)] == record
+    assert units(root, "Single/0")[0] == wanted[0]
+    check_clean(root, settings(root))
+
+
 @pytest.mark.parametrize("bit", [3, 23, 40, 63])
 def test_the_only_message_of_a_queue_with_another_queue_offset_keeps_its_row(bit: int, tmp_path: Path) -> None:
     root = tmp_path / "store"
