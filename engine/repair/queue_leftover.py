@@ -4,9 +4,9 @@ A row names a record (its physical offset and size); the record names a queue an
 row that was accounted for. For the others the rule is (RECOVERY.md, "When record and row disagree"):
 
 1. A record of the log claims the row's place, and fits in there by its own place in the log: the row gives way.
-2. The row points at what has expired or is lost, at a bridge's record, or repeats its neighbour (a filled gap; behind a
-   queue's last message only as many rows as may have been lost there): it stays, unless it is misplaced
-   (queue_misplaced.py).
+2. The row points at what has expired (in front of every message that is there) or is lost, at a bridge's record, or
+   repeats its neighbour (a filled gap; behind a queue's last message only as many rows as may have been lost there): it
+   stays, unless it is misplaced (queue_misplaced.py).
 3. No sound record of the row's size is where it points: it gives way.
 4. The record has its own row, at the place that it names: this one is a copy, and gives way.
 5. The place that the record names is a hole in its queue: a record before it and one behind are there. The record goes
@@ -169,6 +169,11 @@ class Leftovers:
                 first, behind = claims[:, 0].searchsorted((gap_start, gap_end))
                 near = claims[first:behind]
                 claimed = near[(near[:, 1] > low) & (near[:, 1] < high), 0]
+            live = gap_end  # behind a message that is there none has expired
+            if low >= log.begin:
+                live = gap_start
+            elif claimed is not None and len(claimed):
+                live = int(claimed.min())
             stays: list[NDArray[np.int64]] = []
             for start in range(gap_start, gap_end, CHUNK):
                 offsets, found = real_rows(rows, start, min(start + CHUNK, gap_end))
@@ -183,7 +188,8 @@ class Leftovers:
                 gone = log.bridged.places.mask(physical)
                 if gone.any():
                     self.gone.append(Judged(number, offsets[gone], physical[gone]))
-                stay = (physical < log.end) & ((physical < log.begin) | log.lost.mask(physical))
+                expired = (physical < log.begin) & (offsets < live)
+                stay = (physical < log.end) & (expired | log.lost.mask(physical))
                 stay |= repeats_neighbour(account, found, gap_start, gap_end) & (offsets < filled)
                 stay &= ~gone
                 stays.append(offsets[stay])
