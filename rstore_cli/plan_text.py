@@ -240,7 +240,7 @@ def _put_back(plan: RecoverPlan) -> str:
 
 def _taken(plan: RecoverPlan) -> str:
     lost = size(sum(one.length for one in plan.log.taken))
-    return f"{count(len(plan.log.taken), 'record')} ({lost}) written over damage, out of copies of the segments"
+    return f"{lost} of records written over damage, out of copies of the segments"
 
 
 def _bridged(plan: RecoverPlan) -> str:

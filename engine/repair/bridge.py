@@ -22,6 +22,7 @@ rest, so that no later start meets it. `BridgedLog` shows the log as it will be:
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -112,6 +113,8 @@ class BridgedLog(ClosedLog):
         moved = {shift.segment.offset: shift.segment for shift in shifts}.values()
         self._lying = ClosedLog(disk, [as_it_lies(one, disk.stat(one.file).size) for one in moved])
         self._patches = sorted((p for bridge in bridges for p in bridge.patches), key=lambda p: p.offset)
+        self._patch_starts = [p.offset for p in self._patches]
+        self._patch_ends = [p.end for p in self._patches]
 
     def read(self, offset: int, length: int) -> memoryview:
         """As `ClosedLog.read`. What is bridged need not be readable."""
@@ -119,7 +122,7 @@ class BridgedLog(ClosedLog):
         if segment is None:
             return memoryview(b"")
         end = min(offset + length, segment.end)
-        patches = [p for p in self._patches if p.offset < end and p.end > offset]
+        patches = self._patches[bisect_right(self._patch_ends, offset) : bisect_left(self._patch_starts, end)]
         if not patches and not self._shifts:
             return super().read(offset, length)
         out = bytearray()

@@ -2,8 +2,9 @@
 
 A copy beside a segment (a backup, what an rsync left under another name) may be damaged, too, but hardly at the same
 bytes. The layout keeps one of the two files (layout.py); where each holds records that the other lacks, `--bridge`
-writes those of the copy over the damage of the one that stays, byte for byte, and bridges what neither holds. The copy
-leaves its place when that is done: who is killed before finds it again.
+writes those of the copy over the damage of the one that stays, byte for byte, and bridges what neither holds. Only what
+a unit of this store's queues shows at just that place is taken: what a copy holds more was truncated since, or is
+another store's. The copy leaves its place when that is done: who is killed before finds it again.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from engine.log.scan import Damage, RecordBatch, Scanner
 from engine.log.source import ClosedLog, Segment
 from engine.repair.bridge import Bridge, Patch
 from engine.repair.intervals import Intervals
+from engine.repair.segment_contest import Belonging
+from engine.repair.segment_look import witnesses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,16 +35,18 @@ def taken_from_copies(disk: Disk, files: StoreFiles, layout: Layout) -> tuple[Br
     `files`: the store, its log as it will be.
     """
     left, found = MOST, []
+    belonging = Belonging(disk, files)
     for path, place in layout.rivals:
         segment = next((one for one in files.log if one.offset == place), None)
-        for one in _taken(disk, segment, path, files.config.max_message_size) if segment is not None else ():
+        for one in _taken(disk, belonging, segment, path, files.config.max_message_size) if segment else ():
             left -= one.length
             if left >= 0:
                 found.append(one)
     return tuple(sorted(found, key=lambda one: one.offset))
 
 
-def _taken(disk: Disk, segment: Segment, path: str, largest: int) -> Iterator[Bridge]:
+def _taken(disk: Disk, belonging: Belonging, segment: Segment, path: str, largest: int) -> Iterator[Bridge]:
+    """Runs of records, one Bridge each."""
     damaged = Intervals()
     with ClosedLog(disk, [segment]) as log:
         for event in Scanner(log, max_message_size=largest).scan(segment.offset, resume=True):
@@ -53,11 +58,22 @@ def _taken(disk: Disk, segment: Segment, path: str, largest: int) -> Iterator[Br
             if not isinstance(event, RecordBatch):
                 continue
             moved = {place for place, _, _ in event.moved()}
-            for i in range(len(event)):
-                start, data = event.offset(i), event.record(i)
-                if start not in moved and damaged.overlap(start, start + len(data)) == len(data):
-                    patch = Patch(start, len(data), data=bytes(data))
-                    yield Bridge(start, len(data), segment, "damage", (patch,))
+            start, data = event.start, bytearray()
+            for i, witness in enumerate(witnesses(event)):
+                offset, record = event.offset(i), event.record(i)
+                fits = offset not in moved and damaged.overlap(offset, offset + len(record)) == len(record)
+                if fits and belonging.is_shown(witness, offset):
+                    start = start if data else offset
+                    data += record
+                elif data:
+                    yield _bridge(segment, start, data)
+                    data = bytearray()
+            if data:
+                yield _bridge(segment, start, data)
+
+
+def _bridge(segment: Segment, start: int, data: bytearray) -> Bridge:
+    return Bridge(start, len(data), segment, "damage", (Patch(start, len(data), data=bytes(data)),))
 
 
 def _held(disk: Disk, path: str, segment: Segment) -> int | None:

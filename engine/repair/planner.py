@@ -316,7 +316,8 @@ class Planner:
         queues = tuple(settler.settle()) if files.log or self._choices.log_is_gone else ()
         index_plan = index.plan(end.end, union(lost, bridged.places, mended))
         if not files.log and self._choices.log_is_gone and files.config.message_index_enable:
-            index_plan = replace(index_plan, enabled=True, removed=index_plan.names_after, names_after=())
+            every = tuple(one.name for one in files.index)
+            index_plan = replace(index_plan, enabled=True, removed=every, names_after=())
         fresh = [
             s
             for s in (*end.gaps, *self._damage_before)
@@ -452,7 +453,10 @@ class Planner:
             f"damage at {s.offset}, {s.length} bytes, before recovery's start: {s.reason}" for s in self._damage_before
         ]
         out += [f"{shift.words}; they are put back" for shift in self._put_back]
-        out += [f"the record at {one.offset} is taken from a copy of its segment" for one in self._taken]
+        out += [
+            f"{one.length} bytes of records from {one.offset} on are taken from a copy of their segment"
+            for one in self._taken
+        ]
         out += [f"damage at {b.offset}, {b.length} bytes, is bridged: {b.reason}" for b in self._bridges]
         out += [f"segments missing at {gap.offset}, {gap.length} bytes" for gap in end.gaps]
         out += [f"damage at {s.offset}, {s.length} bytes: {s.reason}" for s in end.damage]

@@ -372,7 +372,8 @@ class Leftovers:
             for i in group.tolist():
                 own = (int(claimed[i, 0]), int(claimed[i, 1]))
                 place = (int(rows.number[i]), int(rows.offset[i]))
-                decided = len(group) < FEW and self._is_decided(rows, i, place, own, between=between)
+                sure = beside or not self._log.begin  # else the file may have another one's name
+                decided = sure and len(group) < FEW and self._is_decided(rows, i, place, own, between=between)
                 self.kept.append(Kept(*place, int(rows.physical[i]), own, decided))
 
     def _is_the_only_place(self, rows: _Open, claimed: NDArray[np.int64], group: NDArray[np.intp]) -> bool:
@@ -383,10 +384,12 @@ class Leftovers:
         number, offset = (int(one) for one in claimed[i])
         if len(group) > 1 or number != int(rows.number[i]):
             return False
-        account = self._comparer.account(number)
+        account, physical = self._comparer.account(number), int(rows.physical[i])
         assert account.rows is not None
-        if not 0 <= offset <= int(rows.physical[i]) // MIN_RECORD_SIZE:
+        if not 0 <= offset <= physical // MIN_RECORD_SIZE:
             return True
+        if self._log.begin or self._log.losses.between(0, physical):  # nobody knows what the queue had before
+            return False
         beside = [(number, offset - 1), (number, offset + 1)]
         return (
             offset >= account.rows.extent

@@ -7,6 +7,7 @@ row is judged by the others: the rows of a queue ascend, and rows that were copi
 from __future__ import annotations
 
 import bisect
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from engine.format.names import is_lmq
@@ -55,8 +56,8 @@ class Misplaced:
         return found
 
     def lies_among_anothers(self, number: int, account: QueueAccount, first: int, last: int) -> bool:
-        """Whether these rows are another queue's, as one beside them is: copied together with it, or of its queue
-        offset, with no right row beside them.
+        """Whether these rows are another queue's, as those beside them are: copied together with one, or two of its
+        queue offsets, with no right row beside them. One alone may be its queue's, and its record's header damaged.
         """
         sides = [(first - 1, first), (last + 1, last)]
         sides = [(beside, mine) for beside, mine in sides if beside not in account.right]
@@ -67,7 +68,17 @@ class Misplaced:
             for queue, theirs in places
         ):
             return True
-        return len(sides) == 2 and any(theirs == beside for beside, _, places in shown for _, theirs in places)
+        if len(sides) < 2:
+            return False
+        near = [first - 2, first - 1, last + 1, last + 2]
+        seen = Counter(
+            queue
+            for beside in near
+            if beside not in account.right
+            for queue, theirs in self._shown_elsewhere(number, account, beside)
+            if theirs == beside
+        )
+        return max(seen.values(), default=0) > 1
 
     def _shown_elsewhere(self, number: int, account: QueueAccount, offset: int) -> list[tuple[int, int]]:
         """Queue numbers and offsets of the sound record that a row names, where none of them is the row's own."""

@@ -133,6 +133,10 @@ class Belonging:
                     against += 1
         return for_ - against
 
+    def is_shown(self, witness: Witness, offset: int) -> bool:
+        """Whether a unit names just this record, were it at this physical offset."""
+        return self._unit(witness) == (offset, witness.size)
+
     def is_denied(self, place: int, size: int, witnesses: Sequence[Witness]) -> bool:
         """Whether units point into these records rather than at their beginnings, were the file at `place`.
 

@@ -91,7 +91,7 @@ def look_at_head(disk: Disk, path: str, size: int, max_message_size: int) -> Loo
             reader.close()
     except StorageError:
         return Look((), empty=False, unread=True)
-    return Look(_witnesses(RecordBatch(0, head, rows)) if rows else (), empty=not any(head))
+    return Look(witnesses(RecordBatch(0, head, rows)) if rows else (), empty=not any(head))
 
 
 def look_across(disk: Disk, path: str, size: int, max_message_size: int) -> Look:
@@ -126,12 +126,13 @@ def _whole(
             if low >= end:
                 return
             for batch in whole(log, max(low, start), min(high, end), largest, unread):
-                yield from _witnesses(batch)
+                yield from witnesses(batch)
     except StorageError:
         unread.append(start)
 
 
-def _witnesses(batch: RecordBatch) -> tuple[Witness, ...]:
+def witnesses(batch: RecordBatch) -> tuple[Witness, ...]:
+    """What the records of a batch say of themselves."""
     return tuple(
         Witness(
             batch.offset(i),

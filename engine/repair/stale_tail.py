@@ -125,15 +125,13 @@ class StaleJudge:
 
         found = StaleTail(offset, 0, offset)
         lost, at, newer, elsewhere = 0, offset, False, True
-        back = by_units = False
+        by_units = False
         seen: set[TopicQueue] = set()
         repeats = unproven = ""
         for event in self._scanner.scan(offset, resume=True) if stored else ():
             if not isinstance(event, RecordBatch):
                 continue
             lost += event.start - at
-            if not found.records:
-                back = int(event.store_timestamps()[0]) < stored
             at = event.end
             newer |= event.newest_store_timestamp > stored
             dispatched, others = self._units_of(event)
@@ -145,8 +143,9 @@ class StaleJudge:
                 goes_on: bool | None = bool(dispatched[mine].any())
                 if not goes_on and queue not in seen:
                     put_before = bool(others[mine].all())
-                    by_units |= put_before and (newer or not back)
                     goes_on = False if put_before else self._goes_on(queue, event, mine, offset, lost)
+                    # A unit is no proof alone: its file may be another queue's.
+                    by_units |= put_before or (goes_on is False and queue not in self._last)
                     if goes_on is False and self._has_units(queue):
                         repeats = repeats or str(queue)
                     elif goes_on is False:

@@ -445,6 +445,45 @@ def test_a_segment_and_its_copy_each_damaged_elsewhere_lose_nothing(made: Made, 
     assert restored(made) == before
 
 
+def test_another_stores_records_are_not_taken_for_what_a_segment_lost(made: Made, tmp_path: Path) -> None:
+    other = layouts.make(tmp_path / "other", seed=77)
+    one = made.files[1]
+    shutil.copy2(other.files[1], one.with_name("rival"))
+    with one.open("r+b") as file:
+        file.seek(2000)
+        file.write(Random(3).randbytes(3000))
+    plan = plan_recover(Disk(), made.config, bridge=True)
+    assert not plan.log.taken
+    apply(Disk(), plan)
+    sound(made)
+
+
+@pytest.mark.parametrize("puts", [0, 3])
+def test_truncated_messages_are_not_taken_out_of_a_damaged_backup(puts: int, made: Made) -> None:
+    """Nor is the log's end another one: only what was lost by damage comes back."""
+    last = [path for path in made.files if any(path.read_bytes())][-1]
+    there = in_segment(made, last)
+    backup = last.read_bytes()
+    apply(Disk(), plan_truncate(Disk(), made.config, to_offset=there[len(there) // 2]))
+    with MessageStore.open(made.config) as store:
+        for i in range(puts):
+            assert store.put(Message("T", b"new" * 50, queue_id=i)).ok
+    copy = last.with_name(f"{last.name}.bak")
+    copy.write_bytes(backup)
+    for path, offset in ((last, there[1]), (copy, there[3])):
+        with path.open("r+b") as file:
+            file.seek(offset % SIZE + 95)
+            file.write(b"\xff\xff")
+    plan = plan_recover(Disk(), made.config, bridge=True)
+    assert [taken.offset for taken in plan.log.taken] == [there[1]]
+    apply(Disk(), plan)
+    data = last.read_bytes()
+    records = {offset: made.records[offset][2] for offset in there}
+    back = [offset for offset in there if data[offset % SIZE :].startswith(records[offset])]
+    assert back == there[: len(there) // 2]
+    sound(made)
+
+
 def test_records_that_a_damaged_segment_lacks_are_not_set_aside_unasked(made: Made, tmp_path: Path) -> None:
     """Another store's file beside a segment with damage in its middle: nobody knows which of them to believe."""
     other = layouts.make(tmp_path / "other", seed=77)

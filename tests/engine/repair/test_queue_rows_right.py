@@ -29,7 +29,7 @@ from engine.repair.queue_misplaced import out_of_order
 from engine.repair.recover import plan_recover
 from engine.repair.undo import plan_undo, undo
 from engine.store import MessageStore
-from tests.support import stores
+from tests.support import logs, stores
 from tests.support.checking import check_clean
 from tests.support.wide import sample
 
@@ -491,3 +491,47 @@ def test_as_few_rows_as_possible_are_out_of_order(places: list[int]) -> None:
     assert left == sorted(left)
     some = (list(one) for size in range(len(places) + 1) for one in combinations(places, size))
     assert len(left) == max(len(one) for one in some if one == sorted(one))
+
+
+def built(root: Path, messages: list[Message]) -> list[int]:
+    """A closed store of one log; where its messages lie."""
+    made = logs.build(messages, 8192, 0)
+    (root / "commitlog").mkdir(parents=True)
+    for start, data in made.log.files.items():
+        (root / "commitlog" / f"{start:020d}").write_bytes(data)
+    apply(Disk(), plan_recover(Disk(), settings(root)))
+    return list(made.offsets)
+
+
+def test_the_last_file_of_a_queue_under_another_name_moves_no_message(tmp_path: Path) -> None:
+    """It holds one row, and what was before it has expired: its name is wrong, not the record's queue offset."""
+    root = tmp_path / "store"
+    mine = [Message("T", bytes([i]) * 100) for i in range(40)]
+    offsets = built(root, [*mine, *[Message("F", bytes(200))] * 60, Message("T", b"c" * 100), Message("F", b"x")])
+    for path in sorted((root / "commitlog").iterdir()):
+        if int(path.name) + 8192 <= offsets[100]:
+            path.unlink()
+    queue = root / "consumequeue" / "T" / "0"
+    for path in sorted(queue.iterdir())[:-1]:
+        path.unlink()
+    sorted(queue.iterdir())[-1].rename(queue / f"{0:020d}")
+    plan = plan_recover(Disk(), settings(root), whole=True)
+    assert not plan.log.requeued
+    apply(Disk(), plan)
+    assert [(one.min_offset, one.max_offset) for one in plan.queues if one.queue.topic == "T"] == [(40, 41)]
+    check_clean(root, settings(root), known=("queue-gap", "unit-invalid"), why="the file of another name stays")
+
+
+def test_lost_messages_behind_a_damaged_queue_id_keep_their_queues_end(tmp_path: Path) -> None:
+    """One row that shows another queue's message is a damaged header, and no sign of another queue's file."""
+    root = tmp_path / "store"
+    offsets = built(root, [*[Message("T", bytes([i]) * 100) for i in range(20)], *[Message("F", bytes(200))] * 30])
+    with (root / "commitlog" / f"{0:020d}").open("r+b") as file:
+        file.seek(offsets[15] + QUEUE_ID)
+        file.write(struct.pack(">i", 1))
+        file.seek(offsets[16])
+        file.write(random.Random(1).randbytes(offsets[20] - offsets[16]))
+    plan = plan_recover(Disk(), settings(root), bridge=True)
+    apply(Disk(), plan)
+    assert [one.max_offset for one in plan.queues if one.queue == ("T", 0)] == [20]
+    check_clean(root, settings(root))

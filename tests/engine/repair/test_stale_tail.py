@@ -7,6 +7,7 @@ place or with the place where they now lie written into them.
 from __future__ import annotations
 
 import random
+import shutil
 import struct
 from pathlib import Path
 
@@ -14,14 +15,20 @@ import pytest
 
 from engine.files.disk import Disk
 from engine.format.index_file import decode_header
-from engine.format.message import POSITION_PHYSICAL_OFFSET, POSITION_QUEUE_OFFSET, decode, store_timestamp_position
+from engine.format.message import (
+    POSITION_PHYSICAL_OFFSET,
+    POSITION_QUEUE_OFFSET,
+    Message,
+    decode,
+    store_timestamp_position,
+)
 from engine.repair.apply import apply
 from engine.repair.check import check
 from engine.repair.plan import RecoverPlan
 from engine.repair.recover import plan_recover
 from engine.repair.undo import plan_undo, undo
 from tests.engine.repair.test_rules import SIZES, damage, messages, put, settings
-from tests.support import stores
+from tests.support import logs, stores
 from tests.support.checking import check_clean
 
 SEGMENT = SIZES["mapped_file_size_commit_log"]
@@ -475,3 +482,36 @@ def test_a_rotten_queue_offset_of_the_last_message_makes_it_not_stale(tmp_path: 
     assert plan.log.end.end == last + len(record_at(root, last))
     apply(Disk(), plan)
     assert len(messages(root)) == 151
+
+
+@pytest.mark.parametrize("how", ["swapped", "copied"])
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_units_of_another_queues_file_make_no_message_stale(tmp_path: Path, how: str, goes_on: bool) -> None:
+    """The clock went back an hour within the log. The other queue's units name places before it, as copies' would."""
+    built = logs.build(
+        [Message("T", bytes([i]) * 100, int(i >= 40 or (goes_on and i < 10))) for i in range(60)], SEGMENT, 0
+    )
+    root = tmp_path / "store"
+    (root / "commitlog").mkdir(parents=True)
+    for start, content in built.log.files.items():
+        data = bytearray(content)
+        for offset in built.offsets[40:]:
+            if start <= offset < start + SEGMENT:
+                stored = struct.unpack_from(">q", data, offset - start + 56)[0]
+                struct.pack_into(">q", data, offset - start + 56, stored - 3_600_000)
+        (root / "commitlog" / f"{start:020d}").write_bytes(data)
+    apply(Disk(), plan_recover(Disk(), settings(root)))
+    assert len(messages(root)) == 60
+    one, other = (root / "consumequeue" / "T" / name for name in "01")
+    if how == "copied":
+        shutil.rmtree(other)
+        shutil.copytree(one, other)
+    else:
+        one.rename(tmp_path / "aside")
+        other.rename(one)
+        (tmp_path / "aside").rename(other)
+    plan = plan_recover(Disk(), settings(root))
+    assert plan.log.end.stale is None
+    apply(Disk(), plan)
+    assert len(messages(root)) == 60
+    check_clean(root, settings(root))
