@@ -125,13 +125,15 @@ class StaleJudge:
 
         found = StaleTail(offset, 0, offset)
         lost, at, newer, elsewhere = 0, offset, False, True
-        by_units = False
+        back = False
+        by_units: set[TopicQueue] = set()
         seen: set[TopicQueue] = set()
         repeats = unproven = ""
         for event in self._scanner.scan(offset, resume=True) if stored else ():
             if not isinstance(event, RecordBatch):
                 continue
             lost += event.start - at
+            back = back if found.records else int(event.store_timestamps()[0]) < stored
             at = event.end
             newer |= event.newest_store_timestamp > stored
             dispatched, others = self._units_of(event)
@@ -142,10 +144,12 @@ class StaleJudge:
             for queue, mine in by_queue(event, consumable):
                 goes_on: bool | None = bool(dispatched[mine].any())
                 if not goes_on and queue not in seen:
+                    by_numbers = self._goes_on(queue, event, mine, offset, lost)
                     put_before = bool(others[mine].all())
-                    goes_on = False if put_before else self._goes_on(queue, event, mine, offset, lost)
-                    # A unit is no proof alone: its file may be another queue's.
-                    by_units |= put_before or (goes_on is False and queue not in self._last)
+                    goes_on = False if put_before else by_numbers
+                    sure = by_numbers is False and queue in self._last and (back or not put_before)
+                    if goes_on is False and not sure:
+                        by_units.add(queue)  # no proof alone: the file may be another queue's
                     if goes_on is False and self._has_units(queue):
                         repeats = repeats or str(queue)
                     elif goes_on is False:
@@ -157,7 +161,7 @@ class StaleJudge:
                     return None
             found = StaleTail(offset, found.records + len(event), event.end)
         if newer or by_units:
-            return found if repeats and self._was_put_before(found) else None
+            return found if repeats and self._was_put_before(found, None if newer else by_units) else None
         if unproven and not repeats and not self._is_there_before(found):
             self._note(offset, f"{unproven} doesn't go on where it was, and no unit of that queue is left")
             return None
@@ -259,8 +263,11 @@ class StaleJudge:
                 ends.append(int(last["physical_offset"]) + int(last["size"]))
         return max(ends)
 
-    def _was_put_before(self, tail: StaleTail) -> bool:
-        """Whether a copy of each message of a tail, or nothing sound, is where its unit says; else a header is bad."""
+    def _was_put_before(self, tail: StaleTail, queues: set[TopicQueue] | None) -> bool:
+        """Whether a copy of each message of a tail, or nothing sound, is where its unit says; else a header is bad.
+
+        `queues`: those that are asked, as far as they have units; None: all, and each message has to have one.
+        """
         import numpy as np
 
         for event in self._scanner.scan(tail.offset, tail.end, resume=True):
@@ -268,8 +275,10 @@ class StaleJudge:
                 continue
             numbers, sizes = event.columns()[_QUEUE_OFFSET], event.columns()[_SIZE]
             for queue, mine in by_queue(event, np.flatnonzero(event.consumable())):
-                for i in mine.tolist():
+                for i in mine.tolist() if queues is None or queue in queues else ():
                     unit = self._unit(queue, int(numbers[i]))
+                    if unit is None and queues is not None:
+                        continue
                     if unit is None:
                         return False
                     there = next(iter(self._scanner.scan(unit[0], unit[0] + 1)), None)
