@@ -261,8 +261,9 @@ class Planner:
             index.feed(derived.keys)
         else:
             self._unplaced += event.unplaced
-            self._newest = LONG_MAX  # nobody wrote it down
+            self._newest = max(self._newest, event.first_store_timestamp, event.last_store_timestamp)
             for units, keys in event.derived():
+                self._newest = max(self._newest, int(keys.store_timestamp.max(initial=0)))
                 self._comparer.feed(units)
                 index.feed(keys)
         self._progress(event.end - event.start)
@@ -417,7 +418,7 @@ class Planner:
         """Whether the checkpoint is later than all records that were read: it is not one of this log."""
         point = self._files.checkpoint
         times = (point.physic_msg_timestamp, point.logics_msg_timestamp, point.index_msg_timestamp)
-        return 0 < self._newest < LONG_MAX and (min(times) < 0 or max(times) > self._newest + SAFETY_MS)
+        return self._newest > 0 and (min(times) < 0 or max(times) > self._newest + SAFETY_MS)
 
     def _read_from(self, start: Segment | None, log_min: int) -> int:
         """Physical offset from which every record was read: `find_bridges` reads all, whatever recovery starts with."""
