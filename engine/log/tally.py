@@ -64,8 +64,7 @@ def tallied(events: Iterator[Event]) -> Iterator[Counted]:
 def _tally_of(event: Event) -> Counted:
     if not isinstance(event, RecordBatch):
         return event
-    messages = int(event.consumable().sum())
-    return Tally(event.start, event.end, len(event), messages, tuple(event.moved()), doubts_of(event))
+    return Tally(event.start, event.end, len(event), event.messages, tuple(event.moved()), doubts_of(event))
 
 
 @dataclass(slots=True)

@@ -36,23 +36,22 @@ def taken_from_copies(disk: Disk, files: StoreFiles, layout: Layout) -> tuple[Br
     """
     left, found = MOST, []
     belonging = Belonging(disk, files)
-    for path, place in layout.rivals:
-        segment = next((one for one in files.log if one.offset == place), None)
-        for one in _taken(disk, belonging, segment, path, files.config.max_message_size) if segment else ():
+    for copy in layout.rivals:
+        segment = next((one for one in files.log if one.offset == copy.offset), None)
+        for one in _taken(disk, belonging, segment, copy, files.config.max_message_size) if segment else ():
             left -= one.length
             if left >= 0:
                 found.append(one)
     return tuple(sorted(found, key=lambda one: one.offset))
 
 
-def _taken(disk: Disk, belonging: Belonging, segment: Segment, path: str, largest: int) -> Iterator[Bridge]:
+def _taken(disk: Disk, belonging: Belonging, segment: Segment, copy: Segment, largest: int) -> Iterator[Bridge]:
     """Runs of records, one Bridge each."""
     damaged = Intervals()
     with ClosedLog(disk, [segment]) as log:
         for event in Scanner(log, max_message_size=largest).scan(segment.offset, resume=True):
             if isinstance(event, Damage):
                 damaged.add(event.offset, event.end)
-    copy = Segment(segment.offset, segment.size, path, held=_held(disk, path, segment))
     with ClosedLog(disk, [copy]) as log:
         for event in Scanner(log, max_message_size=largest).scan(segment.offset, resume=True) if damaged else ():
             if not isinstance(event, RecordBatch):
@@ -74,8 +73,3 @@ def _taken(disk: Disk, belonging: Belonging, segment: Segment, path: str, larges
 
 def _bridge(segment: Segment, start: int, data: bytearray) -> Bridge:
     return Bridge(start, len(data), segment, "damage", (Patch(start, len(data), data=bytes(data)),))
-
-
-def _held(disk: Disk, path: str, segment: Segment) -> int | None:
-    size = disk.stat(path).size
-    return None if size == segment.size else size

@@ -88,11 +88,8 @@ class KeptComparer:
         self._low: int | None = None
         self._keys: list[Keys] = []
         self._fed = 0
-        self._reached = (
-            -1,
-            0,
-            0,
-        )  # the last window that agreed: its end, and its file and that one's entries before it
+        # the last window that agreed: its end, its file, and that one's entries before it
+        self._reached = (-1, 0, 0)
         self.start: int | None = None
 
     def begin(self, start: int) -> None:

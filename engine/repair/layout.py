@@ -90,7 +90,7 @@ class Layout:
 
     `segments`: by offset. `relocations`, `resizes`: what makes them so. `aside`: what goes to quarantine/, with why.
     `unplaced`: paths of those whose records the log lacks. `left`: odd entries that are none of the layout's.
-    `rivals`: those set aside that hold records which the segment of their place (physical offset) lacks, while their
+    `rivals`: those set aside, as segments at their places, that hold records which the segment there lacks, while their
     names are no segment's that stays. `problems`: a sentence each. `refusal`: of a plan that was not told to give
     anything up; `always`: of any.
     """
@@ -102,7 +102,7 @@ class Layout:
     unplaced: frozenset[str] = frozenset()
     left: tuple[OddFile, ...] = ()
     problems: tuple[str, ...] = ()
-    rivals: tuple[tuple[str, int], ...] = ()
+    rivals: tuple[Segment, ...] = ()
     refusal: RStoreError | None = None
     always: RStoreError | None = None
 
@@ -165,7 +165,6 @@ class _Planner:
         self._problems: list[str] = []
         self._given_up: list[tuple[_File, str, int]] = []
         self._more: dict[str, tuple[int, int]] = {}  # set aside beside a complete segment: its place, records more
-        self._rivals: list[tuple[str, int]] = []
         self._back: list[_File] = []  # lost another place, and hold records of the one that their name says
         self._names: set[int | None] = set()
         self._last = -1  # the last place of a file with the right name that holds records
@@ -431,16 +430,13 @@ class _Planner:
             self._set_aside(file, NOTHING)
 
     def _give_up(self, file: _File, why: str, records: int) -> None:
-        place = file.place
         if self._set_aside(file, why):
             self._given_up.append((file, why, records))
-            if why == REST and place is not None:
-                self._rivals.append((file.path, place))
 
-    def _rivals_of(self, segments: Sequence[Segment]) -> tuple[tuple[str, int], ...]:
+    def _rivals_of(self, segments: Sequence[Segment]) -> tuple[Segment, ...]:
         """Those whose names nothing else gets: they may stay until their records were written elsewhere."""
         taken = {segment.path for segment in segments}
-        return tuple((path, place) for path, place in self._rivals if path not in taken)
+        return tuple(file.at(self._size) for file, why, _ in self._given_up if why == REST and file.path not in taken)
 
     # --- the outcome ------------------------------------------------------------------------------------------------
 

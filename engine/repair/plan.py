@@ -97,7 +97,7 @@ class RecoverPlan:
     @property
     def set_aside_last(self) -> tuple[OddFile, ...]:
         """Copies of segments whose records are written into those first."""
-        copies = {path for path, _ in self.layout.rivals} if self.log.taken else set()
+        copies = {copy.file for copy in self.layout.rivals} if self.log.taken else set()
         return tuple(odd for odd in self.set_aside if odd.path in copies)
 
     @property

@@ -31,6 +31,7 @@ from engine.repair.check_served import check_served
 from engine.repair.config.start import ConfigStart, config_start
 from engine.repair.finding import Findings
 from engine.repair.index_files import entries_before
+from engine.repair.intervals import Intervals
 from engine.repair.layout import layout_of
 from engine.repair.log_end import Mode
 from engine.repair.odd import first_error
@@ -40,9 +41,6 @@ from engine.repair.repairs import repairs
 from engine.repair.survey import StoreFiles, survey
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from engine.config import StoreConfig
     from engine.files.disk import Disk
 
@@ -309,7 +307,10 @@ def _count_short(disk: Disk, plan: StartPlan, config: StoreConfig, skipped: list
         "other bytes there"
         for one in moved
     ]
-    places = [(s.offset, s.end) for s in repair.layout.segments if s.source is not None]
+    places = Intervals()
+    for segment in repair.layout.segments:
+        if segment.source is not None:
+            places.add(segment.offset, segment.end)
     ends = {
         found.queue: queue_end(disk, found, plan.files.config.mapped_file_size_consume_queue)
         for found in plan.files.queues
@@ -329,20 +330,10 @@ def _count_short(disk: Disk, plan: StartPlan, config: StoreConfig, skipped: list
             rows = QueueRows(disk, found)
             first, known = ends[found.queue]
             for _, units in rows.chunks(rows.first, first) if places else ():
-                _add(plan, found.queue, int((is_real(units) & _within(units["physical_offset"], places)).sum()))
+                _add(plan, found.queue, int((is_real(units) & places.mask(units["physical_offset"])).sum()))
             limit = min(_dispatched_from(plan, known), plan.apache.end)
             for _, units in rows.chunks(first, max(first, rows.extent)):
                 _add(plan, found.queue, int((is_real(units) & (units["physical_offset"] < limit)).sum()))
-
-
-def _within(physical: NDArray[np.int64], places: list[tuple[int, int]]) -> NDArray[np.bool_]:
-    """Which of these lie in one of the ranges (physical): bool[n]."""
-    import numpy as np
-
-    found = np.zeros(len(physical), dtype=np.bool_)
-    for start, end in places:
-        found |= (physical >= start) & (physical < end)
-    return found
 
 
 def _dispatched_from(plan: StartPlan, known: int) -> int:

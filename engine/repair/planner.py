@@ -140,6 +140,7 @@ class Planner:
         self._damage_before: list[Stretch] = []
         self._damage_ahead: list[Stretch] = []  # which the next start would read, and this one need not
         self._undecided: list[str] = []
+        self._start_after: int | None = None  # see _ahead
 
     def behind_time(self, timestamp: int) -> int | None:
         """Physical offset of the first record stored later (ms)."""
@@ -156,7 +157,7 @@ class Planner:
         if start is not None:
             self._progress.expect(files.log[-1].end - start.offset)
             one_unit_each = not self._deriver.rules.multi_dispatch
-            ahead = min(start.offset, self._next_start().offset)
+            ahead = self._ahead(start)
             coverage = Coverage(
                 self._comparer,
                 self._log,
@@ -189,14 +190,19 @@ class Planner:
             end.gaps[:0] = gaps_before(files, start)
         return self._assemble(mode, start, end, index)
 
-    def _next_start(self) -> Segment:
-        """Where a normal start of the recovered store begins, as far as can be told before the log is read: files
-        behind its end go, so that the third last is another one.
+    def _ahead(self, start: Segment) -> int:
+        """Physical offset from which the log is compared: where a normal start of the recovered store begins, if that
+        is before `start`. As far as can be told before the log is read: files behind its end go, so that the third last
+        is another one.
         """
-        if self._choices.ahead is not None:
-            return next(s for s in self._files.log if s.end > self._choices.ahead)
-        last = self._files.log.index(self._with_a_record(self._files.log[-1]))
-        return self._files.log[max(0, last + 1 - NORMAL_FILES)]
+        if self._start_after is None:
+            log = self._files.log
+            if self._choices.ahead is not None:
+                after = next(s for s in log if s.end > self._choices.ahead)
+            else:
+                after = log[max(0, log.index(self._with_a_record(log[-1])) + 1 - NORMAL_FILES)]
+            self._start_after = after.offset
+        return min(start.offset, self._start_after)
 
     def _read_ahead(self, segment: Segment) -> None:
         """Compare what the next start would: it finds nothing to mend then. Damage there is none of this recovery's."""
@@ -261,9 +267,9 @@ class Planner:
             index.feed(derived.keys)
         else:
             self._unplaced += event.unplaced
-            self._newest = max(self._newest, event.first_store_timestamp, event.last_store_timestamp)
+            # store times don't go back in a segment that is remembered
+            self._newest = max(self._newest, event.last_store_timestamp)
             for units, keys in event.derived():
-                self._newest = max(self._newest, int(keys.store_timestamp.max(initial=0)))
                 self._comparer.feed(units)
                 index.feed(keys)
         self._progress(event.end - event.start)
@@ -358,7 +364,7 @@ class Planner:
             trap=trap,
             to=self._to,
             next_start=0 if start is None else next_start(files, end),
-            compared_from=0 if start is None else min(start.offset, self._next_start().offset),
+            compared_from=0 if start is None else self._ahead(start),
             ext=() if self._to is None else plan_ext_cuts(self._disk, files, queues),
             state=StoreState(
                 min_offset=log_min if files.log else -1,
@@ -373,7 +379,7 @@ class Planner:
         """Damage before the start that a normal start of the recovered store would read, and cut the log at."""
         first = next_start(self._files, end)
         found = [stretch for stretch in self._damage_ahead if stretch.offset >= first]
-        return damage_between(self._scanner, first, min(start.offset, self._next_start().offset)) + found
+        return damage_between(self._scanner, first, self._ahead(start)) + found
 
     def _set_aside(self, queues: tuple[QueuePlan, ...]) -> tuple[OddFile, ...]:
         """Strays; and what a broker passes over, when it stands where a topic's directory has to be."""

@@ -177,19 +177,18 @@ class Leftovers:
             stays: list[NDArray[np.int64]] = []
             for start in range(gap_start, gap_end, CHUNK):
                 offsets, found = real_rows(rows, start, min(start + CHUNK, gap_end))
-                free = ~self._misplaced.mask(
-                    number, account, offsets, found["physical_offset"].astype(np.int64), low, high
-                )
+                physical = found["physical_offset"].astype(np.int64)
+                gone, lost = log.bridged.places.mask(physical), log.lost.mask(physical)
+                free = ~self._misplaced.mask(number, account, offsets, physical, gone | lost, low, high)
                 if claimed is not None and len(claimed):
                     free &= ~np.isin(offsets, claimed)
                 if not free.all():
                     offsets, found = offsets[free], found[free]
-                physical = found["physical_offset"].astype(np.int64)
-                gone = log.bridged.places.mask(physical)
+                    physical, gone, lost = physical[free], gone[free], lost[free]
                 if gone.any():
                     self.gone.append(Judged(number, offsets[gone], physical[gone]))
                 expired = (physical < log.begin) & (offsets < live)
-                stay = (physical < log.end) & (expired | log.lost.mask(physical))
+                stay = (physical < log.end) & (expired | lost)
                 stay |= repeats_neighbour(account, found, gap_start, gap_end) & (offsets < filled)
                 stay &= ~gone
                 stays.append(offsets[stay])
@@ -394,7 +393,7 @@ class Leftovers:
         return (
             offset >= account.rows.extent
             and not any(at in account.right for _, at in beside)
-            and not (self._pending_at(beside))
+            and not self._pending_at(beside)
         )
 
     def _is_decided(

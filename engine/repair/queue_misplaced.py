@@ -34,18 +34,23 @@ class Misplaced:
         account: QueueAccount,
         offsets: NDArray[np.int64],
         physical: NDArray[np.int64],
+        lost: NDArray[np.bool_],
         low: int,
         high: int,
     ) -> NDArray[np.bool_]:
-        """Which rows name lost places, and not as their queue would: they lie among another queue's rows (no right row
-        is beside them, and one that shows a message of the same queue offset in another queue is), or out of order.
+        """Which rows name lost places, and not as their queue would: they lie among another queue's rows (see
+        `lies_among_anothers`), or out of order.
 
-        `low`, `high`: where the records of the right rows before and behind lie (physical).
+        Args:
+            number, account: the queue.
+            offsets, physical: queue offset of each row, and physical offset that it names.
+            lost: which of them name a lost place.
+            low, high: where the records of the right rows before and behind lie (physical).
         """
         import numpy as np
 
         found = np.zeros(len(offsets), dtype=np.bool_)
-        at = np.flatnonzero(self._log.bridged.places.mask(physical) | self._log.lost.mask(physical))
+        at = np.flatnonzero(lost)
         if not len(at) or is_lmq(self._comparer.numbers[number].topic):
             return found
         for run in np.split(at, np.flatnonzero(np.diff(offsets[at]) != 1) + 1):
@@ -70,14 +75,11 @@ class Misplaced:
             return True
         if len(sides) < 2:
             return False
-        near = [first - 2, first - 1, last + 1, last + 2]
-        seen = Counter(
-            queue
-            for beside in near
-            if beside not in account.right
-            for queue, theirs in self._shown_elsewhere(number, account, beside)
-            if theirs == beside
-        )
+        known = {beside: places for beside, _, places in shown}
+        for beside in (first - 2, last + 2):
+            if beside not in account.right:
+                known[beside] = self._shown_elsewhere(number, account, beside)
+        seen = Counter(queue for beside, places in known.items() for queue, theirs in places if theirs == beside)
         return max(seen.values(), default=0) > 1
 
     def _shown_elsewhere(self, number: int, account: QueueAccount, offset: int) -> list[tuple[int, int]]:
@@ -94,14 +96,12 @@ class Misplaced:
 
     def _is_copied(self, account: QueueAccount, offset: int, queue: int, theirs: int, step: int) -> bool:
         """Whether the row at `step` from another queue's right row `theirs` is the one that lies here, too."""
-        known = self._comparer.accounts.get(queue)
-        other = None if known is None else known.rows
-        if other is None or known is None or theirs not in known.right or account.rows is None:
+        known, at = self._comparer.accounts.get(queue), theirs + step
+        if known is None or known.rows is None or account.rows is None or theirs not in known.right:
             return False
-        at = theirs + step
-        if not other.first <= at < other.extent:
+        if not known.rows.first <= at < known.rows.extent:
             return False
-        return bool(account.rows.read(offset, offset + 1)[0] == other.read(at, at + 1)[0])
+        return bool(account.rows.read(offset, offset + 1)[0] == known.rows.read(at, at + 1)[0])
 
 
 def out_of_order(places: NDArray[np.int64]) -> NDArray[np.bool_]:

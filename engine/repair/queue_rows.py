@@ -5,6 +5,7 @@ A row is 20 bytes at (queue offset × 20); rows that no file holds read as zeros
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -156,3 +157,16 @@ def is_real(rows: NDArray[np.void]) -> NDArray[np.bool_]:
     filling = (size == PRE_BLANK_SIZE) & (offset == 0)
     found: NDArray[np.bool_] = (offset >= 0) & (size > 0) & ~filling
     return found
+
+
+def first_at(rows: QueueRows, end: int, physical: int) -> int:
+    """Queue offset of the first unit before `end` that points at or behind a physical offset; `end` without one.
+
+    By bisection: units are in log order behind the pre-blank ones.
+    """
+
+    def is_kept(offset: int) -> bool:
+        row = rows.read(offset, offset + 1)
+        return bool(is_real(row)[0]) and int(row["physical_offset"][0]) >= physical
+
+    return rows.first + bisect_left(range(rows.first, end), True, key=is_kept)

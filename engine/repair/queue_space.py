@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from engine.format.queue_unit import UNIT_SIZE
-from engine.repair.queue_rows import QueueRows, is_real
+from engine.repair.queue_rows import QueueRows, first_at, is_real
 
 if TYPE_CHECKING:
     import numpy as np
@@ -89,7 +89,7 @@ def measure(rows: QueueRows, end: int, starts: NDArray[np.int64], cuts: Sequence
     blocks = _whole(rows, rows.first, end)
     if end - rows.first > most_rows:
         found.estimated = True
-        found.min_offset = _first_kept(rows, end, gone)
+        found.min_offset = first_at(rows, end, gone)
         blocks = _spread(rows, found.min_offset, end)
     before, last = 0, -1
     at_cut: dict[int, int] = dict.fromkeys(cuts, 0)
@@ -130,13 +130,3 @@ def _spread(rows: QueueRows, start: int, end: int) -> Iterator[tuple[int, int, N
             taken = min(_BLOCK_ROWS, high - low)
             middle = low + (high - low - taken) // 2
             yield low, high - low, rows.read(middle, middle + taken)
-
-
-def _first_kept(rows: QueueRows, end: int, gone: int) -> int:
-    """First queue offset whose message the log still has: units are in log order behind the pre-blank ones."""
-
-    def is_kept(offset: int) -> bool:
-        row = rows.read(offset, offset + 1)
-        return bool(is_real(row)[0]) and int(row["physical_offset"][0]) >= gone
-
-    return rows.first + bisect_left(range(rows.first, end), True, key=is_kept)

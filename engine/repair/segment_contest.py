@@ -12,7 +12,7 @@ from engine.errors import StorageError
 from engine.log.scan import Blank, Damage, RecordBatch, Scanner
 from engine.log.source import ClosedLog, Segment
 from engine.log.walk import Reason
-from engine.repair.queue_rows import QueueRows, is_real
+from engine.repair.queue_rows import QueueRows, first_at, is_real
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -151,7 +151,7 @@ class Belonging:
         queues = list(self._queues.values())
         for found in queues[:: -(-len(queues) // _MOST_QUEUES) or 1]:
             rows = QueueRows(self._disk, found)
-            low = _first_at(rows, place)
+            low = first_at(rows, rows.extent, place)
             units = rows.read(low, min(low + _MOST_UNITS, rows.extent))
             offsets = units["physical_offset"][is_real(units)]
             offsets = offsets[(offsets >= place) & (offsets < place + size)]
@@ -186,18 +186,6 @@ class Belonging:
         row = event.rows[0]
         topic = event.topic(0).decode("utf-8", "replace")
         return (topic, row.queue_id, row.queue_offset) == (*queue, queue_offset)
-
-
-def _first_at(rows: QueueRows, place: int) -> int:
-    """Queue offset of the first unit that points at `place` or behind it, as physical offsets ascend in a queue."""
-    low, high = rows.first, rows.extent
-    while low < high:
-        middle = (low + high) // 2
-        if int(rows.read(middle, middle + 1)["physical_offset"][0]) < place:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 _PIECE = 1 << 20

@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 import resource
 import shutil
-import signal
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from tests.support.in_time import Hung, in_time
 
 from . import judge, shapes, truth
 from .bases import Base
@@ -34,10 +34,6 @@ class Wanted:
     shapes: tuple[str, ...] = tuple(shapes.SHAPES)
     modes: tuple[str, ...] = tuple(judge.MODES)
     damages: int = len(WEIGHTS)
-
-
-class Hang(BaseException):
-    """A command did not end in time."""
 
 
 @dataclass
@@ -117,9 +113,9 @@ def judged(wanted: Wanted, number: int, bases: Sequence[Base], work: Path) -> Ju
     for mode in wanted.modes:
         (work / mode).mkdir()
         try:
-            with _in_time(LIMIT):
+            with in_time(LIMIT):
                 out.verdicts.append(judge.judge(case, mode, work / mode))
-        except Hang as hang:
+        except Hung as hang:
             out.verdicts.append(Verdict(mode, findings=[("hang", f"more than {LIMIT} s: {hang}")]))
     out.seconds = round(time.perf_counter() - begin, 3)
     out.peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
@@ -127,17 +123,3 @@ def judged(wanted: Wanted, number: int, bases: Sequence[Base], work: Path) -> Ju
         out.verdicts[-1].findings.append(("memory", f"{out.peak_mib} MiB, with the judge's own"))
     shutil.rmtree(work, ignore_errors=True)
     return out
-
-
-@contextmanager
-def _in_time(seconds: int) -> Iterator[None]:
-    def late(_: int, frame: Any) -> None:
-        raise Hang(f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else "")
-
-    old = signal.signal(signal.SIGALRM, late)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, old)

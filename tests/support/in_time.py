@@ -5,18 +5,19 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 
 class Hung(BaseException):
-    """It waits: no `except OSError` takes this for an answer."""
+    """It waits, in this file and line: no `except OSError` takes this for an answer."""
 
 
 @contextmanager
 def in_time(seconds: int) -> Iterator[None]:
     """Raises Hung in what takes longer. In the main thread only."""
 
-    def late(number: int, frame: object) -> None:
-        raise Hung
+    def late(number: int, frame: FrameType | None) -> None:
+        raise Hung(f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else "")
 
     before = signal.signal(signal.SIGALRM, late)
     signal.alarm(seconds)
