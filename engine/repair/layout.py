@@ -311,6 +311,8 @@ class _Planner:
             return True
         if self._belonging.judge(home, file.look.witnesses) > 0:
             return False
+        if self._belonging.is_denied(file.name, self._size, file.look.witnesses):
+            return False
         if home in names:  # a single record: its field may be damaged
             return True
         return not (home - self._size in names - {file.name} and file.name - self._size not in names)

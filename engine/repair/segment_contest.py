@@ -138,7 +138,7 @@ class Belonging:
         return self._unit(witness) == (offset, witness.size)
 
     def is_denied(self, place: int, size: int, witnesses: Sequence[Witness]) -> bool:
-        """Whether units point into these records rather than at their beginnings, were the file at `place`.
+        """Whether units point into these records, or name other sizes, rather than just them, were the file at `place`.
 
         So they do at the records of another store, whose queues this one has not: units of the segment that is lost.
         """
@@ -146,20 +146,22 @@ class Belonging:
 
         ordered = sorted(witnesses, key=lambda witness: witness.position)
         starts = np.array([place + witness.position for witness in ordered], dtype=np.int64)
-        ends = starts + np.array([witness.size for witness in ordered], dtype=np.int64)
-        at_start = inside = 0
+        lengths = np.array([witness.size for witness in ordered], dtype=np.int64)
+        agree = deny = 0
         queues = list(self._queues.values())
         for found in queues[:: -(-len(queues) // _MOST_QUEUES) or 1]:
             rows = QueueRows(self._disk, found)
             low = first_at(rows, rows.extent, place)
             units = rows.read(low, min(low + _MOST_UNITS, rows.extent))
-            offsets = units["physical_offset"][is_real(units)]
-            offsets = offsets[(offsets >= place) & (offsets < place + size)]
+            units = units[is_real(units)]
+            offsets = units["physical_offset"].astype(np.int64)
             nearest = np.searchsorted(starts, offsets, side="right") - 1
-            offsets, nearest = offsets[nearest >= 0], nearest[nearest >= 0]
-            at_start += int((offsets == starts[nearest]).sum())
-            inside += int(((offsets > starts[nearest]) & (offsets < ends[nearest])).sum())
-        return inside > at_start
+            within = (offsets < place + size) & (nearest >= 0)
+            into, nearest = (offsets - starts[nearest])[within], nearest[within]
+            same = (into == 0) & (units["size"][within] == lengths[nearest])
+            agree += int(same.sum())
+            deny += int((~same & (into < lengths[nearest])).sum())
+        return deny > agree
 
     def _unit(self, witness: Witness) -> tuple[int, int] | None:
         """Physical offset and size in the unit at the record's queue offset."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 from collections.abc import Iterable
 from pathlib import Path
 from random import Random
@@ -17,7 +18,7 @@ from engine.config import StoreConfig
 from engine.errors import CannotMend, DamageInTheMiddle, LogIsGone, RStoreError, WrongFileSize
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk, Killed
-from engine.format.message import Message
+from engine.format.message import POSITION_QUEUE_OFFSET, Message, store_timestamp_position
 from engine.log.source import ClosedLog
 from engine.repair.apply import apply
 from engine.repair.expire import Rules, plan_expire
@@ -344,6 +345,54 @@ def test_a_segment_of_another_store_behind_the_logs_end(made: Made, tmp_path: Pa
     assert log_of(made) == log
     assert (made.root / "quarantine" / "commitlog" / foreign.name).exists()
     sound(made)
+
+
+def segment_of_another_store(record: bytes, *, place: int, number: int, earlier: int = 0) -> bytes:
+    """One record, with another topic, physical offset and queue offset (no CRC covers them), stored earlier (ms)."""
+    data = bytearray(record)
+    struct.pack_into(">qq", data, POSITION_QUEUE_OFFSET, number, place)
+    stored = store_timestamp_position(0)
+    (time,) = struct.unpack_from(">q", data, stored)
+    struct.pack_into(">q", data, stored, time - earlier)
+    topic = layouts.BODY + int.from_bytes(data[layouts.BODY - 4 : layouts.BODY], "big") + 1
+    assert data[topic : topic + 1] == b"T"
+    data[topic] = ord("U")
+    return bytes(data).ljust(SIZE, b"\0")
+
+
+@pytest.mark.parametrize("earlier", [1, 3_600_000])
+def test_a_lone_older_record_of_another_store_behind_the_logs_end(earlier: int, made: Made) -> None:
+    """What its queue would lack has room in the zeros of the segment before, but time would go back over them."""
+    log = log_of(made)
+    (made.root / "abort").touch()
+    foreign = made.root / "commitlog" / f"{len(made.files) * SIZE:020d}"
+    _, _, record = made.records[max(made.records)]
+    foreign.write_bytes(segment_of_another_store(record, place=int(foreign.name), number=3, earlier=earlier))
+    refusal = plan_recover(Disk(), made.config).refusal
+    assert isinstance(refusal, CannotMend)
+    assert refusal.path == str(foreign)
+    apply(Disk(), planned(made))
+    assert log_of(made) == log
+    assert (made.root / "quarantine" / "commitlog" / foreign.name).exists()
+    sound(made)
+
+
+@pytest.mark.parametrize("place", [40 * SIZE, 0])
+def test_a_lone_record_of_another_store_in_a_segments_place(place: int, made: Made) -> None:
+    """The units of the segment that it overwrote point into it, or name another size: it is no record of this log,
+    whose physicalOffset was damaged.
+    """
+    one = made.files[2]
+    largest = max((r for _, _, r in made.records.values()), key=len)
+    assert len(largest) != len(made.records[in_segment(made, one)[0]][2])
+    one.write_bytes(segment_of_another_store(largest, place=place, number=3))
+    held = made.held()
+    assert isinstance(plan_recover(Disk(), made.config).refusal, CannotMend | DamageInTheMiddle)
+    apply(Disk(), planned(made))
+    assert (made.root / "quarantine" / "commitlog" / one.name).exists()
+    assert lost(made, held) == []
+    assert not (made.root / "consumequeue" / "U").exists()
+    check_clean(made.root, made.config, known=("log-accepted", "unit-witness"), why=_TAGS)
 
 
 def test_a_log_that_is_lost_but_for_another_stores_segment(made: Made, tmp_path: Path) -> None:
