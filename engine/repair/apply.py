@@ -288,8 +288,9 @@ class _Applier:
                     writer.write(start, units)
                 self._finish(queue, writer)
         untouched = {q.queue for q in self._plan.queues} - {q.queue for q in changed.values()}
+        aside = {odd.path for odd in self._plan.set_aside}
         for files in self._files.queues:
-            if files.files and files.queue in untouched:
+            if files.files and files.queue in untouched and files.files[-1].path not in aside:
                 self._later.file(files.files[-1].path, files.files[-1].size)
         self._later.flush()
 

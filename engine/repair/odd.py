@@ -31,6 +31,8 @@ SIZE, STRAY, PASSED_OVER, ABSENT = "file-size", "file-stray", "file-odd", "file-
 
 QUEUE_EMPTY = "queue-empty"
 FAR = "a queue's file that holds nothing, behind a gap"
+AHEAD = "a queue's file in front of its first unit, with none of its units"
+WITHOUT_LOG = "a queue's file that holds nothing, as does the log"
 
 _BY_NAME = {
     Oddness.WRONG_SIZE: SIZE,

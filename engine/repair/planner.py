@@ -41,7 +41,7 @@ from engine.repair.log_end import (
 )
 from engine.repair.losses import Losses
 from engine.repair.memory import Derived, Memory, Reading, Remembered
-from engine.repair.odd import PASSED_OVER
+from engine.repair.odd import AHEAD, PASSED_OVER, WITHOUT_LOG, OddFile, moved_by_hand
 from engine.repair.plan import LogPlan, RecoverPlan
 from engine.repair.queue_compare import QueueComparer
 from engine.repair.queue_leftover import LogAfter
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from engine.files.disk import Disk
-    from engine.repair.odd import OddFile
     from engine.repair.queue_plan import QueuePlan
     from engine.repair.shifted import Shift
 
@@ -382,11 +381,23 @@ class Planner:
         return damage_between(self._scanner, first, self._ahead(start)) + found
 
     def _set_aside(self, queues: tuple[QueuePlan, ...]) -> tuple[OddFile, ...]:
-        """Strays; and what a broker passes over, when it stands where a topic's directory has to be."""
+        """Strays; what a broker passes over, where it stands in a topic's directory's place; files of queues that begin
+        behind them; and where the log is gone, those without a unit.
+        """
         base = os.path.join(self._files.root, names.CONSUMEQUEUE)
         topics = {os.path.join(base, queue.queue.topic) for queue in queues if queue.changed}
         strays = (odd for odd in self._files.odd if odd.movable or (odd.code == PASSED_OVER and odd.path in topics))
-        return (*strays, *self._layout.aside)
+        empty = [(file, AHEAD) for queue in queues for file in queue.ahead]
+        if not self._files.log:
+            idle = {queue.queue for queue in queues if not queue.changed}
+            empty += [
+                (file, WITHOUT_LOG) for found in self._files.queues if found.queue in idle for file in found.files
+            ]
+        aside = [
+            moved_by_hand(self._disk, self._files.root, OddFile(file.path, file.size, why, movable=True))
+            for file, why in empty
+        ]
+        return (*strays, *(odd for odd in aside if odd.movable), *self._layout.aside)
 
     def _log_plan(self, start: Segment | None, log_min: int, end: LogEnd) -> LogPlan:
         removed = [s for s in self._files.log if s.offset >= end.end and s.offset != log_min and not self._kept(s, end)]

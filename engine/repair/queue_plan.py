@@ -17,6 +17,7 @@ from engine.format.message import MIN_RECORD_SIZE
 from engine.repair.intervals import Intervals
 
 if TYPE_CHECKING:
+    from engine.files.listing import SegmentFile
     from engine.log.derive import TopicQueue
     from engine.repair.bridge import Bridge
 
@@ -48,7 +49,8 @@ class QueuePlan:
     `front`: rows at the queue's front whose messages are lost, filled with the unit behind them; for a queue that lost
     all of them, with a unit for the inert record (`inert`: place and size). `pre_blanks`: rows at the front of the
     first file that get the pre-blank unit. `renumbered`: records that get another queue offset than they say.
-    `units_cut`: units of messages removed at the end.
+    `units_cut`: units removed at the end that point behind the log's. `ahead`: files in front of the one in which the
+    queue begins, with no row of its: set aside.
     """
 
     queue: TopicQueue
@@ -66,6 +68,7 @@ class QueuePlan:
     inert: tuple[int, int] | None = None
     renumbered: tuple[Renumbered, ...] = ()
     from_behind: tuple[tuple[int, int], ...] = ()
+    ahead: tuple[SegmentFile, ...] = ()
 
     @property
     def units_filled(self) -> int:

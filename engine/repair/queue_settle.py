@@ -7,7 +7,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from engine.format.message import MIN_RECORD_SIZE
-from engine.format.queue_unit import PRE_BLANK
+from engine.format.queue_unit import PRE_BLANK, UNIT_SIZE
 from engine.repair.intervals import union
 from engine.repair.queue_at_work import QueueAtWork, runs, table_of
 from engine.repair.queue_compare import QueueComparer, real_rows
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from engine.files.listing import SegmentFile
     from engine.repair.intervals import Intervals
     from engine.repair.queue_compare import QueueAccount
     from engine.repair.queue_leftover import LogAfter
@@ -265,7 +266,7 @@ class Settler:
         end = max(account.right.end, state.written.end)
         whole = union(account.right, state.written)
         extent = rows.extent if rows is not None else 0
-        cut = len(real_rows(rows, max(end, rows.first), extent)[0]) if rows is not None and extent > end else 0
+        cut = self._behind_the_log(rows, max(end, rows.first)) if rows is not None and extent > end else 0
         first, front, inert = whole.start, (0, 0), None
         if self._log.bridged:
             known = rows is not None or self._log.begin > 0
@@ -274,10 +275,11 @@ class Settler:
         if state.lost and not end:
             self.findings.append(f"{self._comparer.numbers[number]}: every message is lost, its offsets begin anew")
         fills = tuple(whole.missing(first, end)) if whole else ()
+        begin = front[0] if front[0] < front[1] else first
         return QueuePlan(
             queue=self._comparer.numbers[number],
             number=number,
-            min_offset=front[0] if front[0] < front[1] else self._min_offset(state),
+            min_offset=begin if front[0] < front[1] else self._min_offset(state),
             max_offset=end,
             max_physical_offset=sum(inert) if inert else self._max_physical(state, whole.end),
             old_extent=extent if rows is not None and rows.files else 0,
@@ -289,11 +291,29 @@ class Settler:
                 for low, high in fills
                 if high in whole and self._is_lost(account, low - 1) and not self._is_lost(account, high)
             ),
-            pre_blanks=self._pre_blanks(rows, front[0] if front[0] < front[1] else first),
+            pre_blanks=self._pre_blanks(rows, begin),
+            ahead=self._ahead(rows, begin) if whole else (),
             written=tuple(state.written),
             front=front,
             inert=inert,
             renumbered=tuple(state.renumbered),
+        )
+
+    def _behind_the_log(self, rows: QueueRows, start: int) -> int:
+        """Units from a queue offset on that point behind the log's end."""
+        cut = 0
+        for at in range(start, rows.extent, CHUNK):
+            _, found = real_rows(rows, at, min(at + CHUNK, rows.extent))
+            cut += int((found["physical_offset"] + found["size"] > self._log.end).sum())
+        return cut
+
+    def _ahead(self, rows: QueueRows | None, begin: int) -> tuple[SegmentFile, ...]:
+        """Files in front of the one in which the queue begins: no row in them is its."""
+        first = begin - begin % self._comparer.file_rows
+        return (
+            tuple(file for file in rows.files if file.offset + file.size <= first * UNIT_SIZE)
+            if rows is not None
+            else ()
         )
 
     def _is_lost(self, account: QueueAccount, at: int) -> bool:

@@ -23,6 +23,7 @@ from engine.repair.apply import apply
 from engine.repair.plan import RecoverPlan
 from engine.repair.recover import plan_recover
 from engine.repair.survey import survey
+from engine.repair.undo import plan_undo, undo
 from engine.store import MessageStore
 from tests.compat import fixtures
 from tests.conftest import Store
@@ -321,6 +322,25 @@ def test_a_store_without_its_log_is_refused(tmp_path: Path) -> None:
     assert stores.snapshot(tmp_path) == before
     apply(Disk(), plan_recover(Disk(), settings(tmp_path), log_is_gone=True))
     assert messages(tmp_path) == {}
+
+
+def test_a_lost_log_takes_a_queue_of_zeros_along(tmp_path: Path) -> None:
+    """A queue that lost its units is still one without a log: nothing else would take it away."""
+    put(tmp_path, 30)
+    shutil.rmtree(tmp_path / "commitlog")
+    (empty,) = (tmp_path / "consumequeue" / "T" / "0").iterdir()
+    empty.write_bytes(bytes(empty.stat().st_size))
+    before = {path: seen for path, seen in stores.contents(tmp_path).items() if seen != "directory"}
+    plan = plan_recover(Disk(), settings(tmp_path), log_is_gone=True)
+    assert [odd.path for odd in plan.set_aside] == [str(empty)]
+    apply(Disk(), plan)
+    check_clean(tmp_path, settings(tmp_path))
+    again = plan_recover(Disk(), settings(tmp_path))
+    assert again.refusal is None
+    assert not again.changed
+    undo(Disk(), plan_undo(Disk(), settings(tmp_path)))
+    after = {path: seen for path, seen in stores.contents(tmp_path).items() if seen != "directory"}
+    assert {path: seen for path, seen in after.items() if not path.startswith("salvage")} == before
 
 
 def test_segments_under_swapped_names_get_their_own_back(tmp_path: Path) -> None:

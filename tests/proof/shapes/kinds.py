@@ -60,11 +60,12 @@ def _fifo(_: Scene, path: Path) -> None:
 
 
 def _socket(scene: Scene, path: Path) -> None:
-    # the name of a socket may have 108 bytes only: it is made by a short one
+    # the path of a socket may have 108 bytes only, which a queue's long topic fills: it is made under a short one
     with socket.socket(socket.AF_UNIX) as one:
         here = os.open(path.parent, os.O_RDONLY)
         try:
-            one.bind(f"/proc/self/fd/{here}/{path.name}")
+            one.bind(f"/proc/self/fd/{here}/s")
+            os.rename("s", path.name, src_dir_fd=here, dst_dir_fd=here)
         finally:
             os.close(here)
 
