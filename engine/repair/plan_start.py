@@ -26,7 +26,7 @@ from engine.log.walk import Reason
 from engine.repair import next_step
 from engine.repair.apache_start import ApacheStart, Outcome, apache_start, queue_end
 from engine.repair.check_config import read_config
-from engine.repair.check_files import as_planned, file_findings, gap_findings, is_log_gone, path_findings
+from engine.repair.check_files import absent_paths, as_planned, file_findings, gap_findings, is_log_gone, path_findings
 from engine.repair.check_served import check_served
 from engine.repair.config.start import ConfigStart, config_start
 from engine.repair.finding import Findings
@@ -62,7 +62,7 @@ class StartPlan:
     nothing puts again. `settings`: those given that don't match the files. `seconds`: how long reading would take.
     `next`: what to do before a broker is started; `wrong`: codes of what a recovery would find in the log. `gone`: no
     file holds a part of the log, under whatever name. `compared`: queues were held against the log; else what is lost
-    of them is not known.
+    of them is not known. `absent`: a directory of the log that is not there, while the log lacks what it may hold.
     """
 
     files: StoreFiles
@@ -80,6 +80,7 @@ class StartPlan:
     wrong: frozenset[str] = frozenset()
     gone: bool = False
     compared: bool = True
+    absent: str | None = None
 
     @property
     def records_behind(self) -> int:
@@ -104,6 +105,13 @@ class StartPlan:
         error = first_error(self.files.odd)
         if isinstance(error, DataIsAbsent):
             return error
+        if self.absent is not None:
+            return DataIsAbsent(
+                "data is absent: this directory of the commit log is not there, and the log lacks a part",
+                path=self.absent,
+                hint="start no broker",
+                next_step=self.next,
+            )
         if not self.loses:
             return None
         if self.gone:
@@ -300,6 +308,8 @@ def _count_short(disk: Disk, plan: StartPlan, config: StoreConfig, skipped: list
         plan.problems.append(f"queues were not compared with the log: {error}")
         plan.compared = False
         return
+    if repair.log.end.gaps or repair.log.damage_before or any(queue.units_cut for queue in repair.queues):
+        plan.absent = next(iter(absent_paths(disk, plan.files.config)), None)
     moved = repair.layout.relocations
     root = plan.files.root
     plan.problems += [

@@ -77,6 +77,8 @@ def _show(output: Output, plan: StartPlan) -> None:
     output.text()
     if plan.loses:
         output.text(f"LOST if a broker starts now: {', '.join(plan.loses)}.")
+    elif plan.absent is not None:
+        output.text(f"Whether a message or a key would be lost is not known: {plan.absent} is not there.")
     elif not plan.compared:
         output.text("Whether a message or a key would be lost is not known: queues were not compared with the log.")
     elif plan.apache.outcome.value == "opens":

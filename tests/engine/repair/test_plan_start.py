@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.errors import DataIsAbsent
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk
 from engine.files.operations import Operation
@@ -20,7 +21,7 @@ from engine.repair.survey import survey
 from tests.conftest import Store
 from tests.engine.repair import corpus, differences
 from tests.engine.repair.test_rules import damage, put, settings
-from tests.support import golden, mutate, stores
+from tests.support import golden, layouts, mutate, stores
 from tests.support.checking import check_clean
 from tests.support.wide import sample
 
@@ -166,3 +167,27 @@ def test_settings_that_do_not_match(tmp_path: Path) -> None:
     plan = plan_start(Disk(), settings(tmp_path).with_changes(mapped_file_size_commit_log=16384))
     assert plan.apache.outcome is Outcome.REFUSES
     assert plan.settings == ["mappedFileSizeCommitLog = 16384, the files say 8192"]
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_no_verdict_where_a_directory_of_the_log_is_not_there(tmp_path: Path, last: bool) -> None:
+    """It held segments in the middle, or the last one: nobody knows what is lost. Once it is there, nothing is."""
+    made = layouts.make(tmp_path / "store", several=True, segments=6 if last else 7)
+    away = tmp_path / "away"
+    made.directories[1].rename(away)
+    plan = plan_start(Disk(), made.config)
+    assert isinstance(plan.refusal, DataIsAbsent)
+    assert plan.refusal.path == str(made.directories[1])
+    assert "mount its disk" in str(plan.next)
+    away.rename(made.directories[1])
+    assert plan_start(Disk(), made.config).refusal is None
+    check_clean(made.root, made.config)
+
+
+def test_a_directory_of_the_log_that_never_held_a_segment_is_no_absent_data(tmp_path: Path) -> None:
+    made = layouts.make(tmp_path / "store")
+    config = layouts.settings(made.root, several=True)
+    plan = plan_start(Disk(), config)
+    assert plan.refusal is None
+    assert plan.next is not None
+    check_clean(made.root, made.config)
