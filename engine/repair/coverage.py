@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from engine.errors import StorageError
 from engine.format.message import BLANK_SIZE, blank_length
 from engine.format.queue_unit import UNIT_SIZE
-from engine.log.scan import Blank, Damage, Event, RecordBatch, Scanner
+from engine.log.scan import Blank, Event, RecordBatch, Scanner
 from engine.repair.intervals import Intervals
 from engine.repair.queue_rows import is_real
 
@@ -121,46 +121,52 @@ class Coverage:
             return
         at = segment.offset
         last: int | None = None  # a run's last unit: right, unless the hole behind it is due to its size
-        for whole in np.split(np.arange(len(starts)), breaks):
-            run, start = whole, int(starts[whole[0]])
+        for run in np.split(np.arange(len(starts)), breaks):
+            start = int(starts[run[0]])
             if start < at:
                 continue  # inside of something that was read: a unit that points nowhere
             if start > at:
-                reached = self._read(at if last is None else int(starts[last]), start)
-                last, at = None, max(reached, start)
-                if reached > start:
+                at = self._read_hole(segment, claims, last, at, start)
+                last = None
+                if at != start:
                     continue
-                if reached < start:  # damage, which may go on under the run's first units
-                    run, at = self._behind_damage(run, starts)
-                    if not len(run):
-                        continue
             self._account(claims, run[:-1])
             last, at = int(run[-1]), int(ends[run[-1]])
-        if last is None or not self._ends_with_blank(segment, at):
-            self._read(at if last is None else int(starts[last]), segment.end)
-        else:
+        if last is not None and self._ends_with_blank(segment, at):
             self._account(claims, np.array([last]))
+        else:
+            self._read_hole(segment, claims, last, at, segment.end)
 
-    def _behind_damage(self, run: NDArray[np.intp], starts: NDArray[np.int64]) -> tuple[NDArray[np.intp], int]:
-        """A run of units without its first ones up to one that points at a sound record, and how far all is read."""
-        first = int(starts[run[0]])
-        for i, number in enumerate(run):
-            start = int(starts[number])
-            if self._scanner.sound_size(start):
-                reached = max(start, self._read(first, start)) if i else start
-                return (run[i:] if reached == start else run[:0]), reached
-        return run[:0], first
-
-    def _read(self, start: int, end: int) -> int:
-        """Feed [start, end) of the log, past damage; returns how far sound records reach without damage behind them."""
+    def _read_hole(self, segment: Segment, claims: _Claims, last: int | None, at: int, end: int) -> int:
+        """Feed the log from `at`, or from the record of the unit `last` that ends there, to `end`; returns how far its
+        records reach. Where damage ends them, the rest of the segment is fed as well, for any scan to find the damage
+        as this one does: a second recovery knows it again.
+        """
+        start = at if last is None else int(claims.starts[last])
         reached = start
         for event in self._scanner.scan(start, end, resume=True):
+            if not isinstance(event, RecordBatch | Blank):
+                break
             self._feed(event)
-            if isinstance(event, RecordBatch | Blank):
-                reached = event.end
-            elif isinstance(event, Damage):
-                reached = event.offset
-        return reached
+            reached = event.end
+        if reached >= end:
+            return reached
+        if reached == start and last is not None:  # it may begin under the units before
+            while last > 0 and int(claims.ends[last - 1]) == reached and not self._is_sound(claims, last - 1):
+                last -= 1
+                reached = int(claims.starts[last])
+        self._read(reached, segment.end)
+        return segment.end
+
+    def _is_sound(self, claims: _Claims, number: int) -> bool:
+        """Whether a unit's record is sound, and as long as it says."""
+        start = int(claims.starts[number])
+        return self._scanner.sound_size(start) == int(claims.ends[number]) - start
+
+    def _read(self, start: int, end: int) -> None:
+        """Feed [start, end) of the log, past damage."""
+        for event in self._scanner.scan(start, end, resume=True):
+            self._feed(event)
 
     def _ends_with_blank(self, segment: Segment, at: int) -> bool:
         try:

@@ -125,14 +125,14 @@ class KeptComparer:
         bad: dict[str, str] = {}
         told: list[str] = []
         for one, seen in zip(self._files, self._seen, strict=True):
-            few = max(1, seen.compared // ONE_IN)
+            few = max(1, one.keep // ONE_IN)
             if seen.missing:
                 bad[one.name] = f"keys of {seen.missing} records are missing"
             elif not self._point_right(seen, lost, stored_at):
                 bad[one.name] = "entries point at no record"
             elif seen.mistimed:
                 bad[one.name] = f"{seen.mistimed} entries have other times than their records"
-            elif not self._begins_and_ends(one, log_end, stored_at, garbled=seen.times > few):
+            elif not self._begins_and_ends(one, log_end, stored_at, garbled=seen.times > few or one.keep < one.had):
                 bad[one.name] = "its header's times are not those of its first and last record"
             elif seen.others > few or seen.times > few:
                 bad[one.name] = f"{max(seen.others, seen.times)} records have other keys or times"
@@ -150,14 +150,13 @@ class KeptComparer:
     ) -> bool:
         """Whether the header has the times of the first and the last record, be they in the part that was read or not.
 
-        One that is off by a second or more and that the entries agree with is the record's damage.
+        One that is off by a second or more and that the entries of a whole file agree with is the record's damage.
         """
         with ClosedIndexFile(self._disk, one.path, self._layout) as file:
             header = file.header
-        for place, time in ((one.begin, header.begin_timestamp), (one.end, header.end_timestamp)):
-            if place >= log_end or (place == one.end and one.keep < one.had):
-                continue
-            stored = stored_at(place)
+        known = [(one.begin, header.begin_timestamp), (one.end, header.end_timestamp)]
+        for place, time in known[:1] if one.keep < one.had else known:
+            stored = stored_at(place) if place < log_end else None
             if stored is not None and stored != time and (time <= 0 or garbled or abs(stored - time) < _SECOND):
                 return False
         return True

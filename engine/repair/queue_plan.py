@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from engine.format.message import MIN_RECORD_SIZE
 from engine.repair.intervals import Intervals
 
 if TYPE_CHECKING:
@@ -105,7 +104,7 @@ class LostRows:
         return bool(self.places)
 
     def front(
-        self, lost: Intervals, whole: Intervals, first_place: int | None
+        self, lost: Intervals, whole: Intervals, first_place: int | None, least: int
     ) -> tuple[tuple[int, int], tuple[int, int] | None]:
         """Rows before the first unit that stays whose messages are lost; what they show when no unit stays.
 
@@ -114,6 +113,7 @@ class LostRows:
             whole: rows that have their unit, or get it.
             first_place: of a queue without rows on disk, in a log that begins with the first message ever put: where
                 the record of its first row lies. The rows before it are lost when the bridges before it had room.
+            least: bytes that a record of the queue takes at least.
 
         Returns:
             the rows [start, end), and place and size of the inert record; None when the unit behind is repeated.
@@ -125,6 +125,6 @@ class LostRows:
         first = whole.start
         if lost and lost.start < first:
             return (lost.start, first), None
-        if first_place is not None and first <= self.places.overlap(0, first_place) // MIN_RECORD_SIZE:
+        if first_place is not None and first <= self.places.overlap(0, first_place) // least:
             return (0, first), None
         return (0, 0), None

@@ -253,9 +253,13 @@ class Settler:
         jump = start - expected
         place = int(run["physical_offset"][0])
         lost = self._log.lost.overlap(behind, place) + self._log.bridged.places.overlap(behind, place)
-        if jump <= lost // MIN_RECORD_SIZE:
+        if jump <= lost // self._least(int(run["queue"][0])):
             return True
         return jump <= MAX_FILL and (len(run) > 1 or (start ^ expected).bit_count() > 1)
+
+    def _least(self, number: int) -> int:
+        """Bytes that a record of a queue takes at least."""
+        return MIN_RECORD_SIZE + len(self._comparer.numbers[number].topic.encode())
 
     # --- the outcome ------------------------------------------------------------------------------------------------
 
@@ -270,7 +274,8 @@ class Settler:
         first, front, inert = whole.start, (0, 0), None
         if self._log.bridged:
             known = rows is not None or self._log.begin > 0
-            front, inert = self._log.bridged.front(state.lost, whole, None if known else state.first_place)
+            place = None if known else state.first_place
+            front, inert = self._log.bridged.front(state.lost, whole, place, self._least(number))
             end = max(whole.end, self._lost_end(state, whole)) if whole or inert is not None else 0
         if state.lost and not end:
             self.findings.append(f"{self._comparer.numbers[number]}: every message is lost, its offsets begin anew")

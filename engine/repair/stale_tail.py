@@ -13,7 +13,7 @@ stale when all of this holds, up to the log's last record:
   a header may be rotten. What was dispatched is a message.
 - Proof: a queue that doesn't go on has units. Of one that has none nobody knows whether its topic was deleted and made
   again: its records are stale only when each record of the tail is there before, byte for byte but for its place and
-  store time. Else they stay, and the plan says that.
+  store time, or but for what no CRC covers, which may have rotten since. Else they stay, and the plan says that.
 
 Store times say nothing where the clock went back before the tail, where the log in front of it is lost, or where they
 are the same. Such a tail is stale, too, when each of its messages has a unit of its size that names a place before the
@@ -27,6 +27,7 @@ was set back: it stays. Records that are displaced by whole segments are none of
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -290,26 +291,32 @@ class StaleJudge:
         return True
 
     def _is_there_before(self, tail: StaleTail) -> bool:
-        """Whether each record of a tail lies in the log before it, too, with another place and store time."""
+        """Whether each record of a tail lies in the log before it, too, with another place and store time; of one whose
+        header or properties have rotten since, the same body with the same queue offset.
+        """
         import numpy as np
 
         if not 0 < tail.records <= _MOST_REPEATED:
             return False
-        left: set[bytes] = set()
+        left: dict[bytes, bytes] = {}
+        bodies: set[bytes] = set()
         sizes = numbers = np.zeros(0, dtype=np.int64)
         for event in self._scanner.scan(tail.offset, tail.end, resume=True):
             if isinstance(event, RecordBatch):
-                columns = event.columns()
-                left.update(_digests(event, range(len(event))))
+                columns, every = event.columns(), range(len(event))
+                left.update(zip(_digests(event, every), _body_digests(event, every), strict=True))
                 sizes, numbers = np.union1d(sizes, columns[_SIZE]), np.union1d(numbers, columns[_QUEUE_OFFSET])
         for event in self._scanner.scan(self._scanner.segments[0].offset, tail.offset, resume=True):
             if isinstance(event, RecordBatch):
                 columns = event.columns()
                 alike = np.isin(columns[_SIZE], sizes) & np.isin(columns[_QUEUE_OFFSET], numbers)
-                left.difference_update(_digests(event, np.flatnonzero(alike).tolist()))
+                at = np.flatnonzero(alike).tolist()
+                bodies.update(_body_digests(event, at))
+                for digest in _digests(event, at):
+                    left.pop(digest, None)
                 if not left:
                     return True
-        return False
+        return bodies.issuperset(left.values())
 
     def _learn(self, until: int) -> None:
         """Where each queue was before a physical offset, from the log itself."""
@@ -340,6 +347,15 @@ def goes_back(batch: RecordBatch, stored: int) -> tuple[NDArray[np.bool_], NDArr
         back[1:] |= moved[1:] & ~moved[:-1]
         back[0] |= moved[0] and stored > 0
     return back, before
+
+
+def _body_digests(batch: RecordBatch, records: Iterable[int]) -> Iterator[bytes]:
+    """Of each record's size, queue offset and body; of one without a body nothing that another has."""
+    numbers = batch.columns()[_QUEUE_OFFSET].tolist()
+    for i in records:
+        body = batch.body(i)
+        head = struct.pack(">qq", len(batch.record(i)), numbers[i] if len(body) else -1 - batch.offset(i))
+        yield blake2b(head + bytes(body), digest_size=16).digest()
 
 
 def _digests(batch: RecordBatch, records: Iterable[int]) -> Iterator[bytes]:

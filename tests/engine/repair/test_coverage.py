@@ -7,6 +7,7 @@ whole files removed), and a normal recovery, which reads the last three segments
 from __future__ import annotations
 
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,8 @@ KINDS = (sysflag.TRANSACTION_NONE,) * 6 + (
     sysflag.TRANSACTION_COMMIT,
     sysflag.TRANSACTION_ROLLBACK,
 )
+
+KNOWN = ("log-accepted", "record-suspect", "unit-witness", "index-witness")
 
 
 def settings(root: Path) -> StoreConfig:
@@ -130,3 +133,24 @@ def test_the_part_before_is_not_read_when_the_units_agree(made: Path, tmp_path: 
     plan = plan_recover(Disk(), settings(root))
     assert plan.refusal is None
     assert not plan.log.damage_before
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_damage_that_a_cut_went_on_around_is_known_to_the_next_run(made: Path, tmp_path: Path, seed: int) -> None:
+    """A queue is gone, and bytes are inserted in a segment before: the first run sees the damage in the holes that the
+    lost queue leaves, the next one where it begins.
+    """
+    rng = random.Random(seed)
+    root = stores.copy(made, tmp_path / "store")
+    first = min((root / "commitlog").iterdir())
+    data = first.read_bytes()
+    at = rng.randrange(len(data) // 4, len(data) * 3 // 4)
+    first.write_bytes((data[:at] + rng.randbytes(rng.randrange(1, 9)) + data[at:])[: len(data)])
+    shutil.rmtree(root / "consumequeue" / rng.choice(["A", "B", "Rare"]) / str(rng.randrange(3)))
+    plan = plan_recover(Disk(), settings(root), cut=True)
+    assert plan.log.damage_before
+    apply(Disk(), plan)
+    again = plan_recover(Disk(), settings(root))
+    assert again.refusal is None
+    assert not again.changed
+    check_clean(root, settings(root), known=KNOWN, why="damage that stays")

@@ -11,7 +11,7 @@ import pytest
 
 from engine.config import StoreConfig
 from engine.files.disk import Disk
-from engine.format.message import Message, decode
+from engine.format.message import Message, decode, store_timestamp_position
 from engine.read_store import ReadStore
 from engine.repair.apply import apply
 from engine.repair.recover import plan_recover
@@ -279,3 +279,35 @@ def test_entry_0_proves_no_layout(tmp_path: Path) -> None:
     assert (layout.slots, layout.entries) == (20, 60)
     assert not plan_recover(Disk(), inferred(root), whole=True).changed
     check_clean(root, inferred(root))
+
+
+def test_a_begin_timestamp_that_was_lost_beside_damage_is_not_kept(made: Path, tmp_path: Path) -> None:
+    """The file keeps the entries of one record, which alone would be measured against it: the second run did."""
+    root = stores.copy(made, tmp_path / "store")
+    last = max((root / "index").iterdir())
+    data = bytearray(last.read_bytes())
+    data[:8] = bytes(8)
+    behind = HEADER + SLOT * SLOTS + ENTRY * 3
+    data[behind : behind + 600] = bytes(600)
+    last.write_bytes(data)
+    apply(Disk(), plan_recover(Disk(), settings(root), whole=True))
+    assert lost_keys(root) == []
+    assert not plan_recover(Disk(), settings(root), whole=True).changed
+    check_clean(root, settings(root))
+
+
+def test_as_few_other_times_as_a_whole_run_leaves_are_left_by_the_next(made: Path, tmp_path: Path) -> None:
+    """Two records of other store times than their entries are few of a file, and many of the part that is compared."""
+    root = stores.copy(made, tmp_path / "store")
+    with ReadStore(settings(root)) as store:
+        places = [store.get("T", i % 3, i // 3).messages[0] for i in (370, 371)]
+    for message in places:
+        one = decode(message)
+        assert one.physical_offset is not None
+        offset = one.physical_offset
+        segment = root / "commitlog" / f"{offset - offset % (16 << 10):020d}"
+        with segment.open("r+b") as file:
+            file.seek(offset % (16 << 10) + store_timestamp_position(0))
+            file.write((one.store_timestamp + 3_600_000).to_bytes(8, "big"))
+    for options in ({"whole": True}, {}, {"whole": True}):
+        assert not plan_recover(Disk(), settings(root), **options).index.changed

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from engine.config import StoreConfig
 from engine.files.disk import Disk
-from engine.format.message import Message
+from engine.format.message import V4_HEAD_SIZE, Message
 from engine.format.queue_unit import UNIT_SIZE
 from engine.repair.apply import apply
 from engine.repair.check import check
@@ -579,4 +579,25 @@ def test_lost_messages_behind_a_damaged_queue_id_keep_their_queues_end(tmp_path:
     plan = plan_recover(Disk(), settings(root), bridge=True)
     apply(Disk(), plan)
     assert [one.max_offset for one in plan.queues if one.queue == ("T", 0)] == [20]
+    check_clean(root, settings(root))
+
+
+@pytest.mark.parametrize(("topic", "rows"), [("L" * 120, 0), ("L", 7)])
+def test_a_bridge_held_no_more_messages_than_fit_with_their_topic(tmp_path: Path, topic: str, rows: int) -> None:
+    """All queues are lost, and a record's queueId is another one: that queue's first rows lay in the damage if they can
+    have, or else nowhere.
+    """
+    root = tmp_path / "store"
+    before = [Message(topic, b"x" * 100, 2)] * 7
+    offsets = built(root, [Message("F", bytes(710)), Message("F", b"y"), *before, Message(topic, b"z", 2)])
+    with (root / "commitlog" / f"{0:020d}").open("r+b") as file:
+        file.seek(offsets[0] + V4_HEAD_SIZE)
+        file.write(b"rot")
+        file.seek(offsets[-1] + QUEUE_ID)
+        file.write(b"\0\0\0\x12")
+    shutil.rmtree(root / "consumequeue")
+    plan = plan_recover(Disk(), settings(root), bridge=True)
+    (queue,) = (one for one in plan.queues if one.queue == (topic, 0x12))
+    assert queue.front[1] - queue.front[0] == rows
+    apply(Disk(), plan)
     check_clean(root, settings(root))

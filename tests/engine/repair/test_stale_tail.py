@@ -384,6 +384,24 @@ def test_copies_of_records_are_stale_without_units(tmp_path: Path, crashed: bool
     assert len(messages(root)) == 150
 
 
+@pytest.mark.parametrize("at", [45, -3], ids=["bornTimestamp", "properties"])
+def test_copies_of_records_that_have_rotten_since_are_stale_without_units(tmp_path: Path, at: int) -> None:
+    """A header field or the properties of one have changed where it was put: its body and queue offset tell."""
+    import shutil
+
+    root = tmp_path / "store"
+    offsets = put(root, 150)
+    end = end_of(root, offsets)
+    records = [record_at(root, offset) for offset in offsets[20:27]]
+    stale = leave(root, end, records, in_place=True)
+    shutil.rmtree(root / "consumequeue")
+    place = offsets[22] + (at if at > 0 else len(records[2]) + at)
+    damage(root, place, bytes([records[2][at] ^ 8]))
+    plan = recovered(root)
+    assert plan.log.end.stale is not None
+    assert (plan.log.end.stale.offset, plan.log.end.stale.records) == (end, stale)
+
+
 def test_one_record_that_is_not_there_before_keeps_the_tail(tmp_path: Path) -> None:
     """Without units, a tail of copies and of one record that is none stays whole."""
     import shutil
