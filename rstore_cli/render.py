@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json as codec
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,10 +26,11 @@ SLOW = 1.0
 _BIDI = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
-def say_not_read(output: Output, files: Iterable[OddFile]) -> None:
-    """Name files beside the log's that were not read."""
+def say_not_read(output: Output, typed: Sequence[str], files: Iterable[OddFile]) -> None:
+    """Name files beside the log's that were not read. `typed`: the words that name the store (StoreConfig.typed)."""
+    next_step = shlex.join(("rstore", *typed, "doctor"))
     for odd in files:
-        output.warn(f"! {odd.path} was not read: {odd.why}, {odd.size} bytes. Next: rstore doctor")
+        output.warn(f"! {odd.path} was not read: {odd.why}, {odd.size} bytes. Next: {next_step}")
 
 
 class Output:

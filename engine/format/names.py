@@ -21,6 +21,7 @@ INDEX = "index"
 CONFIG = "config"
 SALVAGE = "salvage"
 QUARANTINE = "quarantine"
+REINDEX_BUILD = "reindex.tmp"
 RECOVER_PROGRESS = "recover.progress"
 
 SEGMENT_NAME_DIGITS = 20

@@ -167,6 +167,9 @@ def in_places(disk: Disk, config: StoreConfig, root: str, entries: Iterable[Entr
         entries: what is in it.
     """
     there = {entry.name: entry for entry in entries}
+    built = there.get(names.REINDEX_BUILD)
+    if built is not None and built.is_directory:
+        yield OddFile(built.path, 0, "what a reindex that was killed has built: the next one removes it", movable=False)
     for directory in config.log_directories:
         entry = disk.look(directory)
         if entry is not None and not entry.is_directory:

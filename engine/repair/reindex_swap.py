@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from engine.files.disk import Disk
     from engine.repair.reindex import ReindexPlan
 
-BUILD = "reindex.tmp"
+BUILD = names.REINDEX_BUILD
 """Where it is built, in the store's directory."""
 SWAP = "swap.json"
 """In there once all is built: the directories that are to be swapped in."""

@@ -63,7 +63,7 @@ def commitlog(
     from rstore_cli.log_rows import row_text
 
     beside = not_read(Disk(), config)
-    say_not_read(output, beside)
+    say_not_read(output, config.typed, beside)
     damaged = bool(beside)
     if output.json:
         threads = jobs if limit is None else 1  # who asks for a few is not to wait for many

@@ -69,7 +69,7 @@ def get(
     from engine.repair.not_read import not_read
 
     with ReadStore(config) as store:
-        say_not_read(output, not_read(Disk(), config))
+        say_not_read(output, config.typed, not_read(Disk(), config))
         show = _Shower(output, decompress, _ONE_BODY if by_place else _A_BODY)
         if topic is None or queue is None:
             show.show(_single(store, msg_id, place))

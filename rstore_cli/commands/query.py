@@ -44,7 +44,7 @@ def query(
     config = config.with_changes(max_msgs_num_batch=max(most, config.max_msgs_num_batch))
     bad = False
     with ReadStore(config) as store:
-        say_not_read(output, not_read(Disk(), config))
+        say_not_read(output, config.typed, not_read(Disk(), config))
         result = store.query(topic, key, most, first, last)
         for record in result.messages:
             message = decode(record)

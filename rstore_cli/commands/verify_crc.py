@@ -102,7 +102,7 @@ def _show(output: Output, found: VerifyResult, named: tuple[str, ...]) -> None:
     )
     if found.live:
         output.text("A live process holds the store: the log was checked as far as it is written.")
-    say_not_read(output, found.not_read)
+    say_not_read(output, named, found.not_read)
     if found.unusuals:
         many = count(found.unusuals, "unusual record")
         title = f"{many} (sent so by a client, or changed since: nothing here tells; no fault):"

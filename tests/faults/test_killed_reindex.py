@@ -54,8 +54,11 @@ def test_killed_anywhere_and_run_again(name: str, fixture_copy: Store, tmp_path:
         copy = stores.copy(root, tmp_path / f"killed-{number}")
         with pytest.raises(Killed):
             run(copy, arm)
-        # Recovery makes do with what it finds, and changes no byte of the log.
-        assert plan_recover(FaultyDisk(None), config_of(copy, name, ours=True)).refusal is None
+        # Recovery makes do with what it finds, changes no byte of the log, and names what is left.
+        plan = plan_recover(FaultyDisk(None), config_of(copy, name, ours=True))
+        assert plan.refusal is None
+        built = copy / reindex_swap.BUILD
+        assert built.exists() == any(odd.path == str(built) for odd in plan.files.odd)
         run(copy)
         if name != "transient-ext":
             assert derived_files(copy) == expected

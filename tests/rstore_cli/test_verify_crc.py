@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.rstore_cli.conftest import Cli
+from tests.support.checking import check_clean
 
 Store = Callable[[str], Path]
 
@@ -22,6 +23,19 @@ def test_a_sound_log(fixture_store: Store, cli: Cli) -> None:
     }
     assert (ran.json["records"], ran.json["bad"]) == (600, [])
     assert "Nothing bad." in cli("--store", store, "verify-crc").out
+
+
+def test_a_file_beside_the_log_is_named_with_a_command_that_can_be_copied(fixture_copy: Store, cli: Cli) -> None:
+    store = fixture_copy("clean-small")
+    first = min((store / "commitlog").iterdir())
+    first.with_name(f"{first.name}.bak").write_bytes(first.read_bytes())
+    for command in (["verify-crc"], ["dump", "commitlog"]):
+        ran = cli("--store", store, *command)
+        assert f"{first.name}.bak was not read" in ran.err
+        assert f"Next: rstore --store {store} doctor" in ran.err
+    assert cli("--store", store, "doctor").code == 1
+    assert cli("--store", store, "recover", "--yes").code == 0
+    check_clean(store)
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
