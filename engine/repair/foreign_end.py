@@ -9,7 +9,7 @@ place behind the log's end. It is told by all of this:
 - None of its records lies where it says, or most of its queues don't go on where they were: they repeat queue offsets,
   or jump, and what is damaged or zeros in between can't have held what was jumped over. The zeros of the segment before
   don't count where it is known that nothing was there: the store was closed and units show that segment, so that all of
-  it was dispatched; or the file has another name; or it begins with a record that is older than the log's last one.
+  it was dispatched; or the file has another name; or all of its records are older than the log's last ones.
 
 Pages that a power cut has lost look like that end, but the queues go on behind them. The log before is read as a whole,
 where the first two hold: hardly ever.
@@ -24,7 +24,6 @@ from engine.log.batch_queues import by_queue
 from engine.log.scan import Blank, Damage, Gap, RecordBatch, Scanner
 from engine.log.source import ClosedLog
 from engine.log.walk import Reason, Row
-from engine.repair.log_end import first_store_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from engine.repair.survey import StoreFiles
 
 _QUEUE_OFFSET = Row._fields.index("queue_offset")
+_LAST = 3
 
 
 class _Number(NamedTuple):
@@ -61,15 +61,18 @@ def is_another_stores(disk: Disk, files: StoreFiles, before: Sequence[Segment], 
     """
     largest = files.config.max_message_size
     with ClosedLog(disk, [before[-1]]) as log:
-        end, stored = _end(Scanner(log, max_message_size=largest).scan(before[-1].offset, resume=True), before[-1])
+        end, times = _end(Scanner(log, max_message_size=largest).scan(before[-1].offset, resume=True), before[-1])
     if end is None:
         return False
     first: dict[TopicQueue, _Number] = {}
     lost: list[Damage | Gap] = []
+    newest = 0
     with ClosedLog(disk, [last]) as log:
-        is_older = 0 < first_store_timestamp(log, last) < stored
-        for queue, number in _numbers(Scanner(log, max_message_size=largest).scan(last.offset, resume=True), lost, 0):
-            first.setdefault(queue, number)
+        for event in Scanner(log, max_message_size=largest).scan(last.offset, resume=True):
+            newest = max(newest, event.newest_store_timestamp if isinstance(event, RecordBatch) else 0)
+            for queue, number in _numbers([event], lost, 0):
+                first.setdefault(queue, number)
+    is_older = len(times) == _LAST and 0 < newest < min(times)
     with ClosedLog(disk, before) as log:
         known = dict(_numbers(Scanner(log, max_message_size=largest).scan(before[0].offset, resume=True), lost, -1))
     if signs.dispatched or is_older or not signs.named:
@@ -77,19 +80,20 @@ def is_another_stores(disk: Disk, files: StoreFiles, before: Sequence[Segment], 
     return not first or _contradicts(first, known, None if before[0].offset else _Number(-1, 0), lost)
 
 
-def _end(events: Iterable[Event], segment: Segment) -> tuple[int | None, int]:
+def _end(events: Iterable[Event], segment: Segment) -> tuple[int | None, list[int]]:
     """Physical offset where the log ends in a segment that nothing closes (None where that is not so), and the store
-    time of its last record (ms; 0: none).
+    times of its last records (ms): one alone may be rotten.
     """
-    end, stored = None, 0
+    end: int | None = None
+    times: list[int] = []
     for event in events:
         if isinstance(event, Blank):
-            return None, stored
+            return None, times
         if isinstance(event, RecordBatch):
-            stored = event.last_store_timestamp
+            times = [*times, *event.store_timestamps()[-_LAST:].tolist()][-_LAST:]
         is_end = isinstance(event, Damage) and event.reason is Reason.EMPTY and event.end >= segment.end
         end = event.offset if isinstance(event, Damage) and is_end else None
-    return end, stored
+    return end, times
 
 
 def _numbers(events: Iterable[Event], lost: list[Damage | Gap], at: int) -> Iterator[tuple[TopicQueue, _Number]]:

@@ -38,6 +38,7 @@ MOST_ENTRIES = 1 << 20
 MOST_STRANGE = 1000
 """Entries without a record's key that are looked at one by one."""
 _SECOND = 1000
+_SOME = 8
 ONE_IN = 64
 """A file of which so large a part disagrees with the log's records is another log's, or garbled."""
 
@@ -118,25 +119,27 @@ class KeptComparer:
             log_end: physical offset of the log's end after the repair.
             lost: stretches of the log without sound records, and those that were bridged.
             stored_at: store time (ms) of the sound record at a physical offset, None without one.
-            verify: whether a file agrees in itself.
+            verify: whether a file agrees in itself; of one that keeps a part, that part does.
         """
         if self._low is not None and self._low < log_end:
             self._flush(log_end)
         bad: dict[str, str] = {}
         told: list[str] = []
         for one, seen in zip(self._files, self._seen, strict=True):
-            few = max(1, one.keep // ONE_IN)
+            # some are few of a file, whatever part of it was compared: a part of it is compared again and again
+            those = one.keep if seen.others + seen.times < _SOME else seen.compared
+            few = max(1, those // ONE_IN)
             if seen.missing:
                 bad[one.name] = f"keys of {seen.missing} records are missing"
             elif not self._point_right(seen, lost, stored_at):
                 bad[one.name] = "entries point at no record"
             elif seen.mistimed:
                 bad[one.name] = f"{seen.mistimed} entries have other times than their records"
-            elif not self._begins_and_ends(one, log_end, stored_at, garbled=seen.times > few or one.keep < one.had):
+            elif not self._begins_and_ends(one, log_end, stored_at, garbled=seen.times > few):
                 bad[one.name] = "its header's times are not those of its first and last record"
             elif seen.others > few or seen.times > few:
                 bad[one.name] = f"{max(seen.others, seen.times)} records have other keys or times"
-            elif (seen.others or seen.times or seen.strange) and not verify(one):
+            elif (seen.others or seen.times or seen.strange) and one.keep == one.had and not verify(one):
                 bad[one.name] = "entries that disagree with the log, and with each other"
             elif seen.others or seen.times:
                 told.append(
@@ -150,7 +153,7 @@ class KeptComparer:
     ) -> bool:
         """Whether the header has the times of the first and the last record, be they in the part that was read or not.
 
-        One that is off by a second or more and that the entries of a whole file agree with is the record's damage.
+        One that is off by a second or more and that the entries agree with is the record's damage.
         """
         with ClosedIndexFile(self._disk, one.path, self._layout) as file:
             header = file.header

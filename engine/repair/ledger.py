@@ -130,7 +130,7 @@ def ledger_of(disk: Disk, plan: RecoverPlan, consumers: Consumers | None = None)
 def _line(queue: TopicQueue, plan: QueuePlan | None, behind: Span) -> QueueLedger:
     if plan is None:
         return QueueLedger(queue, (), (), (), (), behind)
-    gone = ((plan.max_offset, plan.old_extent),) if plan.units_cut and plan.old_extent > plan.max_offset else ()
+    gone = ((plan.max_offset, plan.cut_end),) if plan.cut_end > plan.max_offset else ()
     repeated = tuple(span for span in (plan.front, *plan.fills) if span[0] < span[1])
     return QueueLedger(queue, gone, repeated, plan.written, plan.renumbered, behind)
 

@@ -163,6 +163,7 @@ class StartPlan:
             "settings": self.settings,
             "losesData": bool(self.loses),
             "compared": self.compared,
+            "absent": self.absent,
             "salvage": None,
             "changed": bool(self.bytes_cut or apache.removed or self.index_removed or self.files.abort),
             "problems": self.problems,
@@ -308,7 +309,7 @@ def _count_short(disk: Disk, plan: StartPlan, config: StoreConfig, skipped: list
         plan.problems.append(f"queues were not compared with the log: {error}")
         plan.compared = False
         return
-    if repair.log.end.gaps or repair.log.damage_before or any(queue.units_cut for queue in repair.queues):
+    if repair.log.end.gaps or any(queue.units_cut for queue in repair.queues):
         plan.absent = next(iter(absent_paths(disk, plan.files.config)), None)
     moved = repair.layout.relocations
     root = plan.files.root

@@ -41,7 +41,7 @@ from engine.repair.log_end import (
 )
 from engine.repair.losses import Losses
 from engine.repair.memory import Derived, Memory, Reading, Remembered
-from engine.repair.odd import AHEAD, PASSED_OVER, WITHOUT_LOG, OddFile, moved_by_hand
+from engine.repair.odd import AHEAD, PASSED_OVER, QUEUE_EMPTY, WITHOUT_LOG, OddFile, moved_by_hand
 from engine.repair.plan import LogPlan, RecoverPlan
 from engine.repair.queue_compare import QueueComparer
 from engine.repair.queue_leftover import LogAfter
@@ -324,6 +324,8 @@ class Planner:
         if not files.log and self._choices.log_is_gone and files.config.message_index_enable:
             every = tuple(one.name for one in files.index)
             index_plan = replace(index_plan, enabled=True, removed=every, names_after=())
+        empty = self._empty_ones(queues)
+        stuck = tuple(odd for odd in empty if not odd.movable)
         fresh = [
             s
             for s in (*end.gaps, *self._damage_before)
@@ -342,7 +344,7 @@ class Planner:
             queues=queues,
             writes=PlannedRows(settler.writes, self._fresh),
             index=index_plan,
-            set_aside=self._set_aside(queues),
+            set_aside=(*self._set_aside(queues), *(odd for odd in empty if odd.movable)),
             problems=self._problems(
                 end, trap, queues, index_plan.keys_put, self._comparer.findings, settler.findings, index_plan.findings
             )
@@ -350,7 +352,7 @@ class Planner:
             checkpoint_ahead=ahead,
             refusal=refusal(
                 self._disk,
-                files,
+                replace(files, odd=(*files.odd, *stuck)),
                 self._layout,
                 self._choices,
                 end,
@@ -381,23 +383,24 @@ class Planner:
         return damage_between(self._scanner, first, self._ahead(start)) + found
 
     def _set_aside(self, queues: tuple[QueuePlan, ...]) -> tuple[OddFile, ...]:
-        """Strays; what a broker passes over, where it stands in a topic's directory's place; files of queues that begin
-        behind them; and where the log is gone, those without a unit.
-        """
+        """Strays; and what a broker passes over, when it stands where a topic's directory has to be."""
         base = os.path.join(self._files.root, names.CONSUMEQUEUE)
         topics = {os.path.join(base, queue.queue.topic) for queue in queues if queue.changed}
         strays = (odd for odd in self._files.odd if odd.movable or (odd.code == PASSED_OVER and odd.path in topics))
-        empty = [(file, AHEAD) for queue in queues for file in queue.ahead]
+        return (*strays, *self._layout.aside)
+
+    def _empty_ones(self, queues: tuple[QueuePlan, ...]) -> list[OddFile]:
+        """Files of queues that begin behind them; and where the log is gone, those without a unit."""
+        found = [(file, AHEAD) for queue in queues for file in queue.ahead]
         if not self._files.log:
             idle = {queue.queue for queue in queues if not queue.changed}
-            empty += [
-                (file, WITHOUT_LOG) for found in self._files.queues if found.queue in idle for file in found.files
-            ]
-        aside = [
-            moved_by_hand(self._disk, self._files.root, OddFile(file.path, file.size, why, movable=True))
-            for file, why in empty
+            found += [(file, WITHOUT_LOG) for one in self._files.queues if one.queue in idle for file in one.files]
+        return [
+            moved_by_hand(
+                self._disk, self._files.root, OddFile(file.path, file.size, why, movable=True, code=QUEUE_EMPTY)
+            )
+            for file, why in found
         ]
-        return (*strays, *(odd for odd in aside if odd.movable), *self._layout.aside)
 
     def _log_plan(self, start: Segment | None, log_min: int, end: LogEnd) -> LogPlan:
         removed = [s for s in self._files.log if s.offset >= end.end and s.offset != log_min and not self._kept(s, end)]

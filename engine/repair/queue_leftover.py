@@ -29,7 +29,7 @@ from engine.format.message import MIN_RECORD_SIZE
 from engine.format.numbers import LONG_MAX
 from engine.repair.queue_compare import QueueAccount, QueueComparer, real_rows, repeats_neighbour
 from engine.repair.queue_misplaced import Misplaced
-from engine.repair.queue_rows import CHUNK, QueueRows
+from engine.repair.queue_rows import QueueRows
 
 if TYPE_CHECKING:
     import numpy as np
@@ -175,8 +175,8 @@ class Leftovers:
             elif claimed is not None and len(claimed):
                 live = int(claimed.min())
             stays: list[NDArray[np.int64]] = []
-            for start in range(gap_start, gap_end, CHUNK):
-                offsets, found = real_rows(rows, start, min(start + CHUNK, gap_end))
+            for start, end in rows.pieces(gap_start, gap_end):
+                offsets, found = real_rows(rows, start, end)
                 physical = found["physical_offset"].astype(np.int64)
                 gone, lost = log.bridged.places.mask(physical), log.lost.mask(physical)
                 free = ~self._misplaced.mask(number, account, offsets, physical, gone | lost, low, high)
@@ -188,8 +188,9 @@ class Leftovers:
                 if gone.any():
                     self.gone.append(Judged(number, offsets[gone], physical[gone]))
                 expired = (physical < log.begin) & (offsets < live)
-                stay = (physical < log.end) & (expired | lost)
-                stay |= repeats_neighbour(account, found, gap_start, gap_end) & (offsets < filled)
+                unsure = expired | (repeats_neighbour(account, found, gap_start, gap_end) & (offsets < filled))
+                unsure = self._misplaced.without_wrong_files(account, offsets, unsure)
+                stay = unsure | (lost & (physical < log.end))
                 stay &= ~gone
                 stays.append(offsets[stay])
                 asked = np.flatnonzero(~gone & ~stay & (physical < log.end))

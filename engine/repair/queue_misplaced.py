@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from engine.format.names import is_lmq
 from engine.format.numbers import LONG_MAX
+from engine.format.queue_unit import UNIT_SIZE
+from engine.repair.queue_compare import real_rows
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     from engine.repair.queue_compare import QueueAccount, QueueComparer
     from engine.repair.queue_leftover import LogAfter
+    from engine.repair.queue_rows import QueueRows
 
 
 class Misplaced:
@@ -27,6 +30,7 @@ class Misplaced:
     def __init__(self, comparer: QueueComparer, log: LogAfter) -> None:
         self._comparer = comparer
         self._log = log
+        self._wrong: dict[str, bool] = {}  # by a file's path
 
     def mask(
         self,
@@ -59,6 +63,42 @@ class Misplaced:
         left = at[~found[at]]
         found[left] = out_of_order(physical[left])
         return found
+
+    def without_wrong_files(
+        self, account: QueueAccount, offsets: NDArray[np.int64], some: NDArray[np.bool_]
+    ) -> NDArray[np.bool_]:
+        """Those of `some` of these rows that don't lie in a file that is not this queue's there: two of its rows at
+        least, and more than agree, show records that name other places. Its rows of expired messages are as wrong.
+
+        To be asked before rows that can't be held against a record are added to `account.right`.
+        """
+        import numpy as np
+
+        found = np.zeros(len(offsets), dtype=np.bool_)
+        rows = account.rows
+        assert rows is not None
+        for file in rows.files if some.any() else ():
+            start, end = file.offset // UNIT_SIZE, (file.offset + file.size) // UNIT_SIZE
+            here = some & (offsets >= start) & (offsets < end)
+            if here.any():
+                if file.path not in self._wrong:
+                    self._wrong[file.path] = self._is_wrong(account, rows, start, min(end, rows.extent))
+                found |= here & self._wrong[file.path]
+        return some & ~found
+
+    def _is_wrong(self, account: QueueAccount, rows: QueueRows, start: int, end: int) -> bool:
+        import numpy as np
+
+        agree, deny = account.right.overlap(start, end), 0
+        for low, high in account.right.missing(start, end):
+            beside = [rows.read(low - 1, low), rows.read(high, high + 1)]  # rows that repeat these are of lost messages
+            repeated = [int(row["physical_offset"][0]) for row in beside]
+            for piece in rows.pieces(low, high):
+                physical = real_rows(rows, *piece)[1]["physical_offset"].astype(np.int64)
+                live = (physical >= self._log.begin) & (physical < self._log.end) & ~np.isin(physical, repeated)
+                live &= ~self._log.lost.mask(physical) & ~self._log.bridged.places.mask(physical)
+                deny += int(live.sum())
+        return deny > max(agree, 1)
 
     def lies_among_anothers(self, number: int, account: QueueAccount, first: int, last: int) -> bool:
         """Whether these rows are another queue's, as those beside them are: copied together with one, or two of its

@@ -48,8 +48,8 @@ class QueuePlan:
     `front`: rows at the queue's front whose messages are lost, filled with the unit behind them; for a queue that lost
     all of them, with a unit for the inert record (`inert`: place and size). `pre_blanks`: rows at the front of the
     first file that get the pre-blank unit. `renumbered`: records that get another queue offset than they say.
-    `units_cut`: units removed at the end that point behind the log's. `ahead`: files in front of the one in which the
-    queue begins, with no row of its: set aside.
+    `units_cut`: units removed at the end that point behind the log's, the last one in front of `cut_end`.
+    `ahead`: files in front of the one in which the queue begins, with no row of its: set aside.
     """
 
     queue: TopicQueue
@@ -68,6 +68,7 @@ class QueuePlan:
     renumbered: tuple[Renumbered, ...] = ()
     from_behind: tuple[tuple[int, int], ...] = ()
     ahead: tuple[SegmentFile, ...] = ()
+    cut_end: int = 0
 
     @property
     def units_filled(self) -> int:

@@ -109,9 +109,20 @@ class QueueRows:
         return False
 
     def chunks(self, start: int, end: int) -> Iterator[tuple[int, NDArray[np.void]]]:
-        """Rows [start, end) in pieces: (queue offset of the first, rows)."""
-        for at in range(start, end, CHUNK):
-            yield at, self.read(at, min(at + CHUNK, end))
+        """The rows of [start, end) that a file holds, in pieces: (queue offset of the first, rows)."""
+        for low, high in self.pieces(start, end):
+            yield low, self.read(low, high)
+
+    def pieces(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Queue offsets [low, high) of at most CHUNK rows that files hold: a file's name may be a wild one."""
+        low = high = start
+        for file in self._between(start, end):
+            first = max(start, file.offset // UNIT_SIZE)
+            if first > high:
+                yield from _cut(low, high)
+                low = first
+            high = min(end, (file.offset + file.size) // UNIT_SIZE)
+        yield from _cut(low, high)
 
     def files_before(self, offset: int) -> list[tuple[str, int, int]]:
         """Files that begin before a queue offset: path, offset in bytes, length in bytes."""
@@ -148,6 +159,11 @@ class QueueRows:
             if last:
                 return (file.offset + last + UNIT_SIZE - 1) // UNIT_SIZE
         return self.first
+
+
+def _cut(start: int, end: int) -> Iterator[tuple[int, int]]:
+    for at in range(start, end, CHUNK):
+        yield at, min(at + CHUNK, end)
 
 
 def is_real(rows: NDArray[np.void]) -> NDArray[np.bool_]:

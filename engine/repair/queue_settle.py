@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from itertools import zip_longest
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from engine.repair.queue_at_work import QueueAtWork, runs, table_of
 from engine.repair.queue_compare import QueueComparer, real_rows
 from engine.repair.queue_leftover import Leftovers
 from engine.repair.queue_plan import QueuePlan, Renumbered, Requeued
-from engine.repair.queue_rows import CHUNK, QueueRows, row_dtype
+from engine.repair.queue_rows import QueueRows, row_dtype
 from engine.repair.spool import Spool
 
 if TYPE_CHECKING:
@@ -259,7 +260,7 @@ class Settler:
 
     def _least(self, number: int) -> int:
         """Bytes that a record of a queue takes at least."""
-        return MIN_RECORD_SIZE + len(self._comparer.numbers[number].topic.encode())
+        return MIN_RECORD_SIZE + len(os.fsencode(self._comparer.numbers[number].topic))
 
     # --- the outcome ------------------------------------------------------------------------------------------------
 
@@ -270,7 +271,7 @@ class Settler:
         end = max(account.right.end, state.written.end)
         whole = union(account.right, state.written)
         extent = rows.extent if rows is not None else 0
-        cut = self._behind_the_log(rows, max(end, rows.first)) if rows is not None and extent > end else 0
+        cut = self._behind_the_log(rows, max(end, rows.first)) if rows is not None and extent > end else (0, 0)
         first, front, inert = whole.start, (0, 0), None
         if self._log.bridged:
             known = rows is not None or self._log.begin > 0
@@ -284,11 +285,12 @@ class Settler:
         return QueuePlan(
             queue=self._comparer.numbers[number],
             number=number,
-            min_offset=begin if front[0] < front[1] else self._min_offset(state),
+            min_offset=begin if begin < first else self._min_offset(state),
             max_offset=end,
             max_physical_offset=sum(inert) if inert else self._max_physical(state, whole.end),
             old_extent=extent if rows is not None and rows.files else 0,
-            units_cut=cut,
+            units_cut=cut[0],
+            cut_end=cut[1],
             units_rebuilt=state.written.total(),
             fills=fills,
             from_behind=tuple(
@@ -304,13 +306,14 @@ class Settler:
             renumbered=tuple(state.renumbered),
         )
 
-    def _behind_the_log(self, rows: QueueRows, start: int) -> int:
-        """Units from a queue offset on that point behind the log's end."""
-        cut = 0
-        for at in range(start, rows.extent, CHUNK):
-            _, found = real_rows(rows, at, min(at + CHUNK, rows.extent))
-            cut += int((found["physical_offset"] + found["size"] > self._log.end).sum())
-        return cut
+    def _behind_the_log(self, rows: QueueRows, start: int) -> tuple[int, int]:
+        """Units from a queue offset on that point behind the log's end: how many, and behind the last one."""
+        cut = last = 0
+        for piece in rows.pieces(start, rows.extent):
+            offsets, found = real_rows(rows, *piece)
+            behind = offsets[found["physical_offset"] + found["size"] > self._log.end]
+            cut, last = cut + len(behind), int(behind[-1]) + 1 if len(behind) else last
+        return cut, last
 
     def _ahead(self, rows: QueueRows | None, begin: int) -> tuple[SegmentFile, ...]:
         """Files in front of the one in which the queue begins: no row in them is its."""
@@ -348,8 +351,8 @@ class Settler:
         """Whether one of the rows [start, end) shows a sound record."""
         if account.rows is None:
             return False
-        for at in range(start, end, CHUNK):
-            _, found = real_rows(account.rows, at, min(at + CHUNK, end))
+        for piece in account.rows.pieces(start, end):
+            _, found = real_rows(account.rows, *piece)
             for row in found.tolist():
                 seen = self._log.units_at(row[0])
                 if seen is not None and seen[0] == row[1]:
@@ -376,8 +379,8 @@ class Settler:
         rows = state.account.rows
         if rows is not None:
             for start, end in state.account.right:
-                for at in range(start, end, CHUNK):
-                    offsets, found = real_rows(rows, at, min(at + CHUNK, end))
+                for piece in rows.pieces(start, end):
+                    offsets, found = real_rows(rows, *piece)
                     live = np.flatnonzero(found["physical_offset"] >= self._log.begin)
                     if len(live):
                         candidates.append(int(offsets[live[0]]))

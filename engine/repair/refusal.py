@@ -74,7 +74,7 @@ def refusal(
         end: where the log ends, and what stands behind it.
         fresh: lost stretches before the log's end that nobody has accepted yet.
         shifts: by (segment, how far off their own offset is) how many records, and where the first lies (physical).
-        units_cut: units of messages that the log doesn't have.
+        units_cut: units that point behind the log's end.
     """
     stands_in_the_way = first_error(files.odd)
     if stands_in_the_way is not None:

@@ -153,15 +153,18 @@ class Belonging:
             rows = QueueRows(self._disk, found)
             low = first_at(rows, rows.extent, place)
             units = rows.read(low, min(low + _MOST_UNITS, rows.extent))
-            units = units[is_real(units)]
-            offsets = units["physical_offset"].astype(np.int64)
+            numbers = np.flatnonzero(is_real(units))
+            offsets = units["physical_offset"][numbers].astype(np.int64)
             nearest = np.searchsorted(starts, offsets, side="right") - 1
             within = (offsets < place + size) & (nearest >= 0)
-            into, nearest = (offsets - starts[nearest])[within], nearest[within]
-            same = (into == 0) & (units["size"][within] == lengths[nearest])
+            into, nearest, numbers = (offsets - starts[nearest])[within], nearest[within], numbers[within]
+            same = (into == 0) & (units["size"][numbers] == lengths[nearest])
             agree += int(same.sum())
-            deny += int((~same & (into < lengths[nearest])).sum())
-        return deny > agree
+            for i in np.flatnonzero(~same & (into < lengths[nearest])).tolist():
+                own = ordered[int(nearest[i])]
+                # its own row with a wild size says nothing
+                deny += into[i] > 0 or (found.queue, low + int(numbers[i])) != (own.queue, own.queue_offset)
+        return bool(deny > agree)
 
     def _unit(self, witness: Witness) -> tuple[int, int] | None:
         """Physical offset and size in the unit at the record's queue offset."""

@@ -13,7 +13,8 @@ stale when all of this holds, up to the log's last record:
   a header may be rotten. What was dispatched is a message.
 - Proof: a queue that doesn't go on has units. Of one that has none nobody knows whether its topic was deleted and made
   again: its records are stale only when each record of the tail is there before, byte for byte but for its place and
-  store time, or but for what no CRC covers, which may have rotten since. Else they stay, and the plan says that.
+  store time (of the fewer half some but for a few bytes more, which have rotten since). Else they stay, and the plan
+  says that.
 
 Store times say nothing where the clock went back before the tail, where the log in front of it is lost, or where they
 are the same. Such a tail is stale, too, when each of its messages has a unit of its size that names a place before the
@@ -27,7 +28,6 @@ was set back: it stays. Records that are displaced by whole segments are none of
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -56,6 +56,9 @@ _NEAR = 1024
 """Rows between two that are asked for, up to which both are read at once."""
 _MOST_REPEATED = 1 << 17
 """Records of a tail that are looked for in the log before it; a longer one stays."""
+_MOST_ROTTEN = 64
+_ROTTEN_BYTES = 8
+"""Records of a tail that may differ from what was put, and in how many bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,32 +294,59 @@ class StaleJudge:
         return True
 
     def _is_there_before(self, tail: StaleTail) -> bool:
-        """Whether each record of a tail lies in the log before it, too, with another place and store time; of one whose
-        header or properties have rotten since, the same body with the same queue offset.
+        """Whether each record of a tail lies in the log before it, too, with another place and store time. Of the fewer
+        half some may have rotten since: a few bytes differ, under the same queue offset.
         """
         import numpy as np
 
         if not 0 < tail.records <= _MOST_REPEATED:
             return False
-        left: dict[bytes, bytes] = {}
-        bodies: set[bytes] = set()
+        left: dict[bytes, tuple[int, int]] = {}
         sizes = numbers = np.zeros(0, dtype=np.int64)
         for event in self._scanner.scan(tail.offset, tail.end, resume=True):
             if isinstance(event, RecordBatch):
                 columns, every = event.columns(), range(len(event))
-                left.update(zip(_digests(event, every), _body_digests(event, every), strict=True))
+                places = zip(columns[_SIZE].tolist(), event.offsets().tolist(), strict=True)
+                left.update(zip(_digests(event, every), places, strict=True))
                 sizes, numbers = np.union1d(sizes, columns[_SIZE]), np.union1d(numbers, columns[_QUEUE_OFFSET])
+        for event, alike in self._alike_before(tail, sizes, numbers):
+            for digest in _digests(event, alike):
+                left.pop(digest, None)
+            if not left:
+                return True
+        return len(left) <= min(_MOST_ROTTEN, (tail.records - 1) // 2) and self._have_rotten(tail, set(left.values()))
+
+    def _have_rotten(self, tail: StaleTail, records: set[tuple[int, int]]) -> bool:
+        """Whether each of these records of a tail (size, physical offset) was put before it, but for a few bytes."""
+        import numpy as np
+
+        left: dict[int, tuple[int, bytes]] = {}
+        for _, place in records:
+            event = next(iter(self._scanner.scan(place, place + 1)), None)
+            assert isinstance(event, RecordBatch)
+            left[place] = int(event.columns()[_QUEUE_OFFSET][0]), _but_for_its_place(event, 0)
+        sizes = np.array([size for size, _ in records], dtype=np.int64)
+        numbers = np.array([number for number, _ in left.values()], dtype=np.int64)
+        for event, alike in self._alike_before(tail, sizes, numbers):
+            their_numbers = event.columns()[_QUEUE_OFFSET]
+            for i in alike:
+                for place, (number, mine) in list(left.items()):
+                    if number == their_numbers[i] and _differ(mine, _but_for_its_place(event, i)) <= _ROTTEN_BYTES:
+                        del left[place]
+        return not left
+
+    def _alike_before(
+        self, tail: StaleTail, sizes: NDArray[np.int64], numbers: NDArray[np.int64]
+    ) -> Iterator[tuple[RecordBatch, list[int]]]:
+        """Which records in front of a tail have one of these sizes and one of these queue offsets, batch by batch."""
+        import numpy as np
+
         for event in self._scanner.scan(self._scanner.segments[0].offset, tail.offset, resume=True):
             if isinstance(event, RecordBatch):
                 columns = event.columns()
                 alike = np.isin(columns[_SIZE], sizes) & np.isin(columns[_QUEUE_OFFSET], numbers)
-                at = np.flatnonzero(alike).tolist()
-                bodies.update(_body_digests(event, at))
-                for digest in _digests(event, at):
-                    left.pop(digest, None)
-                if not left:
-                    return True
-        return bodies.issuperset(left.values())
+                if alike.any():
+                    yield event, np.flatnonzero(alike).tolist()
 
     def _learn(self, until: int) -> None:
         """Where each queue was before a physical offset, from the log itself."""
@@ -349,21 +379,22 @@ def goes_back(batch: RecordBatch, stored: int) -> tuple[NDArray[np.bool_], NDArr
     return back, before
 
 
-def _body_digests(batch: RecordBatch, records: Iterable[int]) -> Iterator[bytes]:
-    """Of each record's size, queue offset and body; of one without a body nothing that another has."""
-    numbers = batch.columns()[_QUEUE_OFFSET].tolist()
-    for i in records:
-        body = batch.body(i)
-        head = struct.pack(">qq", len(batch.record(i)), numbers[i] if len(body) else -1 - batch.offset(i))
-        yield blake2b(head + bytes(body), digest_size=16).digest()
-
-
 def _digests(batch: RecordBatch, records: Iterable[int]) -> Iterator[bytes]:
     """Of each record's bytes without its own place and store time."""
-    flags = batch.columns()[_SYS_FLAG].tolist()
-    for i in records:
-        record, time = batch.record(i), store_timestamp_position(flags[i])
-        digest = blake2b(record[:POSITION_PHYSICAL_OFFSET], digest_size=16)
-        digest.update(record[POSITION_PHYSICAL_OFFSET + 8 : time])
-        digest.update(record[time + 8 :])
-        yield digest.digest()
+    return (blake2b(_but_for_its_place(batch, i), digest_size=16).digest() for i in records)
+
+
+def _but_for_its_place(batch: RecordBatch, i: int) -> bytes:
+    """A record without its own place and store time."""
+    record, time = batch.record(i), store_timestamp_position(int(batch.columns()[_SYS_FLAG][i]))
+    at = POSITION_PHYSICAL_OFFSET
+    return b"".join((record[:at], record[at + 8 : time], record[time + 8 :]))
+
+
+def _differ(one: bytes, other: bytes) -> int:
+    """Bytes in which two records of one length differ; all of them, for two of other lengths."""
+    import numpy as np
+
+    if len(one) != len(other):
+        return max(len(one), len(other))
+    return int((np.frombuffer(one, dtype=np.uint8) != np.frombuffer(other, dtype=np.uint8)).sum())

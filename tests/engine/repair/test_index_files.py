@@ -311,3 +311,40 @@ def test_as_few_other_times_as_a_whole_run_leaves_are_left_by_the_next(made: Pat
             file.write((one.store_timestamp + 3_600_000).to_bytes(8, "big"))
     for options in ({"whole": True}, {}, {"whole": True}):
         assert not plan_recover(Disk(), settings(root), **options).index.changed
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_the_index_of_another_log_goes_whatever_part_is_compared(tmp_path: Path, whole: bool) -> None:
+    """Of its one file a plain run compares the entries of the last segments: none of them has a key that is there."""
+    config = settings(tmp_path / "mine").with_changes(max_index_num=2000)
+    for name in ("mine", "other"):
+        with MessageStore.open(config.with_changes(store_path_root_dir=tmp_path / name)) as store:
+            for i in range(700):
+                assert store.put(Message("T", b"%06d" % i * 20, 0, {"KEYS": f"{name[0]}{i:05d}"})).ok
+    (mine,), (other,) = ((tmp_path / name / "index").iterdir() for name in ("mine", "other"))
+    mine.write_bytes(other.read_bytes())
+    apply(Disk(), plan_recover(Disk(), config, whole=whole))
+    with ReadStore(config) as store:
+        assert all(len(store.query("T", f"m{i:05d}").messages) == 1 for i in range(0, 700, 7))
+    assert not plan_recover(Disk(), config, whole=True).changed
+    check_clean(tmp_path / "mine", config)
+
+
+def test_one_rotten_store_time_moves_no_index_file_that_is_torn(made: Path, tmp_path: Path) -> None:
+    root = stores.copy(made, tmp_path / "store")
+    last = max((root / "index").iterdir())
+    data = bytearray(last.read_bytes())
+    begin, first = int.from_bytes(data[:8], "big"), int.from_bytes(data[16:24], "big")
+    count = int.from_bytes(data[36:40], "big")
+    torn = HEADER + SLOT * SLOTS + ENTRY * (count - 2)
+    data[torn : torn + 2 * ENTRY] = bytes(2 * ENTRY)
+    last.write_bytes(data)
+    with (root / "commitlog" / f"{first - first % (16 << 10):020d}").open("r+b") as file:
+        file.seek(first % (16 << 10) + store_timestamp_position(0))
+        file.write((begin ^ 1 << 30).to_bytes(8, "big"))
+    plan = plan_recover(Disk(), settings(root), whole=True)
+    assert last.name not in plan.index.removed
+    apply(Disk(), plan)
+    assert last.read_bytes()[:8] == begin.to_bytes(8, "big")
+    assert lost_keys(root) == []
+    assert not plan_recover(Disk(), settings(root), whole=True).changed

@@ -18,7 +18,7 @@ from engine.config import StoreConfig
 from engine.errors import CannotMend, DamageInTheMiddle, LogIsGone, RStoreError, WrongFileSize
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk, Killed
-from engine.format.message import POSITION_QUEUE_OFFSET, Message, store_timestamp_position
+from engine.format.message import POSITION_PHYSICAL_OFFSET, POSITION_QUEUE_OFFSET, Message, store_timestamp_position
 from engine.log.source import ClosedLog
 from engine.repair.apply import apply
 from engine.repair.expire import Rules, plan_expire
@@ -464,6 +464,54 @@ def test_segments_behind_pages_that_were_lost_are_not_taken_for_another_stores(
     apply(Disk(), planned(made))
     assert lost(made, held) == []
     sound(made)
+
+
+def test_a_lone_record_is_not_denied_by_its_own_row(made: Made) -> None:
+    """Its physicalOffset names another segment, and the size in its unit is rotten: it stays where it is."""
+    one = made.files[2]
+    offset = in_segment(made, one)[0]
+    queue, number, record = made.records[offset]
+    data = bytearray(record)
+    struct.pack_into(">q", data, POSITION_PHYSICAL_OFFSET, 40 * SIZE)
+    one.write_bytes(bytes(data).ljust(SIZE, b"\0"))
+    row = made.root / "consumequeue" / "T" / str(queue) / f"{number // 20 * 400:020d}"
+    with row.open("r+b") as file:
+        file.seek(number % 20 * 20 + 8)
+        file.write((len(record) ^ 16).to_bytes(4, "big"))
+    plan = plan_recover(Disk(), made.config, bridge=True)
+    assert plan.refusal is None
+    assert not plan.set_aside
+    apply(Disk(), plan)
+    assert offset not in dict(lost(made, [offset]))
+    check_clean(made.root, made.config)
+
+
+@pytest.mark.parametrize("how", ["first", "last", "step"])
+def test_a_store_time_decides_over_no_segment_behind_pages_that_were_lost(made: Made, how: str) -> None:
+    """A rotten store time on either side of lost pages, or a clock that was set back there, and not for long."""
+    (made.root / "abort").touch()
+    shutil.rmtree(made.root / "consumequeue")
+    border = int(made.files[-1].name)
+    before, behind = ([o for o in sorted(made.records) if (o < border) == early] for early in (True, False))
+    with made.files[-2].open("r+b") as file:
+        file.seek(before[-6] % SIZE)
+        file.write(bytes(SIZE - before[-6] % SIZE))
+    times = {before[-7]: 1 << 40} if how == "last" else {behind[0]: -(1 << 30)}
+    if how == "step":
+        times = {offset: 4 * i - 8 for i, offset in enumerate(behind)}
+    stored = store_timestamp_position(0)
+    for offset, more in times.items():
+        path = made.files[-2] if offset < border else made.files[-1]
+        with path.open("r+b") as file:
+            file.seek(offset % SIZE + stored)
+            time = int.from_bytes(file.read(8), "big")
+            file.seek(offset % SIZE + stored)
+            file.write((time + more).to_bytes(8, "big"))
+    plan = plan_recover(Disk(), made.config, bridge=True)
+    assert not plan.set_aside
+    apply(Disk(), plan)
+    assert plan.log.end.end > behind[-1]
+    check_clean(made.root, made.config, known=("record-unusual", "index-time"), why="store times that were changed")
 
 
 @pytest.mark.parametrize("step", [None, "recover.bridge", "recover.set-aside", "recover.log-done"])

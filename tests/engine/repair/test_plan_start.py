@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import DataIsAbsent
+from engine.errors import DamageInTheMiddle, DataIsAbsent
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk
 from engine.files.operations import Operation
@@ -190,4 +190,21 @@ def test_a_directory_of_the_log_that_never_held_a_segment_is_no_absent_data(tmp_
     plan = plan_start(Disk(), config)
     assert plan.refusal is None
     assert plan.next is not None
+    check_clean(made.root, made.config)
+
+
+def test_damage_beside_a_directory_that_never_held_a_segment_is_no_absent_data(tmp_path: Path) -> None:
+    made = layouts.make(tmp_path / "store")
+    with made.files[1].open("r+b") as file:
+        file.seek(1000)
+        file.write(bytes(3000))
+    (path,) = [one for one in (made.root / "consumequeue" / "T" / "0").iterdir() if int(one.name) == 0]
+    path.unlink()
+    config = layouts.settings(made.root, several=True)
+    plan = plan_start(Disk(), config)
+    assert plan.absent is None
+    assert not isinstance(plan.refusal, DataIsAbsent)
+    refusal = plan_recover(Disk(), config).refusal
+    assert isinstance(refusal, DamageInTheMiddle)
+    apply(Disk(), plan_recover(Disk(), made.config, bridge=True))
     check_clean(made.root, made.config)

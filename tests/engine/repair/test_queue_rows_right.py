@@ -7,12 +7,14 @@ and find nothing more to do afterwards.
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import struct
 from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.config import StoreConfig
+from engine.errors import CannotMend
 from engine.files.disk import Disk
 from engine.format.message import V4_HEAD_SIZE, Message
 from engine.format.queue_unit import UNIT_SIZE
@@ -33,6 +36,7 @@ from engine.repair.undo import plan_undo, undo
 from engine.store import MessageStore
 from tests.support import logs, stores
 from tests.support.checking import check_clean
+from tests.support.in_time import in_time
 from tests.support.wide import sample
 
 FILE = 20 * UNIT_SIZE
@@ -601,3 +605,112 @@ def test_a_bridge_held_no_more_messages_than_fit_with_their_topic(tmp_path: Path
     assert queue.front[1] - queue.front[0] == rows
     apply(Disk(), plan)
     check_clean(root, settings(root))
+
+
+def expired(root: Path, segments: int) -> None:
+    """As a broker's retention leaves it: its first segments go, and the queue files that show nothing else."""
+    log = sorted((root / "commitlog").iterdir())
+    for path in log[:segments]:
+        path.unlink()
+    first = int(log[segments].name)
+    for queue in (root / "consumequeue").glob("*/*"):
+        for path in sorted(queue.iterdir())[:-1]:
+            rows = [one for one in struct.iter_unpack(">qiq", path.read_bytes()) if one[1]]
+            if max(place for place, _, _ in rows) >= first:
+                break
+            path.unlink()
+    check_clean(root, settings(root))
+
+
+def shown(root: Path) -> dict[tuple[str, int], int]:
+    """Live messages, by queue and queue offset: where they lie."""
+    first = int(min(path.name for path in (root / "commitlog").iterdir()))
+    found = {}
+    for directory in (root / "consumequeue").glob("*/*"):
+        for path in directory.iterdir():
+            queue = str(path.parent.relative_to(root / "consumequeue"))
+            for i, (place, size, _) in enumerate(struct.iter_unpack(">qiq", path.read_bytes())):
+                if place >= first and size:
+                    found[queue, int(path.name) // UNIT_SIZE + i] = place
+    return found
+
+
+@pytest.mark.parametrize("how", ["renamed", "topic", "copied", "shifted"])
+@pytest.mark.parametrize("segments", [3, 5])
+def test_rows_of_expired_messages_prove_no_file(made: Path, tmp_path: Path, how: str, segments: int) -> None:
+    """A queue whose front has expired, and whose file got another name: the first live row was believed, beside rows of
+    messages that nothing can be held against, and the others had no place behind it.
+    """
+    root = tmp_path / "store"
+    shutil.copytree(made, root)
+    expired(root, segments)
+    wanted = shown(root)
+    queue = root / "consumequeue" / "A" / "0"
+    files = sorted(queue.iterdir())
+    assert len(files) > 1
+    if how == "renamed":
+        for path in reversed(files):
+            path.rename(queue / f"{int(path.name) + 10 * FILE:020d}")
+    elif how == "topic":
+        (root / "consumequeue" / "A").rename(root / "consumequeue" / "A.bak")
+    elif how == "copied":
+        shutil.copyfile(files[0], queue / f"{int(files[0].name) + 20 * FILE:020d}")
+    else:  # an older copy of the queue, under the names of files in front
+        last = files.pop()
+        last.unlink()
+        for path in files:
+            path.rename(queue / f"{max(0, int(path.name) - FILE):020d}")
+    recover(root, whole=True)
+    assert shown(root) == wanted
+    check_clean(root, settings(root))
+
+
+def test_a_queue_file_of_a_wild_name_takes_no_time(made: Path, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    shutil.copytree(made, root)
+    wanted = shown(root)
+    last = max((root / "consumequeue" / "A" / "0").iterdir())
+    last.rename(last.with_name(f"{FILE * 10**15:020d}"))
+    with in_time(60):
+        recover(root)
+        assert shown(root) == wanted
+        check_clean(root, settings(root))
+
+
+def test_a_queue_directory_that_is_no_utf_8_is_bridged_over(made: Path, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    shutil.copytree(made, root)
+    odd = root / "consumequeue" / os.fsdecode(b"B\xff\xfe") / "0"
+    odd.mkdir(parents=True)
+    shutil.copyfile(root / "consumequeue" / "B" / "0" / f"{0:020d}", odd / f"{0:020d}")
+    second = sorted((root / "commitlog").iterdir())[1]
+    with second.open("r+b") as file:
+        file.seek(4000)
+        file.write(bytes(900))
+    apply(Disk(), plan_recover(Disk(), settings(root), bridge=True))
+    assert not plan_recover(Disk(), settings(root)).changed
+
+
+def test_a_file_in_front_of_a_queue_that_no_repair_can_move_is_refused_by_name(made: Path, tmp_path: Path) -> None:
+    """A link of zeros in a queue's directory on another disk: quarantine/ is not there, so the operator is told."""
+    with TemporaryDirectory() as elsewhere:
+        if os.stat(elsewhere).st_dev == tmp_path.stat().st_dev:
+            pytest.skip("there is one disk only")
+        root = tmp_path / "store"
+        shutil.copytree(made, root)
+        expired(root, 5)
+        queue = root / "consumequeue" / "A" / "0"
+        wanted = shown(root)
+        shutil.move(queue, Path(elsewhere) / "0")
+        queue.symlink_to(Path(elsewhere) / "0")
+        (Path(elsewhere) / "zeros").write_bytes(bytes(FILE))
+        front = queue / f"{int(min(path.name for path in queue.iterdir())) - FILE:020d}"
+        front.symlink_to(Path(elsewhere) / "zeros")
+        refusal = plan_recover(Disk(), settings(root)).refusal
+        assert isinstance(refusal, CannotMend)
+        assert refusal.path == str(front)
+        assert "move it away" in str(refusal)
+        front.unlink()
+        recover(root)
+        assert shown(root) == wanted
+        check_clean(root, settings(root))
