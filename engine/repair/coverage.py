@@ -2,9 +2,9 @@
 
 Every message has exactly one unit, so the units that point into a segment must follow one another without a gap: each
 starts where the one before it ends. Where they do, every queue of the segment is whole, and hardly a byte of the log
-needs reading (the queues are a fiftieth of it). Where they don't, the log is read just there (from damage on, to
-the segment's end): what stands in the hole
-is a prepared or rolled back record, a damaged stretch, or a message whose unit is lost (recovery.md, rule 5).
+needs reading (the queues are a fiftieth of it). Where they don't, the log is read just there (from damage on, to the
+segment's end): what stands in the hole is a prepared or rolled back record, a damaged range, or a message whose unit is
+lost (recovery.md, rule 5).
 
 That each place has a unit doesn't say that it stands in the right queue. So a segment is read from end to end where
 units are in doubt: where two of them point at one record, where a queue's do not ascend, and all that a queue file's
@@ -131,17 +131,27 @@ class Coverage:
                 last = None
                 if at != start:
                     continue
-            self._account(claims, run[:-1])
-            last, at = int(run[-1]), int(ends[run[-1]])
-        if last is not None and self._ends_with_blank(segment, at):
+            sure = self._sure(claims, run)
+            self._account(claims, run[:sure])
+            last, at = int(run[sure]), int(ends[run[-1]])
+        if last is not None and int(ends[last]) == at and self._ends_with_blank(segment, at):
             self._account(claims, np.array([last]))
         else:
             self._read_hole(segment, claims, last, at, segment.end)
 
+    def _sure(self, claims: _Claims, run: NDArray[np.intp]) -> int:
+        """How many units of a run, but for its last one, lie in front of damage that ends it: a hole may be due to it."""
+        sure = len(run) - 1
+        if not self._is_sound(claims, int(run[sure])):
+            while sure and not self._is_sound(claims, int(run[sure - 1])):
+                sure -= 1
+        return sure
+
     def _read_hole(self, segment: Segment, claims: _Claims, last: int | None, at: int, end: int) -> int:
-        """Feed the log from `at`, or from the record of the unit `last` that ends there, to `end`; returns how far its
-        records reach. Where damage ends them, the rest of the segment is fed as well, for any scan to find the damage
-        as this one does: a second recovery knows it again.
+        """Feed the log from `at`, or from the record of the unit `last`, to `end`; returns how far its records reach.
+
+        Where damage ends them, the rest of the segment is fed as well, for any scan to find the damage as this one does: a
+        second recovery knows it again.
         """
         start = at if last is None else int(claims.starts[last])
         reached = start
@@ -152,10 +162,6 @@ class Coverage:
             reached = event.end
         if reached >= end:
             return reached
-        if reached == start and last is not None:  # it may begin under the units before
-            while last > 0 and int(claims.ends[last - 1]) == reached and not self._is_sound(claims, last - 1):
-                last -= 1
-                reached = int(claims.starts[last])
         self._read(reached, segment.end)
         return segment.end
 

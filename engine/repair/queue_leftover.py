@@ -363,11 +363,12 @@ class Leftovers:
         for group in np.split(order, breaks):
             account = self._comparer.account(int(rows.number[group[0]]))
             start, end = int(rows.offset[group[0]]), int(rows.offset[group[-1]]) + 1
-            beside = start - 1 in account.right or end in account.right
+            before, behind = self._is_live(account, start - 1), self._is_live(account, end)
+            beside = before or behind
             if not beside and not self._is_the_only_place(rows, claimed, group):
                 continue
             first = start == 0 and self._log.begin == 0  # all that was ever put is there
-            between = (first or start - 1 in account.right) and end in account.right
+            between = (first or before) and behind
             account.right.add(start, end)
             for i in group.tolist():
                 own = (int(claimed[i, 0]), int(claimed[i, 1]))
@@ -375,6 +376,12 @@ class Leftovers:
                 sure = beside or not self._log.begin  # else the file may have another one's name
                 decided = sure and len(group) < FEW and self._is_decided(rows, i, place, own, between=between)
                 self.kept.append(Kept(*place, int(rows.physical[i]), own, decided))
+
+    def _is_live(self, account: QueueAccount, at: int) -> bool:
+        """Whether a right row is of a message that has not expired: others are held against nothing, and prove none."""
+        if account.rows is None or at not in account.right:
+            return False
+        return int(account.rows.read(at, at + 1)[0]["physical_offset"]) >= self._log.begin
 
     def _is_the_only_place(self, rows: _Open, claimed: NDArray[np.int64], group: NDArray[np.intp]) -> bool:
         """Whether a single row's record names a queue offset that its queue can't have, or has not reached: no record

@@ -156,7 +156,7 @@ class Settler:
                 group = group[~earlier]
         for run in runs(group):
             for part in self._parts(state, run):
-                self._place_run(state, number, part)
+                self._place_run(state, number, part, len(run))
 
     def _parts(self, state: QueueAtWork, run: NDArray[np.void]) -> list[NDArray[np.void]]:
         """A run, cut where others hold its queue offsets rightly, if a part of it can have its own."""
@@ -173,8 +173,8 @@ class Settler:
         )
         return parts if any(may_be) else [run]
 
-    def _place_run(self, state: QueueAtWork, number: int, run: NDArray[np.void]) -> None:
-        """Place records whose queue offsets follow one another."""
+    def _place_run(self, state: QueueAtWork, number: int, run: NDArray[np.void], many: int) -> None:
+        """Place records whose queue offsets follow one another, of `many` that do: then it is no flipped field."""
         start, end = int(run["queue_offset"][0]), int(run["queue_offset"][-1]) + 1
         physical = int(run["physical_offset"][0])
         follows = start - 1 in state.known or start - 1 in state.written
@@ -184,8 +184,8 @@ class Settler:
         if not (free and sure):
             expected, behind = self._expected(state, physical)
             queue = self._comparer.numbers[number]
-            if not free or (expected is not None and not self._may_jump(start, expected, behind, run)):
-                if len(run) > 1 or expected is None or expected in state.known or expected in state.written:
+            if not free or (expected is not None and not self._may_jump(start, expected, behind, run, many)):
+                if many > 1 or expected is None or expected in state.known or expected in state.written:
                     self.findings.append(
                         f"{queue} #{start}: {len(run)} record(s) from {physical} on name queue offsets that others "
                         "hold, or that can't be"
@@ -241,7 +241,7 @@ class Settler:
                 best = (int(offsets[at]) + 1, int(physicals[at]) + int(sizes[at]))
         return best
 
-    def _may_jump(self, start: int, expected: int, behind: int, run: NDArray[np.void]) -> bool:
+    def _may_jump(self, start: int, expected: int, behind: int, run: NDArray[np.void], many: int) -> bool:
         """Whether queue offsets may go from `expected` to `start` (rule 16), or whether the field is damaged.
 
         Messages that were lost in between took at least their smallest record each. Without a lost range only a jump
@@ -256,7 +256,7 @@ class Settler:
         lost = self._log.lost.overlap(behind, place) + self._log.bridged.places.overlap(behind, place)
         if jump <= lost // self._least(int(run["queue"][0])):
             return True
-        return jump <= MAX_FILL and (len(run) > 1 or (start ^ expected).bit_count() > 1)
+        return jump <= MAX_FILL and (many > 1 or (start ^ expected).bit_count() > 1)
 
     def _least(self, number: int) -> int:
         """Bytes that a record of a queue takes at least."""

@@ -714,3 +714,47 @@ def test_a_file_in_front_of_a_queue_that_no_repair_can_move_is_refused_by_name(m
         recover(root)
         assert shown(root) == wanted
         check_clean(root, settings(root))
+
+
+def test_the_only_live_row_of_an_expired_queue_proves_no_directory(tmp_path: Path) -> None:
+    """Two queues' directories were swapped: one of them has one message that has not expired, beside one that has."""
+    root = tmp_path / "store"
+    before = [Message("S", b"s"), *[Message("T", b"t" * 100)] * 30, *[Message("F", bytes(300))] * 60]
+    offsets = built(root, [*before, Message("S", b"S"), *[Message("T", b"T" * 100)] * 5, Message("F", b"x")])
+    shutil.rmtree(root / "salvage")
+    expired(root, offsets[len(before)] // 8192)
+    wanted = shown(root)
+    assert [queue for queue, _ in wanted].count("S/0") == 1
+    log = stores.contents(root / "commitlog")
+    one, other, aside = (root / "consumequeue" / name for name in ("S", "T", "aside"))
+    one.rename(aside)
+    other.rename(one)
+    aside.rename(other)
+    recover(root, whole=True)
+    assert shown(root) == wanted
+    assert stores.contents(root / "commitlog") == log
+    check_clean(root, settings(root))
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("seed", sample(range(60), 6))
+def test_queues_of_another_life_of_the_log(tmp_path: Path, seed: int) -> None:
+    """A backup that was restored and written on from, beside the queues of what had been written meanwhile."""
+    rng = random.Random(seed)
+    for name in ("mine", "other"):
+        same = random.Random(seed)
+        some = same.randrange(120)
+        with MessageStore.open(settings(tmp_path / name)) as store:
+            for i in range(some + rng.randrange(1, 120)):
+                body = (same if i < some else rng).randbytes((same if i < some else rng).randrange(20, 300))
+                queue = (same if i < some else rng).randrange(3)
+                assert store.put(Message("T", body, queue, {"KEYS": f"k{i}" if i < some else f"{name}{i}"})).ok
+    root = tmp_path / "mine"
+    wanted, log = shown(root), stores.contents(root / "commitlog")
+    shutil.rmtree(root / "consumequeue")
+    shutil.copytree(tmp_path / "other" / "consumequeue", root / "consumequeue")
+    recover(root, **({"whole": True} if seed % 2 else {}))
+    recover(root, whole=True)
+    assert shown(root) == wanted
+    assert stores.contents(root / "commitlog") == log
+    check_clean(root, settings(root))
