@@ -140,7 +140,7 @@ class Coverage:
             self._read_hole(segment, claims, last, at, segment.end)
 
     def _sure(self, claims: _Claims, run: NDArray[np.intp]) -> int:
-        """How many units of a run, but for its last one, lie in front of damage that ends it: a hole may be due to it."""
+        """How many units of a run, but for its last one, lie in front of damage at its end, if there is any."""
         sure = len(run) - 1
         if not self._is_sound(claims, int(run[sure])):
             while sure and not self._is_sound(claims, int(run[sure - 1])):
@@ -150,8 +150,8 @@ class Coverage:
     def _read_hole(self, segment: Segment, claims: _Claims, last: int | None, at: int, end: int) -> int:
         """Feed the log from `at`, or from the record of the unit `last`, to `end`; returns how far its records reach.
 
-        Where damage ends them, the rest of the segment is fed as well, for any scan to find the damage as this one does: a
-        second recovery knows it again.
+        Where damage ends them, the rest of the segment is fed as well, for any scan to find the damage as this one does:
+        a second recovery knows it again.
         """
         start = at if last is None else int(claims.starts[last])
         reached = start

@@ -360,7 +360,7 @@ def segment_of_another_store(record: bytes, *, place: int, number: int, earlier:
     return bytes(data).ljust(SIZE, b"\0")
 
 
-@pytest.mark.parametrize("earlier", [1, 3_600_000])
+@pytest.mark.parametrize("earlier", [1_000, 3_600_000])
 def test_a_lone_older_record_of_another_store_behind_the_logs_end(earlier: int, made: Made) -> None:
     """What its queue would lack has room in the zeros of the segment before, but time would go back over them."""
     log = log_of(made)
