@@ -150,8 +150,8 @@ class Coverage:
     def _read_hole(self, segment: Segment, claims: _Claims, last: int | None, at: int, end: int) -> int:
         """Feed the log from `at`, or from the record of the unit `last`, to `end`; returns how far its records reach.
 
-        Where damage ends them, the rest of the segment is fed as well, for any scan to find the damage as this one does:
-        a second recovery knows it again.
+        Where damage ends them, the rest of the segment is fed as well, for any scan to find the damage as this one
+        does: a second recovery knows it again.
         """
         start = at if last is None else int(claims.starts[last])
         reached = start
