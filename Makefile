@@ -9,7 +9,7 @@ INPUTS  ?= 1000000
 SEED    ?= 0
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
-PROOF_ARGS ?= --stores 300 --kills 36
+PROOF_ARGS ?= --stores 300 --expired 60 --kills 36
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint types bench interop fuzz proof dist clean java
@@ -54,7 +54,7 @@ interop: setup java ## against Apache RocketMQ 4.9.8 itself (Java, Maven), and t
 	@RSTORE_LARGE=1 $(PY) -m pytest -n 0 -m "interop or spark" tests/compat tests/pipeline $(PYTEST_ARGS) || { code=$$?; \
 	  if [ $$code -eq 5 ]; then echo "No interop tests were found: nothing was compared."; else exit $$code; fi; }
 
-proof: setup ## seeded damaged stores, repaired and judged: build/proof.md (PROOF_ARGS="--stores 300 --kills 36"); whole sweeps
+proof: setup ## seeded damaged stores, repaired and judged: build/proof.md (PROOF_ARGS="--stores 300 --expired 60 --kills 36"); whole sweeps
 	$(PY) -m tests.proof $(PROOF_ARGS)
 	RSTORE_WIDE=1 $(PY) -m pytest -q -n auto --dist worksteal -m "wide and not interop and not spark and not fuzz" $(PYTEST_ARGS)
 

@@ -8,8 +8,9 @@ place behind the log's end. It is told by all of this:
 - No queue has a unit of its records: what was dispatched is a message.
 - None of its records lies where it says, or most of its queues don't go on where they were: they repeat queue offsets,
   or jump, and what is damaged or zeros in between can't have held what was jumped over. The zeros of the segment before
-  don't count where it is known that nothing was there: the store was closed and units show that segment, so that all of
-  it was dispatched; or the file has another name; or all of its records are older than the log's last ones.
+  don't count where no unit points into them, and it is known that nothing was there: the store was closed and units
+  show that segment, so that all of it was dispatched; or the file has another name; or all of its records are older
+  than the log's last ones.
 
 Pages that a power cut has lost look like that end, but the queues go on behind them. The log before is read as a whole,
 where the first two hold: hardly ever.
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from engine.log.derive import TopicQueue
     from engine.log.scan import Event
     from engine.log.source import Segment
+    from engine.repair.segment_contest import Belonging
     from engine.repair.survey import StoreFiles
 
 _QUEUE_OFFSET = Row._fields.index("queue_offset")
@@ -54,7 +56,9 @@ class Signs(NamedTuple):
     dispatched: bool
 
 
-def is_another_stores(disk: Disk, files: StoreFiles, before: Sequence[Segment], last: Segment, signs: Signs) -> bool:
+def is_another_stores(
+    disk: Disk, files: StoreFiles, before: Sequence[Segment], last: Segment, signs: Signs, belonging: Belonging
+) -> bool:
     """Whether `last` is none of the log that the segments `before` it make up (one at least, none missing at the end).
 
     That no unit points at its records is for the caller to know. Raises StorageError.
@@ -75,7 +79,8 @@ def is_another_stores(disk: Disk, files: StoreFiles, before: Sequence[Segment], 
     is_older = len(times) == _LAST and 0 < newest < min(times)
     with ClosedLog(disk, before) as log:
         known = dict(_numbers(Scanner(log, max_message_size=largest).scan(before[0].offset, resume=True), lost, -1))
-    if signs.dispatched or is_older or not signs.named:
+    nothing_there = signs.dispatched or is_older or not signs.named
+    if nothing_there and not belonging.points_into(end, last.offset):
         lost = [one for one in lost if one.offset != end]
     return not first or _contradicts(first, known, None if before[0].offset else _Number(-1, 0), lost)
 

@@ -361,7 +361,7 @@ class _Planner:
                 return left
             shown = not self._files.abort and self._shown(left[filled[-1] - 1])
             signs = Signs(last.place == last.name, shown)
-            if not is_another_stores(self._disk, self._files, segments[:-1], segments[-1], signs):
+            if not is_another_stores(self._disk, self._files, segments[:-1], segments[-1], signs, self._belonging):
                 return left
             self._give_up(last, FOREIGN, len(witnesses))
             left.remove(last)

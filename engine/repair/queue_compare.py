@@ -272,9 +272,11 @@ def real_rows(rows: QueueRows, start: int, end: int) -> tuple[NDArray[np.int64],
 def repeats_neighbour(account: QueueAccount, found: NDArray[np.void], start: int, end: int) -> NDArray[np.bool_]:
     """Rows that repeat the accounted row before (or, at the queue's front, behind) their stretch: filled gaps.
 
+    All rows between them and that row do: another one that has its unit is a copy, and may be of any place.
+
     Args:
         account: the queue's.
-        found: rows of the stretch.
+        found: rows of the stretch, or of a piece of it.
         start: queue offset where the stretch of rows that are not accounted for begins.
         end: queue offset behind it.
     """
@@ -286,7 +288,9 @@ def repeats_neighbour(account: QueueAccount, found: NDArray[np.void], start: int
     for at in (start - 1, end):
         if at in account.right:
             model = rows.read(at, at + 1)[0]
-            repeats |= (found["physical_offset"] == model["physical_offset"]) & (found["size"] == model["size"])
+            same = (found["physical_offset"] == model["physical_offset"]) & (found["size"] == model["size"])
+            towards = slice(None) if at < start else slice(None, None, -1)
+            repeats |= np.logical_and.accumulate(same[towards])[towards]
     return repeats
 
 

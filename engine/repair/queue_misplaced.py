@@ -43,7 +43,7 @@ class Misplaced:
         high: int,
     ) -> NDArray[np.bool_]:
         """Which rows name lost places, and not as their queue would: they lie among another queue's rows (see
-        `lies_among_anothers`), or out of order.
+        `lies_among_anothers`), in a file of another place, or out of order.
 
         Args:
             number, account: the queue.
@@ -60,6 +60,7 @@ class Misplaced:
         for run in np.split(at, np.flatnonzero(np.diff(offsets[at]) != 1) + 1):
             found[run] = self.lies_among_anothers(number, account, int(offsets[run[0]]), int(offsets[run[-1]]))
         found[at] |= (physical[at] <= low) | (physical[at] >= high)
+        found[at] |= ~self.without_wrong_files(account, offsets[at], np.ones(len(at), dtype=np.bool_))
         left = at[~found[at]]
         found[left] = out_of_order(physical[left])
         return found

@@ -133,6 +133,15 @@ class Belonging:
                     against += 1
         return for_ - against
 
+    def points_into(self, start: int, end: int) -> bool:
+        """Whether a unit of any queue points into [start, end) of the log."""
+        for found in self._queues.values():
+            rows = QueueRows(self._disk, found)
+            at = first_at(rows, rows.extent, start)
+            if at < rows.extent and int(rows.read(at, at + 1)["physical_offset"][0]) < end:
+                return True
+        return False
+
     def is_shown(self, witness: Witness, offset: int) -> bool:
         """Whether a unit names just this record, were it at this physical offset."""
         return self._unit(witness) == (offset, witness.size)

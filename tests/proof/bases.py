@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
+import struct
 import tarfile
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -111,8 +113,39 @@ def hold_against(found: Facts, opened: Opened) -> None:
             raise ValueError(f"Apache finds others by {line['topic']} {line['key']}")
 
 
+def expired_names() -> list[str]:
+    """Bases whose front has expired: NAME@N is NAME without its first N segments."""
+    return ["tiny@1", "tiny@3", "keys@1", "keys@2", "live@1", "live@3", "far@2", "paths@2", "paths@4"]
+
+
+def _expire(store: Path, settings: dict[str, Any], segments: int) -> None:
+    """Takes the first segments away, and of queues and index the files that show nothing else, but for each last one.
+
+    Source: DefaultMessageStore#deleteExpiredFiles, ConsumeQueue#deleteExpiredFile, IndexService#deleteExpiredFile.
+    """
+    files = {start: path for path in _listed(log_dirs(store, settings)) if (start := own.named(path.name)) is not None}
+    size = int(settings["mappedFileSizeCommitLog"])
+    filled = sorted({offset // size * size for offset in facts(store, settings).records})
+    for start in filled[:segments]:
+        files[start].unlink()
+    first = filled[segments]
+    for queue in (store / "consumequeue").glob("*/*"):
+        for path in _listed([queue])[:-1]:
+            if max(place for place, _, _ in struct.iter_unpack(">qiq", path.read_bytes())) >= first:
+                break
+            path.unlink()
+    for path in _listed([store / "index"])[:-1]:
+        if int.from_bytes(path.read_bytes()[24:32], "big") >= first:
+            break
+        path.unlink()
+
+
+def _listed(directories: list[Path]) -> list[Path]:
+    return sorted((path for directory in directories for path in directory.iterdir()), key=lambda path: path.name)
+
+
 def names() -> list[str]:
-    """Every base."""
+    """Every base that has not expired."""
     ours = sorted(file.name.removesuffix(".manifest.json") for file in PLACE.glob("*.manifest.json"))
     return [*ours, *fixtures.names()]
 
@@ -138,6 +171,7 @@ def _of_nobody(entry: tarfile.TarInfo) -> tarfile.TarInfo:
 
 def settings_of(name: str) -> dict[str, Any]:
     """The settings that a base was written with."""
+    name = name.partition("@")[0]
     ours = PLACE / f"{name}.manifest.json"
     found = json.loads(ours.read_text(encoding="utf-8")) if ours.exists() else fixtures.manifest(name)
     settings: dict[str, Any] = found["settings"]
@@ -146,6 +180,12 @@ def settings_of(name: str) -> dict[str, Any]:
 
 def unpack(name: str, into: Path) -> Base:
     """Unpacks a base below `into`, if it is not there already, and reads it."""
+    whole, _, segments = name.partition("@")
+    if segments:
+        if not (into / name).is_dir():
+            shutil.copytree(unpack(whole, into).store, into / name / "store", symlinks=True)
+            _expire(into / name / "store", settings_of(whole), int(segments))
+        return open_base(name, into / name, into / name / "store")
     if (into / name).is_dir():
         ours = into / name / "store"
         return open_base(name, into / name, ours if ours.is_dir() else into / name / name)

@@ -155,7 +155,7 @@ def _moved_out(done: Ran, store: Path) -> bool:
     path = Path(done.error.get("path") or "")
     if "move it out of the store" not in (done.error.get("hint") or "") or store not in path.parents:
         return False
-    path.rename(store.parent / f"moved-{path.name}")
+    path.rename(store.parent / f"moved-{store.name}-{path.name}")
     return True
 
 

@@ -48,8 +48,13 @@ def main(argv: Sequence[str]) -> int:
         if given.keep is not None:
             return _keep(given, wanted, root)
         passed, failed = 0, 0
-        for part in (_stores(given, wanted, root), _kills(given, root)):
-            passed, failed = passed + part[0], failed + part[1]
+        parts = [_stores(given, wanted, root)]
+        if given.expired:
+            of_them = {"stores": given.expired, "bases": bases.expired_names(), "apache": 0, "opened": 0}
+            apart = {**vars(given), **of_them, "output": str(Path(given.output) / "expired")}
+            parts.append(_stores(argparse.Namespace(**apart), wanted, root))
+        parts.append(_kills(given, root))
+        passed, failed = (sum(part[i] for part in parts) for i in range(2))
     print(f"{passed} passed, {failed} failed in {time.perf_counter() - begin:.0f}s", flush=True)
     return 1 if failed or not passed else 0
 
@@ -98,6 +103,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         prog="python -m tests.proof", description="Seeded damaged stores, repaired and judged."
     )
     parser.add_argument("--stores", type=int, default=300, help="how many (300)")
+    parser.add_argument("--expired", type=int, default=0, help="and how many of which the front has expired (0)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="the first store's number")
     parser.add_argument("--only", type=int, metavar="N", help="only the store of this number")
@@ -112,7 +118,9 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--shapes", nargs="+", choices=list(shapes.SHAPES), default=list(shapes.SHAPES), metavar="SHAPE"
     )
     parser.add_argument("--damages", type=int, default=4, choices=(1, 2, 3, 4), help="at most so many a store (4)")
-    parser.add_argument("--bases", nargs="+", choices=bases.names(), default=bases.names(), metavar="BASE")
+    parser.add_argument(
+        "--bases", nargs="+", choices=[*bases.names(), *bases.expired_names()], default=bases.names(), metavar="BASE"
+    )
     parser.add_argument("--modes", nargs="+", choices=list(judge.MODES), default=list(judge.MODES))
     parser.add_argument(
         "--no-judge", action="store_true", help="repair and judge nothing: only what Apache is asked for"

@@ -21,6 +21,7 @@ from .scene import NotHere, Scene
 WEIGHTS = (4, 3, 2, 1)
 """How often a store has 1, 2, 3, 4 damages."""
 TRIES = 40
+BASES_TRIED = 200
 MOST_MIB = 300
 LIMIT = 60
 """Seconds for one store: more is a hang."""
@@ -76,8 +77,10 @@ class Judged:
 def damaged(wanted: Wanted, number: int, bases: Sequence[Base], to: Path) -> tuple[Case, list[tuple[str, str]]]:
     """Makes the store of a number at `to`: a copy of a base with 1 to 4 damages; shapes come first by turns."""
     rng = random.Random(f"{wanted.seed}/{number}")
-    first = wanted.shapes[number % len(wanted.shapes)]
+    tried = -1
     while True:
+        tried += 1
+        first = wanted.shapes[(number + tried // BASES_TRIED) % len(wanted.shapes)]  # no base may be one for it
         base = rng.choice(list(bases))
         shutil.rmtree(to, ignore_errors=True)
         judge.copy(base.store, to)
@@ -87,9 +90,9 @@ def damaged(wanted: Wanted, number: int, bases: Sequence[Base], to: Path) -> tup
             done.append((first, shapes.SHAPES[first](scene)))
         except NotHere:
             continue
-        count = rng.choices(range(1, wanted.damages + 1), WEIGHTS[: wanted.damages])[0]
+        many = rng.choices(range(1, wanted.damages + 1), WEIGHTS[: wanted.damages])[0]
         for _ in range(TRIES):
-            if len(done) >= count:
+            if len(done) >= many:
                 break
             name = rng.choice(wanted.shapes)
             if name == "torn-snapshot":  # it makes the store anew

@@ -486,6 +486,27 @@ def test_a_lone_record_is_not_denied_by_its_own_row(made: Made) -> None:
     check_clean(made.root, made.config)
 
 
+def test_a_segment_behind_an_older_copy_of_the_one_before_is_not_taken_for_another_stores(made: Made) -> None:
+    """Units point into the zeros that the copy ends with: the log went on there, though it was closed."""
+    border = int(made.files[-1].name)
+    before = [offset for offset in sorted(made.records) if offset < border]
+    with made.files[-2].open("r+b") as file:
+        file.seek(before[-9] % SIZE)
+        file.write(bytes(SIZE - before[-9] % SIZE))
+    for path in (made.root / "consumequeue").glob("*/*/*"):  # as old as the copy, but for a few rows
+        rows = bytearray(path.read_bytes())
+        for at in range(0, len(rows), 20):
+            if int.from_bytes(rows[at : at + 8], "big") >= before[-6]:
+                rows[at : at + 20] = bytes(20)
+        path.write_bytes(rows)
+    held = made.held()
+    plan = plan_recover(Disk(), made.config, bridge=True)
+    assert not plan.set_aside
+    apply(Disk(), plan)
+    assert lost(made, held) == []
+    sound(made)
+
+
 @pytest.mark.parametrize("how", ["first", "last", "step"])
 def test_a_store_time_decides_over_no_segment_behind_pages_that_were_lost(made: Made, how: str) -> None:
     """A rotten store time on either side of lost pages, or a clock that was set back there, and not for long."""

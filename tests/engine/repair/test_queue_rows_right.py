@@ -758,3 +758,26 @@ def test_queues_of_another_life_of_the_log(tmp_path: Path, seed: int) -> None:
     assert shown(root) == wanted
     assert stores.contents(root / "commitlog") == log
     check_clean(root, settings(root))
+
+
+def test_a_copied_unit_in_front_of_an_expired_one_is_no_filled_gap(made: Path, tmp_path: Path) -> None:
+    """The queue's first live unit, again in an expired one's place, with another expired one between them."""
+    root = tmp_path / "store"
+    shutil.copytree(made, root)
+    expired(root, 4)
+    queue = root / "consumequeue" / "A" / "0"
+    begin = int(min(path.name for path in (root / "commitlog").iterdir()))
+    path, at = next(
+        (path, i)
+        for path in sorted(queue.iterdir())
+        for i, (place, _, _) in enumerate(struct.iter_unpack(">qiq", path.read_bytes()))
+        if place >= begin
+    )
+    assert at >= 2
+    wanted = shown(root)
+    data = bytearray(path.read_bytes())
+    data[(at - 2) * UNIT_SIZE : (at - 1) * UNIT_SIZE] = data[at * UNIT_SIZE : (at + 1) * UNIT_SIZE]
+    path.write_bytes(data)
+    recover(root, whole=True)
+    assert shown(root) == wanted
+    check_clean(root, settings(root))
