@@ -179,3 +179,12 @@ def test_a_seed_makes_the_same_store_again(every: tuple[Base, ...], tmp_path: Pa
         assert one[1] == other[1]
         assert not changes(tree(tmp_path / "one"), tree(tmp_path / "other"))
         assert one[0].whole == other[0].whole
+
+
+def test_a_blank_record_leads_on_to_a_segment_that_is_there() -> None:
+    """As Apache's recovery goes: where none follows, the log ends in front of the blank."""
+    blank = struct.pack(">iI", 4096, own.BLANK).ljust(4096, b"\0")
+    assert truth.Held({0: blank}, {}, set()).end == 0
+    assert truth.Held({0: blank, 4096: bytes(4096)}, {}, set()).end == 4096
+    assert truth.Held({8192: bytes(4096)}, {}, set()).end == 8192
+    assert truth.Held({}, {}, set()).end == 0

@@ -7,6 +7,7 @@ and length), at the position that belongs to it in its segment. Nothing here use
 from __future__ import annotations
 
 import os
+import struct
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -62,8 +63,18 @@ class Held:
 
     @property
     def end(self) -> int:
-        """Behind the last record of the log, whoever goes from one to the next; 0 without any."""
-        return max((offset + record.size for offset, record in own.walk(self.log)), default=0)
+        """Behind the last record of the log, whoever goes from one to the next; without any, the log's first byte.
+
+        A blank record leads on to the next segment, if that is there, whether it holds a record or not.
+        """
+        end = max((offset + record.size for offset, record in own.walk(self.log)), default=min(self.log, default=0))
+        while True:
+            start = max((one for one in self.log if one <= end), default=end)
+            data = self.log.get(start, b"")
+            left = len(data) - (end - start)
+            if start + len(data) not in self.log or data[end - start :][:8] != struct.pack(">iI", left, own.BLANK):
+                return end
+            end = start + len(data)
 
     def record(self, offset: int, segment: int) -> Record | None:
         """The record at a physical offset."""
