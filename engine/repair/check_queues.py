@@ -88,7 +88,7 @@ class QueueJudge:
     def _rows(self, queue: TopicQueue, account: QueueAccount) -> None:
         rows = account.rows
         assert rows is not None
-        absent = self._gaps(queue, rows)
+        self._gaps(queue, rows)
         end = rows.extent
         if self._view.live_until is not None:
             end -= 1  # it may be half written
@@ -96,18 +96,15 @@ class QueueJudge:
             for at, found in rows.chunks(gap_start, gap_end):
                 if self._late():
                     return
-                self._judge(queue, account, at, found, (gap_start, gap_end), absent)
+                self._judge(queue, account, at, found, (gap_start, gap_end))
 
-    def _gaps(self, queue: TopicQueue, rows: QueueRows) -> Intervals:
+    def _gaps(self, queue: TopicQueue, rows: QueueRows) -> None:
         """Rows whose files are missing."""
-        absent = Intervals()
         for one, two in pairwise(rows.files):
             start, end = (one.offset + one.size) // UNIT_SIZE, two.offset // UNIT_SIZE
             if start < end:
-                absent.add(start, end)
                 detail = f"queue offsets {start} to {end - 1}"
                 self._findings.add("queue-gap", str(queue), queue_place(queue, start), detail)
-        return absent
 
     def _judge(
         self,
@@ -116,7 +113,6 @@ class QueueJudge:
         first: int,
         found: NDArray[np.void],
         stretch: tuple[int, int],
-        absent: Intervals,
     ) -> None:
         """Rows from queue offset `first` on that are not accounted for; `stretch`: all of them in a row."""
         import numpy as np
@@ -127,7 +123,7 @@ class QueueJudge:
         front = offsets < account.right.start if account.right else np.ones(len(found), dtype=np.bool_)
         filling = (found["physical_offset"] == PRE_BLANK.physical_offset) & (found["size"] == PRE_BLANK_SIZE)
         filling &= (found["tags_code"] == PRE_BLANK.tags_code) & front
-        self._note("unit-invalid", queue, offsets, found, ~real & ~filling & ~absent.mask(offsets))
+        self._note("unit-invalid", queue, offsets, found, ~real & ~filling)
         physical = found["physical_offset"].astype(np.int64)
         left = real & ~(front & (physical < view.log_min))
         repeated = left & repeats_neighbour(account, found, *stretch)

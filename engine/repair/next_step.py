@@ -14,6 +14,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from engine.errors import CannotMend, NextStep, Refused
@@ -161,6 +162,8 @@ def codes_of(plan: RecoverPlan) -> frozenset[str]:
         found.add("unit-elsewhere")
     if any(queue.changed for queue in plan.queues) or plan.index.changed:
         found.add("unit-missing")
+    if any(one.offset + one.size != other.offset for q in plan.files.queues for one, other in pairwise(q.files)):
+        found.add("queue-gap")
     return frozenset(found)
 
 

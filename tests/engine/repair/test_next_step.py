@@ -9,10 +9,17 @@ from pathlib import Path
 import pytest
 
 from engine.config import StoreConfig
+from engine.files.disk import Disk
 from engine.repair import next_step
+from engine.repair.apply import apply
+from engine.repair.check import check
 from engine.repair.doctor import DOCTOR_CODES
 from engine.repair.finding import CODES, Findings, Fix, Severity
+from engine.repair.plan_start import plan_start
+from engine.repair.recover import plan_recover
 from engine.repair.status import STATUS_CODES
+from tests.support import layouts
+from tests.support.checking import check_clean
 
 CONFIG = StoreConfig(store_path_root_dir=Path("/s"))
 ALL = {**CODES, **DOCTOR_CODES, **STATUS_CODES}
@@ -76,3 +83,16 @@ def test_every_code_leads_somewhere(name: str) -> None:
         assert code.fix is not Fix.NOTHING
         assert told
         assert told != "place: "
+
+
+def test_check_and_plan_start_name_one_command_for_a_queue_with_a_gap(tmp_path: Path) -> None:
+    """A queue's file lies behind another queue's: what check finds first, plan-start says, too."""
+    made = layouts.make(tmp_path / "store")
+    queues = made.root / "consumequeue" / "T"
+    max((queues / "0").iterdir()).rename(queues / "1" / f"{4000:020d}")
+    disk = Disk()
+    said = check(disk, made.config).next
+    assert said is not None
+    assert plan_start(disk, made.config).next == said
+    apply(disk, plan_recover(disk, made.config))
+    check_clean(made.root, made.config)
