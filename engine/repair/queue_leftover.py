@@ -189,7 +189,7 @@ class Leftovers:
                     self.gone.append(Judged(number, offsets[gone], physical[gone]))
                 expired = (physical < log.begin) & (offsets < live)
                 unsure = expired | (repeats_neighbour(account, found, gap_start, gap_end) & (offsets < filled))
-                unsure = self._misplaced.without_wrong_files(account, offsets, unsure)
+                unsure = self._misplaced.without_wrong_files(number, account, offsets, unsure)
                 stay = unsure | (lost & (physical < log.end))
                 stay &= ~gone
                 stays.append(offsets[stay])

@@ -60,16 +60,17 @@ class Misplaced:
         for run in np.split(at, np.flatnonzero(np.diff(offsets[at]) != 1) + 1):
             found[run] = self.lies_among_anothers(number, account, int(offsets[run[0]]), int(offsets[run[-1]]))
         found[at] |= (physical[at] <= low) | (physical[at] >= high)
-        found[at] |= ~self.without_wrong_files(account, offsets[at], np.ones(len(at), dtype=np.bool_))
+        found[at] |= ~self.without_wrong_files(number, account, offsets[at], np.ones(len(at), dtype=np.bool_))
         left = at[~found[at]]
         found[left] = out_of_order(physical[left])
         return found
 
     def without_wrong_files(
-        self, account: QueueAccount, offsets: NDArray[np.int64], some: NDArray[np.bool_]
+        self, number: int, account: QueueAccount, offsets: NDArray[np.int64], some: NDArray[np.bool_]
     ) -> NDArray[np.bool_]:
         """Those of `some` of these rows that don't lie in a file that is not this queue's there: two of its rows at
-        least, and more than agree, show records that name other places. Its rows of expired messages are as wrong.
+        least, and more than agree, show records that name other places. Its rows of expired messages are as wrong. Of
+        light queues, which the settings may not tell, nothing is known yet.
 
         To be asked before rows that can't be held against a record are added to `account.right`.
         """
@@ -78,7 +79,7 @@ class Misplaced:
         found = np.zeros(len(offsets), dtype=np.bool_)
         rows = account.rows
         assert rows is not None
-        for file in rows.files if some.any() else ():
+        for file in rows.files if some.any() and not is_lmq(self._comparer.numbers[number].topic) else ():
             start, end = file.offset // UNIT_SIZE, (file.offset + file.size) // UNIT_SIZE
             here = some & (offsets >= start) & (offsets < end)
             if here.any():

@@ -781,3 +781,25 @@ def test_a_copied_unit_in_front_of_an_expired_one_is_no_filled_gap(made: Path, t
     recover(root, whole=True)
     assert shown(root) == wanted
     check_clean(root, settings(root))
+
+
+def test_light_queues_of_an_expired_log_stay_where_no_setting_names_them(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    told = settings(root).with_changes(enable_multi_dispatch=True, enable_lmq=True)
+    with MessageStore.open(told) as store:
+        for i in range(200):
+            light = {"INNER_MULTI_DISPATCH": "%LMQ%red,%LMQ%blue"} if i % 3 == 0 else {}
+            assert store.put(Message("T", bytes(100), 0, {"KEYS": f"k{i}", **light})).ok
+    for path in sorted((root / "commitlog").iterdir())[:2]:
+        path.unlink()
+    before = queues(root)
+    assert any("red" in name for name in before)
+    for options in ({}, {"whole": True}):
+        plan = plan_recover(Disk(), settings(root), **options)
+        assert not plan.set_aside
+        assert not [queue for queue in plan.queues if queue.changed and queue.queue.topic.startswith("%LMQ%")]
+    recover(root, whole=True)
+    assert {name: data for name, data in queues(root).items() if "%LMQ%" in name} == {
+        name: data for name, data in before.items() if "%LMQ%" in name
+    }
+    check_clean(root, told)
