@@ -39,6 +39,7 @@ MOST_STRANGE = 1000
 """Entries without a record's key that are looked at one by one."""
 _SECOND = 1000
 _SOME = 8
+"""Records that disagree, below which a file is judged by all of its entries, whatever part was compared."""
 ONE_IN = 64
 """A file of which so large a part disagrees with the log's records is another log's, or garbled."""
 
@@ -119,7 +120,7 @@ class KeptComparer:
             log_end: physical offset of the log's end after the repair.
             lost: stretches of the log without sound records, and those that were bridged.
             stored_at: store time (ms) of the sound record at a physical offset, None without one.
-            verify: whether a file agrees in itself; of one that keeps a part, that part does.
+            verify: whether a file agrees in itself; asked of one that stays whole (of others the part that stays does).
         """
         if self._low is not None and self._low < log_end:
             self._flush(log_end)

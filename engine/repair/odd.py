@@ -31,8 +31,8 @@ SIZE, STRAY, PASSED_OVER, ABSENT = "file-size", "file-stray", "file-odd", "file-
 
 QUEUE_EMPTY = "queue-empty"
 FAR = "a queue's file that holds nothing, behind a gap"
-AHEAD = "a queue's file in front of its first unit, with none of its units"
-WITHOUT_LOG = "a queue's file that holds nothing, as does the log"
+AHEAD = "a queue's file in front of the queue's first unit, and no unit in it is the queue's"
+WITHOUT_LOG = "a queue's file without a unit, of a log that is gone"
 
 _BY_NAME = {
     Oddness.WRONG_SIZE: SIZE,

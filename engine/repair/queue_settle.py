@@ -271,7 +271,7 @@ class Settler:
         end = max(account.right.end, state.written.end)
         whole = union(account.right, state.written)
         extent = rows.extent if rows is not None else 0
-        cut = self._behind_the_log(rows, max(end, rows.first)) if rows is not None and extent > end else (0, 0)
+        cut, cut_end = self._behind_the_log(rows, max(end, rows.first)) if rows is not None and extent > end else (0, 0)
         first, front, inert = whole.start, (0, 0), None
         if self._log.bridged:
             known = rows is not None or self._log.begin > 0
@@ -289,8 +289,8 @@ class Settler:
             max_offset=end,
             max_physical_offset=sum(inert) if inert else self._max_physical(state, whole.end),
             old_extent=extent if rows is not None and rows.files else 0,
-            units_cut=cut[0],
-            cut_end=cut[1],
+            units_cut=cut,
+            cut_end=cut_end,
             units_rebuilt=state.written.total(),
             fills=fills,
             from_behind=tuple(
@@ -299,7 +299,7 @@ class Settler:
                 if high in whole and self._is_lost(account, low - 1) and not self._is_lost(account, high)
             ),
             pre_blanks=self._pre_blanks(rows, begin),
-            ahead=self._ahead(rows, begin) if whole else (),
+            ahead=self._ahead(rows, begin) if whole and rows is not None else (),
             written=tuple(state.written),
             front=front,
             inert=inert,
@@ -315,14 +315,10 @@ class Settler:
             cut, last = cut + len(behind), int(behind[-1]) + 1 if len(behind) else last
         return cut, last
 
-    def _ahead(self, rows: QueueRows | None, begin: int) -> tuple[SegmentFile, ...]:
+    def _ahead(self, rows: QueueRows, begin: int) -> tuple[SegmentFile, ...]:
         """Files in front of the one in which the queue begins: no row in them is its."""
-        first = begin - begin % self._comparer.file_rows
-        return (
-            tuple(file for file in rows.files if file.offset + file.size <= first * UNIT_SIZE)
-            if rows is not None
-            else ()
-        )
+        first = (begin - begin % self._comparer.file_rows) * UNIT_SIZE
+        return tuple(file for file in rows.files if file.offset + file.size <= first)
 
     def _is_lost(self, account: QueueAccount, at: int) -> bool:
         """Whether a row on disk shows a message that the log lacks."""

@@ -324,14 +324,14 @@ class StaleJudge:
         for _, place in records:
             event = next(iter(self._scanner.scan(place, place + 1)), None)
             assert isinstance(event, RecordBatch)
-            left[place] = int(event.columns()[_QUEUE_OFFSET][0]), _but_for_its_place(event, 0)
+            left[place] = int(event.columns()[_QUEUE_OFFSET][0]), next(_but_for_their_place(event, [0]))
         sizes = np.array([size for size, _ in records], dtype=np.int64)
         numbers = np.array([number for number, _ in left.values()], dtype=np.int64)
         for event, alike in self._alike_before(tail, sizes, numbers):
-            their_numbers = event.columns()[_QUEUE_OFFSET]
-            for i in alike:
+            their_numbers = event.columns()[_QUEUE_OFFSET][alike].tolist()
+            for its_number, its in zip(their_numbers, _but_for_their_place(event, alike), strict=True):
                 for place, (number, mine) in list(left.items()):
-                    if number == their_numbers[i] and _differ(mine, _but_for_its_place(event, i)) <= _ROTTEN_BYTES:
+                    if number == its_number and _differ(mine, its) <= _ROTTEN_BYTES:
                         del left[place]
         return not left
 
@@ -381,14 +381,15 @@ def goes_back(batch: RecordBatch, stored: int) -> tuple[NDArray[np.bool_], NDArr
 
 def _digests(batch: RecordBatch, records: Iterable[int]) -> Iterator[bytes]:
     """Of each record's bytes without its own place and store time."""
-    return (blake2b(_but_for_its_place(batch, i), digest_size=16).digest() for i in records)
+    return (blake2b(one, digest_size=16).digest() for one in _but_for_their_place(batch, records))
 
 
-def _but_for_its_place(batch: RecordBatch, i: int) -> bytes:
-    """A record without its own place and store time."""
-    record, time = batch.record(i), store_timestamp_position(int(batch.columns()[_SYS_FLAG][i]))
-    at = POSITION_PHYSICAL_OFFSET
-    return b"".join((record[:at], record[at + 8 : time], record[time + 8 :]))
+def _but_for_their_place(batch: RecordBatch, records: Iterable[int]) -> Iterator[bytes]:
+    """Each record without its own place and store time."""
+    flags, at = batch.columns()[_SYS_FLAG].tolist(), POSITION_PHYSICAL_OFFSET
+    for i in records:
+        record, time = batch.record(i), store_timestamp_position(flags[i])
+        yield b"".join((record[:at], record[at + 8 : time], record[time + 8 :]))
 
 
 def _differ(one: bytes, other: bytes) -> int:

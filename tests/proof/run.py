@@ -47,7 +47,6 @@ def main(argv: Sequence[str]) -> int:
     with scratch() as root:
         if given.keep is not None:
             return _keep(given, wanted, root)
-        passed, failed = 0, 0
         parts = [_stores(given, wanted, root)]
         if given.expired:
             of_them = {"stores": given.expired, "bases": bases.expired_names(), "apache": 0, "opened": 0}

@@ -22,6 +22,7 @@ WEIGHTS = (4, 3, 2, 1)
 """How often a store has 1, 2, 3, 4 damages."""
 TRIES = 40
 BASES_TRIED = 200
+"""Bases that are tried for a shape, which may fit none of them, before the next shape comes first."""
 MOST_MIB = 300
 LIMIT = 60
 """Seconds for one store: more is a hang."""
