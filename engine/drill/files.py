@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from engine.errors import DiskFull
+from engine.files.written import written
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from engine.files.disk import Disk
     from engine.files.entry import Entry
 
-_BLOCK = 65536
-_ZEROS = bytes(_BLOCK)
 DIRECTORY = "directory"
 
 
@@ -43,14 +42,7 @@ def blocks(disk: Disk, path: str) -> Iterator[tuple[int, memoryview]]:
     """(place, bytes) of each aligned 64 KiB block of a file that is not all zeros; holes are not read."""
     file = disk.open_reader(path)
     try:
-        size = file.size()
-        at = file.next_data(0, size)
-        while at is not None:
-            at = at // _BLOCK * _BLOCK
-            block = file.read(at, min(_BLOCK, size - at))
-            if block != _ZEROS[: len(block)]:
-                yield at, block
-            at = file.next_data(at + _BLOCK, size)
+        yield from written(file, 0, file.size())
     finally:
         file.close()
 

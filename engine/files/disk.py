@@ -25,7 +25,6 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -35,13 +34,11 @@ from engine.files.entry import Entry, Kind, entry_of, exists, kind_of, look
 from engine.files.libc import Libc
 from engine.files.operations import Doing, Operation
 from engine.files.raw_file import Bytes, RawFile
-from engine.files.segment import CHUNK, ChannelSegment, MapSegment, Segment
+from engine.files.segment import ChannelSegment, MapSegment, Segment
+from engine.files.written import written
 
 if TYPE_CHECKING:
     from engine.files.sync_later import SyncLater
-
-HOLE_UNIT = 65536
-"""A copy leaves a hole for each run of zeros of this many bytes (aligned)."""
 
 LARGEST_WHOLE = 256 << 20
 """No file that is read whole has more bytes: configuration, notes of a repair, a store's settings."""
@@ -222,7 +219,7 @@ class Disk:
             end = reader.size() if length is None else min(reader.size(), offset + length)
             writer = self.open_raw(target, new=True)
             try:
-                for place, chunk in self._data_of(reader, offset, end):
+                for place, chunk in written(reader, offset, end):
                     writer.write(place - offset, chunk)
                 size = max(0, end - offset)
                 writer.set_size(size)
@@ -238,7 +235,9 @@ class Disk:
         return size
 
     def copy_range(self, source: str, source_offset: int, length: int, target: str, target_offset: int) -> None:
-        """Overwrite `length` bytes of the existing file `target` with those of `source`, zeros included; synced.
+        """Overwrite `length` bytes of the existing file `target` with those of `source`; synced.
+
+        Holes and zeros of `source` are made zeros in `target`, where it holds something else.
 
         Raises StorageError when `source` has fewer bytes there.
         """
@@ -246,14 +245,16 @@ class Disk:
         try:
             writer = self.open_raw(target, writable=True)
             try:
-                for done in range(0, length, CHUNK):
-                    wanted = min(CHUNK, length - done)
-                    chunk = reader.read(source_offset + done, wanted)
-                    if len(chunk) < wanted:
-                        raise StorageError(
-                            "the file ends too soon", path=source, offset=source_offset + done + len(chunk)
-                        )
-                    writer.write(target_offset + done, chunk)
+                end = source_offset + length
+                if reader.size() < end:
+                    raise StorageError("the file ends too soon", path=source, offset=reader.size())
+                shift = target_offset - source_offset
+                at = source_offset
+                for place, chunk in written(reader, source_offset, end):
+                    self._zero(writer, at + shift, place + shift)
+                    writer.write(place + shift, chunk)
+                    at = place + len(chunk)
+                self._zero(writer, at + shift, end + shift)
                 writer.sync(target_offset, target_offset + length)
             finally:
                 writer.close()
@@ -499,18 +500,10 @@ class Disk:
                         raise
         return ChannelSegment(self, file, size)
 
-    def _data_of(self, reader: RawFile, start: int, end: int) -> Iterator[tuple[int, memoryview]]:
-        """(place, bytes) of what is not zero, cut at HOLE_UNIT."""
-        place = reader.next_data(start, end)
-        while place is not None:
-            stop = reader.next_hole(place, end)
-            while place < stop:
-                wanted = min(HOLE_UNIT - place % HOLE_UNIT, stop - place)
-                chunk = reader.read(place, wanted)
-                if chunk != bytes(len(chunk)):
-                    yield place, chunk
-                place += wanted
-            place = reader.next_data(stop, end)
+    def _zero(self, file: RawFile, start: int, end: int) -> None:
+        """Make [start, end) zeros: what is so already is left alone."""
+        for place, unit in written(file, start, end):
+            file.write(place, bytes(len(unit)))
 
     def _give_to_owner(self, path: str) -> None:
         if os.geteuid() == ROOT:

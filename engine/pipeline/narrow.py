@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from engine.errors import StorageError
 from engine.files.disk import Disk
+from engine.files.written import is_written
 from engine.format.message import ENCODE_OVERHEAD
 from engine.format.queue_unit import UNIT_SIZE, decode_many
 from engine.log.batch import RecordBatch
@@ -185,7 +186,7 @@ def _ends(reader: ReadStore, queue: ClosedQueue, disk: Disk) -> bool:
         return False
     file = disk.open_reader(last.path)
     try:
-        return not bytes(file.read(end - last.offset, last.offset + last.size - end)).strip(b"\0")
+        return not is_written(file, end - last.offset, last.size)
     finally:
         file.close()
 

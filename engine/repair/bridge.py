@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.errors import StorageError
+from engine.files.written import is_zeros
 from engine.format.message import (
     BLANK_SIZE,
     MIN_RECORD_SIZE,
@@ -238,8 +239,8 @@ class _Finder:
         try:
             for low, high in self._log.data_ranges(segment, start):
                 for at in range(low, high, LEAST_LIMIT):
-                    data = bytes(self._log.read(at, min(LEAST_LIMIT, high - at)))
-                    found = found or data != bytes(len(data))
+                    data = self._log.read(at, min(LEAST_LIMIT, high - at))
+                    found = found or not is_zeros(data)
         except StorageError:
             return False
         return found

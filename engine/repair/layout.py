@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from engine.errors import CannotMend, RStoreError, StorageError, WrongFileSize
 from engine.files.listing import Oddness, left_by_rsync, parse_segment_name, segment_name
+from engine.files.written import is_written
 from engine.log.source import Segment
 from engine.repair.finding import Fix
 from engine.repair.foreign_end import Signs, is_another_stores
@@ -491,17 +492,11 @@ class _Planner:
         """Whether a file holds anything but zeros behind the segment's size."""
         reader = self._disk.open_reader(segment.file)
         try:
-            start = reader.next_data(segment.size, end)
-            while start is not None:
-                stop = min(reader.next_hole(start, end), start + _PIECE)
-                if bytes(reader.read(start, stop - start)).strip(b"\0"):
-                    return True
-                start = reader.next_data(stop, end)
+            return is_written(reader, segment.size, end)
         except StorageError:  # nobody knows what is there
             return True
         finally:
             reader.close()
-        return False
 
     def _refusal(self, resizes: Sequence[Resize]) -> RStoreError | None:
         for file, why, records in self._given_up:
@@ -523,6 +518,3 @@ class _Planner:
                     next_step=step(self._files.config, Fix.BRIDGE),
                 )
         return None
-
-
-_PIECE = 1 << 20

@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from engine.files.written import written_end
 from engine.format.queue_unit import PRE_BLANK_SIZE, UNIT_SIZE, decode_many, unit_dtype
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class QueueRows:
             if file.offset <= low and high <= file.offset + file.size:
                 reader = self._disk.open_reader(file.path)
                 try:
-                    return reader.read(low - file.offset, len(units)) == units
+                    return bytes(reader.read(low - file.offset, len(units))) == bytes(units)
                 finally:
                     reader.close()
         return False
@@ -141,19 +142,10 @@ class QueueRows:
             reader.close()
 
     def _find_extent(self) -> int:
-        import numpy as np
-
         for file in reversed(self.files):
             reader = self._disk.open_reader(file.path)
             try:
-                last = 0
-                start = reader.next_data(0, file.size)
-                while start is not None:  # holes hold no rows
-                    hole = reader.next_hole(start, file.size)
-                    used = np.flatnonzero(np.frombuffer(reader.read(start, hole - start), dtype=np.uint8))
-                    if len(used):
-                        last = start + int(used[-1]) + 1
-                    start = reader.next_data(hole, file.size)
+                last = written_end(reader, 0, file.size)
             finally:
                 reader.close()
             if last:

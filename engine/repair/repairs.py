@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import StorageError
 from engine.files.listing import is_lost_found
+from engine.files.written import written
 from engine.format import names
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ KEPT = ("overwrite", "remove", "rename")
 """Actions whose old bytes are in the repair's directory."""
 _BAD_JSON = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, StorageError)
 _PIECE = 1 << 20
+_ZEROS = bytes(_PIECE)
+OF_ZEROS = hashlib.sha256().hexdigest()
+"""The `digest` of what holds nothing but zeros."""
 
 Listing = dict[str, list[int]]
 """Path in the store (absolute for a log directory elsewhere) → size (bytes) and modification time (ns)."""
@@ -118,16 +122,49 @@ def relative(root: str, path: str) -> str:
 
 
 def digest(disk: Disk, path: str, offset: int, length: int) -> str:
-    """SHA-256 of a stretch of a file, in hex."""
+    """SHA-256 of a stretch of a file up to the last of its bytes that is not zero, in hex.
+
+    The zeros behind it (a gigabyte in a segment that a broker made ahead of time) are not read where they are a hole.
+    """
     found = hashlib.sha256()
+    last = b""
+    at = offset
+    reader = disk.open_reader(path)
+    try:
+        for place, unit in written(reader, offset, min(offset + length, reader.size())):
+            found.update(last)
+            _update_zeros(found, place - at)
+            last, at = bytes(unit), place + len(unit)
+    finally:
+        reader.close()
+    found.update(last.rstrip(b"\0"))
+    return found.hexdigest()
+
+
+def holds(disk: Disk, path: str, offset: int, length: int, sha256: str) -> bool:
+    """Whether a stretch of a file is what a manifest says: its `digest`, or the SHA-256 of all of it (older ones)."""
+    return digest(disk, path, offset, length) == sha256 or _digest_of_all(disk, path, offset, length) == sha256
+
+
+def _digest_of_all(disk: Disk, path: str, offset: int, length: int) -> str:
+    found = hashlib.sha256()
+    at = offset
     reader = disk.open_reader(path)
     try:
         end = min(offset + length, reader.size())
-        for at in range(offset, end, _PIECE):
-            found.update(reader.read(at, min(_PIECE, end - at)))
+        for place, unit in written(reader, offset, end):
+            _update_zeros(found, place - at)
+            found.update(unit)
+            at = place + len(unit)
+        _update_zeros(found, end - at)
     finally:
         reader.close()
     return found.hexdigest()
+
+
+def _update_zeros(found: hashlib._Hash, count: int) -> None:
+    for at in range(0, count, _PIECE):
+        found.update(_ZEROS[: min(_PIECE, count - at)])
 
 
 def finish(disk: Disk, config: StoreConfig, *, whole: bool = True) -> None:

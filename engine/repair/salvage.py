@@ -1,8 +1,8 @@
 """What a repair is about to remove or overwrite, copied first: `<store>/salvage/<UTC time>-<command>/`.
 
 Each piece is a file of its own beside `manifest.json`, which says what it was, where from, why, and its SHA-256. Copies
-and manifest are synced before the first byte of the store changes. The copy costs only what changes: zeros and holes
-are noted, not kept.
+and manifest are synced before the first byte of the store changes. The copy costs only what changes: holes are not
+read, zeros are noted and not kept.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from engine.errors import DiskFull, InvalidArgument, NoRoomToSave
+from engine.files.written import data_ranges, written
 from engine.format import names
 from engine.repair.next_step import bring, command_line
-from engine.repair.repairs import MANIFEST, Listing, config_places, listing, relative, repairs
+from engine.repair.repairs import MANIFEST, OF_ZEROS, Listing, config_places, digest, listing, relative, repairs
 from engine.repair.undo_names import missing_directories
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 VERSION = 1
 BEHIND_THE_END = "behind the log's end"
 """Why a piece of the log goes; undo looks there for messages that came since."""
-_PIECE = 1 << 20
 _NOT_COPIED = ("create", "move", "relocate")
 _BLOCK = 1 << 12
 """What a file system gives a file at least, and a directory."""
@@ -65,7 +65,8 @@ class Piece:
 class Saved:
     """A piece in the salvage directory: `file` is None when it was all zeros.
 
-    Of a file that goes: `link`, where it led when it was a link, and `mode`, its permission bits.
+    `sha256`: as `engine.repair.repairs.digest` gives it. Of a file that goes: `link`, where it led when it was a link,
+    and `mode`, its permission bits.
     """
 
     action: str
@@ -194,9 +195,10 @@ def _demand_room(disk: Disk, config: StoreConfig, pieces: Sequence[Piece], files
     place = root if into is None else _there(disk, _outside(disk, root, into))
     usable = disk.usage(place).usable
     notes = 2 * len(json.dumps(files, indent=1)) + _PIECE_NOTE * len(pieces) + 6 * _BLOCK
-    if notes + sum(_blocks(_data_bytes(disk, piece)) for piece in pieces) <= usable:
+    if notes + sum(_blocks(_bytes_to_copy(disk, piece, look=False)) for piece in pieces) <= usable:
         return
-    needed = notes + sum(_blocks(_written_bytes(disk, piece)) for piece in pieces)  # preallocated zeros are not kept
+    # zeros that have blocks are not kept either
+    needed = notes + sum(_blocks(_bytes_to_copy(disk, piece, look=True)) for piece in pieces)
     if needed <= usable:
         return
     saves = command_line(config, "recover", "--salvage-dir", "DIR")
@@ -217,38 +219,16 @@ def _blocks(length: int) -> int:
     return -(-length // _BLOCK) * _BLOCK
 
 
-def _data_bytes(disk: Disk, piece: Piece) -> int:
-    """Bytes of a piece that are no holes."""
-    return sum(high - low for low, high in _data_ranges(disk, piece))
-
-
-def _written_bytes(disk: Disk, piece: Piece) -> int:
-    """Bytes of a piece in blocks that are not all zeros: what a copy takes. Reads it."""
-    total = 0
-    for low, high in _data_ranges(disk, piece):
-        reader = disk.open_reader(piece.now)
-        try:
-            for at in range(low, high, _PIECE):
-                data = bytes(reader.read(at, min(_PIECE, high - at)))
-                total += sum(_BLOCK for i in range(0, len(data), _BLOCK) if any(data[i : i + _BLOCK]))
-        finally:
-            reader.close()
-    return total
-
-
-def _data_ranges(disk: Disk, piece: Piece) -> list[tuple[int, int]]:
+def _bytes_to_copy(disk: Disk, piece: Piece, *, look: bool) -> int:
+    """Bytes that a copy of a piece takes at most: those that are no holes. With `look` it is read: less its zeros."""
     if piece.action in _NOT_COPIED:
-        return []
+        return 0
     reader = disk.open_reader(piece.now)
     try:
         end = min(piece.offset + piece.length, reader.size())
-        found = []
-        start = reader.next_data(piece.offset, end)
-        while start is not None:
-            hole = reader.next_hole(start, end)
-            found.append((start, hole))
-            start = reader.next_data(hole, end)
-        return found
+        if look:
+            return sum(len(unit) for _, unit in written(reader, piece.offset, end))
+        return sum(high - low for low, high in data_ranges(reader, piece.offset, end))
     finally:
         reader.close()
 
@@ -261,21 +241,12 @@ def _save_piece(disk: Disk, root: str, directory: str, number: int, piece: Piece
         return Saved(piece.action, place, piece.offset, piece.length, piece.why, None, "", target, via)
     name = f"{number:04d}-{os.path.basename(piece.path)}"
     copy = os.path.join(directory, name)
-    digest = hashlib.sha256()
-    zeros = True
-    reader = disk.open_reader(piece.now)
-    try:
-        length = max(0, min(piece.length, reader.size() - piece.offset))
-        for at in range(piece.offset, piece.offset + length, _PIECE):
-            data = reader.read(at, min(_PIECE, piece.offset + length - at))
-            digest.update(data)
-            zeros = zeros and not any(data) if zeros else False
-    finally:
-        reader.close()
-    if not zeros:
+    length = max(0, min(piece.length, disk.stat(piece.now).size - piece.offset))
+    sha256 = digest(disk, piece.now, piece.offset, length)
+    file = None if sha256 == OF_ZEROS else name
+    if file is not None:
         disk.copy_file(piece.now, copy, offset=piece.offset, length=length)
-    file = None if zeros else name
-    saved = Saved(piece.action, place, piece.offset, length, piece.why, file, digest.hexdigest(), target, source=source)
+    saved = Saved(piece.action, place, piece.offset, length, piece.why, file, sha256, target, source=source)
     return saved if piece.action == "overwrite" else goes(disk, piece.now, saved)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import Refused
+from engine.files.written import data_ranges
 from engine.format import names
 from engine.repair.repairs import KEPT, MANIFEST
 from engine.repair.replay_progress import read_runs
@@ -163,18 +164,11 @@ def room(disk: Disk, path: str) -> int:
         return sum(room(disk, entry.path) for entry in disk.scandir(path))
     if not disk.exists(path):
         return 0
-    total = 0
     reader = disk.open_reader(path)
     try:
-        size = reader.size()
-        start = reader.next_data(0, size)
-        while start is not None:
-            hole = reader.next_hole(start, size)
-            total += hole - start
-            start = reader.next_data(hole, size)
+        return sum(high - low for low, high in data_ranges(reader, 0, reader.size()))
     finally:
         reader.close()
-    return total
 
 
 def leftovers(disk: Disk, root: str) -> Iterator[tuple[str, int, str]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from engine.errors import StorageError
+from engine.files.written import is_zeros
 from engine.log.scan import Blank, Damage, RecordBatch, Scanner
 from engine.log.source import ClosedLog, Segment
 from engine.log.walk import Reason
@@ -93,7 +94,7 @@ def _is_written(log: ClosedLog, segment: Segment, offset: int) -> bool:
     """Whether anything but zeros lies from a physical offset on to the segment's end."""
     for start, end in log.data_ranges(segment, offset):
         for at in range(max(start, offset), end, _PIECE):
-            if any(bytes(log.read(at, min(_PIECE, end - at)))):
+            if not is_zeros(log.read(at, min(_PIECE, end - at))):
                 return True
     return False
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import TYPE_CHECKING
+
+from engine.files.written import is_written, written
 
 if TYPE_CHECKING:
     from engine.files.disk import Disk
-
-_PIECE = 1 << 20
 
 
 def same_file(disk: Disk, one: str, two: str) -> bool:
@@ -17,17 +18,8 @@ def same_file(disk: Disk, one: str, two: str) -> bool:
         size = left.size()
         if right.size() != size:
             return False
-        at = 0
-        while at < size:
-            places = [place for place in (left.next_data(at, size), right.next_data(at, size)) if place is not None]
-            if not places:
-                return True
-            at = min(places)
-            length = min(_PIECE, size - at)
-            if left.read(at, length) != right.read(at, length):
-                return False
-            at += length
-        return True
+        pairs = zip_longest(written(left, 0, size), written(right, 0, size), fillvalue=(size, b""))
+        return all(one[0] == two[0] and bytes(one[1]) == bytes(two[1]) for one, two in pairs)
     finally:
         left.close()
         right.close()
@@ -37,14 +29,7 @@ def is_zero(disk: Disk, path: str) -> bool:
     """Whether a file holds nothing but zeros; holes are not read. Raises StorageError."""
     reader = disk.open_reader(path)
     try:
-        size = reader.size()
-        at = reader.next_data(0, size)
-        while at is not None:
-            data = reader.read(at, min(_PIECE, size - at))
-            if not data or data != bytes(len(data)):
-                return False
-            at = reader.next_data(at + len(data), size)
-        return True
+        return not is_written(reader, 0, reader.size())
     finally:
         reader.close()
 

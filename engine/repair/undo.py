@@ -18,10 +18,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import CannotMend, StoreChanged
+from engine.files.written import written
 from engine.format import names
 from engine.repair.odd import demand_present, demand_saved
 from engine.repair.relocate import Way, is_there, put_back
-from engine.repair.repairs import KEPT, UNDOING, UNDONE, Listing, Repair, config_places, digest, listing, repairs
+from engine.repair.repairs import KEPT, UNDOING, UNDONE, Listing, Repair, config_places, holds, listing, repairs
 from engine.repair.salvage import BEHIND_THE_END
 from engine.repair.survey import survey
 from engine.repair.trees import zero_range
@@ -81,7 +82,6 @@ class UndoPlan:
         }
 
 
-_PIECE = 1 << 20
 _RESTORED = (*KEPT, "move", "relocate")
 
 
@@ -217,7 +217,7 @@ def _is_saved(disk: Disk, root: str, repair: Repair, piece: dict[str, Any], late
     if piece["action"] == "rename" and link_holds(disk, os.path.join(root, piece["path"]), piece):
         return True
     length = int(piece["length"])
-    return all(disk.exists(path) and digest(disk, path, 0, length) == piece["sha256"] for path in places)
+    return all(disk.exists(path) and holds(disk, path, 0, length, piece["sha256"]) for path in places)
 
 
 def _check_unchanged(disk: Disk, root: str, chain: list[Repair], now: Listing) -> None:
@@ -226,7 +226,7 @@ def _check_unchanged(disk: Disk, root: str, chain: list[Repair], now: Listing) -
         _compare(root, applied["files"], now)
         for place in applied["ranges"]:
             path = os.path.join(root, place["path"])
-            if digest(disk, path, place["offset"], place["length"]) != place["sha256"]:
+            if not holds(disk, path, place["offset"], place["length"], place["sha256"]):
                 raise _changed(path, int(place["offset"]))
         return
     touched = {
@@ -261,12 +261,12 @@ def _check_tail(disk: Disk, root: str, chain: Sequence[Repair], repair: Repair, 
     saved = None if piece["file"] is None else disk.open_reader(os.path.join(repair.directory, piece["file"]))
     reader = disk.open_reader(path)
     try:
-        for at in range(0, min(length, reader.size() - offset), _PIECE):
-            some = np.frombuffer(reader.read(offset + at, min(_PIECE, length - at)), np.uint8)
-            old = np.uint8(0) if saved is None else np.frombuffer(saved.read(at, len(some)), np.uint8)
+        for place, unit in written(reader, offset, min(offset + length, reader.size())):
+            some = np.frombuffer(unit, np.uint8)
+            old = np.uint8(0) if saved is None else np.frombuffer(saved.read(place - offset, len(some)), np.uint8)
             strange = np.flatnonzero((some != 0) & (some != old))
             if len(strange):
-                raise _changed(path, offset + at + int(strange[0]))
+                raise _changed(path, place + int(strange[0]))
     finally:
         reader.close()
         if saved is not None:
@@ -399,7 +399,7 @@ def _check_restored(disk: Disk, plan: UndoPlan) -> None:
     for piece in plan.repairs[-1].pieces:
         if piece["action"] in KEPT:
             path = os.path.join(plan.root, piece.get("source") or piece["path"])
-            if digest(disk, path, int(piece["offset"]), int(piece["length"])) != piece["sha256"]:
+            if not holds(disk, path, int(piece["offset"]), int(piece["length"]), piece["sha256"]):
                 raise CannotMend("not restored as it was", path=path, offset=int(piece["offset"]))
     for path, (size, _) in _sizes(plan):
         if disk.stat(path).size != size:

@@ -15,7 +15,7 @@ from engine.errors import StoreChanged
 from engine.files.listing import Oddness
 from engine.format import names
 from engine.repair.odd import FAR
-from engine.repair.repairs import digest
+from engine.repair.repairs import holds
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -157,8 +157,5 @@ def link_holds(disk: Disk, path: str, piece: dict[str, Any]) -> bool:
     found = disk.look(place) if target else None
     length = int(piece["length"])
     return (
-        found is not None
-        and found.is_file
-        and found.size == length
-        and digest(disk, place, 0, length) == piece["sha256"]
+        found is not None and found.is_file and found.size == length and holds(disk, place, 0, length, piece["sha256"])
     )

@@ -1,0 +1,83 @@
+"""What of a file was written: holes are not read, and pieces of zeros are compared at once, not byte by byte.
+
+A broker makes the next segment ahead of time, and index and queue files at their full length: a store is full of
+files that are a gigabyte long and hold a few pages. Everything that walks whole files (salvage, copies, digests,
+comparisons) comes by here. Where the file system can't tell holes, all is read and compared (some 50 ms a GiB).
+
+A comparison of a memoryview is one of items, forty times as slow as one of bytes: hence the copies of pieces here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from engine.files.raw_file import Bytes, RawFile
+
+UNIT = 1 << 16
+"""Bytes that are told zeros or not as a whole, aligned in the file: a copy leaves a hole for each such unit."""
+PIECE = 1 << 20
+"""Bytes of one read."""
+_ZEROS = bytes(PIECE)
+
+
+def is_zeros(data: Bytes) -> bool:
+    """Whether all bytes are zeros; so they are where there is none."""
+    size = len(data)
+    if size > PIECE:
+        with memoryview(data) as whole:
+            return all(is_zeros(whole[at : at + PIECE]) for at in range(0, size, PIECE))
+    return not size or (not data[0] and bytes(data) == (_ZEROS if size == PIECE else bytes(size)))
+
+
+def data_ranges(reader: RawFile, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Ranges [low, high) of [start, end) that are no holes. Raises StorageError."""
+    low = reader.next_data(start, end)
+    while low is not None:
+        high = reader.next_hole(low, end)
+        yield low, high
+        low = reader.next_data(high, end)
+
+
+def written(reader: RawFile, start: int, end: int) -> Iterator[tuple[int, memoryview]]:
+    """(place, bytes) of each aligned unit of [start, end) that is not all zeros: the same ones with holes and without.
+
+    Ends early where the file does. Raises StorageError.
+    """
+    done = start
+    for data, hole in data_ranges(reader, start, end):
+        low = max(done, data - data % UNIT)
+        stop = min(end, -(-hole // UNIT) * UNIT)
+        for at in range(low - low % UNIT, stop, PIECE):
+            place = max(at, low)
+            piece = reader.read(place, min(at + PIECE, stop) - place)
+            if not is_zeros(piece):
+                yield from _units(place, piece)
+        done = max(done, stop)
+
+
+def _units(place: int, piece: memoryview) -> Iterator[tuple[int, memoryview]]:
+    at = 0
+    while at < len(piece):
+        size = UNIT - (place + at) % UNIT
+        unit = piece[at : at + size]
+        if not is_zeros(unit):
+            yield place + at, unit
+        at += size
+
+
+def is_written(reader: RawFile, start: int, end: int) -> bool:
+    """Whether anything but zeros lies in [start, end). Raises StorageError."""
+    return any(True for _ in written(reader, start, end))
+
+
+def written_end(reader: RawFile, start: int, end: int) -> int:
+    """The place behind the last byte of [start, end) that is not zero; `start` without one. Raises StorageError."""
+    for low, high in reversed(list(data_ranges(reader, start, end))):
+        for stop in range(high, low, -PIECE):
+            place = max(low, stop - PIECE)
+            piece = reader.read(place, stop - place)
+            if not is_zeros(piece):
+                return place + len(bytes(piece).rstrip(b"\0"))
+    return start
