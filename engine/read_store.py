@@ -12,23 +12,29 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from typing import TYPE_CHECKING
 
-from engine.errors import StorageError
+from engine.errors import FormatError, InvalidArgument, StorageError
 from engine.files.disk import Disk
-from engine.format import names
+from engine.format import names, properties
+from engine.format.message import decode, make_msg_id
 from engine.log.closed_log import ClosedLogReader
 from engine.log.closed_queue import ClosedExt, ClosedQueue
 from engine.log.derive import TopicQueue
 from engine.log.index_reader import ClosedIndexFile
 from engine.log.message_reader import MessageReader
 from engine.log.results import StoreClosed
+from engine.repair.known_names import KnownNames
 from engine.repair.survey import survey
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
+    from engine.format.message import StoredMessage
 
 
+MOST_ALIKE = 64
+"""Messages of one client's id that are looked for in a topic."""
 _KEPT_OPEN = 64
 """Index files that stay open: a query asks all of them."""
 
@@ -86,6 +92,68 @@ class ReadStore(MessageReader):
                 found = ClosedQueue(self._disk, base, wanted, size, self.log.min_offset, self._ext(wanted))
                 self._queues[wanted] = found
             return found
+
+    @property
+    def log_range(self) -> str:
+        """What to tell who asks for a place that is not in the log."""
+        return f"the log holds offsets {self.log.min_offset} to {self.log.max_offset}"
+
+    def find_message(self, msg_id: str, topic: str | None = None) -> list[StoredMessage]:
+        """The message of an offset message id; else all whose UNIQ_KEY, the id that their client gave, it is.
+
+        Both look alike (32 hex digits): what lies where an offset message id points, and has that very id, is meant.
+        A client's id is many messages' where one was sent twice, retried, delayed or in a transaction. It is looked
+        for in the index under each topic that is known. Source: DefaultMQAdminExtImpl#viewMessage.
+
+        Args:
+            msg_id: the id; a client's may be any text.
+            topic: only its messages.
+
+        Returns:
+            The messages in log order, MOST_ALIKE of them and the newest; never none.
+
+        Raises:
+            InvalidArgument: no message has that id, or no such topic. FormatError: an offset message id points at
+            bytes that are no record. StorageError.
+        """
+        there, problem = self._at_msg_id(msg_id)
+        if there is not None and make_msg_id(there.store_host, there.physical_offset) == msg_id.upper():
+            if topic not in (None, there.topic):
+                raise InvalidArgument(f"message {msg_id} is one of topic {there.topic}, not of {topic}")
+            return [there]
+        known = KnownNames.of(self._disk, self.files)
+        found: dict[int, StoredMessage] = {}
+        newest = 0
+        for one in sorted(known.topics) if topic is None else (topic,):
+            for word in dict.fromkeys((msg_id, msg_id.upper())):
+                result = self.query(one, word, MOST_ALIKE)
+                newest = max(newest, result.index_last_update_timestamp)
+                messages = (decode(record) for record in result.messages)
+                found |= {m.physical_offset: m for m in messages if m.properties.get(properties.UNIQ_KEY) == word}
+        if found:
+            return [found[offset] for offset in sorted(found)][-MOST_ALIKE:]
+        if there is not None and topic in (None, there.topic):
+            return [there]  # another address than the broker's: it was written by hand, or the broker has moved
+        if topic is not None:
+            known.demand_topic(topic)
+        if problem is not None:
+            raise problem
+        until = datetime.fromtimestamp(newest / 1000).isoformat(" ", "milliseconds")
+        index = f"it is not in the index, which goes up to {until}" if newest else "there is no index"
+        raise InvalidArgument(
+            f"no message {msg_id}",
+            path=self.files.root,
+            hint=f"as a broker's id: {self.log_range}; as a client's: {index}",
+        )
+
+    def _at_msg_id(self, msg_id: str) -> tuple[StoredMessage | None, FormatError | None]:
+        """What lies where an offset message id points; the error where that is no record."""
+        try:
+            return self.look_by_msg_id(msg_id), None
+        except InvalidArgument:
+            return None, None
+        except FormatError as error:
+            return None, error
 
     def _readable_log(self) -> ClosedLogReader:
         if self._closed:

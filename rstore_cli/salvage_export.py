@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from engine.errors import Refused, from_os_error
+from engine.errors import InvalidArgument, Refused, from_os_error
 from rstore_cli._common import FOUND, OK
 from rstore_cli.render import count, size
 
@@ -43,6 +43,9 @@ def export_messages(settings: Settings, repair: str, target: str, wanted: Filter
                 os.fsync(file.fileno())
             except OSError as error:
                 raise from_os_error(error, "writing messages", target) from None
+            except InvalidArgument:  # nothing was written: the next try finds no file in its way
+                Path(target).unlink(missing_ok=True)
+                raise
         _tell(output, found, to_stdout=True, target=target)
     return FOUND if found.report.lost else OK
 

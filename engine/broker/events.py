@@ -8,9 +8,9 @@ import orjson
 
 from engine.broker import bodies
 from engine.broker.putting import put
-from engine.broker.topics import OFFSET_MOVED
 from engine.format import properties
 from engine.format.message import Message
+from engine.format.topic_rules import OFFSET_MOVED
 
 if TYPE_CHECKING:
     from engine.broker.broker import Broker

@@ -5,13 +5,13 @@ Sources: TopicConfigManager; remoting.md 3.1, 3.2.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from engine.broker.config_file import VersionedTable
 from engine.errors import InvalidArgument
 from engine.format import names
+from engine.format.topic_rules import FORBIDDEN, OFFSET_MOVED, SELF_TEST
 
 if TYPE_CHECKING:
     import asyncio
@@ -24,14 +24,6 @@ PERM_READ, PERM_WRITE, PERM_INHERIT = 4, 2, 1
 READ_WRITE = PERM_READ | PERM_WRITE
 TBW102 = "TBW102"
 RETRY, DLQ = "%RETRY%", "%DLQ%"
-HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
-OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-DISCARDED = "TRANS_CHECK_MAX_TIME_TOPIC"
-"""Where half messages go whose producers have been asked for too long."""
-SELF_TEST = "SELF_TEST_TOPIC"
-OFFSET_MOVED = "OFFSET_MOVED_EVENT"
-FORBIDDEN = frozenset({names.SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, DISCARDED, SELF_TEST, OFFSET_MOVED})
-"""Topics that clients may not send to. Source: TopicValidator."""
 UNIT, UNIT_SUB = 1, 2
 """Bits of a topic's sys_flag: of a unit, subscribed to from units. Source: TopicSysFlag."""
 MULTI_TAG = "MULTI_TAG"
@@ -40,7 +32,6 @@ _SYSTEM = "rmq_sys_"
 QUEUES_MAX = 1 << 16
 """Of a topic. Apache has no limit; what looks at each queue of a topic would never end."""
 FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
-_ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,17 +202,6 @@ class TopicTable(VersionedTable[TopicConfig]):
     def _said(self, table: Mapping[str, TopicConfig]) -> dict[str, Any]:
         """TopicConfigSerializeWrapper; topics.json."""
         return {"topicConfigTable": {name: topic.to_json() for name, topic in table.items()}}
-
-
-def invalid_topic(name: str) -> str | None:
-    """Why no topic can have this name. Source: TopicValidator#validateTopic."""
-    if not name.strip():
-        return "The specified topic is blank."
-    if not _ALLOWED.fullmatch(name):
-        return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
-    if len(name) > names.TOPIC_MAX_LENGTH:
-        return "The specified topic is longer than topic max length."
-    return None
 
 
 def perm_text(perm: int) -> str:

@@ -17,10 +17,10 @@ from engine.broker import fields
 from engine.broker.answers import Answer
 from engine.broker.offsets import at_most_the_end
 from engine.broker.putting import STORED, put
-from engine.broker.topics import DISCARDED, HALF_TOPIC, OP_TOPIC
 from engine.errors import RStoreError
 from engine.format import properties, sysflag
 from engine.format.message import Message, StoredMessage, decode, encode, patch
+from engine.format.topic_rules import DISCARDED, HALF_TOPIC, OP_TOPIC
 from engine.log.results import PutMessageStatus
 from engine.wire.codes import RequestCode, ResponseCode
 

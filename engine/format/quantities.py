@@ -1,17 +1,34 @@
-"""Sizes, durations and times as people write them."""
+"""Sizes, durations and times as people write them.
+
+The grammar (case and blanks between the parts don't matter):
+
+    size       NUMBER [k|m|g|t] [b|ib]
+    duration   NUMBER                        seconds
+             | (NUMBER UNIT)+                30s, 90 minutes, 1h30m
+    time       ISO 8601                      local time, unless it names an offset
+             | DIGITS                        ms since 1970
+             | now
+             | (NUMBER UNIT)+ ago            2h ago, 1 hour ago, 1 day 12 hours ago; "a" or "an" is the number 1
+             | today|yesterday [CLOCK]       local time; midnight without a clock
+             | CLOCK                         today: 14:05, 14:05:30
+    UNIT       ms, s, sec, second, m, min, minute, h, hr, hour, d, day, w, week, each with a plural s but ms
+"""
 
 from __future__ import annotations
 
 import re
 import time
-from datetime import datetime
+from datetime import datetime, timedelta
+from datetime import time as clock_time
 
 from engine.errors import InvalidArgument
 
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
-_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|min|m|h|d)?", re.IGNORECASE)
-_AGO = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|min|h|d|w)\s+ago", re.IGNORECASE)
-_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?"
+_UNIT = r"ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?|w|weeks?"
+_PART = re.compile(rf"({_NUMBER}|an?\b)\s*({_UNIT})(?![a-z])[\s,]*")
+_CLOCK = re.compile(r"(?:(today|yesterday)\b\s*)?(?:([0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?))?")
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 
 
 def parse_size(text: str, what: str) -> int:
@@ -31,19 +48,25 @@ def parse_size(text: str, what: str) -> int:
 
 
 def parse_duration(text: str, what: str) -> int:
-    """Ms from "30s", "5m", "500ms"; a bare number is seconds.
+    """Ms from "30s", "5 minutes", "1h30m", "500ms"; a bare number is seconds.
 
     Raises:
         InvalidArgument: it is no duration.
     """
-    match = _DURATION.fullmatch(text.strip())
-    if match is None:
-        raise InvalidArgument(f"{what}: no duration: {text!r}", hint="like 30s or 5m")
-    return round(float(match.group(1)) * _UNITS_MS[(match.group(2) or "s").lower()])
+    plain = text.strip().lower()
+    found = round(float(plain) * 1000) if re.fullmatch(_NUMBER, plain) else _parts_ms(plain)
+    if found is None:
+        raise InvalidArgument(f"{what}: no duration: {text!r}", hint="like 30s, 5 minutes or 1h30m")
+    return found
 
 
 def parse_time(text: str, what: str, now_ms: int | None = None) -> int:
-    """Ms since 1970 from ISO 8601 (local time unless it says otherwise), epoch ms, or "2h ago".
+    """Ms since 1970 from a time as the module's grammar has it.
+
+    Args:
+        text: the time.
+        what: the option that it was given for, for the error.
+        now_ms: the present, ms since 1970 (default: the clock's).
 
     Raises:
         InvalidArgument: it is no time.
@@ -52,14 +75,42 @@ def parse_time(text: str, what: str, now_ms: int | None = None) -> int:
     if re.fullmatch(r"[0-9]+", text):
         return int(text)
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-    if text.lower() == "now":
+    plain = text.lower()
+    if plain == "now":
         return now
-    match = _AGO.fullmatch(text)
-    if match is not None:
-        return now - round(float(match.group(1)) * _UNITS_MS[match.group(2).lower()])
+    ago = _parts_ms(plain[: -len("ago")].rstrip()) if plain.endswith("ago") else None
+    if ago is not None:
+        return now - ago
     try:
-        return round(datetime.fromisoformat(text).timestamp() * 1000)
-    except (ValueError, OverflowError):
+        found = _of_a_day(plain, now) or datetime.fromisoformat(text)
+        return round(found.timestamp() * 1000)
+    except (ValueError, OverflowError, OSError):
         raise InvalidArgument(
-            f"{what}: no time: {text!r}", hint='like 2024-05-01T03:00, 1714532400000 or "2h ago"'
+            f"{what}: no time: {text!r}", hint='like 2024-05-01T03:00, 14:05, yesterday, "2 hours ago" or 1714532400000'
         ) from None
+
+
+def _parts_ms(text: str) -> int | None:
+    """Ms of numbers with their units, None when it is none of that; `text` in lower case."""
+    at, total = 0, 0.0
+    while at < len(text):
+        match = _PART.match(text, at)
+        if match is None:
+            return None
+        number, unit = match.groups()
+        letter = "ms" if unit.startswith(("ms", "milli")) else unit[0]
+        total += (1.0 if number.startswith("a") else float(number)) * _UNITS_MS[letter]
+        at = match.end()
+    return round(total) if text else None
+
+
+def _of_a_day(text: str, now_ms: int) -> datetime | None:
+    """Local time on today or yesterday; None when the text is none of that. Raises ValueError: no such clock time."""
+    match = _CLOCK.fullmatch(text)
+    if match is None or not text:
+        return None
+    day, clock = match.groups()
+    date = datetime.fromtimestamp(now_ms / 1000).date() - timedelta(days=day == "yesterday")
+    if clock is None:
+        return datetime.combine(date, clock_time())
+    return datetime.combine(date, clock_time.fromisoformat(clock if clock[2] == ":" else f"0{clock}"))

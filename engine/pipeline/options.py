@@ -8,7 +8,7 @@
 | `topic` | records of one topic, or of several with commas between them |
 | `consumable` | `true`: neither prepared nor rolled back messages; a narrow `topic` is then read through its queues |
 | `startOffset`, `endOffset` | physical offsets: records from the first on, and before the second |
-| `startTime`, `endTime` | store time: from the first on, and before the second; ISO 8601, ms since 1970, or `2h ago` |
+| `startTime`, `endTime` | store time: from the first on, and before the second; ISO 8601, epoch ms, `2 hours ago` |
 | `splitBytes` | about how many bytes of log a task reads (default: 128M) |
 | `onDamage` | `fail` (default), `mark` (a row whose `damage` says what), `skip` (counted: `damage()` in source.py) |
 | `decompress` | `true`: bodies that a producer compressed (zlib) as it sent them (default: false) |

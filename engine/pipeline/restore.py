@@ -32,8 +32,8 @@ from engine.format.message import (
     record_size,
 )
 from engine.format.numbers import LONG_MAX, parse_int
+from engine.format.topic_rules import HALF_TOPIC, OP_TOPIC
 from engine.log.derive import TopicQueue
-from engine.repair.expire_halves import HALF_TOPIC, OP_TOPIC
 from engine.repair.replay_choice import settled_offsets
 
 if TYPE_CHECKING:

@@ -143,7 +143,10 @@ def dump_queue(
     files = survey(disk, config)
     found = next((q for q in files.queues if q.queue == TopicQueue(topic, queue_id)), None)
     if found is None:
-        raise InvalidArgument(f"no consume queue {topic}/{queue_id}", path=files.root, hint=known_queues(files, topic))
+        from engine.repair.known_names import KnownNames
+
+        KnownNames.of(disk, files).demand_queue(topic, queue_id)
+        return  # it is there, and nothing was ever put into it
     rows = QueueRows(disk, found)
     low = _first_real(rows) if start is None else max(start, rows.first)
     high = rows.extent if end is None else min(end, rows.extent)
@@ -161,19 +164,6 @@ def _first_real(rows: QueueRows) -> int:
         if len(real):
             return first + int(real[0])
     return rows.extent
-
-
-def known_queues(files: StoreFiles, topic: str) -> str:
-    """A hint for somebody who asks for a queue that is not there."""
-    import difflib
-
-    ids = [str(q.queue.queue_id) for q in files.queues if q.queue.topic == topic]
-    if ids:
-        return f"this topic has the queues {', '.join(sorted(ids, key=int))}"
-    topics = sorted({q.queue.topic for q in files.queues})
-    close = difflib.get_close_matches(topic, topics, 3, 0.4)
-    named = ", ".join(close or topics[:8]) + ("" if close or len(topics) <= 8 else ", …")
-    return f"topics: {named}" if topics else "the store has no consume queues"
 
 
 # --- index -----------------------------------------------------------------------------------------------------------

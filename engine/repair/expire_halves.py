@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.format import sysflag
+from engine.format.topic_rules import HALF_TOPIC, OP_TOPIC
 from engine.log.derive import TopicQueue
 from engine.log.scan import RecordBatch, Scanner
 
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from engine.log.source import ClosedLog, Segment
     from engine.repair.consumers import Consumers
 
-HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
-OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 GROUP = "CID_RMQ_SYS_TRANS"
 
 

@@ -18,6 +18,7 @@ from engine.log.derive import TopicQueue
 from engine.repair.check_config import offsets_file
 from engine.repair.consumers import read_consumers
 from engine.repair.dump import read_config
+from engine.repair.known_names import KnownNames
 from engine.repair.survey import survey
 
 if TYPE_CHECKING:
@@ -108,18 +109,34 @@ class GroupOffset:
         }
 
 
-def list_offsets(disk: Disk, config: StoreConfig) -> tuple[list[GroupOffset], tuple[str, ...]]:
+def list_offsets(
+    disk: Disk, config: StoreConfig, *, group: str | None = None, topic: str | None = None
+) -> tuple[list[GroupOffset], tuple[str, ...]]:
     """Every group's offset in every queue that is there, and what could not be read. Writes nothing.
 
+    Args:
+        disk: how files are reached.
+        config: the store's settings.
+        group: only this group's.
+        topic: only in the queues of this topic.
+
     Raises:
-        NotAStore, StorageError.
+        InvalidArgument: no such group, no such topic. NotAStore, StorageError.
     """
     files = survey(disk, config)
     consumers = read_consumers(disk, files.root, (found.queue for found in files.queues))
     found = []
     for queue in sorted(consumers.offsets):
-        low, high = _range(disk, files, queue)
-        found += [GroupOffset(g, queue, offset, low, high) for g, offset in consumers.offsets[queue].items()]
+        offsets = {g: offset for g, offset in consumers.offsets[queue].items() if group in (None, g)}
+        if offsets and topic in (None, queue.topic):
+            low, high = _range(disk, files, queue)
+            found += [GroupOffset(g, queue, offset, low, high) for g, offset in offsets.items()]
+    if not found:
+        known = KnownNames.of(disk, files)
+        if group is not None:
+            known.demand_group(group)
+        if topic is not None:
+            known.demand_topic(topic)
     return sorted(found, key=lambda one: (one.group, one.queue)), consumers.problems
 
 
@@ -141,9 +158,8 @@ def plan_offset(disk: Disk, config: StoreConfig, group: str, queue: TopicQueue, 
         raise InvalidArgument(f"{group!r} is no name of a consumer group")
     files = survey(disk, config)
     if queue not in {found.queue for found in files.queues}:
-        known = sorted(found.queue.queue_id for found in files.queues if found.queue.topic == queue.topic)
-        hint = f"{queue.topic} has the queues {', '.join(map(str, known))}" if known else "see rstore status"
-        raise InvalidArgument(f"there is no queue {queue}", hint=hint)
+        KnownNames.of(disk, files).demand_queue(*queue)
+        raise InvalidArgument(f"nothing was ever put into {queue}", path=files.root, hint="a group begins there at 0")
     low, high = _range(disk, files, queue)
     new = {"min": low, "max": high}.get(to, -1) if isinstance(to, str) else to
     if not low <= new <= high:

@@ -28,6 +28,7 @@ from engine.repair.beside import Beside
 from engine.repair.finding import Fix
 from engine.repair.intervals import Intervals
 from engine.repair.known import known_places
+from engine.repair.known_names import KnownNames
 from engine.repair.layout import demand_in_order
 from engine.repair.odd import demand_movable
 from engine.repair.reindex_build import BuiltQueue, QueueBuilder
@@ -136,7 +137,8 @@ def build(
     Writes nothing elsewhere. `jobs`: threads that read the log (None: one a core).
 
     Raises:
-        CannotMend: no log. DamageInTheMiddle: run recover first. DataIsAbsent, NotAStore, DiskFull, StorageError.
+        CannotMend: no log. DamageInTheMiddle: run recover first. InvalidArgument: no such topic. DataIsAbsent,
+        NotAStore, DiskFull, StorageError.
     """
     files = survey(disk, config)
     demand_movable(files.odd)
@@ -190,7 +192,7 @@ def build(
                     with contextlib.suppress(RStoreError):  # what came first is to be told: a full disk, say
                         builder.close()
             raise
-    _compare(plan, scope, queues, index)
+    _compare(disk, plan, scope, queues, index)
     return plan
 
 
@@ -213,13 +215,17 @@ def kept_queues(files: StoreFiles, scope: Scope, built: Iterable[BuiltQueue]) ->
     return tuple(q.queue for q in wanted if q.files and q.queue not in done)
 
 
-def _compare(plan: ReindexPlan, scope: Scope, queues: QueueBuilder | None, index: IndexBuilder | None) -> None:
+def _compare(
+    disk: Disk, plan: ReindexPlan, scope: Scope, queues: QueueBuilder | None, index: IndexBuilder | None
+) -> None:
     """What was built, and what of it differs from the store's."""
     if queues is not None:
         plan.queues = queues.built()
         plan.queues_changed = queues.changed()
         plan.problems += [problem for queue in plan.queues for problem in queue.problems()]
         plan.kept = kept_queues(plan.files, scope, plan.queues)
+        if scope.topic is not None and not plan.queues:
+            KnownNames.of(disk, plan.files).demand_topic(scope.topic)
     if index is not None:
         plan.index_built, plan.keys, plan.index_files = True, index.keys, len(index.names())
         plan.index_changed = index.changed()

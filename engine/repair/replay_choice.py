@@ -23,8 +23,8 @@ from engine.errors import FormatError
 from engine.format import names, properties, sysflag
 from engine.format.delay import DelayLevels
 from engine.format.message import Message, StoredMessage, decode
+from engine.format.topic_rules import HALF_TOPIC, OP_TOPIC
 from engine.log.scan import RecordBatch
-from engine.repair.expire_halves import HALF_TOPIC, OP_TOPIC
 from engine.repair.replay_progress import Run, mark
 from engine.repair.whole_records import Displaced
 
@@ -183,6 +183,8 @@ class Chooser:
         self._log_end = log_end
         self._saved = saved
         self._operations = dict(rules.special.operations)
+        self.other_topics: set[str] = set()
+        """Topics of records that were passed over, as others were asked for."""
 
     def choose(self, batch: RecordBatch, i: int, *, displaced: bool) -> Message | Skip:
         """The message to put for record `i` of a batch, or why there is none."""
@@ -196,6 +198,7 @@ class Chooser:
         waits = stored.topic in (names.SCHEDULE_TOPIC, HALF_TOPIC)
         topic = found.get(properties.REAL_TOPIC, stored.topic) if waits else stored.topic
         if rules.topics is not None and topic not in rules.topics:
+            self.other_topics.add(topic)
             return Skip.OTHER_TOPIC
         if self._is_there(place, record):
             return Skip.IN_LOG

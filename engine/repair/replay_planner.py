@@ -15,11 +15,13 @@ from engine.errors import CannotMend, FormatError, Refused
 from engine.format import names, properties
 from engine.format.delay import DelayLevels
 from engine.format.message import Message, decode
+from engine.format.topic_rules import HALF_TOPIC
+from engine.log.derive import TopicQueue
 from engine.log.prepare import Preparer
 from engine.log.results import MessageRefused
 from engine.log.source import ClosedLog
 from engine.repair.consumers import read_consumers
-from engine.repair.expire_halves import HALF_TOPIC
+from engine.repair.known_names import KnownNames
 from engine.repair.queue_rows import QueueRows, is_real
 from engine.repair.replay_choice import Chooser, KeptHalf, Rules, Skip, batches, find_special, needs_multi_dispatch
 from engine.repair.replay_plan import QueueShare, ReplayPlan, Request, Share, read_saved
@@ -43,8 +45,9 @@ def plan_replay(disk: Disk, config: StoreConfig, request: Request, *, progress: 
     """What the request would put. `progress` is called with bytes read so far and in all.
 
     Raises:
-        InvalidArgument: no such repair. CannotMend: nothing to replay. Refused: it was taken back, pruned, or is not
-        finished; another replay of it was interrupted; the target has to be recovered. NotAStore, StorageError.
+        InvalidArgument: no such repair; no such topic. CannotMend: nothing to replay. Refused: it was taken back,
+        pruned, or is not finished; another replay of it was interrupted; the target has to be recovered. NotAStore,
+        StorageError.
     """
     files = survey(disk, config)
     name = target_name(files, request.into)
@@ -182,6 +185,10 @@ class _Planner:
                             self._skip(chosen, row.size)
                         elif not self._count(chosen, batch.record(i), batch.offset(i), row.store_timestamp):
                             self._skip(Skip.REFUSED, row.size)
+        if rules.topics is not None and not self._share.messages:
+            known = KnownNames.of(self._disk, self._files).and_also(TopicQueue(t, 0) for t in chooser.other_topics)
+            for topic in rules.topics:
+                known.demand_topic(topic)
         share, found = self._share, counting.report
         found.lost = [stretch for stretch in found.lost if stretch.file is not None]
         rules = replace(rules, refused=frozenset(place for place, _, _ in share.refused))

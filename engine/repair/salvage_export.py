@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from engine.errors import CannotMend, Refused
 from engine.format import names
 from engine.format.message import StoredMessage, decode
+from engine.log.derive import TopicQueue
+from engine.repair.known_names import KnownNames
 from engine.repair.replay_choice import batches
 from engine.repair.salvage_scan import Counting, ScanReport
 from engine.repair.saved_log import SavedLog, demand_copies, find_repair, log_spans
@@ -57,6 +59,7 @@ class Export:
         self._wanted = wanted
         self.saved = _with_log(disk, find_repair(disk, self._files.root, name))
         self._counting = Counting()
+        self._seen: set[TopicQueue] = set()
         self.messages = 0
 
     @property
@@ -67,7 +70,12 @@ class Export:
         return found
 
     def __iter__(self) -> Iterator[tuple[int, StoredMessage]]:
-        """The messages, in log order, each with the place that its record had. Raises StorageError."""
+        """The messages, in log order, each with the place that its record had.
+
+        Raises:
+            InvalidArgument: there are none, and neither what was saved nor the store knows such a topic or queue.
+            StorageError.
+        """
         limit = self._files.config.max_message_size
         with SavedLog(self._disk, log_spans(self.saved)) as log:
             for found in whole_records(self._disk, log, log.segments[0].offset, max_message_size=limit):
@@ -77,9 +85,22 @@ class Export:
                         continue
                     for i in range(len(batch)):
                         message = decode(batch.record(i))
+                        self._seen.add(TopicQueue(message.topic, message.queue_id))
                         if self._wanted.takes(batch.offset(i), message):
                             self.messages += 1
                             yield batch.offset(i), message
+        if not self.messages:
+            self._demand_known()
+
+    def _demand_known(self) -> None:
+        known = KnownNames.of(self._disk, self._files).and_also(self._seen)
+        topic, queue_id = self._wanted.topic, self._wanted.queue_id
+        if topic is not None and queue_id is not None:
+            known.demand_queue(topic, queue_id)
+        elif topic is not None:
+            known.demand_topic(topic)
+        elif queue_id is not None:
+            known.demand_queue_id(queue_id)
 
 
 def export_raw(disk: Disk, config: StoreConfig, name: str, directory: str) -> list[tuple[str, int]]:

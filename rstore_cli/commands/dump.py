@@ -59,22 +59,28 @@ def commitlog(
 
     from engine.files.disk import Disk
     from engine.repair.dump import DAMAGE, dump_log, dump_log_batches
+    from engine.repair.known_names import KnownNames
     from engine.repair.not_read import not_read
     from rstore_cli.log_rows import row_text
 
     beside = not_read(Disk(), config)
     say_not_read(output, config.typed, beside)
     damaged = bool(beside)
+    shown = 0
     if output.json:
         threads = jobs if limit is None else 1  # who asks for a few is not to wait for many
         found = dump_log_batches(Disk(), config, start=low, end=high, jobs=threads)
         for line, is_damage in islice(_log_lines(output, found, topic, redact), limit):
             damaged |= is_damage
+            shown += not is_damage
             sys.stdout.write(line)
     else:
         for row in islice(dump_log(Disk(), config, start=low, end=high, topic=topic), limit):
             damaged |= row.kind == DAMAGE
+            shown += row.kind != DAMAGE
             sys.stdout.write(row_text(row, redact=redact))
+    if topic is not None and not shown:
+        KnownNames.of_store(Disk(), config).demand_topic(topic)
     if damaged:
         raise typer.Exit(FOUND)
 
@@ -109,19 +115,24 @@ def _on_spark(
     redact: bool,
 ) -> int:
     """The same lines, made by executors."""
+    from engine.pipeline.known import demand_known
     from rstore_cli.dump_spark import Form, lines
 
     output = settings.output()
     form = Form(output.json, output.ascii, topic, redact)
     (store,) = the_stores(settings, None)
     damaged = False
+    shown = 0
     with (
         on_spark(settings, given, "dump") as spark,
         contextlib.closing(lines(spark, store, form, start=start, end=end, split_bytes=given.split_bytes)) as found,
     ):
         for line, is_damage in islice(found, limit):
             damaged |= is_damage
+            shown += not is_damage
             sys.stdout.write(line)
+    if topic is not None and not shown:
+        demand_known([store], [topic])
     return FOUND if damaged else OK
 
 

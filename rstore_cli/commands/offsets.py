@@ -38,8 +38,7 @@ def list_(
     from engine.files.disk import Disk
     from engine.repair.offsets import list_offsets
 
-    found, problems = list_offsets(Disk(), settings.load())
-    found = [one for one in found if group in (None, one.group) and topic in (None, one.queue.topic)]
+    found, problems = list_offsets(Disk(), settings.load(), group=group, topic=topic)
     for problem in problems:
         output.note(f"note: {printable(problem)}")
     if output.json:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -75,8 +73,12 @@ def put(
         )
     if topic is None and jsonl is None:
         raise InvalidArgument("which topic?", hint="rstore put TOPIC --body TEXT")
+    if topic is not None:
+        _check_topic(topic)
     if body_size is not None and count is None:
         raise InvalidArgument("--size goes with --count")
+    from rstore_cli.put_lines import open_lines, parsed
+
     config = settings.load()
     store_host = _store_host(config)
     if jsonl is None:
@@ -89,11 +91,13 @@ def put(
 
         config = config.with_changes(flush_disk_type=FlushDiskType.SYNC_FLUSH)
     with ExitStack() as stack:
-        lines = None if jsonl is None else _open_lines(stack, jsonl)
+        lines = None if jsonl is None else open_lines(stack, jsonl)
+        if topic is not None:
+            _note_new(settings, config, topic)
         interrupts = stack.enter_context(Interrupts())
         run = _Run(settings, stack.enter_context(_opened(config, interrupts)), interrupts)
         if lines is not None:
-            run.lines(_parsed(lines, jsonl or "", topic, queue, store_host))
+            run.lines(parsed(lines, jsonl or "", topic, queue, store_host))
         elif count is not None:
             run.load(one, count, one_by_one=sync or not _fits_batches(one))
         else:
@@ -286,7 +290,26 @@ def _store_host(config: StoreConfig) -> Host:
     return hosts.parse(f"{config.other.get('brokerIP1', '').strip() or '127.0.0.1'}:{port}")
 
 
+def _note_new(settings: Settings, config: StoreConfig, topic: str) -> None:
+    """A put makes a topic that is not there yet: it may be a slip of the hand."""
+    from engine.files.disk import Disk
+    from engine.repair.known_names import KnownNames
+
+    meant = KnownNames.of_store(Disk(), config).meant_topic(topic)
+    if meant:
+        settings.output().note(f"note: the topic {topic} is new ({meant})")
+
+
 # --- what is put -----------------------------------------------------------------------------------------------------
+
+
+def _check_topic(topic: str) -> None:
+    """Refuses what Apache's client refuses to send to. Source: Validators#checkMessage. Raises InvalidArgument."""
+    from engine.format.topic_rules import no_sends, refused_by_client
+
+    wrong = refused_by_client(topic) or no_sends(topic)
+    if wrong is not None:
+        raise InvalidArgument(printable(wrong.rstrip(".")), hint="Apache's client refuses it, too")
 
 
 def _payload(body: str | None, body_file: Path | None, fill: str | None) -> bytes:
@@ -345,39 +368,3 @@ def _fits_batches(message: Message) -> bool:
     from engine.format.properties import DELAY, INNER_MULTI_DISPATCH
 
     return not {DELAY, INNER_MULTI_DISPATCH} & message.properties.keys()
-
-
-def _open_lines(stack: ExitStack, name: str) -> Iterable[str]:
-    if name == "-":
-        return sys.stdin
-    try:
-        return stack.enter_context(Path(name).open(encoding="utf-8"))
-    except OSError as error:
-        raise from_os_error(error, "reading messages", name) from None
-
-
-def _parsed(
-    lines: Iterable[str], name: str, topic: str | None, queue_id: int | None, store_host: Host
-) -> Iterator[Message]:
-    from rstore_cli.messages import from_json
-
-    number = 0
-    try:
-        for number, line in enumerate(lines, 1):  # noqa: B007 - named in the error below
-            if not line.strip():
-                continue
-            now = time.time_ns() // 1_000_000
-            message = from_json(json.loads(line), topic=topic, queue_id=queue_id, now_ms=now, store_host=store_host)
-            if message is not None:
-                yield message
-    except json.JSONDecodeError as error:
-        raise _at_line(number, f"no JSON: {error.msg}", name) from None
-    except UnicodeDecodeError:
-        raise _at_line(number + 1, "no UTF-8 text", name) from None
-    except InvalidArgument as error:
-        raise _at_line(number, error.message, name, error.hint) from None
-
-
-def _at_line(number: int, what: str, name: str, hint: str | None = None) -> InvalidArgument:
-    hint = hint or "the lines before it were put; mend it and put the rest"
-    return InvalidArgument(f"line {number}: {what}", path="stdin" if name == "-" else name, hint=hint)

@@ -54,7 +54,7 @@ def rebuild_config(
 
     Only files that are missing or broken, unless --only or --all says otherwise. What is known stays: from the file as
     far as it can be read, its .tmp and .bak, the history that serve keeps, and --from. The old files are saved to
-    salvage/ in the store; rstore undo brings them back. Times are ISO 8601 (local), epoch milliseconds, or "2h ago".
+    salvage/ in the store; rstore undo brings them back. Times are ISO 8601 (local), epoch ms, or "2 hours ago".
     """
     settings = settings_of(context)
     run = _RebuildConfig(settings, _choices(only, all_, offsets, from_ or [], topic, group))

@@ -122,7 +122,7 @@ def export(
         Path | None, typer.Option("--raw", metavar="DIR", help="The log's bytes as commit log files, into a new DIR.")
     ] = None,
     topic: Annotated[str | None, typer.Option("--topic", help="Only messages of this topic.")] = None,
-    queue: Annotated[int | None, typer.Option("--queue", metavar="N", help="Only of this queue id.")] = None,
+    queue: Annotated[int | None, typer.Option("--queue", metavar="N", min=0, help="Only of this queue id.")] = None,
     start: From = None,
     end: To = None,
     displaced: Displaced = False,

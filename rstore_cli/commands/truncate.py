@@ -49,7 +49,7 @@ def truncate(
 
     Everything that goes is saved to salvage/ in the store first, and the rest of the file is made zeros, so that no old
     message comes back. What a consumer group has not read yet is only cut with --yes. Times are ISO 8601 (local), epoch
-    milliseconds, or "2h ago". The plan says which segments were read; --whole reads all up to the new end.
+    milliseconds, or "2 hours ago". The plan says which segments were read; --whole reads all up to the new end.
     """
     settings = settings_of(context)
     if (to_offset is None) == (to_time is None):

@@ -13,8 +13,10 @@ import pytest
 
 from engine.files.disk import Disk
 from engine.files.lock import StoreLock
+from engine.format import topic_rules
 from tests.rstore_cli.conftest import Cli, process
 from tests.support import fixtures, stores
+from tests.support.checking import check_clean
 
 Store = Callable[[str], Path]
 
@@ -202,7 +204,8 @@ def test_lines_from_stdin(new_store: Path, cli: Cli) -> None:
         ('{"topic":"T","properties":{"a":"\\u0001"}}', "line 2: property a"),
         ('{"topic":"T","bodyBase64":"!"}', "line 2: bodyBase64"),
         ('{"topic":"T","bornHost":"x"}', "line 2: no host"),
-        ('{"topic":"' + "x" * 200 + '"}', "a topic takes at most 127"),
+        ('{"topic":"' + "x" * 200 + '"}', "line 2: The specified topic is longer than topic max length 127"),
+        ('{"topic":"a b"}', "line 2: The specified topic[a b] contains illegal characters"),
         ('{"topic":"T","queueId":99999999999}', "number"),
         ('{"topic":"T","queue_id":1}', "(is queueId meant?)"),
         ('{"topic":"T","keys":"k"}', '(it is a property: "properties": {"KEYS": "…"})'),
@@ -235,6 +238,37 @@ def test_a_locked_store_is_not_put_into(fixture_copy: Store, cli: Cli) -> None:
     store = fixture_copy("clean-small")
     with StoreLock(Disk(), str(store)):
         assert cli("--store", store, "put", "T").code == 3
+
+
+@pytest.mark.parametrize(
+    ("topic", "says"),
+    [
+        ("bad topic!", "The specified topic[bad topic!] contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"),
+        ("a.b", "illegal characters"),
+        ("Bestellungen_ü", "illegal characters"),
+        ("", "The specified topic is blank"),
+        (" \t", "The specified topic is blank"),
+        ("x" * 128, "The specified topic is longer than topic max length 127"),
+        ("RMQ_SYS_TRANS_HALF_TOPIC", "Sending message to topic[RMQ_SYS_TRANS_HALF_TOPIC] is forbidden"),
+        ("SCHEDULE_TOPIC_XXXX", "Sending message to topic[SCHEDULE_TOPIC_XXXX] is forbidden"),
+    ],
+)
+def test_a_topic_that_apache_s_client_refuses_is_refused(topic: str, says: str, new_store: Path, cli: Cli) -> None:
+    before = stores.snapshot(new_store)
+    ran = cli("--store", new_store, "put", topic, "--body", "x")
+    assert ran.code == 2
+    assert says in ran.error_line
+    assert stores.snapshot(new_store) == before
+    assert cli("--store", new_store, "put", "x" * 127, "--body", "x").code == 0
+    assert cli("--store", new_store, "put", "%RETRY%group|a-b_C", "--body", "x").code == 0
+    check_clean(new_store)
+
+
+def test_the_rule_of_topics_is_the_same_for_client_and_broker() -> None:
+    for letter in map(chr, [*range(1, 256), 0x4E2D]):
+        allowed = letter.isascii() and (letter.isalnum() or letter in "%|_-")
+        assert (topic_rules.refused_by_client(f"a{letter}b") is None) == allowed
+        assert (topic_rules.invalid_topic(f"a{letter}b") is None) == allowed
 
 
 # --- get -------------------------------------------------------------------------------------------------------------
@@ -303,6 +337,40 @@ def test_compressed_bodies(new_store: Path, cli: Cli, tmp_path: Path) -> None:
     assert (plain["body"], plain["decompressedLength"]) == ("plain" * 100, 500)
 
 
+CLIENTS_ID = "7F0000015BD418B4AAC2914F53A10000"
+
+
+def test_a_message_by_its_client_s_id_with_and_without_a_topic(new_store: Path, cli: Cli) -> None:
+    def put(topic: str, *args: str) -> str:
+        unique = ("--property", f"UNIQ_KEY={CLIENTS_ID}")
+        found: str = cli("--store", new_store, "put", topic, *unique, *args, "--json").json["msgId"]
+        return found
+
+    first = put("Orders", "--body", "one")
+    assert cli("--store", new_store, "put", "Orders", "--keys", CLIENTS_ID, "--body", "another's key").code == 0
+    second = put("%RETRY%billing", "--body", "two")
+    for word in (CLIENTS_ID, CLIENTS_ID.lower()):
+        both = cli("--store", new_store, "get", "--msg-id", word, "--json")
+        assert (both.code, [message["msgId"] for message in both.lines]) == (0, [first, second])
+    (one,) = cli("--store", new_store, "get", "Orders", "--msg-id", CLIENTS_ID, "--json").lines
+    assert one["body"] == "one"
+    assert cli("--store", new_store, "get", "Orders", "--msg-id", first, "--json").lines == [one]
+    assert "is one of topic Orders" in cli("--store", new_store, "get", "T", "--msg-id", first).error_line
+    none = cli("--store", new_store, "get", "--msg-id", CLIENTS_ID[:-1] + "1")
+    assert none.code == 2
+    assert "no message" in none.error_line
+    assert "not in the index, which goes up to" in none.error_line
+    assert cli("--store", new_store, "get", "Orders", "0", "--msg-id", first).code == 2
+    check_clean(new_store)
+
+
+def test_an_id_of_the_client_s_own_making(new_store: Path, cli: Cli) -> None:
+    cli("--store", new_store, "put", "T", "--property", "UNIQ_KEY=order 4711", "--body", "x")
+    (found,) = cli("--store", new_store, "get", "--msg-id", "order 4711", "--json").lines
+    assert found["body"] == "x"
+    check_clean(new_store)
+
+
 # --- query -----------------------------------------------------------------------------------------------------------
 
 
@@ -321,9 +389,8 @@ def test_query_is_what_apache_finds(fixture_store: Store, cli: Cli) -> None:
     assert newest == found[-1:]
     late = str(found[-1]["storeTimestamp"] + 5000)
     none = cli("--store", store, "query", topic, key, "--begin", late, "--json")
-    assert (none.code, none.out) == (0, "")
+    assert (none.code, none.out) == (1, "")
     assert "no message" in none.err
-    assert "no such topic" in cli("--store", store, "query", "nope", key).err
     text = cli("--store", store, "query", topic, key)
     assert text.code == 0
     assert found[0]["msgId"] in text.out

@@ -10,10 +10,10 @@ import orjson
 from engine.broker import fields
 from engine.broker.handlers.admin_topics import NOT_SET
 from engine.broker.putting import put
-from engine.broker.topics import HALF_TOPIC
 from engine.broker.transactions import CHECK_TIMES
 from engine.errors import InvalidArgument, RStoreError
 from engine.format import fastjson, queue_unit, sysflag
+from engine.format.topic_rules import HALF_TOPIC
 from engine.log.results import PutMessageStatus
 from engine.wire.codes import ResponseCode
 

@@ -9,7 +9,8 @@ import orjson
 
 from engine.broker import bodies, fields
 from engine.broker.answers import Answer, BadField
-from engine.broker.topics import FILTER_TYPES, TopicConfig, invalid_topic
+from engine.broker.topics import FILTER_TYPES, TopicConfig
+from engine.format.topic_rules import invalid_topic
 from engine.wire.codes import ResponseCode
 
 if TYPE_CHECKING:

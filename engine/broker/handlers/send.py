@@ -13,11 +13,12 @@ from engine.broker.answers import Answer, BadField
 from engine.broker.flow import Busy
 from engine.broker.handlers.back import demand_group, most_times
 from engine.broker.putting import STORED, put, put_columns
-from engine.broker.topics import DLQ, FAQ, FORBIDDEN, MULTI_TAG, PERM_WRITE, RETRY, invalid_topic
+from engine.broker.topics import DLQ, FAQ, MULTI_TAG, PERM_WRITE, RETRY
 from engine.broker.transactions import half_of, is_half
 from engine.errors import FormatError
 from engine.format import properties, sysflag
 from engine.format.message import Message
+from engine.format.topic_rules import invalid_topic, no_sends
 from engine.log.frames import columns_of
 from engine.log.results import PutMessageStatus, PutResult
 from engine.wire.codes import RequestCode, ResponseCode
@@ -204,8 +205,9 @@ class SendHandler:
             raise Answer(
                 ResponseCode.NO_PERMISSION, f"the broker[{broker.settings.broker_ip1}] sending message is forbidden"
             )
-        if name in FORBIDDEN:
-            raise Answer(ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
+        forbidden = no_sends(name)
+        if forbidden is not None:
+            raise Answer(ResponseCode.NO_PERMISSION, forbidden)
         found = broker.topics.find(name)
         if found is not None:
             return found

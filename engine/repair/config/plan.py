@@ -34,6 +34,7 @@ from engine.repair.config.shapes import (
 )
 from engine.repair.config.sources import Source, config_directory, sources_of
 from engine.repair.config.topics import rebuilt_groups, rebuilt_topics
+from engine.repair.known_names import KnownNames
 from engine.repair.odd import demand_present
 from engine.repair.survey import survey
 
@@ -151,9 +152,9 @@ def plan_rebuild(
     """Plan it; writes nothing.
 
     Raises:
-        InvalidArgument: a topic that no queue holds, a directory without a configuration.
-        CannotMend: config/ is no directory. DataIsAbsent: a link leads to a disk that is not mounted: a file would be
-        written over that is only absent, or made from what is there alone. NotAStore, StorageError.
+        InvalidArgument: no such topic or group, a topic that no queue holds a message of, a directory without a
+        configuration. CannotMend: config/ is no directory. DataIsAbsent: a link leads to a disk that is not mounted: a
+        file would be written over that is only absent, or made from what is there alone. NotAStore, StorageError.
     """
     files = survey(disk, config)
     demand_present(files.odd)
@@ -216,7 +217,11 @@ class _Planner:
 
     def _check_choices(self) -> None:
         topic = self._choices.topic
+        known = KnownNames.of(self._disk, self._files)
+        if self._choices.group is not None:
+            known.demand_group(self._choices.group)
         if topic is not None and topic not in self._evidence.topics:
+            known.demand_topic(topic)
             raise InvalidArgument(
                 f"no queue of topic {topic} holds a message", hint="rstore status lists the topics of the store"
             )

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from engine.broker.serve import Daemon
-from engine.broker.topics import HALF_TOPIC
 from engine.broker.transactions import GROUP
 from engine.config import StoreConfig
 from engine.errors import DiskFull
 from engine.files.faults import FaultyDisk
 from engine.files.operations import Doing, Operation
 from engine.format.message import decode
+from engine.format.topic_rules import HALF_TOPIC
 from engine.services.running_flags import Flag
 from engine.wire.codes import RequestCode
 from engine.wire.command import RemotingCommand

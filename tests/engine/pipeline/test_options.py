@@ -81,7 +81,7 @@ def test_several_paths_as_spark_gives_them() -> None:
         ("splitBytes", "0", "splitBytes = 0: at least 1"),
         ("splitBytes", "-1", "splitBytes: no size"),
         ("startOffset", "x", "startOffset: no size"),
-        ("startTime", "yesterday", "startTime: no time"),
+        ("startTime", "when it broke", "startTime: no time"),
         ("clockSlack", "long", "clockSlack: no duration"),
         ("startingOffsets", "newest", "startingOffsets = newest: earliest, latest, or"),
         ("startingOffsets", '{"a": -1}', "startingOffsets"),

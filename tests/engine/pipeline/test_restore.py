@@ -17,11 +17,11 @@ from engine.files.disk import Disk
 from engine.format import judge, names, properties, sysflag
 from engine.format.hosts import Host
 from engine.format.message import Message
+from engine.format.topic_rules import HALF_TOPIC, OP_TOPIC
 from engine.log.derive import TopicQueue
 from engine.pipeline.restore import Numbering, Restored, Restorer
 from engine.read_store import ReadStore
 from engine.repair.create import create_store
-from engine.repair.expire_halves import HALF_TOPIC, OP_TOPIC
 from engine.store import MessageStore
 from tests.engine.opening import assert_sound, small
 from tests.pipeline import plain

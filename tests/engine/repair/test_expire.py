@@ -15,13 +15,14 @@ from engine.files.disk import Disk, Usage
 from engine.files.queue import MappedFileQueue
 from engine.format import names
 from engine.format.message import Message
+from engine.format.topic_rules import HALF_TOPIC, OP_TOPIC
 from engine.log.consume_queue import ConsumeQueue
 from engine.log.consume_queue_ext import ConsumeQueueExt
 from engine.log.derive import TopicQueue
 from engine.log.index_service import IndexService
 from engine.repair.consumers import DELIVERY
 from engine.repair.expire import ExpirePlan, Rules, apply_expire, plan_expire
-from engine.repair.expire_halves import GROUP, HALF_TOPIC, OP_TOPIC
+from engine.repair.expire_halves import GROUP
 from engine.repair.recover import plan_recover
 from engine.store import MessageStore
 from tests.conftest import Store

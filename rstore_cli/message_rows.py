@@ -1,0 +1,47 @@
+"""Messages shown one after another, as JSON lines or text: what `get` and `query` print."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rstore_cli.messages import to_json, to_text
+
+if TYPE_CHECKING:
+    from engine.errors import FormatError
+    from engine.format.message import StoredMessage
+    from rstore_cli.render import Output
+
+A_BODY, ONE_BODY = 200, 20_000
+"""Characters of a body that are shown: of one among many, and of the only one. --json shows all."""
+
+
+class Shower:
+    """Shows messages, and counts them and those whose body isn't what its CRC says.
+
+    Attributes:
+        shown: messages so far.
+        bad: those that are not sound, or can't be read.
+    """
+
+    def __init__(self, output: Output, *, decompress: bool, limit: int = A_BODY) -> None:
+        self.output = output
+        self.shown = self.bad = 0
+        self._decompress = decompress
+        self._limit = limit
+
+    def show(self, message: StoredMessage) -> None:
+        """Print it."""
+        self.shown += 1
+        if self.output.json:
+            self.output.line(to_json(message, decompress=self._decompress))
+        else:
+            for line in to_text(message, decompress=self._decompress, limit=self._limit):
+                self.output.text(line)
+        if not message.crc_ok:
+            self.bad += 1
+            self.output.warn(f"! the body at {message.physical_offset} is not what its CRC says: rstore verify-crc")
+
+    def broken(self, queue: str, error: FormatError) -> None:
+        """Bytes that a queue names and that are no record."""
+        self.bad += 1
+        self.output.warn(f"! a message of {queue} can't be read: {error.message}. Next: rstore verify-crc")
