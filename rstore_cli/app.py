@@ -24,6 +24,7 @@ from typer.core import TyperGroup
 
 from engine.errors import RStoreError
 from rstore_cli._common import ENVIRONMENT, INTERRUPTED, OK, PIPE_CLOSED, USAGE, Settings, settings_of
+from rstore_cli.screen import paint, takes_colour
 
 COMMANDS = {
     "init": "Make an empty store.",
@@ -61,6 +62,7 @@ COLLECT = (50_000, 20, 20)
 _PARSER_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 """What the option parser raises; typer has no public name for it."""
 
+_HELP_NAMES: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 _HELP = """Recovery and operations for Apache RocketMQ 4.9 message stores.
 
 Reading never writes. A change shows its plan first and asks. Options may stand before or behind the command."""
@@ -245,7 +247,7 @@ def _group() -> Any:
 def _run(args: list[str], settings: Settings) -> int:
     group = _group()
     try:
-        with group.make_context("rstore", list(args) or ["--help"], obj=settings) as context:
+        with group.make_context("rstore", list(args) or ["--help"], obj=settings, **_HELP_NAMES) as context:
             group.invoke(context)
     except typer.Exit as ending:
         return ending.exit_code if args else USAGE
@@ -284,7 +286,8 @@ def _report(
             print(json.dumps({**(settings.refused_plan or {}), "error": known}))
         sys.stdout.flush()
         told = line if hint is None else f"{line} ({hint})"
-        print("rstore: " + " ".join(told.split("\n")), file=sys.stderr)
+        name = paint("rstore:", "red") if takes_colour(sys.stderr) else "rstore:"
+        print(f"{name} {' '.join(told.split(chr(10)))}", file=sys.stderr)
     except BrokenPipeError:
         _close_quietly()
     return exit_code

@@ -16,7 +16,8 @@ import typer
 
 from engine.errors import InvalidArgument
 from rstore_cli._common import FOUND, OK, Settings
-from rstore_cli.render import Output, is_terminal
+from rstore_cli.render import Output
+from rstore_cli.screen import is_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

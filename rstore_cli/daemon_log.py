@@ -13,7 +13,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import from_os_error
-from rstore_cli.render import is_terminal, printable
+from rstore_cli.render import printable
+from rstore_cli.screen import is_terminal
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -36,7 +36,7 @@ class Shower:
             self.output.line(to_json(message, decompress=self._decompress))
         else:
             for line in to_text(message, decompress=self._decompress, limit=self._limit):
-                self.output.text(line)
+                self.output.raw(line)
         if not message.crc_ok:
             self.bad += 1
             self.output.warn(f"! the body at {message.physical_offset} is not what its CRC says: rstore verify-crc")

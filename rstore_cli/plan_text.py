@@ -60,7 +60,7 @@ def show_plan(
         show_ledger(output, ledger, done=False)
     output.text()
     if refused and plan.refusal is None:
-        output.text("REFUSED, nothing was changed. The plan above is what --yes would do.")
+        output.text("REFUSED, nothing was changed. The plan above is what --yes would do.", style="red")
     elif plan.refusal is not None:
         to_bring = isinstance(plan.refusal, DataIsAbsent)  # no option gets past it
         lost = (
@@ -70,11 +70,11 @@ def show_plan(
         )
         whole = "" if plan.unread else " --whole"
         shown = f"The plan above is what --cut{whole} would do."
-        output.text("REFUSED, nothing was changed. " + (shown if lost else ""))
+        output.text("REFUSED, nothing was changed. " + (shown if lost else ""), style="red")
     elif not changes:
         output.text(_nothing_to_do(plan))
     elif not keep:
-        output.text("What is removed is NOT saved (--no-salvage): it is lost for good.")
+        output.text("What is removed is NOT saved (--no-salvage): it is lost for good.", style="yellow")
     else:
         place = salvage_dir or os.path.join(plan.files.root, "salvage")
         output.text(f"What is removed or overwritten is saved to {place} first.")
@@ -83,7 +83,9 @@ def show_plan(
 def show_unread(output: Output, unread: Sequence[Unread]) -> None:
     """Print who has not read what goes."""
     if unread:
-        output.text(f"NOT READ YET: {count(sum(one.messages for one in unread), 'message')} that would go")
+        output.text(
+            f"NOT READ YET: {count(sum(one.messages for one in unread), 'message')} that would go", style="yellow"
+        )
         output.text()
         output.table(
             ["group", "topic", "queue", "its offset", "messages", "offsets"],

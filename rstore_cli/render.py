@@ -1,6 +1,6 @@
 """How answers look: JSON for programs, tables for people. Progress and notes go to stderr.
 
-rich is loaded only where a terminal is there to show it.
+rich is loaded only where something moves on a terminal.
 """
 
 from __future__ import annotations
@@ -13,6 +13,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from engine.format.quantities import counted
+from rstore_cli.grid import facts_lines, left, table_lines
+from rstore_cli.screen import cells, is_terminal, paint, takes_colour, told, width
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -23,6 +27,7 @@ Tick = Callable[[int, int], None]
 
 SLOW = 1.0
 """Seconds that something may take before its progress is shown."""
+_BAR, _BAR_LEAST = 32, 8
 _BIDI = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
@@ -41,6 +46,8 @@ class Output:
         self.quiet = quiet
         self.ascii = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "") != "utf8"
         self.encoded = encoder(ascii=self.ascii)
+        self.width = width(sys.stdout)
+        self.colour = takes_colour(sys.stdout)
 
     # --- JSON -------------------------------------------------------------------------------------------------------
 
@@ -62,8 +69,13 @@ class Output:
 
     # --- text -------------------------------------------------------------------------------------------------------
 
-    def text(self, text: str = "") -> None:
-        """Text for people, on stdout."""
+    def text(self, text: str = "", *, style: str | None = None) -> None:
+        """A sentence for people, on stdout; on a terminal its lines are broken at blanks."""
+        for line in told(text, self.width):
+            print(paint(line, style) if style is not None and self.colour else line)
+
+    def raw(self, text: str) -> None:
+        """Text for people as it is: messages, files."""
         print(text)
 
     def note(self, text: str) -> None:
@@ -75,30 +87,42 @@ class Output:
     def warn(self, text: str) -> None:
         """Something beside the answer that has to be said."""
         sys.stdout.flush()
-        print(text, file=sys.stderr)
+        print(paint(text, "yellow") if takes_colour(sys.stderr) else text, file=sys.stderr)
 
-    def facts(self, rows: Sequence[tuple[str, str]]) -> None:
-        """Names and values, one below the other."""
-        width = max((len(name) for name, _ in rows), default=0)
+    def facts(self, rows: Sequence[tuple[str, str]], *, styles: Mapping[str, str] | None = None) -> None:
+        """Names and values, one below the other; `styles`: of the values with these names."""
+        names = max((cells(name) for name, _ in rows), default=0)
         for name, value in rows:
-            first, *more = value.split("\n")
-            print(f"{name:<{width}}  {first}")
-            for line in more:
-                print(f"{'':<{width}}  {line}")
+            style = (styles or {}).get(name)
+            for number, line in enumerate(facts_lines(name, value, names, self.width)):
+                if not self.colour:
+                    print(line)
+                    continue
+                head, rest = line[: len(name)] if number == 0 else "", line[len(name) if number == 0 else 0 :]
+                print((paint(head, "bold") if head else "") + (paint(rest, style) if style else rest))
 
-    def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[int] = ()) -> None:
-        """A table; the columns `numbers` stand to the right."""
-        if is_terminal(sys.stdout):
-            _rich_table(heads, rows, numbers)
-            return
-        widths = [max(len(row[i]) for row in [heads, *rows]) for i in range(len(heads))]
-        for row in [heads, *rows]:
-            cells = [
-                f"{c:>{w}}" if i in numbers else f"{c:<{w}}" for i, (c, w) in enumerate(zip(row, widths, strict=True))
-            ]
-            print("  ".join(cells).rstrip())
+    def table(
+        self,
+        heads: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        *,
+        numbers: Sequence[int] = (),
+        whole: Sequence[int] = (),
+    ) -> None:
+        """A table; the columns `numbers` stand to the right. On a terminal it is as wide as that, at most.
 
-    def bar(self, share: float, width: int = 32) -> str:
+        `whole`: columns whose text is copied to the next command, and is never broken.
+        """
+        first, lines = table_lines(heads, rows, numbers, self.width, whole)
+        for number, line in enumerate(lines):
+            print(paint(line, "bold") if self.colour and number < first else line)
+
+    def room_for_bars(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
+        """Columns for bars beside a table's other columns; 0 where too few are left to tell anything."""
+        room = _BAR if self.width is None else min(_BAR, left(heads, rows, self.width))
+        return room if room >= _BAR_LEAST else 0
+
+    def bar(self, share: float, width: int = _BAR) -> str:
         """A bar for a cell of a table: `share` (0 to 1) of `width`; what is more than nothing shows."""
         if share <= 0:
             return ""
@@ -148,25 +172,6 @@ def encoder(*, ascii: bool) -> Callable[[Any], str]:  # noqa: A002 - json's own 
     return codec.JSONEncoder(ensure_ascii=ascii, separators=(",", ":")).encode
 
 
-def is_terminal(stream: Any) -> bool:
-    """Whether a person sits in front of it."""
-    return bool(getattr(stream, "isatty", lambda: False)())
-
-
-def _rich_table(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for i, head in enumerate(heads):
-        table.add_column(head, justify="right" if i in numbers else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*map(Text, row))
-    Console(highlight=False).print(table)
-
-
 def _rich_progress(is_bytes: bool) -> Progress:
     from rich.console import Console
     from rich.progress import (
@@ -198,7 +203,7 @@ def size(count: int) -> str:
     value = float(count)
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if abs(value) < 1024:
-            return f"{count} bytes" if unit == "bytes" else f"{value:.1f} {unit}"
+            return counted(count, "byte", grouped=True) if unit == "bytes" else f"{value:.1f} {unit}"
         value /= 1024
     return f"{value:.1f} TiB"
 
@@ -214,15 +219,12 @@ def moment(millis: int) -> str:
     return f"{stamp}.{millis % 1000:03d}"
 
 
-def count(number: int, one: str, many: str | None = None) -> str:
-    """3 records, 1 record, no records."""
-    word = one if number == 1 else many or one + "s"
-    return f"{number or 'no'} {word}"
+count = counted
 
 
 def messages_in(messages: int, records: int, record: str = "record") -> str:
     """1,818 messages in 1,866 records: what queues show, and what the log holds (prepared and inert ones, too)."""
-    return f"{messages:,} message{'' if messages == 1 else 's'} in {records:,} {record}{'' if records == 1 else 's'}"
+    return f"{counted(messages, 'message', grouped=True)} in {counted(records, record, grouped=True)}"
 
 
 def short(text: str, limit: int = 48) -> str:

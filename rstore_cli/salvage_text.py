@@ -57,8 +57,8 @@ def show_inventory(output: Output, found: Inventory) -> None:
     if not found.entries:
         output.text("No repairs.")
     else:
-        heads = ["repair", "command", "time (UTC)", "state", "pieces", "room", "sound records", "replayed"]
-        output.table(heads, [_row(entry) for entry in reversed(found.entries)], numbers=(4, 5, 6, 7))
+        heads = ["repair", "command", "state", "pieces", "room", "sound records", "replayed"]
+        output.table(heads, [_row(entry) for entry in reversed(found.entries)], numbers=(3, 4, 5, 6), whole=(0,))
         output.text(f"salvage/ takes {size(found.room)}")
     for path, taken, why in found.leftovers:
         output.text(f"also in salvage/: {os.path.basename(path)}, {size(taken)}: {why}")
@@ -74,7 +74,6 @@ def _row(entry: Entry) -> list[str]:
     return [
         said["id"],
         said["command"],
-        said["time"],
         said["state"],
         str(said["pieces"]),
         size(entry.room),
@@ -195,7 +194,7 @@ def show_prune(output: Output, plan: PrunePlan, *, done: bool) -> None:
             ]
             for one in plan.doomed
         ]
-        output.table(["repair", "state", "room", "records lost", "manifest stays"], rows, numbers=(2, 3))
+        output.table(["repair", "state", "room", "records lost", "manifest stays"], rows, numbers=(2, 3), whole=(0,))
     for path, taken in plan.abandoned:
         output.text(f"goes: {os.path.basename(path)}, {size(taken)}: no manifest")
     for name, why in plan.kept:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 SHOWN = 15
 """Rows of a table, warnings of a kind."""
 _FAR_HOURS = 24 * 365 * 10
+_STYLES = {"clean": "green", "running": "green", "empty": "green", "damaged": "red"}
 
 
 def show(output: Output, found: StoreStatus, hours: int) -> None:
@@ -38,7 +39,8 @@ def show(output: Output, found: StoreStatus, hours: int) -> None:
             ("disk", "\n".join(_disk(found.forecast))),
             ("fills", "\n".join(_fills(found.forecast))),
             ("retention", _retention(found.forecast)),
-        ]
+        ],
+        styles={"state": _STYLES.get(found.state.value, "yellow")},
     )
     _warnings(output, found)
     _topics(output, found)
@@ -164,13 +166,19 @@ def _fills(forecast: Forecast) -> list[str]:
         lines = ["there is nothing in the log to tell a rate by"]
     else:
         until = "now" if rate.live else f"its newest message, {moment(rate.end)}"
-        lines = [f"{size(rate.per_hour)} of log an hour, over the {duration(rate.end - rate.start)} up to {until}"]
+        over = f"over the {duration(rate.end - rate.start)} up to {until}"
+        if rate.enough:
+            lines = [f"{size(rate.per_hour)} of log an hour, {over}"]
+        else:
+            lines = [f"{size(rate.size)} of log {over}: no forecast from less than an hour"]
     for system in forecast.file_systems:
         named = _named(system, forecast)
-        growth = f"{named}with queues and index {size(system.per_hour)} an hour" if system.per_hour else named
-        if growth:
-            lines.append(growth.removesuffix(": "))
-        lines += [f"{_when(t, live=rate is not None and rate.live)}: {t.does}" for t in system.thresholds]
+        if system.per_hour:
+            lines.append(f"{named}with queues and index {size(system.per_hour)} an hour")
+        elif named:
+            lines.append(named.removesuffix(": "))
+        told = [t for t in system.thresholds if t.state != "unknown"]
+        lines += [f"{_when(t, live=rate is not None and rate.live)}: {t.does}" for t in told]
     return lines
 
 
@@ -198,11 +206,13 @@ def _retention(forecast: Forecast) -> str:
     rule += f", at {kept.delete_when} o'clock (deleteWhen)"
     if kept.steady is None:
         return rule
-    systems = [
-        f"{_named(s, forecast)}{_percent(s.steady_ratio)}" for s in forecast.file_systems if s.steady_ratio is not None
-    ]
+    systems = [(_named(s, forecast), s.steady_ratio) for s in forecast.file_systems if s.steady_ratio is not None]
+    if any(ratio > 1 for _, ratio in systems):
+        small = ", ".join(name.removesuffix(": ") or "the disk" for name, ratio in systems if ratio > 1)
+        return f"{rule}.\nAt this rate {size(kept.steady)} of log come in before that: more than {small} can hold"
     above = [t for s in forecast.file_systems for t in s.thresholds if not t.retention_holds]
-    text = f"{rule}.\nAt this rate the log levels off at {size(kept.steady)}, the disk at {', '.join(systems)}"
+    levels = ", ".join(f"{name}{_percent(ratio)}" for name, ratio in systems)
+    text = f"{rule}.\nAt this rate the log levels off at {size(kept.steady)}, the disk at {levels}"
     return f"{text}: that is above {min(t.percent for t in above)} %" if above else text
 
 
@@ -234,13 +244,18 @@ def _hours(output: Output, found: StoreStatus, hours: int) -> None:
     shown = told[-hours:]
     about = "~" if found.estimated else ""
     most = max(hour.size for hour in shown) or 1
-    rows = [[moment(h.start)[:16], f"{about}{h.messages:,}", size(h.size), output.bar(h.size / most)] for h in shown]
+    rows = [[moment(h.start)[:16], f"{about}{h.messages:,}", size(h.size)] for h in shown]
     before = [older, *told[:-hours]]
     if any(h.size for h in before):
         messages, total = sum(h.messages for h in before), sum(h.size for h in before)
-        rows.insert(0, ["before", f"{about}{messages:,}", size(total), ""])
+        rows.insert(0, ["before", f"{about}{messages:,}", size(total)])
+    heads = ["stored in the hour from", "messages", "log"]
+    if room := output.room_for_bars(heads, rows):
+        bars = [output.bar(hour.size / most, room) for hour in shown]
+        rows = [[*row, bar] for row, bar in zip(rows, [""] * (len(rows) - len(bars)) + bars, strict=True)]
+        heads.append("")
     output.text()
-    output.table(["stored in the hour from", "messages", "log", ""], rows, numbers=(1, 2))
+    output.table(heads, rows, numbers=(1, 2))
 
 
 def _unread(output: Output, found: StoreStatus) -> None:
@@ -295,7 +310,7 @@ def _warnings(output: Output, found: StoreStatus) -> None:
     if lines:
         output.text()
         for line in lines:
-            output.text(f"! {line}")
+            output.text(f"! {line}", style="yellow")
 
 
 def duration(millis: int) -> str:

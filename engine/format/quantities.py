@@ -31,6 +31,19 @@ _CLOCK = re.compile(r"(?:(today|yesterday)\b\s*)?(?:([0-9]{1,2}:[0-9]{2}(?::[0-9
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 
 
+def counted(number: int, one: str, many: str | None = None, *, grouped: bool = False) -> str:
+    """3 records, 1 record, no records: the one place that knows a noun's number.
+
+    Args:
+        number: how many.
+        one: the noun in the singular.
+        many: its plural, where that is not the singular with an s.
+        grouped: thousands get commas, and none is 0.
+    """
+    noun = one if number == 1 else many or one + "s"
+    return f"{number:,} {noun}" if grouped else f"{number or 'no'} {noun}"
+
+
 def parse_size(text: str, what: str) -> int:
     """Bytes (or a count) from "64M", "1GiB", "1.5k", "65536". Letters are powers of 1024, as in Apache's own defaults.
 

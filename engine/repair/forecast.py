@@ -1,8 +1,9 @@
 """When the disk is full: how fast the log grows, and when its file systems reach the ratios at which a broker acts.
 
 The rate is the log's bytes of a window that ends now where somebody writes, and with the newest message where nobody
-does: a store that stands still since a crash is asked how fast it will fill once it runs again. Consume queues and
-index grow with the log, in the proportion that they have to it now. Segments are allocated as they are written by
+does: a store that stands still since a crash is asked how fast it will fill once it runs again. From a window of less
+than an hour nothing is forecast: a load test of four seconds is no day's traffic. Consume queues and index grow with
+the log, in the proportion that they have to it now. Segments are allocated as they are written by
 Apache, whole by rstore: over hours it is the same. With several paths of the log, a broker acts on the least used.
 
 Used ratio = used ÷ (used + usable), rounded up to a whole per cent (UtilAll#getDiskPartitionSpaceUsedPercent); what a
@@ -48,6 +49,11 @@ class Rate:
     live: bool
 
     @property
+    def enough(self) -> bool:
+        """Whether it is the rate of an hour or more: of less, nothing is forecast."""
+        return self.end - self.start >= HOUR_MS
+
+    @property
     def per_hour(self) -> int:
         """Bytes an hour; 0 where the window has no length."""
         return round(self.size * HOUR_MS / (self.end - self.start)) if self.end > self.start else 0
@@ -68,8 +74,8 @@ class Rate:
 class Threshold:
     """What a broker does when the disk is used above `percent`, and when: `hours` from now on at the present rate.
 
-    0 hours: it is already. None: never, nothing comes in. `retention_holds`: at this rate, the age at which segments
-    are deleted keeps the disk below.
+    0 hours: it is already. None: never, nothing comes in; or, not `known`, the log is too young to tell.
+    `retention_holds`: at this rate, the age at which segments are deleted keeps the disk below.
     """
 
     percent: int
@@ -77,11 +83,14 @@ class Threshold:
     hours: float | None
     at: int | None
     retention_holds: bool
+    known: bool = True
 
     @property
     def state(self) -> str:
-        """already, never, or ahead."""
-        return "never" if self.hours is None else "ahead" if self.hours > 0 else "already"
+        """already, never, ahead, or unknown."""
+        if self.hours is None:
+            return "never" if self.known else "unknown"
+        return "ahead" if self.hours > 0 else "already"
 
     def to_json(self) -> dict[str, Any]:
         """One line of "thresholds"."""
@@ -100,7 +109,7 @@ class FileSystem:
     """A file system with part of the store. `paths`: of the log, or the root where queues and index are.
 
     Sizes in bytes. `used_ratio` as Apache has it; −1.0 for one of no size. `steady_ratio`: what retention by age leads
-    to at this rate.
+    to at this rate; above 1.0 the disk holds less than that.
     """
 
     paths: tuple[str, ...]
@@ -209,11 +218,11 @@ def forecast(
     Raises:
         StorageError: the system doesn't tell.
     """
-    per_hour = 0 if counting is None else counting.per_hour
+    known = counting is None or counting.enough
+    per_hour = counting.per_hour if counting is not None and known else 0
     retention = _retention(files.config, per_hour)
-    return Forecast(
-        counting, tuple(rates), beside, retention, _file_systems(disk, files, retention, per_hour, beside, now)
-    )
+    systems = _file_systems(disk, files, retention, per_hour, beside, now, known=known)
+    return Forecast(counting, tuple(rates), beside, retention, systems)
 
 
 def _retention(config: StoreConfig, per_hour: int) -> Retention:
@@ -235,7 +244,7 @@ def longest_wait(delete_when: str) -> int | None:
 
 
 def _file_systems(
-    disk: Disk, files: StoreFiles, retention: Retention, per_hour: int, beside: float, now: int | None
+    disk: Disk, files: StoreFiles, retention: Retention, per_hour: int, beside: float, now: int | None, *, known: bool
 ) -> tuple[FileSystem, ...]:
     """New segments go to the log's paths in turn, queues and index to the root."""
     writable = [path for path in map(os.fspath, files.config.commit_log_paths) if disk.exists(path)] or [files.root]
@@ -268,7 +277,7 @@ def _file_systems(
                 segments.get(device, 0),
                 round(per_hour * share),
                 None if steady is None else math.ceil(steady * 100) / 100,
-                tuple(_threshold(p, does, usage, per_hour * share, steady, now) for p, does in levels),
+                tuple(_threshold(p, does, usage, per_hour * share, steady, now, known=known) for p, does in levels),
             )
         )
     return tuple(found)
@@ -283,13 +292,13 @@ def _levels(config: StoreConfig) -> list[tuple[int, str]]:
 
 
 def _threshold(
-    percent: int, does: str, usage: Usage, per_hour: float, steady: float | None, now: int | None
+    percent: int, does: str, usage: Usage, per_hour: float, steady: float | None, now: int | None, *, known: bool
 ) -> Threshold:
     entire = usage.used + usage.usable
     holds = steady is not None and steady * 100 <= percent
     if usage.used * 100 >= percent * entire:
         return Threshold(percent, does, 0.0, now, False)
     if per_hour <= 0:
-        return Threshold(percent, does, None, None, holds)
+        return Threshold(percent, does, None, None, holds, known)
     hours = (percent * entire / 100 - usage.used) / per_hour
     return Threshold(percent, does, hours, None if now is None else now + round(hours * HOUR_MS), holds)

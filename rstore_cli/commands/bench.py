@@ -12,7 +12,8 @@ import typer
 
 from engine.errors import InvalidArgument
 from rstore_cli._common import FOUND, Settings, parse_size, settings_of
-from rstore_cli.render import Output, is_terminal
+from rstore_cli.render import Output
+from rstore_cli.screen import is_terminal
 
 if TYPE_CHECKING:
     from engine.bench.results import Results

@@ -50,6 +50,9 @@ def check(
         raise typer.Exit(FOUND)
 
 
+_STYLES = {"error": "red", "warning": "yellow"}
+
+
 def _show(output: Output, found: CheckResult) -> None:
     seen = found.counts
     output.text(
@@ -81,7 +84,8 @@ def show_findings(output: Output, findings: tuple[Finding, ...], following: Next
     told: set[str] = {"", str(following)}  # what comes next is said at the end
     for finding in findings:
         output.text()
-        output.text(f"{finding.severity.value.upper():<8} {printable(finding.where)}  [{finding.code}]")
+        word = finding.severity.value
+        output.text(f"{word.upper():<8} {printable(finding.where)}  [{finding.code}]", style=_STYLES.get(word))
         output.text(f"         {printable(finding.message)}")
         if finding.hint not in told:
             output.text(f"         {printable(finding.hint)}")

@@ -48,7 +48,7 @@ def history_(
             [moment(one.state.time_ms), one.state.name, size(one.state.size), one.state.id, printable(one.change)]
             for one in found
         ]
-        output.table(["time", "file", "size", "id", "change"], rows, numbers=(2,))
+        output.table(["time", "file", "size", "id", "change"], rows, numbers=(2,), whole=(3,))
 
 
 @app.command()

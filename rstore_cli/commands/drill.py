@@ -11,7 +11,8 @@ import typer
 
 from engine.errors import InvalidArgument
 from rstore_cli._common import ENVIRONMENT, FOUND, Settings, settings_of
-from rstore_cli.render import Output, count, is_terminal, printable
+from rstore_cli.render import Output, count, printable
+from rstore_cli.screen import is_terminal
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig

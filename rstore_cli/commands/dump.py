@@ -25,6 +25,8 @@ app = typer.Typer(
     no_args_is_help=False,
     help="Show every field of log, queues, index, checkpoint or config. Reads only, and goes on behind damage.",
 )
+_WIDTHS = {"file": 17, "keyHash": 10, "physicalOffset": 14, "queueOffset": 12, "tagsCode": 12}
+"""Columns of what usually stands below a head; of others 8."""
 From = Annotated[str | None, typer.Option("--from", metavar="OFFSET", help="First physical offset.")]
 To = Annotated[str | None, typer.Option("--to", metavar="OFFSET", help="Stop before this physical offset.")]
 QueueFrom = Annotated[str | None, typer.Option("--from", metavar="OFFSET", help="First queue offset.")]
@@ -257,7 +259,7 @@ def config(context: typer.Context) -> None:
         if file.problem is not None:
             output.text(f"! {file.problem}")
         if file.source is not None:
-            output.text(json.dumps(file.value, indent=2, ensure_ascii=False))
+            output.raw(json.dumps(file.value, indent=2, ensure_ascii=False))
         output.text()
     if not some:
         output.note("no configuration here: a broker keeps it in config/ in the store's directory")
@@ -279,7 +281,12 @@ def _lines(output: Output, rows: Iterable[dict[str, Any]], heads: list[str]) -> 
         return
     rows = iter(rows)
     first = list(islice(rows, 1))  # what is wrong is said before the heads are printed
-    widths = [max(len(head), 17 if head == "file" else 12) for head in heads]
+    widths = [max(len(head), _WIDTHS.get(head, 8)) for head in heads]
+    if first and output.width is not None and sum(widths) + 2 * len(widths) - 2 > output.width:
+        for row in chain(first, rows):
+            output.facts([(head, str(row[head])) for head in heads])
+            output.text()
+        return
     output.text("  ".join(f"{head:>{width}}" for head, width in zip(heads, widths, strict=True)))
     for row in chain(first, rows):
-        output.text("  ".join(f"{row[head]!s:>{width}}" for head, width in zip(heads, widths, strict=True)))
+        output.raw("  ".join(f"{row[head]!s:>{width}}" for head, width in zip(heads, widths, strict=True)))

@@ -76,7 +76,7 @@ def _show(output: Output, plan: StartPlan) -> None:
             output.text(f"… and {count(len(lost) - _SHOWN, 'more queue')} (--json lists all)")
     output.text()
     if plan.loses:
-        output.text(f"LOST if a broker starts now: {', '.join(plan.loses)}.")
+        output.text(f"LOST if a broker starts now: {', '.join(plan.loses)}.", style="red")
     elif plan.absent is not None:
         output.text(f"Whether a message or a key would be lost is not known: {plan.absent} is not there.")
     elif not plan.compared:

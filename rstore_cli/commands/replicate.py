@@ -12,7 +12,8 @@ import typer
 
 from engine.errors import InvalidArgument
 from rstore_cli._common import parse_size, settings_of
-from rstore_cli.render import Output, is_terminal, size
+from rstore_cli.render import Output, size
+from rstore_cli.screen import is_terminal
 
 if TYPE_CHECKING:
     from engine.broker.ha.replicate import Replicated, Tell

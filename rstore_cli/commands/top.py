@@ -98,7 +98,7 @@ class _looking:  # noqa: N801 - a context manager that reads as a function
 def _watch(output: Output, look: Callable[[], Look], interval: float, *, once: bool, sort: Sort, rows: int) -> None:
     import sys
 
-    from rstore_cli.render import is_terminal
+    from rstore_cli.screen import is_terminal
 
     before = look()
     if is_terminal(sys.stdout) and is_terminal(sys.stdin) and not (once or output.json):

@@ -54,7 +54,7 @@ def _list(settings: Settings) -> int:
         rows = [
             [r.name, r.manifest["command"], r.manifest["time"], str(len(r.pieces)), _state(r)] for r in reversed(found)
         ]
-        output.table(["repair", "command", "time (UTC)", "pieces", "state"], rows, numbers=(3,))
+        output.table(["repair", "command", "time (UTC)", "pieces", "state"], rows, numbers=(3,), whole=(0,))
     return OK
 
 

@@ -25,6 +25,7 @@ Store = Callable[[str], Path]
 def test_the_help_names_every_command(cli: Cli) -> None:
     ran = cli("--help")
     assert ran.code == 0
+    assert cli("-h") == ran
     assert all(f"  {name} " in ran.out for name in COMMANDS)
 
 
@@ -32,6 +33,7 @@ def test_the_help_names_every_command(cli: Cli) -> None:
 def test_every_command_explains_itself(name: str, cli: Cli) -> None:
     ran = cli(name, "--help")
     assert ran.code == 0
+    assert cli(name, "-h") == ran
     for option in ("--store", "--config", "--json", "--quiet"):
         assert option in ran.out
 
@@ -40,6 +42,7 @@ def test_every_command_explains_itself(name: str, cli: Cli) -> None:
 def test_every_dump_explains_itself(name: str, cli: Cli) -> None:
     ran = cli("dump", name, "--help")
     assert ran.code == 0
+    assert cli("dump", name, "-h") == ran
     assert "--json" in ran.out
 
 

@@ -9,8 +9,10 @@ import pytest
 
 from engine.files.disk import Disk
 from engine.files.lock import StoreLock
-from rstore_cli.status_text import duration
+from rstore_cli.render import Output
+from rstore_cli.status_text import duration, show
 from tests.engine.repair import aged
+from tests.engine.repair.test_forecast import LAST, RoomyDisk, look
 from tests.rstore_cli.conftest import Cli
 from tests.support import fixtures
 from tests.support.config import write_config
@@ -134,3 +136,23 @@ def test_what_looks_wrong_is_said(fixture_copy: Store, cli: Cli) -> None:
     assert "segments are missing in the log" in text
     assert "commitlog/core" in text
     assert "missing or short" in text
+
+
+def test_a_disk_that_is_too_small_for_the_retention(fixture_copy: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    """It was told as "the disk at 25115222 %": there is no such level."""
+    store = fixture_copy("crashed-small")
+    aged.age(store, "crashed-small")
+    found = look(store, RoomyDisk(10, 1000, LAST))
+    (system,) = found.forecast.file_systems
+    assert system.steady_ratio is not None
+    assert system.steady_ratio > 1
+    show(Output(json=False, quiet=False), found, 24)
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if "At this rate" in line)
+    assert "more than the disk can hold" in line
+    assert "%" not in line
+
+
+def test_minutes_of_data_forecast_nothing(fixture_store: Store, cli: Cli) -> None:
+    text = cli("--store", fixture_store("crashed-small"), "status").out
+    assert "no forecast from less than an hour" in text
+    assert "of such writing" not in text

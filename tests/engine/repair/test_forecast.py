@@ -182,3 +182,14 @@ def test_an_empty_store(tmp_path: Path) -> None:
     found = look(tmp_path, RoomyDisk(10, 100, LAST)).forecast
     assert (found.rate, found.rates) == (None, ())
     assert [t.state for t in found.file_systems[0].thresholds] == ["never"] * 3
+
+
+def test_less_than_an_hour_forecasts_nothing(fixture_store: Store) -> None:
+    """crashed-small as it is: some minutes of a load test, which would be 42 days of such writing."""
+    found = look(fixture_store(NAME), RoomyDisk(80, 100, LAST)).forecast
+    assert found.rate is not None
+    assert found.rate.per_hour > 0
+    assert not found.rate.enough
+    (system,) = found.file_systems
+    assert [t.state for t in system.thresholds] == ["already", "unknown", "unknown"]
+    assert (system.per_hour, system.steady_ratio, found.retention.steady) == (0, None, None)

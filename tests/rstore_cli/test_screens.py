@@ -1,0 +1,181 @@
+"""What a terminal of 80 × 24 or of 50 columns shows: as golden text (screens/), and that no line of any table is wider.
+
+RSTORE_SCREENS=write writes the golden text anew: read the difference before it is committed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rstore_cli.app import main
+from rstore_cli.grid import table_lines
+from rstore_cli.render import Output
+from rstore_cli.screen import cells, holds_command, wrap
+from rstore_cli.status_text import show
+from tests.engine.opening import assert_sound
+from tests.engine.repair import aged
+from tests.engine.repair.test_forecast import LAST, RoomyDisk, look
+from tests.rstore_cli.conftest import Cli
+from tests.support.terminal import SGR, Terminal, terminal
+
+Store = Callable[[str], Path]
+SCREENS = Path(__file__).parent / "screens"
+LONG = "orders-settlement-eu-central-1-payments-reconciliation-nightly-batch"
+BIG = 9_000_000_000_000
+WRITTEN = re.compile(r"written\s+\d{4}-\d\d-\d\d\s+[:.0-9]+")
+WIDTHS = (80, 50)
+REPAIR = re.compile(r"\b\d{8}T\d{6}Z(?=-)")
+TIME = re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?=Z)")
+
+
+def golden(name: str, columns: int, seen: Terminal, root: Path) -> None:
+    """What was seen is the file's text; times and the store's name, which are others each time, left aside."""
+    text = TIME.sub("2026-01-02T03:04:05", REPAIR.sub("20260102T030405Z", seen.plain))
+    text = WRITTEN.sub("written 2026-01-02 03:04:05.678", text.replace(str(root), "/data/store"))
+    path = SCREENS / f"{name}-{columns}.txt"
+    if os.environ.get("RSTORE_SCREENS") == "write":
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+
+
+def assert_fits(text: str, columns: int) -> None:
+    """No line is wider, but one word alone, and a command line: those are copied as a whole."""
+    for line in SGR.sub("", text).splitlines():
+        value = line.split("  ")[-1].strip(" -!")
+        assert cells(line) <= columns or holds_command(value) or " " not in value, line
+
+
+@pytest.fixture
+def named(new_store: Path, cli: Cli) -> Path:
+    """A store with long names and, in what its groups have read, large numbers."""
+    for topic in (LONG, "T"):
+        assert cli("--store", new_store, "put", topic, "--count", "30", "--size", "100").code == 0
+    config = new_store / "config"
+    config.mkdir(exist_ok=True)
+    (config / "consumerOffset.json").write_text(
+        f'{{"offsetTable":{{"{LONG}@{LONG}-consumers-of-the-settlement":{{0:{BIG}}},"T@group":{{0:3}}}}}}'
+    )
+    return new_store
+
+
+@pytest.mark.parametrize("columns", WIDTHS)
+def test_status(columns: int, fixture_copy: Store) -> None:
+    store = fixture_copy("crashed-small")
+    aged.age(store, "crashed-small")
+    (store / "config").mkdir()
+    (store / "config" / "consumerOffset.json").write_text(
+        '{"offsetTable":{"Hot@settlement-consumers-of-the-nightly-batch":{0:1},"Hot@slow":{0:3}}}'
+    )
+    found = look(store, RoomyDisk(700 << 30, 1 << 40, LAST + 5000), hours=4)
+    with terminal(columns) as seen:
+        show(Output(json=False, quiet=False), found, 4)
+    assert_fits(seen.text, columns)
+    golden("status", columns, seen, store)
+
+
+@pytest.mark.parametrize("columns", WIDTHS)
+def test_plans_and_what_they_saved(columns: int, fixture_copy: Store, cli: Cli) -> None:
+    store = fixture_copy("crashed-small")
+    at = "2023-11-14T22:15:00Z"
+    with terminal(columns) as seen:
+        assert main(["--store", str(store), "truncate", "--to-time", at, "--whole", "--dry-run"]) == 1
+    golden("truncate", columns, seen, store)
+    assert cli("--store", store, "recover", "--yes").code == 0
+    with terminal(columns) as seen:
+        assert main(["--store", str(store), "undo", "--list"]) == 0
+        assert main(["--store", str(store), "salvage", "list"]) == 0
+        (repair,) = os.listdir(store / "salvage")
+        assert main(["--store", str(store), "salvage", "show", repair]) == 0
+    golden("salvage", columns, seen, store)
+    assert_sound(look(store, RoomyDisk(1, 2, LAST)).files.config)
+
+
+@pytest.mark.parametrize("columns", WIDTHS)
+@pytest.mark.parametrize(
+    "words",
+    [
+        "status", "check", "doctor", "plan-start", "offsets list", "recover --dry-run --whole", "reindex --dry-run",
+        "truncate --to-offset 0 --dry-run", "rebuild-config --dry-run", "verify-crc", "expire --dry-run --force",
+        "drill list", "salvage list", "salvage scan", "undo --list", "dump index --limit 3", "config history",
+        "dump consumequeue T 0 --limit 3", "dump checkpoint",
+    ],
+)  # fmt: skip
+def test_every_screen_fits(words: str, columns: int, named: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with terminal(columns) as seen:
+        assert main(["--store", str(named), *words.split()]) in (0, 1, 4), capsys.readouterr().err
+    assert seen.plain
+    assert_fits(seen.text, columns)
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_table_that_fits_is_one_line_a_row() -> None:
+    heads, rows = ["topic", "messages"], [["T", "12"], ["Other", "3"]]
+    told = ["topic  messages", "T            12", "Other         3"]
+    assert table_lines(heads, rows, [1], 80) == (1, told)
+    assert table_lines(heads, rows, [1], None) == (1, told)
+
+
+def test_numbers_are_never_broken_and_names_where_they_can_be_read_on() -> None:
+    heads, rows = ["topic", "not in its queue", "messages"], [["SCHEDULE_TOPIC_XXXX", "12345678901", "5"]]
+    assert table_lines(heads, rows, [1, 2], 40)[1] == [
+        "                    not in its",
+        "topic                    queue  messages",
+        "SCHEDULE_TOPIC_    12345678901         5",
+        "XXXX",
+    ]
+
+
+def test_a_table_that_fits_in_no_way_is_told_row_by_row() -> None:
+    heads = ["path", "offset", "why"]
+    rows = [["commitlog/00000000000000000000", "123456789012", "behind the log's end"], ["x", "1", ""]]
+    assert table_lines(heads, rows, [1], 30) == (
+        0,
+        [
+            "path    commitlog/00000000000000000000",
+            "offset  123456789012",
+            "why     behind the log's end",
+            "",
+            "path    x",
+            "offset  1",
+        ],
+    )
+
+
+def test_a_chinese_character_takes_two_columns() -> None:
+    assert wrap("订单结算", 5) == ["订单", "结算"]
+    assert table_lines(["键", "n"], [["订单", "1"]], [1], 80)[1] == ["键    n", "订单  1"]
+
+
+# --- colour ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("term", "no_colour", "coloured"),
+    [("xterm", "", True), ("xterm", "1", False), ("dumb", "", False), ("", "", False)],
+)
+def test_colour(
+    term: str, no_colour: str, coloured: bool, fixture_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", no_colour)
+    store = fixture_store("clean-small")
+    with terminal(80, term=term) as seen:
+        assert main(["--store", str(store), "status"]) == 0
+        assert main(["--store", str(store), "status", "--json"]) == 0
+    text, json = seen.text[: (at := seen.text.index("\n{"))], seen.text[at:]
+    assert ("\x1b[" in text) is coloured
+    assert ("\x1b[1mtopic" in text) is coloured
+    assert "\x1b" not in json
+
+
+def test_a_pipe_gets_neither_colour_nor_broken_lines(fixture_store: Store, cli: Cli, named: Path) -> None:
+    for store in (fixture_store("crashed-small"), named):
+        text = cli("--store", store, "status").out
+        assert "\x1b" not in text
+        assert any(len(line) > 100 for line in text.splitlines())
