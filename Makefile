@@ -35,7 +35,7 @@ $(READY): pyproject.toml
 	@touch $@
 
 demo: setup ## recover a crashed store with the real command line, step by step
-	@sh fixtures/demo.sh
+	@VENV=$(VENV) sh fixtures/demo.sh
 
 test: setup ## all tests but interop, Spark's and fuzz, in parallel
 	$(PY) -m pytest -n auto --dist worksteal -m "not interop and not spark and not fuzz" $(PYTEST_ARGS)
@@ -74,5 +74,5 @@ java: # installs Java (make setup), a compiler and Maven (make interop, bench) w
 	    </dev/null >/dev/null 2>&1 || echo "apt-get could not install them: tests that need them will be skipped."; fi
 
 clean: ## remove what make has made
-	rm -rf $(VENV) .demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-system .demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

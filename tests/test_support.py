@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import golden, mutate, stores
+from tests.support import archives, golden, mutate, stores
 from tests.support.mutate import Misfit
 
 
@@ -68,6 +68,35 @@ def test_unpacking(store: Path, tmp_path: Path) -> None:
     with tarfile.open(packed, "w:xz") as tar:
         tar.add(store, "store")
     assert stores.contents(stores.unpack(packed, tmp_path / "there")) == stores.contents(store)
+
+
+@pytest.mark.parametrize("filters", [True, False])
+def test_an_archive_is_looked_at_before_a_byte_is_written(
+    filters: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not filters:  # Python 3.11.2
+        monkeypatch.delattr(tarfile, "data_filter", raising=False)
+
+    def packed(name: str, kind: bytes = tarfile.REGTYPE, mode: int = 0o644) -> Path:
+        with tarfile.open(tmp_path / "packed.tar.xz", "w:xz") as tar:
+            for one, what in (("store", tarfile.DIRTYPE), ("store/sound", tarfile.REGTYPE), (name, kind)):
+                entry = tarfile.TarInfo(one)
+                entry.type, entry.mode, entry.linkname = what, mode if one == name else 0o755, "../../outside"
+                entry.uid = entry.gid = 12345
+                tar.addfile(entry)
+        return tmp_path / "packed.tar.xz"
+
+    into = tmp_path / "into"
+    for name in ("/outside", "../outside", "store/../../outside"):
+        with pytest.raises(ValueError, match="would lie outside"):
+            archives.extract(packed(name), into)
+    for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE):
+        with pytest.raises(ValueError, match="neither a file nor a directory"):
+            archives.extract(packed("store/odd", kind), into)
+    assert not into.exists()
+    assert archives.extract(packed("store/tool", mode=0o4755), into) == {"store"}
+    found = (into / "store" / "tool").stat()
+    assert (found.st_mode & 0o7777, found.st_uid) == (0o755, os.getuid())
 
 
 def test_a_sparse_golden_store_stays_sparse(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.support.archives import extract
+
 from .apache import Line, Sizes
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -44,8 +46,7 @@ def unpack(name: str, into: Path) -> Path:
     if sha256(packed) != manifest(name)["sha256"]:
         raise ValueError(f"{packed} is not what its manifest says")
     into.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(packed, "r:xz") as tar:
-        tar.extractall(into, filter="data")
+    extract(packed, into)
     return into / name
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from tests.compat import fixtures
 from tests.compat.apache import Opened
+from tests.support.archives import extract
 
 from . import own
 from .own import Record
@@ -190,8 +191,7 @@ def unpack(name: str, into: Path) -> Base:
         ours = into / name / "store"
         return open_base(name, into / name, ours if ours.is_dir() else into / name / name)
     if (PLACE / f"{name}.tar.xz").exists():
-        with tarfile.open(PLACE / f"{name}.tar.xz", "r:xz") as tar:
-            tar.extractall(into / name, filter="data")
+        extract(PLACE / f"{name}.tar.xz", into / name)
         return open_base(name, into / name, into / name / "store")
     return open_base(name, into / name, fixtures.unpack(name, into / name))
 

@@ -7,9 +7,10 @@ import os
 import shutil
 import stat
 import subprocess
-import tarfile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from tests.support.archives import extract
 
 _BLOCK = 65536
 _TRIES = 5
@@ -26,11 +27,7 @@ class Seen(NamedTuple):
 
 def unpack(archive: Path, into: Path) -> Path:
     """Unpack a .tar.xz that holds one directory, holes kept, into `into`; that directory."""
-    with tarfile.open(archive) as tar:
-        top = {member.name.split("/")[0] for member in tar.getmembers()}
-        options: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
-        tar.extractall(into, **options)
-    (name,) = top
+    (name,) = extract(archive, into)
     return into / name
 
 
