@@ -13,9 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.format import names, sysflag
+from engine.format import names
 from engine.format.message import MESSAGE_MAGIC
 from engine.format.queue_unit import UNIT_SIZE
+from engine.log.ahead import scan_ahead
 from engine.log.scan import Blank, Damage, RecordBatch, Scanner
 from engine.log.walk import Reason
 from engine.repair.log_end import Mode, start_segment
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 LARGEST_ARRAY = (1 << 31) - 3
 """Bytes that a Java array may have; a record that claims more ends the process (OutOfMemoryError)."""
+_MAGIC_AT = 4
+"""Where a record's magic code lies in it."""
 _FILES = 3
 """Files from the end on that a queue is recovered from."""
 
@@ -158,9 +161,13 @@ class _Reading:
 
     def _read_file(self, segment: Segment, scanner: Scanner, log: ClosedLog) -> bool:
         """Whether recovery goes on with the next file: a blank record was met, whatever length it claims."""
-        for event in scanner.scan(segment.offset, segment.end):
-            if isinstance(event, RecordBatch):
-                if not self._take(event):
+        for event, taken in scan_ahead(scanner, segment.offset, segment.end, prepare=_take):
+            if taken is not None:
+                self.end = max(self.end, taken.end)
+                self.dispatched = max(self.dispatched, taken.dispatched)
+                self.records += taken.records
+                if not taken.whole:
+                    self.why = "a record of 5.x"
                     return False
             elif isinstance(event, Blank):
                 return True
@@ -176,17 +183,34 @@ class _Reading:
                     self.why = f"the log ends at {event.offset}: {event.reason.value}"
         return False
 
-    def _take(self, batch: RecordBatch) -> bool:
-        for i, row in enumerate(batch.rows):
-            at = row.position + 4
-            if int.from_bytes(batch.buffer[at : at + 4], "big") != MESSAGE_MAGIC:
-                self.why = "a record of 5.x"
-                return False
-            self.end = batch.offset(i) + row.size
-            self.records += 1
-            if sysflag.is_consumable(row.sys_flag):
-                self.dispatched = self.end
-        return True
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """What recovery takes of a batch: its records up to the first of 5.x (`whole`: all of them). Offsets: physical.
+
+    `end`: behind the last of them, `dispatched`: behind the last that gets a unit; −1 without one.
+    """
+
+    records: int
+    end: int
+    dispatched: int
+    whole: bool
+
+
+def _take(batch: RecordBatch) -> _Taken:
+    import numpy as np
+
+    found = np.frombuffer(batch.buffer, dtype=np.uint8)
+    places = batch.offsets() - batch.base + _MAGIC_AT
+    mine = np.ones(len(batch), dtype=np.bool_)
+    for number, byte in enumerate(MESSAGE_MAGIC.to_bytes(4, "big")):
+        mine &= found[places + number] == byte
+    count = len(mine) if mine.all() else int(mine.argmin())
+    ends = (batch.offsets() + batch.sizes())[:count]
+    consumed = ends[batch.consumable()[:count]]
+    return _Taken(
+        count, int(ends[-1]) if count else -1, int(consumed[-1]) if len(consumed) else -1, count == len(batch)
+    )
 
 
 def queue_end(disk: Disk, queue: QueueFiles, file_size: int) -> tuple[int, int]:

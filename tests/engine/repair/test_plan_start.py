@@ -7,13 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from engine.config import StoreConfig
 from engine.errors import DamageInTheMiddle, DataIsAbsent
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk
 from engine.files.operations import Operation
-from engine.format import names
+from engine.format import names, sysflag
+from engine.format.message import MESSAGE_MAGIC, MESSAGE_MAGIC_V2
+from engine.log.batch import RecordBatch
 from engine.log.index_reader import ClosedIndexFile
-from engine.repair.apache_start import Outcome
+from engine.log.scan import Scanner
+from engine.log.source import ClosedLog
+from engine.repair.apache_start import Outcome, _take
 from engine.repair.apply import apply
 from engine.repair.plan_start import StartPlan, plan_start
 from engine.repair.recover import plan_recover
@@ -208,3 +213,27 @@ def test_damage_beside_a_directory_that_never_held_a_segment_is_no_absent_data(t
     assert isinstance(refusal, DamageInTheMiddle)
     apply(Disk(), plan_recover(Disk(), made.config, bridge=True))
     check_clean(made.root, made.config)
+
+
+@pytest.mark.parametrize("kernels", [True, False])
+def test_what_recovery_takes_of_a_batch(fixture_store: Store, kernels: bool) -> None:
+    files = survey(Disk(), StoreConfig(store_path_root_dir=fixture_store("crashed-small")))
+    seen = 0
+    with ClosedLog(Disk(), files.log) as log:
+        for batch in Scanner(log, kernels=kernels).scan(0, resume=True):
+            if not isinstance(batch, RecordBatch):
+                continue
+            for newer in sorted({0, len(batch) // 2, len(batch) - 1, len(batch)}):
+                buffer = bytearray(batch.buffer)
+                if newer < len(batch):
+                    at = batch.rows[newer].position + 4
+                    assert int.from_bytes(buffer[at : at + 4], "big") == MESSAGE_MAGIC
+                    buffer[at : at + 4] = MESSAGE_MAGIC_V2.to_bytes(4, "big")
+                part = RecordBatch(batch.base, memoryview(buffer), batch.rows if batch.table is None else batch.table)
+                ends = [batch.offset(i) + batch.rows[i].size for i in range(newer)]
+                units = [end for end, row in zip(ends, batch.rows, strict=False) if sysflag.is_consumable(row.sys_flag)]
+                taken = _take(part)
+                assert (taken.records, taken.whole) == (newer, newer == len(batch))
+                assert (taken.end, taken.dispatched) == (max(ends, default=-1), max(units, default=-1))
+                seen += 1
+    assert seen > 3
