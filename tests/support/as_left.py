@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,25 +14,21 @@ from engine.format.checkpoint import FILE_SIZE
 from engine.repair.apply import apply
 from engine.repair.recover import plan_recover
 
-RECORDS = 40
-"""Messages in each file of the log."""
 
-
-def as_left(root: Path, files: int = 1) -> StoreConfig:
-    """Make a store of `files` segments of 1 GiB with some records each, queues and index, and the next segment.
+def as_left(root: Path, files: int = 1, *, records: int = 40, queues: int = 4) -> StoreConfig:
+    """Make a store of `files` segments of 1 GiB with so many records each, queues and index, and the next segment.
 
     It was never closed: the abort file is there. Skips where the file system has no holes.
     """
-    work = Workload("left", 128, size=files * GIB, segment=GIB)
-    fill = (RECORDS + 0.5) * work.record_size / GIB
-    work = Workload("left", 128, size=files * GIB, segment=GIB, fill=fill)
+    work = Workload("left", 128, queues=queues, size=files * GIB, segment=GIB)
+    work = replace(work, fill=(records + 0.5) * work.record_size / GIB)
     log = root / "commitlog"
     write_log(work, log)
     last = log / f"{(files - 1) * GIB:020d}"
     with last.open("r+b") as file:
-        file.truncate(RECORDS * work.record_size)
+        file.truncate(records * work.record_size)
         file.truncate(GIB)
-    if sum(path.stat().st_blocks for path in log.iterdir()) * 512 > files << 20:
+    if sum(path.stat().st_blocks for path in log.iterdir()) * 512 > files * 2 * records * work.record_size + (1 << 25):
         pytest.skip("this file system has no holes")
     (root / "checkpoint").write_bytes(bytes(FILE_SIZE))
     (root / "abort").touch()

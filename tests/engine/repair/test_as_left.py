@@ -8,7 +8,10 @@ import pytest
 
 from engine.bench.workload import GIB
 from engine.repair.apply import apply
+from engine.repair.doctor import doctor
+from engine.repair.expire import Rules, plan_expire
 from engine.repair.recover import plan_recover
+from engine.repair.status import status
 from engine.repair.undo import plan_undo, undo
 from tests.support import stores
 from tests.support.as_left import as_left
@@ -43,3 +46,21 @@ def test_a_recovery_does_not_read_the_next_segment(tmp_path: Path, torn: bool) -
     assert {path: seen.digest for path, seen in after.items() if not path.startswith(("salvage", "lock", "."))} == {
         path: seen.digest for path, seen in before.items() if not path.startswith(("salvage", "lock", "."))
     }
+
+
+def test_a_look_at_100_gib_of_sparse_segments_reads_little(tmp_path: Path) -> None:
+    config = as_left(tmp_path, 100)
+    before = stores.snapshot(tmp_path)
+    rules = Rules(forced=True, reserved_hours=0)
+    reads: dict[str, int] = {}
+    for name, look in {
+        "status": lambda disk: status(disk, config),
+        "doctor": lambda disk: doctor(disk, config),
+        "expire --dry-run": lambda disk: plan_expire(disk, config, rules),
+    }.items():
+        disk = CountingDisk()
+        look(disk)
+        reads[name] = disk.read.total()
+    assert stores.snapshot(tmp_path) == before
+    assert max(reads.values()) < 32 * MIB, reads
+    assert status(CountingDisk(), config).log.max_offset > 99 * GIB
