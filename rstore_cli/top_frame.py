@@ -6,7 +6,8 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rstore_cli.render import moment, printable, short, size
+from engine.format.quantities import counted
+from rstore_cli.render import moment, printable, size
 from rstore_cli.status_text import duration, replication
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ class Frame:
         now = self.now
         connections = now["connections"]
         clients = "not told" if connections is None else ", ".join(f"{n} at {name}" for name, n in connections.items())
-        held = "" if now["heldPulls"] is None else f"; {now['heldPulls']} held pulls"
+        held = "" if now["heldPulls"] is None else f"; {counted(now['heldPulls'], 'held pull')}"
         disks = ", ".join(f"{name} {ratio:.0%}" for name, ratio in now["disks"].items()) or "not told"
         rows = [
             ("broker", f"{now['address']}, up for {duration(now['uptime'])}, {moment(now['time'])}"),
@@ -133,22 +134,22 @@ class Frame:
         rows += replication(now["replication"]) if now.get("replication") else []
         return rows + [("trouble", printable(text)) for text in now["errors"]]
 
-    def topic_table(self, most: int) -> tuple[Sequence[str], list[list[str]]]:
+    def topic_table(self) -> tuple[Sequence[str], list[list[str]]]:
         """Heads and rows."""
         rows = [
             [
-                short(row.topic), f"{row.put:.1f}", size(round(row.put_bytes)), f"{row.got:.1f}",
+                printable(row.topic), f"{row.put:.1f}", size(round(row.put_bytes)), f"{row.got:.1f}",
                 size(round(row.got_bytes)), str(row.lag),
             ]
-            for row in self.topics[:most]
+            for row in self.topics
         ]  # fmt: skip
         return ("topic", "put/s", "bytes/s", "get/s", "bytes/s", "lag"), rows
 
-    def group_table(self, most: int) -> tuple[Sequence[str], list[list[str]]]:
+    def group_table(self) -> tuple[Sequence[str], list[list[str]]]:
         """Heads and rows."""
         rows = [
-            [short(row.group), short(row.topic), str(row.lag), f"{row.growth:+.1f}", str(row.members)]
-            for row in self.groups[:most]
+            [printable(row.group), printable(row.topic), str(row.lag), f"{row.growth:+.1f}", str(row.members)]
+            for row in self.groups
         ]
         return ("group", "topic", "lag", "lag/s", "members"), rows
 
@@ -166,9 +167,9 @@ def _topic(name: str, old: Mapping[str, Any], now: Mapping[str, Any], seconds: f
     )
 
 
-def _key(sort: Sort, name: str, put: float, got: float, lag: int) -> tuple[float, str]:
+def _key(sort: Sort, name: str, put: float, got: float, lag: int) -> tuple[float, float, str]:
     value = {Sort.PUT: put, Sort.GET: got, Sort.LAG: float(lag), Sort.NAME: 0.0}[sort]
-    return -value, name
+    return -value, -put if sort is Sort.LAG else 0.0, name
 
 
 def _size(count: int | None) -> str:

@@ -31,14 +31,15 @@ def top(
         float, typer.Option("--interval", "-i", min=0.1, max=3600, metavar="SECONDS", help="Between two frames.")
     ] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="One frame: what has happened in one interval.")] = False,
-    sort: Annotated[Sort, typer.Option("--sort", help="Highest first.")] = Sort.PUT,
+    sort: Annotated[Sort, typer.Option("--sort", help="Highest first.")] = Sort.LAG,
     rows: Annotated[int, typer.Option("--rows", min=1, metavar="N", help="Of each table, at most.")] = ROWS,
 ) -> None:
     """Watch a broker: topics with rates, consumer groups with lag, flush and dispatch distance, disk, clients.
 
     Asks the running `rstore serve` of --store, or with --broker any broker, Apache's, too, by admin requests: then
     rates are told by offsets, and bytes by the broker's own last minute. On a terminal p, g, l and n sort by puts,
-    gets, lag and name, and q leaves. --json prints an object an interval.
+    gets, lag and name, the arrow and page keys scroll a table, Tab takes the other one, and q leaves. --json prints
+    an object an interval.
     """
     settings = settings_of(context)
     with _looking(settings, broker) as look:
@@ -98,10 +99,10 @@ class _looking:  # noqa: N801 - a context manager that reads as a function
 def _watch(output: Output, look: Callable[[], Look], interval: float, *, once: bool, sort: Sort, rows: int) -> None:
     import sys
 
-    from rstore_cli.screen import is_terminal
+    from rstore_cli.screen import is_dumb, is_terminal
 
     before = look()
-    if is_terminal(sys.stdout) and is_terminal(sys.stdin) and not (once or output.json):
+    if is_terminal(sys.stdout) and is_terminal(sys.stdin) and not (once or output.json or is_dumb()):
         from rstore_cli.top_screen import show
 
         show(look, before, interval, sort)
@@ -123,15 +124,20 @@ def _watch(output: Output, look: Callable[[], Look], interval: float, *, once: b
 def _print(output: Output, frame: Frame, rows: int) -> None:
     import sys
 
+    from rstore_cli.render import short
+
     if output.json:
         output.line(frame.to_json())
     else:
         output.facts(frame.facts())
         for (heads, body), numbers in (
-            (frame.topic_table(rows), (1, 2, 3, 4, 5)),
-            (frame.group_table(rows), (2, 3, 4)),
+            (frame.topic_table(), (1, 2, 3, 4, 5)),
+            (frame.group_table(), (2, 3, 4)),
         ):
             output.text()
-            output.table(heads, body, numbers=numbers)
+            shown = [[short(cell) for cell in row] for row in body[:rows]]
+            output.table(heads, shown, numbers=numbers)
+            if len(body) > rows:
+                output.text(f"… {len(body) - rows} more (--rows)")
         output.text()
     sys.stdout.flush()

@@ -178,9 +178,11 @@ def on_terminal(root: Path) -> Iterator[int]:
 @pytest.mark.parametrize("leave", [b"q", b"\x03"])
 def test_on_a_terminal(daemon: Process, leave: bytes) -> None:
     with on_terminal(daemon.root) as master:
-        _until(master, b"sorted by put")
-        os.write(master, b"l")
         _until(master, b"sorted by lag")
+        os.write(master, b"p")
+        _until(master, b"sorted by put")
+        os.write(master, b"\t")
+        _until(master, b"scroll groups")
         os.write(master, leave)
 
 
