@@ -43,18 +43,16 @@ from engine.format.message import (
     V4_HEAD_SIZE,
 )
 from engine.log.claim import body_end, ends_of
-from engine.log.scan import WINDOW, RecordBatch, Scanner, magics
+from engine.log.near_heads import WHOLE_HEAD, reaching
+from engine.log.scan import WINDOW, RecordBatch, Scanner
 from engine.log.walk import Row, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    from engine.format.buffers import Buffer
     from engine.log.source import LogSource, Segment
 
 _BLANK = BLANK_MAGIC.to_bytes(4, "big")
 _STEP = 1 << 20
-_V6_MOST = 24
-"""Bytes that two IPv6 hosts make a head longer."""
 _MOST_BEHIND_BODY = 2 + 32767 + 2 + 32767
 """Bytes of the longest topic and properties with their lengths."""
 
@@ -109,7 +107,8 @@ class Boundaries:
             return False  # what can't be read could be one
         if len(before) < offset - start:
             return False
-        return not any(self._reaches(segment, start, at, before, offset) for at in _heads(before, offset - start))
+        near = reaching(before, offset - start, start, offset, segment.end, _MOST_BEHIND_BODY)
+        return not any(self._reaches(segment, start, at, before, offset) for at in near)
 
     def _reaches(self, segment: Segment, start: int, at: int, before: bytes, offset: int) -> bool:
         total = int.from_bytes(before[at : at + 4], "big", signed=True)
@@ -134,14 +133,22 @@ class Boundaries:
         place = start + at
         if before[at + POSITION_PHYSICAL_OFFSET : at + POSITION_PHYSICAL_OFFSET + 8] != place.to_bytes(8, "big"):
             return False
-        head = before[at : at + V4_HEAD_SIZE + _V6_MOST]
+        head = before[at : at + WHOLE_HEAD]
         claimed = place + int.from_bytes(head[:4], "big", signed=True)
         if offset < claimed <= segment.end:
             return True
-        if place + body_end(head) + _MOST_BEHIND_BODY <= offset and len(head) == V4_HEAD_SIZE + _V6_MOST:
+        if place + body_end(head) + _MOST_BEHIND_BODY <= offset and len(head) == WHOLE_HEAD:
             return False
+
+        def read(wanted: int, size: int) -> Buffer:
+            """From what has been read, where it is there."""
+            first = wanted - start
+            if 0 <= first <= len(before) - size:
+                return before[first : first + size]
+            return self._source.read(wanted, size)
+
         try:
-            ends = ends_of(self._source.read, segment.end, place)
+            ends = ends_of(read, segment.end, place)
         except StorageError:
             return True
         return ends is not None and ends.by_lengths > offset
@@ -155,15 +162,3 @@ class Boundaries:
                 if len(behind):
                     return int(behind[0])
         return segment.end
-
-
-def _heads(buffer: bytes, end: int) -> Iterator[int]:
-    """Positions before `end` where a record's or a blank's magic stands behind its first four bytes."""
-    for at in magics(buffer):
-        if at >= end:
-            break
-        yield at
-    at = buffer.find(_BLANK, POSITION_MAGIC)
-    while 0 <= at < end + POSITION_MAGIC:
-        yield at - POSITION_MAGIC
-        at = buffer.find(_BLANK, at + 1)
