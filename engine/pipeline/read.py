@@ -22,6 +22,7 @@ from engine.pipeline.options import FAIL, MARK, SKIP
 from engine.pipeline.rows import Rows
 from engine.pipeline.schema import COLUMNS
 from engine.pipeline.splits import events, open_log
+from engine.pipeline.worker import settle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,6 +97,7 @@ def read_share(share: Share, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     """The rows of a share: as `read_split`, behind what is missing in front of it. Raises as `read_split`."""
     with carried():
         yield from _rows_of(share, options)
+    settle()
 
 
 def _rows_of(share: Share, options: ReadOptions) -> Iterator[pa.RecordBatch]:

@@ -286,3 +286,17 @@ def test_damage_outside_of_what_is_asked_for(spark: SparkSession, fixture_copy: 
         load(spark, path, endOffset=30_000).count()
     assert load(spark, path, startOffset=30_000, columns="topic").count() > 0
     assert load(spark, path, endOffset=19_000, columns="topic").count() > 0
+
+
+def test_a_worker_searches_its_modules_for_garbage_once(
+    spark: SparkSession, fixture_store: Callable[[str], Path]
+) -> None:
+    """Spark's daemon collects garbage behind every task: what is imported is taken out of that after the first one."""
+
+    def frozen(_: int) -> int:
+        import gc
+
+        return gc.get_freeze_count()
+
+    spark.read.format(NAME).option("splitBytes", "64K").load(str(fixture_store("clean-small"))).count()
+    assert max(spark.sparkContext.parallelize(range(4), 4).map(frozen).collect()) > 1000

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from engine.errors import RStoreError
 from engine.pipeline.splits import SPLIT_BYTES
+from engine.pipeline.worker import settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -86,3 +87,4 @@ def _each(function: Callable[[_Work], _Answer], group: Sequence[_Work]) -> Itera
         except RStoreError as error:
             yield Failed(error)
             return
+    settle()

@@ -21,7 +21,7 @@ from engine.log.scan import Scanner, kernels_if_loaded
 from engine.log.tally import Counter, tallied
 from engine.pipeline.jobs.tasks import cores_of, grouped, run_groups
 from engine.pipeline.result import JobResult, Table
-from engine.pipeline.splits import SPLIT_BYTES, bounds, demand_met, log_end, open_log, plan_splits
+from engine.pipeline.splits import SPLIT_BYTES, LastCut, bounds, demand_met, log_end, open_log, plan_splits
 from engine.repair.verify import (
     Bad,
     Part,
@@ -74,8 +74,9 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: VerifyOptions)
     """
     began = time.monotonic()
     splits = _plan(stores, options)
-    work = [[_Work(split, _is_first(split, options)) for split in group] for group in grouped(splits, cores_of(spark))]
-    checked = run_groups(spark, work, _check)
+    groups = grouped(splits, cores_of(spark))
+    work = [[tuple(_Work(split, _is_first(split, options)) for split in group)] for group in groups]
+    checked = [one for some in run_groups(spark, work, _check_all) for one in some]
     found = {store.name: VerifyResult(start=options.start or 0, live=store.live) for store in stores}
     for name, some in groupby(zip(splits, checked, strict=True), key=lambda one: one[0].store.name):
         _merge(found[name], list(some), options)
@@ -146,13 +147,18 @@ def _is_first(split: Split, options: VerifyOptions) -> bool:
     return split.index == 0 and options.start is not None and split.segment.offset < options.start
 
 
-def _check(work: _Work) -> _Checked:
-    """On an executor."""
+def _check_all(group: tuple[_Work, ...]) -> list[_Checked]:
+    """On an executor: the splits of a task, in log order."""
+    last = LastCut()
+    return [_check(work, last) for work in group]
+
+
+def _check(work: _Work, last: LastCut) -> _Checked:
     split, disk = work.split, Disk()
     limit = split.store.config.max_message_size
     with open_log(split, disk) as log:
         scanner = Scanner(log, max_message_size=limit, kernels=kernels_if_loaded())
-        start, end = bounds(split, log)
+        start, end = bounds(split, log, last=last)
         if work.first:
             start = boundary(log, scanner, split.start)
             end = max(start, end)
