@@ -32,6 +32,7 @@ $(READY): pyproject.toml
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV) >/dev/null || { rm -rf $(VENV); \
 	  echo "$(PYTHON) can't make virtual environments here (Debian: apt-get install python3-venv)." >&2; exit 1; }
 	$(PY) -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@$(PY) -m engine.bench.warm_up
 	@touch $@
 
 demo: setup ## recover a crashed store with the real command line, step by step

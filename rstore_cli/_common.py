@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from engine.format.quantities import parse_duration, parse_size, parse_time
+from rstore_cli.compiling import tell_of_compiling
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
@@ -97,7 +98,8 @@ class Settings:
 
 
 def settings_of(context: typer.Context) -> Settings:
-    """The settings of this run."""
+    """The settings of this run, which begins now."""
     found = context.find_root().obj
     assert isinstance(found, Settings)
+    tell_of_compiling(quiet=found.quiet or found.json)
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support import fixtures, golden, references, stores
+
+# Tests that set HOME find compiled kernels all the same.
+os.environ.setdefault("XDG_CACHE_HOME", str(Path.home() / ".cache"))
 
 settings.register_profile("rstore", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("rstore")

@@ -21,6 +21,7 @@ from engine.bench.timing import Task
 from engine.bench.work import BATCH, POOL, PULL
 from engine.bench.workload import BORN_MS, PER_MS
 from engine.errors import StorageError
+from engine.files.cache import cache_directory
 
 VERSION = "4.9.8"
 SOURCES = Path(__file__).parent / "java"
@@ -75,12 +76,6 @@ class Apache:
         }
         said = [f"{name}={value}" for name, value in words.items()]
         return [str(self.java), *OPENS, "-cp", self.class_path, MAIN, job, *said]
-
-
-def cache_directory() -> Path:
-    """Where what is built is kept: below XDG_CACHE_HOME."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "rstore"
 
 
 def find(cache: Path | None = None) -> Apache:

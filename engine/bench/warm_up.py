@@ -1,0 +1,61 @@
+"""Compile the kernels before anybody waits for them: `python -m engine.bench.warm_up`, a line of progress on stdout.
+
+A small store is made, recovered, checked, rebuilt, read and written in a temporary directory, as the bench does before
+it measures. What is compiled already costs nothing but that (about a second).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from engine.bench.child import MAKE, run
+from engine.bench.timing import Task, Timer
+from engine.bench.work import BATCH
+from engine.bench.workload import MIB, Workload
+from engine.errors import RStoreError
+
+_SIZE = 24 * MIB  # long enough to be read by kernels
+_STEPS = {
+    MAKE: "recovery",
+    "verify-crc": "verification",
+    "check": "check",
+    "reindex": "reindex",
+    "get-columns": "gets",
+    "put-batch": "puts",
+}
+
+
+def warm_up(tell: Callable[[str], None]) -> None:
+    """Run each step; `tell` hears its name before. Raises RStoreError, OSError."""
+    workload = Workload("warm-up", 128, size=_SIZE, segment=_SIZE)
+    with tempfile.TemporaryDirectory(prefix="rstore-warm-up-") as made:
+        messages = 0
+        for job, name in _STEPS.items():
+            tell(name)
+            count = BATCH if job == "put-batch" else messages
+            done = run(Task(job, workload, Path(made), messages, count), Timer())
+            messages = done.messages if job == MAKE else messages
+
+
+def main() -> int:
+    """Without numba there is nothing to compile."""
+    if importlib.util.find_spec("numba") is None:
+        return 0
+    began = time.monotonic()
+    print("Compiling kernels for long logs, once on this machine (about 10 s): ", end="", flush=True)
+    try:
+        warm_up(lambda name: print(name, end=", ", flush=True))
+    except (RStoreError, OSError) as error:  # a full disk, say: then whoever reads a long log first waits
+        print(f"not now: {error}")
+        return 0
+    print(f"done in {time.monotonic() - began:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
