@@ -8,6 +8,7 @@
     │   ├── StoreChanged             changed          4     the store is not as a repair left it
     │   ├── LogIsGone                log-gone         4     queues without a commit log
     │   ├── DataIsAbsent             data-absent      4     a link of the store leads to what is not there
+    │   ├── NewerStore               newer-store      4     a store of RocketMQ 5: it is read, and never changed
     │   └── NoRoomToSave             no-room          4     what would be cut can't be saved first
     ├── TimeIsUp                     time-box         1     not finished in the time that was given; run it again
     ├── CannotMend                   cannot-mend      4     damage that this command can't mend
@@ -138,6 +139,12 @@ class DataIsAbsent(Refused):
     """A link of the store leads to what is not there: a disk that is not mounted more often than lost data."""
 
     code = "data-absent"
+
+
+class NewerStore(Refused):
+    """A store of RocketMQ 5: what is sound in it is read, and nothing is changed."""
+
+    code = "newer-store"
 
 
 class NoRoomToSave(Refused):

@@ -26,6 +26,7 @@ from engine.log.index_reader import ClosedIndexFile
 from engine.log.message_reader import MessageReader
 from engine.log.results import StoreClosed
 from engine.repair.known_names import KnownNames
+from engine.repair.newer import refuse_queue
 from engine.repair.survey import survey
 
 if TYPE_CHECKING:
@@ -81,8 +82,13 @@ class ReadStore(MessageReader):
         return tuple(sorted(self._known))
 
     def find_queue(self, topic: str, queue_id: int) -> ClosedQueue | None:
-        """The consume queue, None when there is none. Raises StoreClosed, StorageError."""
+        """The consume queue, None when there is none.
+
+        Raises:
+            StoreClosed, StorageError. NewerStore: the topic has queues of a kind that only RocketMQ 5 reads.
+        """
         self._readable_log()
+        refuse_queue(self.files.root, self.files.newer, topic)
         wanted = TopicQueue(topic, queue_id)
         with self._lock:
             found = self._queues.get(wanted)

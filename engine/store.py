@@ -153,10 +153,13 @@ class MessageStore(MessageReader):
                 that opens somebody's store does neither.
 
         Raises:
-            StoreLocked: a live process holds it. Refused, CannotMend: recovery would lose data, or can't be done.
-            StorageError.
+            StoreLocked: a live process holds it. Refused, CannotMend: recovery would lose data, or can't be done; the
+                store is RocketMQ 5's. StorageError.
         """
+        from engine.repair.newer import refuse_open
+
         disk = disk or Disk()
+        refuse_open(disk, config)
         disk.mkdirs(str(config.store_path_root_dir))
         lock = StoreLock(disk, str(config.store_path_root_dir))
         if not locked:

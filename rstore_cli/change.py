@@ -102,11 +102,14 @@ class Change(ABC, Generic[Plan]):
 
     def _dry(self, config: StoreConfig) -> int:
         from engine.files.lock import holder_of
+        from engine.repair.newer import refuse_change
         from engine.repair.survey import survey
 
+        files = survey(self.disk, config)
+        refuse_change(files.root, files.newer)
         plan = self.plan(config)
         try:
-            holder = holder_of(self.disk, survey(self.disk, config).root)
+            holder = holder_of(self.disk, files.root)
             if holder is not None and not self.beside:
                 who = f"process {holder.pid}" if holder.pid else "another process"
                 self.output.note(f"note: {who} has the store open; this is what would be done if it were killed now")
@@ -117,11 +120,13 @@ class Change(ABC, Generic[Plan]):
     def _change(self, config: StoreConfig, *, yes: bool) -> int:
         from engine.format import names
         from engine.repair.memory import forget
+        from engine.repair.newer import refuse_change
         from engine.repair.repairs import finish
         from engine.repair.survey import survey
 
         files = survey(self.disk, config)  # no store, no lock file
         root = files.root
+        refuse_change(root, files.newer)
         lock = os.path.join(root, names.LOCK)
         if any(odd.path == lock for odd in files.odd):  # nobody can hold it: what to do about it is in the plan
             plan = self.plan(config)

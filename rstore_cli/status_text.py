@@ -24,6 +24,7 @@ def show(output: Output, found: StoreStatus, hours: int) -> None:
         [
             ("store", files.root),
             ("state", f"{found.state.value.upper()}: {found.why}"),
+            *([("kind", f"RocketMQ 5: {files.newer}; read here, and never changed")] if files.newer else []),
             *([] if found.next is None else [("next", str(found.next))]),
             ("commit log", _log_line(found)),
             ("messages", "\n".join(_messages(found))),
@@ -125,11 +126,14 @@ def _index_line(found: StoreStatus) -> str:
 
 def _queues_line(found: StoreStatus) -> str:
     log = found.log
+    unread = ", ".join(part.where for part in found.files.newer.not_looked_at if "queues" in part.what)
     if not found.files.queues:
-        return "none"
+        return f"none that is read here ({unread} is not)" if unread else "none"
     about = "~" if found.estimated else ""
     line = f"{count(len(found.files.queues), 'queue')} of {count(len(found.topics), 'topic')}, "
     line += f"{about}{found.messages:,} message{'' if found.messages == 1 else 's'}"
+    if unread:
+        return f"{line}; {unread} is not read"
     if log.behind:
         return f"{line}; {count(log.behind, 'record')} ({size(log.behind_bytes)}) of the log are not in them yet"
     return f"{line}; every message of the log's end is in them" if log.files else line

@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from engine.errors import StorageError
+from engine.errors import NewerStore, StorageError
 from engine.files.disk import Disk
 from engine.files.written import is_written
 from engine.format.message import ENCODE_OVERHEAD
@@ -108,7 +108,7 @@ def find_units(store: StoreRef, topics: frozenset[str], start: int, end: int) ->
                 return None
             dispatched = _dispatched(reader, store)
             return _collected(reader, wanted, (start, min(end, dispatched), end), disk)
-    except StorageError:
+    except (StorageError, NewerStore):
         return None
 
 

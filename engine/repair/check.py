@@ -414,10 +414,12 @@ class _Run:
         for queue in files.queues if wanted else ():
             rows = QueueRows(self._disk, queue)
             ends[queue.queue], starts[queue.queue] = (rows.extent, rows.first) if queue.files else (0, 0)
-        check_config.check_consumers(config, ends, found)
+        check_config.check_consumers(config, ends, found, files.newer)
         levels = DelayLevels.parse(files.config.message_delay_level)
         check_config.check_delays(config, levels, ends, starts, found)
-        check_config.check_topics(config, {queue.queue.topic for queue in files.queues}, found)
+        present = {queue.queue.topic for queue in files.queues} | files.newer.batch_topics
+        if not files.newer.no_queue_files:
+            check_config.check_topics(config, present, found)
         check_served(self._disk, files, config, found, live=self.live)
 
 

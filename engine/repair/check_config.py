@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.files.disk import Disk
     from engine.repair.finding import Findings
+    from engine.repair.newer import Newer
 
 BROKERS_OWN = {"TBW102", "SELF_TEST_TOPIC", "BenchmarkTest", "OFFSET_MOVED_EVENT", "RMQ_SYS_TRACE_TOPIC"}
 """Topics that each broker makes for itself. Source: TopicConfigManager."""
@@ -124,14 +125,19 @@ def read_tables(disk: Disk, directory: str, name: str, findings: Findings) -> tu
     return (backup.tables, name + BACKUP) if does is Fate.BACKUP else (None, None)
 
 
-def check_consumers(found: ConfigFiles, ends: dict[TopicQueue, int], findings: Findings) -> None:
-    """Each group's offset is at most its queue's maximum. `ends`: queue offset behind each queue's last unit."""
+def check_consumers(found: ConfigFiles, ends: dict[TopicQueue, int], findings: Findings, newer: Newer) -> None:
+    """Each group's offset is at most its queue's maximum. `ends`: queue offset behind each queue's last unit.
+
+    Queues of a kind that is not read (`newer`) are passed over.
+    """
     name = LMQ_CONSUMERS if LMQ_CONSUMERS in found.tables else CONSUMERS
     tables = dict(found.table(name))
     for key, offset in found.tables.get(name, {}).get(LMQ_TABLE, {}).items():
         tables[key] = {"0": offset}
     for key, queues in tables.items():
         topic, _, group = key.rpartition("@")
+        if newer.hides(topic):
+            continue
         for queue_id, offset in numbers(f"config/{name}", key, queues, findings):
             queue = TopicQueue(topic, queue_id)
             end = ends.get(queue)

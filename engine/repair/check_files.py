@@ -40,6 +40,7 @@ def file_findings(
 
     `leave_out`: paths that were told of already. `layout`: what the records in the log's files say (None: not looked).
     """
+    _newer_findings(files, found)
     if layout is not None:
         _layout_findings(files, layout, found, leave_out)
     odd_ones = files.odd if layout is None else layout.left
@@ -69,6 +70,12 @@ def file_findings(
         found.add("checkpoint-missing", names.CHECKPOINT, names.CHECKPOINT)
     if is_log_gone(files, layout) and any(queue.files for queue in files.queues):
         found.add("log-gone", names.COMMITLOG, os.fspath(files.config.commit_log_paths[0]))
+
+
+def _newer_findings(files: StoreFiles, found: Findings) -> None:
+    for part in files.newer.parts:
+        unread = ", not looked at" if part in files.newer.not_looked_at else ""
+        found.add("newer-store", part.where, part.where, part.what + unread)
 
 
 def is_log_gone(files: StoreFiles, layout: Layout | None) -> bool:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from engine.log.scan import RecordBatch
     from engine.repair.check_doubts import DoubtfulRecords
     from engine.repair.survey import IndexName
+    from engine.repair.tag_keys import TagKeys
 
 PIECE = 1 << 17
 """Entries that are read together."""
@@ -137,6 +138,7 @@ class KeyComparer:
         until: only what lies before this physical offset is judged (None: everything).
         bridged: stretches (physical) that a repair made readable; entries into them are of lost messages.
         doubtful: records that may say less than the index does.
+        tags: tells the entries by tag that RocketMQ 5 makes (None: there are none).
     """
 
     def __init__(
@@ -149,8 +151,10 @@ class KeyComparer:
         until: int | None,
         bridged: Intervals,
         doubtful: DoubtfulRecords,
+        tags: TagKeys | None = None,
     ) -> None:
         self._doubtful = doubtful
+        self._tags = tags
         self._disk = disk
         self._layout = layout
         self._pieces = pieces
@@ -235,6 +239,10 @@ class KeyComparer:
         import numpy as np
 
         strange = strange[~self._bridged.mask(table[0][strange])]
+        if self._tags is not None and len(strange):
+            known = np.isin(table[0][strange], window.records)
+            known[known] = self._tags.mask(table[0][strange[known]], table[1][strange[known]])
+            strange = strange[~known]
         if not len(strange):
             return
         at = table[0][strange]

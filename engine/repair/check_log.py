@@ -29,6 +29,7 @@ from engine.repair.intervals import union
 from engine.repair.queue_compare import QueueComparer, lost_delivery_time
 from engine.repair.queue_rows import row_dtype
 from engine.repair.stale_tail import goes_back
+from engine.repair.tag_keys import TagKeys
 from engine.repair.verify import settled_events
 
 if TYPE_CHECKING:
@@ -135,8 +136,17 @@ class _Run:
         )
         self._keys: KeyComparer | None = None
         if task.pieces is not None:
+            tags = TagKeys(disk, files.log) if files.newer else None
             self._keys = KeyComparer(
-                disk, files.index_layout, task.pieces, part.findings, start, task.indexed, self._bridged, self._doubtful
+                disk,
+                files.index_layout,
+                task.pieces,
+                part.findings,
+                start,
+                task.indexed,
+                self._bridged,
+                self._doubtful,
+                tags,
             )
 
     def run(self) -> LogPart:

@@ -60,6 +60,7 @@ class QueueJudge:
         self, disk: Disk, files: StoreFiles, findings: Findings, view: LogView, topics: Collection[str] | None = None
     ) -> None:
         self._topics = topics
+        self._newer = files.newer
         self._begins: dict[TopicQueue, int] = {}
         self._findings = findings
         self._view = view
@@ -178,10 +179,12 @@ class QueueJudge:
             if physical in self._elsewhere or (until is not None and physical >= until):
                 continue
             queue, offset = part.queues[int(row["queue"])], int(row["queue_offset"])
+            if self._newer.hides(queue.topic):
+                continue
             detail = f"#{offset}: the record at {physical}"
             code = "unit-deleted" if self._was_deleted(queue, offset, physical) else "unit-missing"
             self._findings.add(code, str(queue), queue_place(queue, offset), detail)
-        if part.more_pending and until is None:
+        if part.more_pending and until is None and not self._newer.some_queues:
             self._findings.add("unit-missing", "consumequeue", "consumequeue", count=part.more_pending)
 
     def _was_deleted(self, queue: TopicQueue, offset: int, physical: int) -> bool:

@@ -53,6 +53,8 @@ def check_served(
         live: a broker has the store: it may be writing these files just now, so none of them is missed.
         bare: name a store without config/, too: one that no broker has had yet has none.
     """
+    if files.newer.no_config_files:
+        return
     if not live and (found.present is not None or bare):
         _missing(disk, files, found, findings)
     _hidden(disk, files, found, findings)

@@ -91,7 +91,7 @@ DOCTOR_CODES: dict[str, Code] = {
     **{
         name: CODES[name]
         for name in (
-            *("file-size", "file-stray", "file-absent", "file-odd", "queue-empty"),
+            *("newer-store", "file-size", "file-stray", "file-absent", "file-odd", "queue-empty"),
             *("not-closed", "repair-unfinished", "undo-unfinished", "disk-room"),
             *("log-misplaced", "log-surplus", "log-gone", "path-missing", "path-unnamed", "log-gap", "log-accepted"),
             "checkpoint-missing",
@@ -172,10 +172,6 @@ def doctor(disk: Disk, config: StoreConfig) -> DoctorResult:
 
 
 def _survey(disk: Disk, config: StoreConfig, root: str, found: Findings) -> StoreFiles | None:
-    kind = _other_kind(disk, config, root)
-    if kind is not None:
-        found.add("store-kind", root, root, kind)
-        return None
     try:
         for path in absent_paths(disk, config):
             found.add("path-missing", path, path)
@@ -186,17 +182,6 @@ def _survey(disk: Disk, config: StoreConfig, root: str, found: Findings) -> Stor
         found.add("file-size", error.path or root, error.path or root, error.message)
     except StorageError as error:
         found.add("permission", error.path or root, error.path or root, error.message)
-    return None
-
-
-def _other_kind(disk: Disk, config: StoreConfig, root: str) -> str | None:
-    """What kind of store it is when it is not Apache's plain one, of those that survey does not tell."""
-    if disk.exists(os.path.join(root, names.CONFIG, "tieredStoreMetadata.json")):
-        return "a 5.x store with tiers: its older messages are elsewhere"
-    if "Tiered" in config.other.get("messageStorePlugIn", ""):
-        return "a 5.x store with tiers (messageStorePlugIn)"
-    if "rocksdb" in config.other.get("storeType", "").lower():
-        return "a 5.x store with RocksDB consume queues (storeType)"
     return None
 
 

@@ -22,6 +22,7 @@ from engine.log.scan import Damage, Event, Gap, RecordBatch, Scanner
 from engine.log.source import ClosedLog
 from engine.repair.config.files import BACKUP, State, directory_of, present_in, read_text
 from engine.repair.log_end import MISSING_SEGMENT
+from engine.repair.newer import refuse_queue
 from engine.repair.queue_rows import QueueRows, is_real
 from engine.repair.survey import StoreFiles, read_checkpoint, survey
 from engine.repair.verify import boundary, judge_tail, settled_events
@@ -141,6 +142,7 @@ def dump_queue(
         InvalidArgument: there is no such queue. NotAStore, CannotMend, StorageError.
     """
     files = survey(disk, config)
+    refuse_queue(files.root, files.newer, topic)
     found = next((q for q in files.queues if q.queue == TopicQueue(topic, queue_id)), None)
     if found is None:
         from engine.repair.known_names import KnownNames

@@ -66,6 +66,12 @@ _NOTHING = "nothing to do"
 
 CODES: dict[str, Code] = {
     # files
+    "newer-store": Code(
+        _INFO,
+        "a part of RocketMQ 5: the store is read, and never changed by rstore",
+        "what is wrong with it, its own 5.x broker mends when it starts",
+        Fix.NOTHING,
+    ),
     "file-size": Code(_ERROR, "a file of the wrong size or place, so a broker does not start", fix=Fix.RECOVER),
     "file-stray": Code(_ERROR, "something that is no store file, so a broker does not start", fix=Fix.RECOVER),
     "file-absent": Code(

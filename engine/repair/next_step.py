@@ -45,6 +45,11 @@ _COMMANDS: dict[Fix, tuple[tuple[str, ...], str, str | None]] = {
     ),
 }
 _ORDER = tuple(Fix)
+NEWER = "newer-store"
+"""The finding of a store that is never changed here."""
+THEIRS = NextStep(
+    None, "start the store's own RocketMQ 5 broker: it recovers it; rstore changes no store of RocketMQ 5"
+)
 
 
 def command_line(config: StoreConfig, *words: str) -> str:
@@ -114,6 +119,8 @@ def of_findings(
     `everything`: log, queues and index were read. `live`: a process has the store, so nothing can be repaired yet.
     """
     wrong = [one for one in findings if one.severity is not Severity.INFO]
+    if any(one.code == NEWER for one in findings):
+        return None if everything and not wrong else THEIRS if wrong else read(config)
     first = min(wrong, key=lambda one: _ORDER.index(one.fix), default=None)
     if first is None or (first.fix in (Fix.ADVISE, Fix.NOTHING) and not everything):
         return None if everything else read(config)

@@ -34,6 +34,7 @@ from engine.repair.index_files import entries_before
 from engine.repair.intervals import Intervals
 from engine.repair.layout import layout_of
 from engine.repair.log_end import Mode
+from engine.repair.newer import refuse_verdict
 from engine.repair.odd import first_error
 from engine.repair.queue_rows import QueueRows, is_real
 from engine.repair.recover import plan_recover
@@ -175,9 +176,10 @@ def plan_start(disk: Disk, config: StoreConfig, *, progress: Callable[[int, int]
     """Compute it, without writing a byte.
 
     Raises:
-        NotAStore, StorageError.
+        NotAStore, StorageError. NewerStore: it is RocketMQ 5's, whose start is another.
     """
     files = survey(disk, config)
+    refuse_verdict(files.root, files.newer)
     plan = _outcome(disk, config, files, progress)
     _configured(plan, config_start(disk, files.config, files.root))
     _look_for_next(disk, plan)

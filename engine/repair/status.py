@@ -62,7 +62,7 @@ STATUS_CODES: dict[str, Code] = {
     **{
         name: CODES[name]
         for name in (
-            *("file-size", "file-stray", "file-absent", "file-odd", "queue-empty"),
+            *("newer-store", "file-size", "file-stray", "file-absent", "file-odd", "queue-empty"),
             *("not-closed", "repair-unfinished", "undo-unfinished", "disk-room"),
             *(
                 "log-misplaced",
@@ -166,6 +166,7 @@ class StoreStatus:
             "pid": self.pid,
             "time": self.now,
             "abort": files.abort,
+            "newer": files.newer.to_json(),
             "commitlog": log.to_json(),
             "dispatch": {"records": log.behind, "bytes": log.behind_bytes},
             "consumequeue": {
@@ -243,7 +244,7 @@ def status(
     with ClosedLog(disk, files.log) as log:
         ends = log_state(log, files, last, live=holder is not None)
         if holder is None:
-            _end_findings(ends, findings)
+            _end_findings(ends, files, findings)
         clock = LogClock(log, ends.max_offset, files.config.max_message_size) if files.log else None
         most = ALL_HOURS if full else hours
         space = Space(hours_of(clock, files.log, ends.min_timestamp, ends.max_timestamp, most))
@@ -325,12 +326,12 @@ def _state(files: StoreFiles, holder: Holder | None, told: tuple[Finding, ...]) 
     return (State.CLEAN if files.log else State.EMPTY), ""
 
 
-def _end_findings(ends: LogState, findings: Findings) -> None:
+def _end_findings(ends: LogState, files: StoreFiles, findings: Findings) -> None:
     """What looking at the log's end told of a store that no process has."""
     if ends.damage is not None:
         offset, reason = ends.damage
         findings.add("log-damage" if ends.inside else "log-tail", "log", f"commitlog {offset}", reason)
-    if ends.behind:
+    if ends.behind and not files.newer.some_queues:
         detail = f"the last {ends.behind_bytes} bytes of the log"
         findings.add("unit-missing", "queues", "consumequeue", detail, ends.behind)
 

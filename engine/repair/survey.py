@@ -29,6 +29,7 @@ from engine.format.queue_unit import UNIT_SIZE
 from engine.log.derive import TopicQueue
 from engine.log.source import Segment
 from engine.repair.index_layout import infer_index_layout
+from engine.repair.newer import NOT_NEWER, Newer, demand_own_log, is_rocksdb, newer_parts
 from engine.repair.odd import FAR, PASSED_OVER, QUEUE_EMPTY, STRAY, OddFile, in_places, instead, listed, moved_by_hand
 from engine.repair.segment_size import segment_size
 from engine.repair.trees import is_zero
@@ -73,6 +74,7 @@ class StoreFiles:
     queues: tuple[QueueFiles, ...]
     index: tuple[IndexName, ...]
     odd: tuple[OddFile, ...]
+    newer: Newer = NOT_NEWER
 
     @property
     def index_layout(self) -> IndexLayout:
@@ -84,7 +86,7 @@ def survey(disk: Disk, config: StoreConfig) -> StoreFiles:
     """Look at the store that `config` names.
 
     Raises:
-        NotAStore: there is no store, or a kind that this engine doesn't know (DLedger, RocksDB).
+        NotAStore: there is no store, or its log is of a kind that this engine doesn't read (DLedger).
         StorageError: a directory can't be read.
     """
     root = os.fspath(config.store_path_root_dir)
@@ -93,6 +95,8 @@ def survey(disk: Disk, config: StoreConfig) -> StoreFiles:
     log_dirs = [path for path in config.log_directories if disk.is_dir(path)]
     queue_root = os.path.join(root, names.CONSUMEQUEUE)
     queue_dirs, odd_queues = _queue_directories(disk, queue_root)
+    if is_rocksdb(disk, queue_root):
+        odd_queues = []
     index_dir = os.path.join(root, names.INDEX)
     index_entries, odd_index = _index_entries(disk, index_dir)
     scanned = {directory: disk.scandir(directory) for _, directory in queue_dirs}
@@ -110,16 +114,18 @@ def survey(disk: Disk, config: StoreConfig) -> StoreFiles:
         odd += _odd_ext_files(disk, root, config.mapped_file_size_consume_queue_ext)
     size = IndexLayout(config.max_hash_slot_num, config.max_index_num).file_size
     point, point_ok = read_checkpoint(disk, os.path.join(root, names.CHECKPOINT))
+    log = tuple(Segment(f.offset, f.size, f.path) for f in listing.files)
     return StoreFiles(
         config=config,
         root=root,
         abort=any(entry.name == names.ABORT for entry in entries),
         checkpoint=point,
         checkpoint_ok=point_ok,
-        log=tuple(Segment(f.offset, f.size, f.path) for f in listing.files),
+        log=log,
         queues=tuple(queues),
         index=tuple(IndexName(e.name, e.path, e.size, e.size == size) for e in index_entries),
         odd=tuple(moved_by_hand(disk, root, one) for one in odd),
+        newer=newer_parts(disk, config, root, entries, [segment.path for segment in log]),
     )
 
 
@@ -147,12 +153,7 @@ def _demand_store(disk: Disk, config: StoreConfig, root: str) -> tuple[Entry, ..
         disk.is_dir(os.fspath(p)) for p in config.commit_log_paths
     ):
         raise NotAStore("no store here", path=root, hint="name one with --store, or make one with: rstore init")
-    if any(name.startswith("dledger-") for name in present) or config.enable_d_leger_commit_log:
-        raise NotAStore(
-            "a DLedger store, which keeps its log in Raft entries", path=root, hint="recover it with its group"
-        )
-    if any(name.startswith(("consumequeue_r", "rocksdb")) for name in present):
-        raise NotAStore("a store with RocksDB consume queues", path=root, hint="use a 5.x broker")
+    demand_own_log(config, root, present)
     return entries
 
 

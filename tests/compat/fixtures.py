@@ -83,9 +83,9 @@ def sha256(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def pack(store: Path, name: str, mtime: int) -> Path:
+def pack(store: Path, name: str, mtime: int, into: Path = FIXTURES) -> Path:
     """Packs a store as a fixture: the same bytes for the same files, in order, owned by nobody in particular."""
-    packed = FIXTURES / f"{name}.tar.xz"
+    packed = into / f"{name}.tar.xz"
     with tarfile.open(packed, "w:xz", format=tarfile.PAX_FORMAT, preset=9) as tar:
         for path in [store, *sorted(store.rglob("*"))]:
             _add(tar, path, f"{name}/{path.relative_to(store)}".removesuffix("/."), mtime)

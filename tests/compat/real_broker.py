@@ -65,12 +65,23 @@ class RealBroker:
 
 
 @contextmanager
-def name_server(home: Path, *, port: int = 0, heap: str = "128m", level: str = "INFO") -> Iterator[str]:
-    """Apache's name server alone; its address. `home`: a directory for its settings and logs. Raises Missing."""
+def name_server(
+    home: Path,
+    *,
+    port: int = 0,
+    heap: str = "128m",
+    level: str = "INFO",
+    settings: str = "",
+    apache: toolchain.ApacheBroker | None = None,
+) -> Iterator[str]:
+    """Apache's name server alone; its address. `home`: a directory for its settings and logs. Raises Missing.
+
+    `settings`: as of namesrv.conf. `apache`: of another release.
+    """
     port = port or free_port(1)
     said = {"listenPort": port, "kvConfigPath": home / "kvConfig.json"}
     main = "org.apache.rocketmq.namesrv.NamesrvStartup"
-    process = _start(main, home, "namesrv", said, "", heap, level)
+    process = _start(main, home, "namesrv", said, settings, heap, level, apache=apache)
     try:
         _until_booted(process, home / "namesrv.out")
         yield f"127.0.0.1:{port}"
@@ -90,6 +101,7 @@ def broker(
     heap: str = "512m",
     level: str = "INFO",
     java_options: tuple[str, ...] = (),
+    apache: toolchain.ApacheBroker | None = None,
 ) -> Iterator[RealBroker]:
     """Apache's broker, registered at a name server; stopped by SIGTERM.
 
@@ -100,6 +112,7 @@ def broker(
         port: listenPort; the VIP port is two below, the HA port one above. 0: free ones.
         heap: of Java.
         level: of its log.
+        apache: of another release.
 
     Raises:
         Missing: Java or Apache's jars are not to be had here.
@@ -115,11 +128,11 @@ def broker(
         "storePathCommitLog": root / "commitlog",
     }
     main = "org.apache.rocketmq.broker.BrokerStartup"
-    process = _start(main, home, "broker", said, settings, heap, level, java_options)
+    process = _start(main, home, "broker", said, settings, heap, level, java_options, apache)
     out = home / "broker.out"
     try:
         _until_booted(process, out)
-        version = toolchain.apache_broker().version
+        version = (apache or toolchain.apache_broker()).version
         yield RealBroker(root, f"127.0.0.1:{port}", names, process, home, version)
         if process.poll() is None:
             _stop(process, out)
@@ -166,6 +179,7 @@ def _start(
     heap: str,
     level: str,
     java_options: tuple[str, ...] = (),
+    apache: toolchain.ApacheBroker | None = None,
 ) -> subprocess.Popen[bytes]:
     (home / "conf").mkdir(parents=True, exist_ok=True)
     (home / "conf" / f"logback_{name}.xml").write_text(_LOGBACK.format(file=home / f"{name}.log", level=level))
@@ -174,7 +188,7 @@ def _start(
     command = [
         str(toolchain.java()), f"-Xms{heap}", f"-Xmx{heap}", "-XX:MaxDirectMemorySize=2g", *_OPENED, *java_options,
         f"-Drocketmq.home.dir={home}", f"-Duser.home={home}",
-        "-cp", toolchain.apache_broker().class_path, main, "-c", str(conf),
+        "-cp", (apache or toolchain.apache_broker()).class_path, main, "-c", str(conf),
     ]  # fmt: skip
     hidden = {"ROCKETMQ_HOME", "NAMESRV_ADDR", "JAVA_TOOL_OPTIONS"}
     environment = {key: value for key, value in os.environ.items() if key not in hidden}

@@ -16,6 +16,7 @@ from pathlib import Path
 JAVA_DIR = Path(__file__).parent / "java"
 CLIENTS_DIR = Path(__file__).parent / "clients"
 BROKER_DIR = Path(__file__).parent / "broker"
+BROKER5_DIR = Path(__file__).parent / "broker5"
 GO_DIR = Path(__file__).parent / "go"
 NODE_DIR = Path(__file__).parent / "node"
 BUILD_TIMEOUT = 600.0
@@ -83,6 +84,13 @@ def apache_broker() -> ApacheBroker:
         jars = BROKER_DIR / "target" / "lib"
     own, rest = _release(jars, "rocketmq-broker"), _release(jars, "rocketmq-store")
     return ApacheBroker(class_path, own if own == rest else f"{rest} with the broker of {own}")
+
+
+@functools.cache
+def apache_broker5() -> ApacheBroker:
+    """Apache's broker and name server of RocketMQ 5, from Maven."""
+    class_path = _class_path(BROKER5_DIR, "rstore-broker5", "rocketmq-broker")
+    return ApacheBroker(class_path, _release(BROKER5_DIR / "target" / "lib", "rocketmq-broker"))
 
 
 def _release(jars: Path, name: str) -> str:

@@ -96,13 +96,12 @@ def test_not_a_store_is_4(job: str, cli: Cli, tmp_path: Path) -> None:
     assert cli("--store", tmp_path / "none", "pipeline", job).code == 4
 
 
-def test_a_rocksdb_store_is_4(cli: Cli, fixture_copy: Store) -> None:
+def test_a_dledger_store_is_4(cli: Cli, fixture_copy: Store) -> None:
     store = fixture_copy("clean-small")
-    (store / "rocksdbstore").mkdir()
-    (store / "rocksdbstore" / "CURRENT").write_text("MANIFEST-000001\n")
+    (store / "dledger-n0").mkdir()
     ran = cli("pipeline", "verify", store)
     assert ran.code == 4
-    assert "RocksDB" in ran.error_line
+    assert "DLedger" in ran.error_line
 
 
 def test_two_stores_of_the_same_name_are_4(cli: Cli, fixture_copy: Store, tmp_path: Path) -> None:

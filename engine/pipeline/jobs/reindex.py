@@ -52,6 +52,7 @@ from engine.pipeline.stores import demand_idle
 from engine.repair import next_step, reindex_swap
 from engine.repair.known import known_places
 from engine.repair.memory import forget
+from engine.repair.newer import refuse_open
 from engine.repair.odd import demand_movable
 from engine.repair.reindex import ReindexPlan, Scope, beginning, kept_queues, step_over
 from engine.repair.reindex_index import IndexBuilder, shares
@@ -208,6 +209,7 @@ def _begin(
 ) -> _Build:
     """The store's lock taken (to apply), a directory made to build in, which is removed at the end."""
     disk = Disk()
+    refuse_open(disk, store.config)
     if options.output is not None:
         output = os.path.abspath(options.output)
         into = _output(stack, disk, os.path.join(output, store.name) if many else output)

@@ -1,0 +1,276 @@
+"""What RocketMQ 5 keeps in a store, told by the store's own files: what is sound is read, and nothing is changed.
+
+A 5.x broker writes the same commit log, and by default the same consume queues and index files; the rest is its own:
+a timer wheel whose entries point into the log, queues in RocksDB or with a unit a batch, compacted copies of a topic,
+epochs of a controller, older messages in tiered files. A repair that doesn't know them would leave them pointing at
+what is gone. So every part is named with what it means, and each command asks before it plans a change.
+
+Sources: StorePathConfigHelper, BatchConsumeQueueStore, RocksDBConsumeQueueStore, TimerMessageStore, CompactionStore,
+MessageStoreConfig#getStorePathEpochFile, RocksDBConfigManager, DefaultMetadataStore, MessageConst#PROPERTY_CRC32.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.errors import NewerStore, NotAStore, StorageError
+from engine.format import names
+from engine.format.message import MAGICS
+from engine.repair.trees import is_zero
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from engine.config import StoreConfig
+    from engine.files.disk import Disk
+    from engine.files.entry import Entry
+
+ROCKSDB_QUEUES = "consume queues in RocksDB"
+BATCH_QUEUES = "batch consume queues"
+TIMER = "timer messages"
+COMPACTION = "compacted topics"
+CONTROLLER = "epochs of a controller"
+PROPERTY_CRC = "a CRC of the properties in each record"
+TIERED = "older messages in tiered files"
+ROCKSDB_CONFIG = "topics, groups and offsets in RocksDB"
+ROCKSDB_STORE = "timers, transactions or index in RocksDB"
+FILES = "files of its own"
+
+_HEAD = struct.Struct(">iI")
+_CRC_TAIL = 64
+_CRC_PROPERTY = b"__CRC32#\x01"
+_CONFIG_DIRECTORIES = ("topics", "subscriptionGroups", "consumerOffsets")
+_OWN_CONFIG = ("consumerOrderInfo.json", "timercheck", "timermetrics", "transactionMetrics")
+_TIERED_METADATA = "tieredStoreMetadata.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One thing that RocketMQ 5 keeps. `where`: relative to the store, or a setting."""
+
+    what: str
+    where: str
+
+    def __str__(self) -> str:
+        return f"{self.what} ({self.where})"
+
+
+@dataclass(frozen=True, slots=True)
+class Newer:
+    """What was found; false when nothing was.
+
+    Attributes:
+        parts: what RocketMQ 5 keeps here, the weightiest first.
+        batch_topics: topics whose consume queues have a unit a batch.
+    """
+
+    parts: tuple[Part, ...] = ()
+    batch_topics: frozenset[str] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self.parts)
+
+    def has(self, what: str) -> bool:
+        """Whether a part of this kind is there."""
+        return any(part.what == what for part in self.parts)
+
+    @property
+    def not_looked_at(self) -> tuple[Part, ...]:
+        """Parts that hold what is not read here."""
+        return tuple(part for part in self.parts if part.what not in (FILES, PROPERTY_CRC, CONTROLLER))
+
+    @property
+    def some_queues(self) -> bool:
+        """Whether the queues that are read are not all."""
+        return self.no_queue_files or bool(self.batch_topics)
+
+    @property
+    def no_queue_files(self) -> bool:
+        """Whether the consume queues are in RocksDB alone."""
+        return self.has(ROCKSDB_QUEUES)
+
+    @property
+    def no_config_files(self) -> bool:
+        """Whether topics, groups and offsets are in RocksDB."""
+        return self.has(ROCKSDB_CONFIG)
+
+    def hides(self, topic: str) -> bool:
+        """Whether this topic has consume queues that are not read here."""
+        return self.no_queue_files or topic in self.batch_topics
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.parts))
+
+    def to_json(self) -> list[dict[str, str]]:
+        """One object a part."""
+        return [{"what": part.what, "where": part.where} for part in self.parts]
+
+
+NOT_NEWER = Newer()
+
+
+def is_rocksdb(disk: Disk, directory: str) -> bool:
+    """Whether the directory is a RocksDB database. Raises StorageError."""
+    return _rocksdb_sign(disk, directory) is not None
+
+
+def newer_parts(disk: Disk, config: StoreConfig, root: str, entries: Iterable[Entry], log: Sequence[str]) -> Newer:
+    """Look for what RocketMQ 5 keeps. `entries`: of the store's directory; `log`: paths of its segments, in order.
+
+    Raises:
+        StorageError: a directory can't be read.
+    """
+    present = {entry.name for entry in entries}
+    found: list[Part] = []
+    for name in sorted(n for n in present if n == names.CONSUMEQUEUE or n.startswith("consumequeue_r")):
+        sign = _rocksdb_sign(disk, os.path.join(root, name))
+        if sign:
+            found.append(Part(ROCKSDB_QUEUES, f"{name}/{sign}"))
+            break
+    if not found and "rocksdb" in config.other.get("storeType", "").lower():
+        found.append(Part(ROCKSDB_QUEUES, f"storeType={config.other['storeType']}"))
+    batch = _directories(disk, os.path.join(root, "batchconsumequeue"))
+    if batch:
+        found.append(Part(BATCH_QUEUES, "batchconsumequeue/"))
+    found += _tiered(disk, config, root)
+    if _directories(disk, os.path.join(root, "compaction", "compactionLog")) or _directories(
+        disk, os.path.join(root, "compaction", "compactionCq")
+    ):
+        found.append(Part(COMPACTION, "compaction/"))
+    if "epochFileCheckpoint" in present:
+        found.append(Part(CONTROLLER, "epochFileCheckpoint"))
+    if "timerlog" in present and _holds_files(disk, os.path.join(root, "timerlog")):
+        found.append(Part(TIMER, "timerlog/"))
+    config_dir = os.path.join(root, names.CONFIG)
+    own = [name for name in _CONFIG_DIRECTORIES if _rocksdb_sign(disk, os.path.join(config_dir, name))]
+    if own:
+        found.append(Part(ROCKSDB_CONFIG, f"config/{own[0]}/"))
+    if "rocksdbstore" in present and _has_tables(disk, os.path.join(root, "rocksdbstore")):
+        found.append(Part(ROCKSDB_STORE, "rocksdbstore/"))
+    place = _property_crc(disk, config, log)
+    if place:
+        found.append(Part(PROPERTY_CRC, place))
+    rest: list[str] = [name for name in ("timerwheel", "rocksdbstore", "compaction") if name in present]
+    rest += [f"config/{name}" for name in _OWN_CONFIG if disk.exists(os.path.join(config_dir, name))]
+    if not found and rest:
+        found.append(Part(FILES, rest[0]))
+    return Newer(tuple(found), frozenset(batch))
+
+
+def demand_own_log(config: StoreConfig, root: str, present: Iterable[str]) -> None:
+    """Raises NotAStore when the log lies in DLedger's entries. `present`: the names in the store's directory."""
+    if config.enable_d_leger_commit_log or any(name.startswith("dledger-") for name in present):
+        raise NotAStore(
+            "a DLedger store, which keeps its log in Raft entries", path=root, hint="recover it with its group"
+        )
+
+
+def refuse_open(disk: Disk, config: StoreConfig) -> None:
+    """Before a directory is opened as a store. Raises NewerStore: it holds one of RocketMQ 5; NotAStore: DLedger's;
+    StorageError.
+    """
+    root = os.fspath(config.store_path_root_dir)
+    if not disk.is_dir(root):
+        return
+    entries = disk.scandir(root)
+    demand_own_log(config, root, (entry.name for entry in entries))
+    log = [entry for path in config.log_directories if disk.is_dir(path) for entry in disk.scandir(path)]
+    segments = sorted((e for e in log if e.is_file and names.segment_offset(e.name) is not None), key=lambda e: e.name)
+    refuse_change(root, newer_parts(disk, config, root, entries, [entry.path for entry in segments]))
+
+
+def refuse_change(root: str, newer: Newer) -> None:
+    """Raises NewerStore when the store is RocketMQ 5's: called before a change is planned."""
+    if newer:
+        raise NewerStore(
+            f"a RocketMQ 5 store, with {newer}, is never changed by rstore",
+            path=root,
+            hint="status, check, dump and get read it; its own 5.x broker recovers it when it starts",
+        )
+
+
+def refuse_verdict(root: str, newer: Newer) -> None:
+    """Raises NewerStore when the store is RocketMQ 5's: what a 4.9 broker would do to it is no answer."""
+    if newer:
+        raise NewerStore(
+            f"a RocketMQ 5 store, with {newer}: what its 5.x broker does at its start is not known here",
+            path=root,
+            hint="rstore check reads it and says what is wrong with it",
+        )
+
+
+def refuse_queue(root: str, newer: Newer, topic: str) -> None:
+    """Raises NewerStore when this topic's consume queues are of a kind that is not read."""
+    if newer.hides(topic):
+        kind = ROCKSDB_QUEUES if newer.no_queue_files else BATCH_QUEUES
+        raise NewerStore(
+            f"topic {topic} has {kind}, which are not read here",
+            path=root,
+            hint="its records are in the log: rstore dump commitlog",
+        )
+
+
+def _rocksdb_sign(disk: Disk, directory: str) -> str | None:
+    """The file in a directory that only RocksDB writes: CURRENT, which names a manifest."""
+    path = os.path.join(directory, "CURRENT")
+    entry = disk.look(path) if disk.is_dir(directory) else None
+    if entry is None or not entry.is_file:
+        others = disk.listdir(directory) if disk.is_dir(directory) else ()
+        return next((one for one in others if one.startswith("MANIFEST-") or one.endswith(".sst")), None)
+    return "CURRENT" if disk.read_file(path, 9) == b"MANIFEST-" else None
+
+
+def _has_tables(disk: Disk, directory: str) -> bool:
+    """Whether a RocksDB database holds anything: tables, or a log that is not empty."""
+    if not disk.is_dir(directory):
+        return False
+    return any(one.is_file and one.size and one.name.endswith((".sst", ".log")) for one in disk.scandir(directory))
+
+
+def _directories(disk: Disk, directory: str) -> list[str]:
+    if not disk.is_dir(directory):
+        return []
+    return [entry.name for entry in disk.scandir(directory) if entry.is_directory]
+
+
+def _holds_files(disk: Disk, directory: str) -> bool:
+    """Whether there is a file in it with anything in it."""
+    if not disk.is_dir(directory):
+        return False
+    return any(entry.is_file and not is_zero(disk, entry.path) for entry in disk.scandir(directory))
+
+
+def _tiered(disk: Disk, config: StoreConfig, root: str) -> list[Part]:
+    if disk.exists(os.path.join(root, names.CONFIG, _TIERED_METADATA)):
+        return [Part(TIERED, f"config/{_TIERED_METADATA}")]
+    plugin = config.other.get("messageStorePlugIn", "")
+    return [Part(TIERED, f"messageStorePlugIn={plugin}")] if "Tiered" in plugin else []
+
+
+def _property_crc(disk: Disk, config: StoreConfig, log: Sequence[str]) -> str | None:
+    """Where a record ends with a CRC of its properties: the first of the first and the last segments are looked at."""
+    if config.other.get("enabledAppendPropCRC", "").strip().lower() == "true":
+        return "enabledAppendPropCRC=true"
+    for path in dict.fromkeys((*log[:1], *log[-2:])):
+        with contextlib.suppress(StorageError):  # what can't be read is another's to say
+            if _CRC_PROPERTY in _first_record_end(disk, path):
+                return f"commitlog/{os.path.basename(path)}"
+    return None
+
+
+def _first_record_end(disk: Disk, path: str) -> bytes:
+    """The last bytes of a segment's first record; none where no record begins."""
+    reader = disk.open_reader(path)
+    try:
+        head = bytes(reader.read(0, _HEAD.size))
+        size, magic = _HEAD.unpack(head) if len(head) == _HEAD.size else (0, 0)
+        if magic not in MAGICS or size <= 0:
+            return b""
+        start = max(0, size - _CRC_TAIL)
+        return bytes(reader.read(start, size - start))
+    finally:
+        reader.close()

@@ -1,0 +1,223 @@
+"""Makes the stores of RocketMQ 5: `python -m tests.compat.generate5 [NAME…]`, from the root of the repository.
+
+Each is what a real broker left that was started with its kind of store, sent a few messages, and stopped by SIGTERM.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import struct
+import sys
+import tempfile
+import time
+import zlib
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from engine.broker.client import RemotingClient
+from engine.format import properties
+from engine.wire.codes import RequestCode, ResponseCode
+from tests.compat import fixtures, real_broker, toolchain
+
+INTO = fixtures.FIXTURES / "rocketmq5"
+SMALL = {
+    "mappedFileSizeCommitLog": 65_536,
+    "mappedFileSizeConsumeQueue": 2_000,
+    "mapperFileSizeBatchConsumeQueue": 4_600,
+    "mappedFileSizeTimerLog": 5_200,
+    "compactionMappedFileSize": 65_536,
+    "compactionCqMappedFileSize": 2_000,
+    "maxHashSlotNum": 200,
+    "maxIndexNum": 800,
+}
+"""Small files: all else is the broker's default."""
+NO_WHEEL = {"timerWheelEnable": "false"}
+"""A timer wheel has 38,707,200 bytes: two of the stores show one, the others have none."""
+LEFT_OUT = ("**/LOG", "**/LOG.old.*", "**/OPTIONS-*", "dledger-*/index/*")
+"""Texts of RocksDB with this machine's paths, and DLedger's index, 167,772,160 bytes that its data give again."""
+WAIT_S = 60.0
+
+
+@dataclass(frozen=True)
+class Topic:
+    """What is sent to one. `batch`: messages a put (as one batch); `delay_s`: when they are due."""
+
+    name: str
+    count: int = 20
+    attributes: str = ""
+    batch: int = 1
+    delay_s: int = 0
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a store is made. `settings`: beside `SMALL`; `controller`: the name server is a controller, too."""
+
+    what: str
+    settings: dict[str, object] = field(default_factory=dict)
+    topics: tuple[Topic, ...] = (Topic("T"),)
+    controller: bool = False
+
+
+RECIPES = {
+    "default": Recipe("A default broker: consume queues of files, and beside them what RocketMQ 5 keeps for itself."),
+    "rocksdb": Recipe("Consume queues in RocksDB.", {**NO_WHEEL, "storeType": "defaultRocksDB"}),
+    "batch": Recipe(
+        "A topic whose consume queues have a unit a batch, beside a plain topic.",
+        NO_WHEEL,
+        topics=(Topic("T"), Topic("B", 40, "+queue.type=BatchCQ", batch=4)),
+    ),
+    "timer": Recipe(
+        "Messages for a time: delivered ones, and some that are due in a day.",
+        topics=(Topic("T"), Topic("Soon", 5, delay_s=2), Topic("Late", 5, delay_s=86_400)),
+    ),
+    "property-crc": Recipe("A CRC of the properties in each record.", {**NO_WHEEL, "enabledAppendPropCRC": "true"}),
+    "compaction": Recipe(
+        "A compacted topic beside a plain one.",
+        {**NO_WHEEL, "compactionScheduleInternal": 1_000},
+        topics=(Topic("T"), Topic("C", 20, "+cleanup.policy=COMPACTION")),
+    ),
+    "dledger": Recipe(
+        "A log in DLedger's entries.",
+        {**NO_WHEEL, "enableDLegerCommitLog": "true", "dLegerGroup": "broker-a", "dLegerSelfId": "n0"},
+    ),
+    "controller": Recipe("A broker under a controller.", {**NO_WHEEL, "enableControllerMode": "true"}, controller=True),
+    "tiered": Recipe(
+        "A broker whose older messages go to tiered files.",
+        {
+            **NO_WHEEL,
+            "messageStorePlugIn": "org.apache.rocketmq.tieredstore.TieredMessageStore",
+            "tieredBackendServiceProvider": "org.apache.rocketmq.tieredstore.provider.PosixFileSegment",
+            "tieredStorageLevel": "FORCE",
+            "tieredStoreGroupCommit": "false",
+            "commitLogRollingMinimumSize": 1_024,
+        },
+    ),
+}
+
+
+def main(argv: list[str]) -> int:
+    """Makes the stores named, or all."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.compat.generate5", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="one of: " + ", ".join(RECIPES))
+    parser.add_argument("--into", type=Path, default=INTO)
+    given = parser.parse_args(argv)
+    given.into.mkdir(exist_ok=True)
+    for name in given.names or RECIPES:
+        with tempfile.TemporaryDirectory(prefix="rstore-fixture-") as work:
+            generate(name, Path(work), given.into)
+    return 0
+
+
+def generate(name: str, work: Path, into: Path) -> None:
+    """Makes one store."""
+    recipe, store = RECIPES[name], work / name
+    apache = toolchain.apache_broker5()
+    settings = {**SMALL, **recipe.settings}
+    own: dict[str, object] = {"brokerName": "broker-a", "tieredStoreFilePath": work / "older"}
+    with ExitStack() as stack:
+        port = real_broker.free_port(8)
+        said = ""
+        if recipe.controller:
+            said = (
+                "enableControllerInNamesrv=true\ncontrollerDLegerGroup=group1\ncontrollerDLegerSelfId=n0\n"
+                f"controllerDLegerPeers=n0-127.0.0.1:{port + 3}\ncontrollerStorePath={work / 'controllers'}\n"
+            )
+            own["controllerAddr"] = f"127.0.0.1:{port + 3}"
+        names = stack.enter_context(real_broker.name_server(work / "names", settings=said, apache=apache))
+        own["dLegerPeers"] = f"n0-127.0.0.1:{port + 2}"
+        lines = "".join(f"{key}={value}\n" for key, value in {**settings, **own}.items())
+        broker = stack.enter_context(real_broker.broker(store, names, lines, port=port, apache=apache))
+        asyncio.run(_send(broker.broker, recipe))
+    for pattern in LEFT_OUT:
+        for file in store.glob(pattern):
+            file.unlink()
+    packed = fixtures.pack(store, name, int(time.time()), into)
+    manifest = {
+        "what": recipe.what,
+        "generator": "tests/compat/generate5.py",
+        "command": f"python -m tests.compat.generate5 {name}",
+        "rocketmq": apache.version,
+        "java": toolchain.java_version(),
+        "settings": settings,
+        "closed": "cleanly",
+        "leftOut": list(LEFT_OUT),
+        "messages": {topic.name: topic.count for topic in recipe.topics},
+        "sha256": fixtures.sha256(packed),
+    }
+    (into / f"{name}.manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    print(f"{name}: {packed.stat().st_size} bytes packed", flush=True)
+
+
+async def _send(address: str, recipe: Recipe) -> None:
+    async with await RemotingClient.connect(address) as client:
+        for topic in recipe.topics:
+            given = {
+                "topic": topic.name, "defaultTopic": "TBW102", "readQueueNums": "2", "writeQueueNums": "2", "perm": "6",
+                "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false", "attributes": topic.attributes,
+            }  # fmt: skip
+            answer = await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, given, timeout_s=20)
+            assert answer.code == ResponseCode.SUCCESS, answer.remark
+            for at in range(0, topic.count, topic.batch):
+                await _put(client, topic, at)
+        for topic in recipe.topics:
+            for queue_id in range(2):
+                await _until_there(client, topic, queue_id)
+
+
+async def _put(client: RemotingClient, topic: Topic, at: int) -> None:
+    said = {"KEYS": f"{topic.name}-{at}", "TAGS": "even" if at % 4 < 2 else "odd"}
+    if topic.delay_s:
+        said["TIMER_DELAY_SEC"] = str(topic.delay_s)
+    ext = {
+        "a": "writers", "b": topic.name, "c": "TBW102", "d": "2", "e": str(at // topic.batch % 2), "f": "0",
+        "g": str(int(time.time() * 1000)), "h": "0", "i": properties.join(said), "j": "0",
+        "k": "false", "m": str(topic.batch > 1).lower(), "n": "broker-a",
+    }  # fmt: skip
+    if topic.batch > 1:  # with a UNIQ_KEY, as clients send it, the batch becomes one record
+        ext["i"] = properties.join({"UNIQ_KEY": f"{at:032X}"})
+    code, body = RequestCode.SEND_MESSAGE_V2, _body(topic, at)
+    if topic.batch > 1:
+        code, body = RequestCode.SEND_BATCH_MESSAGE, b"".join(_inner(topic, at + i) for i in range(topic.batch))
+    until = time.monotonic() + WAIT_S
+    while True:
+        answer = await client.ask(code, ext, body, timeout_s=20)
+        if answer.code == ResponseCode.SUCCESS:
+            return
+        assert time.monotonic() < until, f"{answer.code} {answer.remark}"  # a new leader takes its time
+        await asyncio.sleep(0.2)
+
+
+def _body(topic: Topic, at: int) -> bytes:
+    return f"{topic.name}-{at:04}-".encode() * 4
+
+
+def _inner(topic: Topic, at: int) -> bytes:
+    """A message of a batch. Source: MessageDecoder#encodeMessage."""
+    body, said = _body(topic, at), properties.join({"KEYS": f"{topic.name}-{at}"}).encode()
+    size = 4 + 4 + 4 + 4 + 4 + len(body) + 2 + len(said)
+    head = struct.pack(">iiiii", size, 0, zlib.crc32(body) & 0x7FFFFFFF, 0, len(body))
+    return head + body + struct.pack(">h", len(said)) + said
+
+
+async def _until_there(client: RemotingClient, topic: Topic, queue_id: int) -> None:
+    """Waits until the queue has all that is due soon."""
+    if topic.delay_s > 60:
+        return
+    wanted = sum(1 for at in range(0, topic.count, topic.batch) if at // topic.batch % 2 == queue_id) * topic.batch
+    until = time.monotonic() + WAIT_S
+    while True:
+        answer = await client.ask(RequestCode.GET_MAX_OFFSET, {"topic": topic.name, "queueId": str(queue_id)})
+        if answer.code == ResponseCode.SUCCESS and int(answer.fields["offset"]) >= wanted:
+            return
+        assert time.monotonic() < until, (topic.name, queue_id, answer.fields, answer.remark, wanted)
+        await asyncio.sleep(0.2)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

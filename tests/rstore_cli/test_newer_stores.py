@@ -1,0 +1,151 @@
+"""Stores as RocketMQ 5 brokers left them: each command reads what is sound, names what is not read, changes nothing."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rstore_cli.app import COMMANDS
+from tests.rstore_cli.conftest import Cli
+from tests.support import newer, stores
+
+KINDS = {
+    "default": {"files of its own"},
+    "rocksdb": {"consume queues in RocksDB", "topics, groups and offsets in RocksDB"},
+    "batch": {"batch consume queues"},
+    "timer": {"timer messages"},
+    "property-crc": {"a CRC of the properties in each record"},
+    "compaction": {"compacted topics"},
+    "controller": {"epochs of a controller"},
+    "tiered": {"older messages in tiered files"},
+}
+READ = (
+    *("status", "check", "doctor", "verify-crc", "dump commitlog", "dump index", "dump checkpoint", "dump config"),
+    *("query T T-4", "get --physical-offset 0", "offsets list", "salvage list", "salvage scan", "config history"),
+    "undo --list",
+)
+CHANGE = (
+    *("recover", "recover --bridge --yes", "recover --cut --yes", "recover --whole --dry-run", "reindex --yes"),
+    *("truncate --to-offset 0 --yes", "expire --force --yes", "rebuild-config --yes", "offsets set g T 0 min --yes"),
+    *("config restore topics.json --at 20260101T000000.000Z --yes", "undo --yes", "put T --body x", "plan-start"),
+    *("serve --port 0 --no-names", "salvage replay --yes", "salvage prune --keep 1 --yes"),
+)
+OF_THEIR_OWN = {"drill": "scratch stores", "pipeline": "on Spark", "bench": "its own stores", "top": "a daemon"}
+ELSEWHERE = {"init": "a new store", "flush": "no byte changes", "replicate": "asks its broker first"}
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Each store once: nothing changes it."""
+    into = tmp_path_factory.mktemp("rocketmq5")
+    return lambda name: into / name if (into / name).exists() else newer.unpack(name, into)
+
+
+def test_every_command_is_walked() -> None:
+    walked = {words.split()[0] for words in (*READ, *CHANGE)} | {"get"}
+    assert walked | OF_THEIR_OWN.keys() | ELSEWHERE.keys() == set(COMMANDS)
+
+
+def test_every_store_is_walked() -> None:
+    assert {*KINDS, "dledger"} == set(newer.NAMES)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_what_is_sound_is_read(name: str, unpacked: Callable[[str], Path], cli: Cli) -> None:
+    root = unpacked(name)
+    before = stores.snapshot(root)
+    for words in READ:
+        ran = cli("--store", root, *words.split())
+        assert ran.code == 0, (words, ran)
+        assert "Traceback" not in ran.err
+    status = cli("--store", root, "--json", "status").json
+    assert {part["what"] for part in status["newer"]} == KINDS[name]
+    assert status["state"] == "clean"
+    assert {f["code"] for f in status["findings"]} <= {"newer-store", "disk-room"}
+    check = cli("--store", root, "--json", "check").json
+    assert (check["ok"], check["next"]) == (True, None)
+    sent = newer.manifest(name)["messages"]
+    log = cli("--store", root, "--json", "dump", "commitlog").lines
+    assert sum(line.get("topic") == "T" for line in log) == sent["T"] == 20
+    if name != "rocksdb":
+        got = [m for q in "01" for m in cli("--store", root, "--json", "get", "T", q, "--count", "100").lines]
+        assert sorted(m["body"][:6] for m in got) == [f"T-{i:04}" for i in range(20)]
+    assert stores.snapshot(root) == before
+
+
+@pytest.mark.parametrize("name", [*KINDS, "dledger"])
+def test_a_change_is_refused_in_one_sentence(name: str, unpacked: Callable[[str], Path], cli: Cli) -> None:
+    root = unpacked(name)
+    before = stores.snapshot(root)
+    for words in CHANGE:
+        ran = cli("--store", root, *words.split())
+        assert (ran.code, ran.out) == (4, ""), (words, ran)
+        assert ("RocketMQ 5" in ran.error_line) or name == "dledger", words
+        assert all(part in ran.error_line for part in KINDS.get(name, {"DLedger"}))
+    assert stores.snapshot(root) == before
+
+
+def test_a_store_that_was_not_closed_names_its_own_broker(
+    unpacked: Callable[[str], Path], tmp_path: Path, cli: Cli
+) -> None:
+    for name in ("default", "rocksdb", "batch"):
+        root = stores.copy(unpacked(name), tmp_path / name)
+        (root / "abort").touch()
+        for words in ("status", "doctor"):
+            following = cli("--store", root, "--json", words).json["next"]
+            assert following["command"] is None
+            assert "RocketMQ 5 broker" in following["why"]
+        found = cli("--store", root, "--json", "check").json
+        assert {f["code"] for f in found["findings"] if f["severity"] != "info"} == {"not-closed"}
+        assert found["next"]["command"] is None
+
+
+@pytest.mark.parametrize(("name", "topic"), [("rocksdb", "T"), ("batch", "B")])
+def test_queues_that_are_not_read_are_named(name: str, topic: str, unpacked: Callable[[str], Path], cli: Cli) -> None:
+    for words in (("get", topic, "0"), ("dump", "consumequeue", topic, "0")):
+        ran = cli("--store", unpacked(name), *words)
+        assert ran.code == 4
+        assert f"topic {topic} has" in ran.error_line
+        assert "not read here" in ran.error_line
+    shown = cli("--store", unpacked(name), "status").out
+    assert "not in them yet" not in shown
+
+
+def test_an_index_entry_by_tag_that_is_not_its_records_is_found(
+    unpacked: Callable[[str], Path], tmp_path: Path, cli: Cli
+) -> None:
+    root = stores.copy(unpacked("default"), tmp_path / "store")
+    (index,) = (root / "index").iterdir()
+    with index.open("r+b") as file:  # the third entry's key hash
+        file.seek(40 + 4 * 200 + 20 * 3)
+        file.write(bytes(4))
+    found = cli("--store", root, "--json", "check").json
+    assert "index-key" in {f["code"] for f in found["findings"]}
+    assert found["next"]["command"] is None
+
+
+def test_the_settings_alone_tell(tmp_path: Path, cli: Cli, fixture_copy: Callable[[str], Path]) -> None:
+    """Of a store whose own files don't: RocksDB queues that are still empty, tiers, a CRC that is new."""
+    root = fixture_copy("clean-small")
+    for line in ("storeType=defaultRocksDB", "messageStorePlugIn=a.TieredMessageStore", "enabledAppendPropCRC=true"):
+        conf = tmp_path / "broker.conf"
+        conf.write_text(line + "\n")
+        ran = cli("--store", root, "-c", conf, "--quiet", "recover", "--dry-run")
+        assert ran.code == 4
+        assert line in ran.error_line
+
+
+def test_moved_away_it_is_a_store_of_4_9_again(unpacked: Callable[[str], Path], tmp_path: Path, cli: Cli) -> None:
+    """No more is said than is true: without the parts of RocketMQ 5, the default store is one as 4.9 writes it."""
+    root = stores.copy(unpacked("default"), tmp_path / "store")
+    for part in ("rocksdbstore", "compaction"):
+        shutil.rmtree(root / part)
+    (root / "timerwheel").unlink()
+    for own in ("consumerOrderInfo.json", "timercheck", "timermetrics", "transactionMetrics"):
+        for path in (root / "config").glob(f"{own}*"):
+            path.unlink()
+    assert cli("--store", root, "--json", "status").json["newer"] == []
+    assert cli("--store", root, "recover", "--dry-run").code == 0
