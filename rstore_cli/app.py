@@ -53,6 +53,7 @@ COMMANDS = {
     "drill": "Rehearse failures on scratch stores.",
     "pipeline": "Spark jobs over one or many stores.",
     "bench": "Measure this machine against Apache's own store.",
+    "completion": "Print what bash, zsh or fish need to complete the command line.",
 }
 """Every command and what it does."""
 
@@ -62,6 +63,7 @@ COLLECT = (50_000, 20, 20)
 _PARSER_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 """What the option parser raises; typer has no public name for it."""
 
+_VARIABLE = "_RSTORE_COMPLETE"
 _HELP_NAMES: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 _HELP = """Recovery and operations for Apache RocketMQ 4.9 message stores.
 
@@ -80,7 +82,7 @@ class Commands(TyperGroup):
         if cmd_name not in COMMANDS:
             close = get_close_matches(cmd_name, COMMANDS, 1)
             ctx.fail(f"No such command {cmd_name!r}" + (f"; did you mean {close[0]}?" if close else ""))
-        return _command(cmd_name)
+        return command_of(cmd_name)
 
     def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
         """The list in the help, without importing a single one."""
@@ -89,8 +91,11 @@ class Commands(TyperGroup):
 
 
 @functools.cache
-def _command(name: str) -> Any:
-    """Made once a process: reading its parameters takes longer than some commands do."""
+def command_of(name: str) -> Any:
+    """A command of COMMANDS, as the parser has it.
+
+    Made once a process: reading its parameters takes longer than some commands do.
+    """
     module = importlib.import_module("rstore_cli.commands." + name.replace("-", "_"))
     command = typer.main.get_command(module.app)
     _add_common(command)
@@ -209,6 +214,8 @@ def _root(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code."""
     args = list(sys.argv[1:] if arguments is None else arguments)
+    if _VARIABLE in os.environ:
+        return _complete(args)
     gc.set_threshold(*COLLECT)
     for stream in (sys.stdout, sys.stderr):  # a name that is no text must not end a repair
         with contextlib.suppress(AttributeError, ValueError):
@@ -239,13 +246,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
+def _complete(words: list[str]) -> int:
+    """Answer a shell; whatever goes wrong is no matter of who only types."""
+    from rstore_cli.completion import answer
+
+    with contextlib.suppress(Exception):
+        answer(words)
+        sys.stdout.flush()
+    return OK
+
+
 @functools.cache
-def _group() -> Any:
+def root_command() -> Any:
+    """The program itself, as the parser has it: its options, and the commands."""
     return typer.main.get_command(app)
 
 
 def _run(args: list[str], settings: Settings) -> int:
-    group = _group()
+    group = root_command()
     try:
         with group.make_context("rstore", list(args) or ["--help"], obj=settings, **_HELP_NAMES) as context:
             group.invoke(context)

@@ -1,0 +1,179 @@
+"""What a shell shows when Tab is pressed: commands, options, and the topics, groups, queues and repairs of the store.
+
+The shell's function (completion_scripts) runs `rstore` with the words typed so far and _RSTORE_COMPLETE in the
+environment; each line of the answer is a kind (plain, file, dir), a value and what it means, with tabs between. A store
+that is not there, or can't be read, has no names: nothing is said of it.
+
+The words are followed here, and not by the parser: it would import every command to list them, and gives up at a line
+that is not complete yet.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+VARIABLE = "_RSTORE_COMPLETE"
+"""Set by the shell's function: answer, and do nothing else."""
+_STORE, _CONFIG = frozenset({"--store"}), frozenset({"--config", "-c"})
+_PATHS = {"DIR": "dir", "STORE": "dir", "TABLE": "dir", "FILE": "file", "PATH": "file"}
+_NAMES = {"topic": "topics", "topics": "topics", "group": "groups", "groups": "groups", "repair": "repairs",
+          "repairs": "repairs", "queue": "queues"}  # fmt: skip
+"""What a parameter of that name is given: a property of StoreNames."""
+
+Row = tuple[str, str, str]
+"""Kind, value, meaning."""
+
+
+@dataclass(slots=True)
+class _Line:
+    """What the words before the cursor are: the command that they name, its arguments, options with their values."""
+
+    command: Any
+    arguments: list[str] = field(default_factory=list)
+    seen: set[str] = field(default_factory=set)
+    store: Path | None = None
+    config: Path | None = None
+    waiting: Any = None
+    only_arguments: bool = False
+
+
+def answer(words: Sequence[str]) -> None:
+    """Print what may stand for the last of these words."""
+    if os.environ.get(VARIABLE) == "bash":
+        words = [_unquoted(word) for word in words]
+    *before, current = words or [""]
+    for kind, value, meaning in rows(before, current):
+        sys.stdout.write(f"{kind}\t{value}\t{meaning}\n")
+
+
+def rows(before: Sequence[str], current: str) -> Iterator[Row]:
+    """What may stand for `current`, behind the words `before`."""
+    line = _read(_joined(before))
+    if line is None:
+        return
+    option, sign, value = current.partition("=")
+    params = line.command.params
+    if line.waiting is not None:
+        yield from _values(line, line.waiting, current)
+    elif current.startswith("--") and sign and not line.only_arguments:
+        for param in params:
+            if option in param.opts and _takes_value(param):
+                yield from ((kind, f"{option}={one}", said) for kind, one, said in _values(line, param, value))
+    elif current.startswith("-") and not line.only_arguments:
+        yield from _options(line, current)
+    elif (inner := _inner(line.command)) is not None:
+        yield from (("plain", name, said) for name, said in inner.items() if name.startswith(current))
+    else:
+        found = [param for param in params if param.param_type_name == "argument"]
+        at = len(line.arguments)
+        wanted = found[at] if at < len(found) else found[-1] if found and found[-1].nargs == -1 else None
+        if wanted is not None:
+            yield from _values(line, wanted, current)
+
+
+def _unquoted(word: str) -> str:
+    """What a word of the line stands for: bash hands it over as it was typed, perhaps with a quote still open."""
+    for closed in (word, word + '"', word + "'"):
+        with contextlib.suppress(ValueError):
+            return "".join(shlex.split(closed))
+    return word
+
+
+def _joined(words: Sequence[str]) -> list[str]:
+    """bash takes --store=/data for three words: they are one again."""
+    found: list[str] = []
+    for word in words:
+        if found and found[-1].startswith("--") and (word == "=" or found[-1].endswith("=")):
+            found[-1] += word
+        else:
+            found.append(word)
+    return found
+
+
+def _read(words: Sequence[str]) -> _Line | None:
+    """Follow the words; None where they name no command."""
+    from rstore_cli.app import root_command
+
+    line = _Line(root_command())
+    for key, variable in (("store", "RSTORE_STORE"), ("config", "RSTORE_CONF")):
+        if value := os.environ.get(variable):
+            setattr(line, key, Path(value).expanduser())
+    for word in words:
+        if line.waiting is not None:
+            _take(line, line.waiting, word)
+        elif word == "--" and not line.only_arguments:
+            line.only_arguments = True
+        elif word.startswith("-") and len(word) > 1 and not line.only_arguments:
+            option, sign, value = word.partition("=")
+            param = next((one for one in line.command.params if option in one.opts), None)
+            line.seen.add(option)
+            if param is not None and _takes_value(param):
+                line.waiting = param
+                if sign:
+                    _take(line, param, value)
+        elif (inner := _inner(line.command)) is not None:
+            if word not in inner:
+                return None
+            line.command = _descend(line.command, word)
+        else:
+            line.arguments.append(word)
+    return line
+
+
+def _take(line: _Line, param: Any, value: str) -> None:
+    line.waiting = None
+    if _STORE & set(param.opts):
+        line.store = Path(value).expanduser()
+    elif _CONFIG & set(param.opts):
+        line.config = Path(value).expanduser()
+
+
+def _takes_value(param: Any) -> bool:
+    return param.param_type_name == "option" and not param.is_flag
+
+
+def _inner(command: Any) -> dict[str, str] | None:
+    """A group's commands with what they do; None: it is no group."""
+    from rstore_cli.app import COMMANDS, root_command
+
+    if command is root_command():
+        return COMMANDS
+    commands = getattr(command, "commands", None)
+    return None if commands is None else {name: one.get_short_help_str(200) for name, one in commands.items()}
+
+
+def _descend(command: Any, name: str) -> Any:
+    from rstore_cli.app import command_of, root_command
+
+    return command_of(name) if command is root_command() else command.commands[name]
+
+
+def _options(line: _Line, current: str) -> Iterator[Row]:
+    for param in line.command.params:
+        if param.param_type_name != "option" or param.hidden or (line.seen & set(param.opts) and not param.multiple):
+            continue
+        said = " ".join((param.help or "").split())
+        yield from (("plain", one, said) for one in param.opts if one.startswith(current))
+    yield from (("plain", one, "Show the help.") for one in ("-h", "--help") if one.startswith(current))
+
+
+def _values(line: _Line, param: Any, current: str) -> Iterator[Row]:
+    annotation = param.type_descriptor.annotation
+    metavar = (param.metavar or "").strip("[].").split(" ")[0].rstrip(".]")
+    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
+        yield from (("plain", str(one.value), "") for one in annotation if str(one.value).startswith(current))
+    elif param.name in _NAMES:
+        from rstore_cli.store_names import StoreNames
+
+        found = StoreNames(line.store, line.config, line.arguments)
+        yield from (("plain", name, "") for name in getattr(found, _NAMES[param.name]) if name.startswith(current))
+    elif metavar in _PATHS:
+        yield _PATHS[metavar], current, ""
