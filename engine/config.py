@@ -1,7 +1,10 @@
 """Settings of a store: Apache's own names and defaults, read from its own properties file (broker.conf).
 
-A `StoreConfig` is frozen; each field names Apache's key in `_KEYS`. Keys that are not ours (a broker has hundreds) are
-kept as they are in `other`, so that nothing in somebody's file is lost or refused.
+A `StoreConfig` is frozen; each field has Apache's key (`apache_key`). Keys that are not ours (a broker has hundreds)
+are kept as they are in `other`, so that nothing in somebody's file is lost or refused.
+
+A broker's file is read as a broker reads it (`load_broker`): a value that it can't read is left out, no comment ends a
+value, no blank at its end is lost (engine.broker_conf says what it makes of each line). Our own file is read strictly.
 
 Source of names and defaults: MessageStoreConfig and BrokerConfig, tag rocketmq-all-4.9.8.
 """
@@ -11,14 +14,17 @@ from __future__ import annotations
 import dataclasses
 import enum
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from engine.broker_conf import values
+from engine.broker_conf.in_force import queue_file_size
+from engine.broker_conf.keys import all_keys
 from engine.errors import DataIsAbsent, InvalidArgument, NotAFile, from_os_error
 from engine.format.delay import DEFAULT_LEVELS
-from engine.format.numbers import LONG_MAX, LONG_MIN, parse_int
 from engine.format.queue_unit import UNIT_SIZE
 
 MIB = 1 << 20
@@ -50,8 +56,10 @@ class StoreConfig:
     """Settings of one store. Sizes in bytes, times in ms unless Apache's name says otherwise.
 
     A path of None is the default place below the root. `given` names the fields that somebody set: a size that nobody
-    gave is inferred from the files of an existing store (engine.repair.survey). `typed`: the arguments that named this
-    store on the command line (`--store DIR`, `-c FILE`), so that a command that is named next can be copied and run.
+    gave is inferred from the files of an existing store (engine.repair.survey). The two `disk_space_…` are parts of 1,
+    which a broker takes as properties of its JVM (-Drocketmq.broker.diskSpace…Ratio) and we from its file.
+    `typed`: the arguments that named this store on the command line (`--store DIR`, `-c FILE`), so that a command that
+    is named next can be copied and run.
     """
 
     store_path_root_dir: Path = field(default_factory=lambda: Path.home() / "store")
@@ -73,6 +81,8 @@ class StoreConfig:
     redelete_hanged_file_interval: int = 120_000
     delete_when: str = "04"
     disk_max_used_space_ratio: int = 75
+    disk_space_clean_forcibly_ratio: float = 0.85
+    disk_space_warning_level_ratio: float = 0.90
     file_reserved_time: int = 72
     max_message_size: int = 4 * MIB
     check_crc_on_recover: bool = True
@@ -181,7 +191,13 @@ class StoreConfig:
 
 STORE_CONF = "rstore.conf"
 """Where `init` keeps a store's sizes, in the store itself."""
-_SPECIAL_KEYS = {"check_crc_on_recover": "checkCRCOnRecover"}
+_SPECIAL_KEYS = {
+    "check_crc_on_recover": "checkCRCOnRecover",
+    "disk_space_clean_forcibly_ratio": "rocketmq.broker.diskSpaceCleanForciblyRatio",
+    "disk_space_warning_level_ratio": "rocketmq.broker.diskSpaceWarningLevelRatio",
+}
+_JVM = frozenset(key for key in _SPECIAL_KEYS.values() if key.startswith("rocketmq."))
+"""Keys that a broker takes as properties of its JVM."""
 
 
 def apache_key(name: str) -> str:
@@ -193,25 +209,59 @@ def apache_key(name: str) -> str:
 
 
 def _paths(setting: str | None) -> tuple[Path, ...]:
-    return tuple(Path(part.strip()) for part in setting.split(",") if part.strip()) if setting else ()
+    """A blank at the end of a single path, or around a comma, is part of a name. Source: MultiPathMappedFileQueue."""
+    if not setting:
+        return ()
+    return tuple(map(Path, filter(None, setting.strip().split(",")))) if "," in setting else (Path(setting),)
 
 
-def _value(key: str, text: str, kind: Any) -> Any:
-    text = text.strip()
-    if kind is bool:
-        return text.lower() == "true"
+def _known() -> dict[str, str]:
+    """Our fields, by Apache's keys."""
+    return {apache_key(f.name): f.name for f in dataclasses.fields(StoreConfig) if f.name not in NOT_SETTINGS}
+
+
+def _value(key: str, text: str, hint: Any) -> Any:
+    """Raises InvalidArgument: a broker can't read it."""
+    if key in _JVM:
+        return _ratio(key, text)
+    found = values.demand(key, all_keys()[key][-1].kind, text)
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return hint(found)
+    return Path(str(found)) if hint is Path else found
+
+
+def _ratio(key: str, text: str) -> float:
+    """Source: CleanCommitLogService, which does not limit them; a JVM does not start with what is no number."""
     try:
-        if kind is int:
-            return parse_int(text, LONG_MIN, LONG_MAX)
-        if isinstance(kind, type) and issubclass(kind, enum.Enum):
-            return kind(text.upper())
+        found = float(text)
     except ValueError:
-        raise InvalidArgument(f"{key} = {text!r} is no {kind.__name__}") from None
-    return Path(text) if kind is Path else text
+        found = -1.0
+    if not found >= 0:
+        raise InvalidArgument(f"{key} = {values.shown(text)} is not a part of 1, like 0.90")
+    return found
+
+
+def _on_top(base: StoreConfig | None, found: Mapping[str, str], *, strict: bool) -> StoreConfig:
+    """Raises InvalidArgument."""
+    hints, known = get_type_hints(StoreConfig), _known()
+    changes: dict[str, Any] = {}
+    for key in found.keys() & known.keys():
+        try:
+            changes[known[key]] = _value(
+                key, found[key].strip() if strict or key in _JVM else found[key], hints[known[key]]
+            )
+        except InvalidArgument:
+            if strict:
+                raise
+    if "mapped_file_size_consume_queue" in changes and not strict:
+        changes["mapped_file_size_consume_queue"] = queue_file_size(changes["mapped_file_size_consume_queue"])
+    other = {key: value for key, value in found.items() if key not in known}
+    base = base or StoreConfig()
+    return dataclasses.replace(base, other={**base.other, **other}).with_changes(**changes)
 
 
 def parse(text: str, base: StoreConfig | None = None) -> StoreConfig:
-    """Settings from the text of a Java properties file, on top of `base` (default: Apache's defaults).
+    """Settings from the text of a Java properties file, on top of `base` (default: Apache's defaults); strictly.
 
     Raises:
         InvalidArgument: a value of the wrong kind, or a size that no store can have.
@@ -222,16 +272,11 @@ def parse(text: str, base: StoreConfig | None = None) -> StoreConfig:
         found = javaproperties.loads(text)
     except ValueError as error:
         raise InvalidArgument(f"not a properties file: {error}") from None
-    hints = get_type_hints(StoreConfig)
-    known = {apache_key(f.name): f.name for f in dataclasses.fields(StoreConfig) if f.name not in NOT_SETTINGS}
-    changes = {known[key]: _value(key, value, hints[known[key]]) for key, value in found.items() if key in known}
-    other = {key: value for key, value in found.items() if key not in known}
-    base = base or StoreConfig()
-    return dataclasses.replace(base, other={**base.other, **other}).with_changes(**changes)
+    return _on_top(base, found, strict=True)
 
 
 def load(path: Path, base: StoreConfig | None = None) -> StoreConfig:
-    """`parse` of a file.
+    """`parse` of a file, in UTF-8: one of our own.
 
     Raises:
         StorageError: it can't be read. InvalidArgument: as `parse`.
@@ -248,6 +293,25 @@ def load(path: Path, base: StoreConfig | None = None) -> StoreConfig:
         raise InvalidArgument(error.message, path=path, hint=error.hint) from None
 
 
+def load_broker(path: Path, base: StoreConfig | None = None) -> StoreConfig:
+    """Settings from a broker's file (broker.conf), on top of `base`: what a broker started with it has in force.
+
+    Raises:
+        StorageError: it can't be read. InvalidArgument: no broker starts with it, or a size that no store can have.
+    """
+    from engine.broker_conf.properties import read_properties
+
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise from_os_error(error, "reading the configuration", path) from None
+    try:
+        return _on_top(base, read_properties(data).values, strict=False)
+    except InvalidArgument as error:
+        hint = error.hint or f"what a broker makes of the file: rstore doctor --conf {shlex.quote(os.fspath(path))}"
+        raise InvalidArgument(error.message, path=path, hint=hint) from None
+
+
 def of_store(root: Path | None = None, file: Path | None = None) -> StoreConfig:
     """The settings of the store at `root`: its own rstore.conf, over it a broker's properties file.
 
@@ -257,10 +321,10 @@ def of_store(root: Path | None = None, file: Path | None = None) -> StoreConfig:
     Raises:
         InvalidArgument, StorageError: a file that can't be read, or a value that makes no sense.
     """
-    on_top = StoreConfig() if file is None else load(file)
+    on_top = StoreConfig() if file is None else load_broker(file)
     root = root or on_top.store_path_root_dir
     base = _own(root / STORE_CONF)
-    found = base if file is None else load(file, base)
+    found = base if file is None else load_broker(file, base)
     changes: dict[str, object] = {}
     for name in ("store_path_commit_log", "read_only_commit_log_store_paths"):
         setting = getattr(found, name)

@@ -29,10 +29,6 @@ PIPE_CLOSED = 141
 
 __all__ = ["Settings", "parse_duration", "parse_size", "parse_time", "settings_of"]
 
-USED_FROM_BROKER = frozenset({"brokerIP1", "listenPort"})
-"""BrokerConfig's keys that name the address in new records (rstore put); `rstore serve` knows more."""
-
-
 _ONLY_LOOKS = frozenset({"--dry-run", "--json", "--quiet", "-q"})
 
 
@@ -64,8 +60,10 @@ class Settings:
 
         return Output(json=self.json, quiet=self.quiet)
 
-    def load(self, used: frozenset[str] = USED_FROM_BROKER) -> StoreConfig:
+    def load(self) -> StoreConfig:
         """The store's settings: rstore.conf in the store, over it the file of -c, over it --store.
+
+        A note on stderr says that a broker does not go by each line of the file as it stands.
 
         Raises:
             InvalidArgument, StorageError: a file that can't be read, or a value that makes no sense.
@@ -75,7 +73,7 @@ class Settings:
         from engine.config import of_store
 
         found = replace(of_store(self.store, self.config), typed=self.named)
-        self._name_unknown(found, used)
+        self._note_misread()
         return found
 
     @property
@@ -90,11 +88,19 @@ class Settings:
 
         return shlex.join(["rstore", *(word for word in self.words if word not in _ONLY_LOOKS)])
 
-    def _name_unknown(self, config: StoreConfig, used: frozenset[str]) -> None:
-        names = sorted(config.other.keys() - used)
-        if names and not self.quiet:
-            some = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
-            print(f"note: {self.config}: settings that rstore has no use for: {some}", file=sys.stderr)
+    def _note_misread(self) -> None:
+        if self.config is None or self.quiet:
+            return
+        from engine.broker_conf.report import Judgement, read_conf
+
+        odd = [v for v in read_conf(self.config.read_bytes()).verdicts if v.judgement is not Judgement.IN_FORCE]
+        if odd:
+            import shlex
+
+            keys = list(dict.fromkeys(verdict.key for verdict in odd))
+            some = ", ".join(keys[:6]) + (f" and {len(keys) - 6} more" if len(keys) > 6 else "")
+            command = shlex.join(["rstore", "doctor", "--conf", str(self.config)])
+            print(f"note: not in force in a broker as {self.config} has it: {some}: {command}", file=sys.stderr)
 
 
 def settings_of(context: typer.Context) -> Settings:

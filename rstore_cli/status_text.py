@@ -206,8 +206,12 @@ def _retention(forecast: Forecast) -> str:
     default = "" if kept.given else ", the default"
     rule = f"segments go {kept.reserved} hours after their last message (fileReservedTime{default})"
     if kept.wait is None:
-        return f"{rule}, but deleteWhen = {kept.delete_when!r} names no hour: only when the disk gets full"
-    rule += f", at {kept.delete_when} o'clock (deleteWhen)"
+        what = kept.problem if kept.stops else f"{kept.problem}: only when the disk gets full"
+        return f"{rule}, but {what}"
+    if kept.problem is not None:
+        rule += f", but {kept.problem}"
+    else:
+        rule += f", at {kept.delete_when} o'clock (deleteWhen)"
     if kept.steady is None:
         return rule
     systems = [(_named(s, forecast), s.steady_ratio) for s in forecast.file_systems if s.steady_ratio is not None]

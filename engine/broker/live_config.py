@@ -16,8 +16,11 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from engine.broker.config_file import DataVersion
-from engine.broker.settings import FIELDS, BrokerSettings
+from engine.broker.settings import FIELDS, BrokerSettings, demand_readable
+from engine.broker.settings_log import tell_settings
+from engine.broker_conf.properties import ENCODING
 from engine.config import NOT_SETTINGS, StoreConfig, apache_key, parse
+from engine.errors import InvalidArgument
 from engine.files.disk import Disk
 from engine.store import RECONFIGURABLE
 
@@ -73,9 +76,11 @@ class LiveConfig:
         self._file = file
         self._log = log
         self.version = DataVersion(broker.now_ms())
+        if file is not None:
+            tell_settings(file, log)
         self._said = {
             **_ALWAYS,
-            **{key: value for key, value in broker.store.config.other.items() if not key.endswith(_SECRET)},
+            **{key: text for key, text in broker.store.config.other.items() if _may_be_told(key, text)},
             **_told(broker.store.config),
             **_told_of_broker(broker.settings),
         }
@@ -123,6 +128,7 @@ class LiveConfig:
         import javaproperties
 
         broker = self._broker
+        demand_readable(known)
         parse(javaproperties.dumps(dict(known), timestamp=False), broker.store.config)
         BrokerSettings.of(known)
         live = {key: value for key, value in known.items() if key in _STORE_LIVE}
@@ -141,10 +147,10 @@ class LiveConfig:
         import javaproperties
 
         disk, path = Disk(), os.path.realpath(self._file)
-        found = javaproperties.PropertiesFile.loads(disk.read_file(path).decode("utf-8"))
+        found = javaproperties.PropertiesFile.loads(disk.read_file(path).decode(ENCODING))
         for key, value in known.items():
             found[key] = value
-        disk.write_file_atomically(path, found.dumps(ensure_ascii=False).encode())
+        disk.write_file_atomically(path, found.dumps().encode(ENCODING))
 
     def _apply(self, known: Mapping[str, str], store: StoreConfig, settings: BrokerSettings) -> None:
         broker = self._broker
@@ -157,6 +163,17 @@ class LiveConfig:
             broker.store.reconfigure(store)
         if known.keys() & LIVE:
             broker.reconfigure(settings)
+
+
+def _may_be_told(key: str, text: str) -> bool:
+    """Neither a password, nor what a broker can't read and has its default for."""
+    if key.endswith(_SECRET):
+        return False
+    try:
+        demand_readable({key: text})
+    except InvalidArgument:
+        return False
+    return True
 
 
 def _told(config: StoreConfig) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,8 @@ from engine.broker import tls
 from engine.broker.ha import settings as ha
 from engine.broker.ha.settings import HaSettings
 from engine.broker.tls import TlsMode, TlsSettings
+from engine.broker_conf.keys import all_keys
+from engine.broker_conf.values import Kind, demand, read_value
 from engine.errors import InvalidArgument
 from engine.format.hosts import Host
 
@@ -47,7 +50,6 @@ FIELDS = {
     "compressedRegister": "compressed_register",
     "orderMessageEnable": "order_message_enable",
     "brokerIP2": "broker_ip2",
-    "haListenPort": "ha_listen_port",
     "brokerFastFailureEnable": "fast_failure",
     "sendThreadPoolQueueCapacity": "send_queue",
     "waitTimeMillsInSendQueue": "send_wait_ms",
@@ -83,7 +85,9 @@ class BrokerSettings:
         register_period_ms: 10 to 60 s. `register_timeout_ms`: of one registration.
         force_register: in each period, whether anything has changed or not.
         order_message_enable: routes tell the order of an ordered topic's queues.
-        broker_ip2, ha_listen_port: where slaves find us, as name servers are told; 0: the broker's port and one more.
+        broker_ip2: where slaves find us, as name servers are told.
+        ha_listen_port: the same; 0: the broker's port and one more, as in Apache,
+            whatever haListenPort says.
         ha: of replication.
         tls: of all listeners, and of our own connections to name servers.
         fast_failure: sends that have waited for too long are refused.
@@ -141,6 +145,8 @@ class BrokerSettings:
     def of(cls, other: Mapping[str, str], **changes: Any) -> BrokerSettings:
         """From the keys of a broker's properties file that the store has no use for; None among `changes`: not given.
 
+        A value that Apache's broker can't read is left out, as there.
+
         Raises:
             InvalidArgument: a value that makes no sense.
         """
@@ -148,7 +154,8 @@ class BrokerSettings:
         base = cls()
         for key, name in FIELDS.items():
             if key in other:
-                found[name] = _value(key, other[key].strip(), type(getattr(base, name)))
+                with contextlib.suppress(ValueError):
+                    found[name] = _value(key, other[key], type(getattr(base, name)))
         if changes.get("tls") is None:
             found["tls"] = TlsSettings.of(other)
         if changes.get("ha") is None:
@@ -192,12 +199,18 @@ KEYS = frozenset(FIELDS) | tls.KEYS | ha.KEYS
 """The keys of a broker's properties file that `BrokerSettings.of` knows."""
 
 
+def demand_readable(changes: Mapping[str, str]) -> None:
+    """Raises InvalidArgument: a value among them is one that Apache's broker can't read, and would leave out."""
+    for key, text in changes.items():
+        for known in all_keys().get(key, ()):
+            demand(key, known.kind, text)
+
+
 def _value(key: str, text: str, kind: type) -> Any:
-    if kind is bool:
-        return text.lower() == "true"
+    """Raises ValueError: Apache can't read it. InvalidArgument: of a key that a broker takes from its JVM alone."""
+    if key in all_keys():
+        return read_value(all_keys()[key][0].kind, text)
+    text = text.strip()
     if kind is int:
-        try:
-            return int(text)
-        except ValueError:
-            raise InvalidArgument(f"{key} = {text!r} is no number") from None
+        return demand(key, Kind.INT, text)
     return text

@@ -3,7 +3,12 @@
 A round deletes for one of three reasons: somebody asked for it by hand, a disk is used above diskMaxUsedSpaceRatio, or
 it is one of the hours of deleteWhen. Then log files go, oldest first, up to the first that may stay: one whose last
 modification is less than fileReservedTime ago, unless a disk is used above 85 % and cleanFileForciblyEnable holds. At
-most ten a round, and never the last file. Above 90 % the store takes no puts.
+most ten a round, and never the last file. Above 90 % the store takes no puts. (85 and 90 can be set:
+diskSpaceCleanForciblyRatio and diskSpaceWarningLevelRatio, which have no limits in 4.9.8.)
+
+A deleteWhen with a part that is no number ends each round in Apache before the disks are looked at, but for the hours
+that stand before it (engine.broker_conf.delete_when): nothing goes then for want of space either. The same here, so
+that no message goes that a broker would have kept; only by hand, where Apache's round ends, too, files do go.
 
 What a disk is used to is a part of 1 in whole per cents, −1 when it can't be told (Disk.disk_used_ratio). Of several
 log directories the emptiest counts; the queues' disk is asked only when that one gives no reason to delete.
@@ -22,6 +27,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.broker_conf.delete_when import read_delete_when
+from engine.broker_conf.in_force import RATIO_LIMITS
 from engine.format import names
 
 if TYPE_CHECKING:
@@ -33,17 +40,7 @@ BATCH_MAX = 10
 MANUAL_ROUNDS = 20
 """Rounds that asking by hand is good for. Source: CleanCommitLogService#MAX_MANUAL_DELETE_FILE_TIMES."""
 
-CLEAN_FORCIBLY_RATIO = 0.85
-"""Source: CleanCommitLogService#diskSpaceCleanForciblyRatio."""
-
-WARNING_LEVEL_RATIO = 0.90
-"""Source: CleanCommitLogService#diskSpaceWarningLevelRatio."""
-
-RATIO_LIMITS = (10, 95)
-"""diskMaxUsedSpaceRatio is taken within these, per cent."""
-
 _HOUR_MS = 3_600_000
-_HOURS = range(24)
 
 
 class Why(enum.Enum):
@@ -113,17 +110,22 @@ class Rules:
 
     Attributes:
         hours: of deleteWhen, local time.
-        problems: what of deleteWhen is no hour, one sentence each.
+        stops: a part of deleteWhen that is no number ends each round at other hours.
+        problems: what is wrong with deleteWhen, one sentence each.
         max_used: diskMaxUsedSpaceRatio within its limits, as a part of 1.
         reserved_ms: fileReservedTime.
         forcibly: cleanFileForciblyEnable.
+        forcibly_ratio, warning_ratio: diskSpaceCleanForciblyRatio and diskSpaceWarningLevelRatio, parts of 1.
     """
 
     hours: frozenset[int]
+    stops: bool
     problems: tuple[str, ...]
     max_used: float
     reserved_ms: int
     forcibly: bool
+    forcibly_ratio: float
+    warning_ratio: float
 
     @classmethod
     def of(cls, config: StoreConfig, *, max_used: int | None = None, reserved_hours: float | None = None) -> Rules:
@@ -131,13 +133,17 @@ class Rules:
         low, high = RATIO_LIMITS
         limit = config.disk_max_used_space_ratio if max_used is None else max_used
         reserved = config.file_reserved_time if reserved_hours is None else reserved_hours
-        found, problems = hours(config.delete_when)
+        when = read_delete_when(config.delete_when)
+        problem = when.problem(config.delete_when)
         return cls(
-            found,
-            problems,
+            when.hours,
+            when.stops_at is not None,
+            () if problem is None else (problem,),
             min(max(limit, low), high) / 100,
             round(reserved * _HOUR_MS),
             config.clean_file_forcibly_enable,
+            config.disk_space_clean_forcibly_ratio,
+            config.disk_space_warning_level_ratio,
         )
 
     def space(self, use: DiskUse) -> Space:
@@ -146,15 +152,17 @@ class Rules:
         log_above = log > self.max_used
         return Space(
             above=log_above or queues > self.max_used,
-            hurry=self.forcibly and (log > CLEAN_FORCIBLY_RATIO or (not log_above and queues > CLEAN_FORCIBLY_RATIO)),
-            full=log > WARNING_LEVEL_RATIO or queues > WARNING_LEVEL_RATIO,
-            full_paths=tuple(path for path, ratio in use.logs if ratio > CLEAN_FORCIBLY_RATIO),
+            hurry=self.forcibly and (log > self.forcibly_ratio or (not log_above and queues > self.forcibly_ratio)),
+            full=log > self.warning_ratio or queues > self.warning_ratio,
+            full_paths=tuple(path for path, ratio in use.logs if ratio > self.forcibly_ratio),
         )
 
     def why(self, space: Space, hour: int, *, by_hand: bool) -> Why | None:
         """The reason to delete at this local hour, None when there is none."""
         if by_hand:
             return Why.BY_HAND
+        if self.stops and hour not in self.hours:
+            return None
         if space.above:
             return Why.SPACE
         return Why.TIME if hour in self.hours else None
@@ -172,17 +180,3 @@ class Rules:
                 return Batch(count, Stay.YOUNG)
             count += 1
         return Batch(count, Stay.LAST)
-
-
-def hours(delete_when: str) -> tuple[frozenset[int], tuple[str, ...]]:
-    """The hours of a deleteWhen setting (`;`-separated), and what in it is none, one sentence each."""
-    found, problems = set(), []
-    for part in delete_when.split(";"):
-        text = part.strip()
-        if text.isascii() and text.isdecimal() and int(text) in _HOURS:
-            found.add(int(text))
-        elif text:
-            problems.append(f"deleteWhen = {delete_when}: {text!r} is no hour")
-    if not found and not problems:
-        problems.append(f"deleteWhen = {delete_when!r} names no hour")
-    return frozenset(found), tuple(problems)

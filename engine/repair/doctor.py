@@ -25,6 +25,7 @@ from engine.repair.check_config import read_config
 from engine.repair.check_files import absent_paths, as_planned, file_findings, gap_findings, room_findings, settled
 from engine.repair.check_served import check_served
 from engine.repair.create import SIZES
+from engine.repair.doctor_conf import CONF_CODES, look_at_conf
 from engine.repair.finding import CODES, Code, Finding, Findings, Fix, Severity
 from engine.repair.layout import layout_of
 from engine.repair.repairs import repairs
@@ -33,11 +34,9 @@ from engine.repair.survey import StoreFiles, survey
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
 
+    from engine.broker_conf.report import Report
     from engine.config import StoreConfig
     from engine.files.disk import Disk
-
-DISK_FULL, DISK_FORCED = 0.90, 0.85
-"""Used ratios: above, a broker refuses puts; above, it deletes segments before their time. (MessageStoreConfig)"""
 
 _ERROR, _WARNING, _INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
 
@@ -72,7 +71,7 @@ DOCTOR_CODES: dict[str, Code] = {
     ),
     "disk-full": Code(
         _WARNING,
-        "the disk is used above 90 %: a broker refuses every put",
+        "the disk is used above 90 % (diskSpaceWarningLevelRatio): a broker refuses every put",
         "free space; rstore status shows it",
     ),
     "disk-forced": Code(
@@ -88,6 +87,7 @@ DOCTOR_CODES: dict[str, Code] = {
     "slave": Code(_INFO, "brokerRole is SLAVE: puts are refused by design", "put to the master"),
     "java-missing": Code(_INFO, "Java was not found on this machine", "a broker needs it; rstore does not"),
     "spark-missing": Code(_INFO, "Spark (pyspark) is not installed", "pip install 'rstore[spark]' for Spark jobs"),
+    **CONF_CODES,
     **{
         name: CODES[name]
         for name in (
@@ -115,6 +115,7 @@ class DoctorResult:
     """The result. `starts`: nothing keeps a broker from starting. `code_14`: why puts would be refused.
 
     `next`: what to do next; it names a command that reads the log where nothing is wrong, as doctor reads none.
+    `configuration`: what a broker makes of its properties file, where there is one.
     """
 
     starts: bool
@@ -126,6 +127,7 @@ class DoctorResult:
     java: str | None = None
     spark: bool = False
     next: NextStep | None = None
+    configuration: Report | None = None
 
     def to_json(self) -> dict[str, Any]:
         """One document; findings as check's."""
@@ -139,13 +141,24 @@ class DoctorResult:
             "java": self.java,
             "spark": self.spark,
             "next": None if self.next is None else self.next.to_json(),
+            "configuration": None if self.configuration is None else self.configuration.to_json(),
         }
 
 
-def doctor(disk: Disk, config: StoreConfig) -> DoctorResult:
-    """Look at the store that `config` names. Whatever is wrong with it is a finding, never an error."""
+def doctor(disk: Disk, config: StoreConfig, conf: str | None = None) -> DoctorResult:
+    """Look at the store that `config` names. Whatever is wrong with it is a finding, never an error.
+
+    Args:
+        disk: the system's files.
+        config: settings of the store.
+        conf: path of the broker's properties file; None without one.
+
+    Raises:
+        StorageError: that file can't be read.
+    """
     root = os.fspath(config.store_path_root_dir)
     found = Findings(DOCTOR_CODES)
+    report = None if conf is None else look_at_conf(disk, conf, found)
     java, spark = _java(disk), importlib.util.find_spec("pyspark") is not None
     if java is None:
         found.add("java-missing", "java", "PATH, JAVA_HOME")
@@ -168,7 +181,7 @@ def doctor(disk: Disk, config: StoreConfig) -> DoctorResult:
     present = {f.code for f in findings}
     reasons = [why for code, why in _CODE_14.items() if code in present]
     starts = not any(f.severity is Severity.ERROR for f in findings)
-    return DoctorResult(starts, findings, root, sizes, used, tuple(reasons), java, spark, following)
+    return DoctorResult(starts, findings, root, sizes, used, tuple(reasons), java, spark, following, report)
 
 
 def _survey(disk: Disk, config: StoreConfig, root: str, found: Findings) -> StoreFiles | None:
@@ -256,9 +269,9 @@ def _below(disk: Disk, path: str, depth: int = 4) -> Iterator[str]:
 
 def _room(config: StoreConfig, root: str, used: float, found: Findings) -> None:
     percent = f"{used:.0%} used"
-    if used > DISK_FULL:
+    if used > config.disk_space_warning_level_ratio:
         found.add("disk-full", root, root, percent)
-    elif used > DISK_FORCED or used * 100 > config.disk_max_used_space_ratio:
+    elif used > config.disk_space_clean_forcibly_ratio or used * 100 > config.disk_max_used_space_ratio:
         found.add("disk-forced", root, root, percent)
     if config.broker_role is BrokerRole.SLAVE:
         found.add("slave", "brokerRole", "brokerRole")

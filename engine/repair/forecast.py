@@ -17,10 +17,12 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine.broker_conf.delete_when import read_delete_when
+from engine.broker_conf.in_force import RATIO_LIMITS
 from engine.repair.space import HOUR_MS, covered
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from engine.config import StoreConfig
     from engine.files.disk import Disk, Usage
@@ -28,10 +30,6 @@ if TYPE_CHECKING:
     from engine.repair.log_clock import LogClock
     from engine.repair.survey import StoreFiles
 
-FORCED, FULL = 85, 90
-"""Per cent used. Source: CleanCommitLogService, diskSpaceCleanForciblyRatio and diskSpaceWarningLevelRatio."""
-_RATIO_MIN, _RATIO_MAX = 10, 95
-"""Source: MessageStoreConfig#getDiskMaxUsedSpaceRatio."""
 _DAY = 24
 
 
@@ -78,7 +76,7 @@ class Threshold:
     `retention_holds`: at this rate, the age at which segments are deleted keeps the disk below.
     """
 
-    percent: int
+    percent: float
     does: str
     hours: float | None
     at: int | None
@@ -140,7 +138,8 @@ class Retention:
     """Deletion by age: `reserved` and `wait` in hours, `steady` = bytes of log that it leads to at the present rate.
 
     `wait`: the longest time from one hour of deleteWhen to the next; None when it names none. `given`: whether the
-    configuration says fileReservedTime.
+    configuration says fileReservedTime. `problem`: what is wrong with deleteWhen. `stops`: for that, nothing is
+    deleted at other hours, however full the disk is.
     """
 
     reserved: int
@@ -148,6 +147,8 @@ class Retention:
     delete_when: str
     wait: int | None
     steady: int | None
+    problem: str | None = None
+    stops: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """The "retention" of a status."""
@@ -157,6 +158,8 @@ class Retention:
             "deleteWhen": self.delete_when,
             "longestWaitHours": self.wait,
             "steadyCommitlogBytes": self.steady,
+            "problem": self.problem,
+            "stops": self.stops,
         }
 
 
@@ -227,17 +230,20 @@ def forecast(
 
 def _retention(config: StoreConfig, per_hour: int) -> Retention:
     """Source: CleanCommitLogService#deleteExpiredFiles; a file goes as long after its last message, at a fixed hour."""
-    wait = longest_wait(config.delete_when)
+    text = config.delete_when
+    when = read_delete_when(text)
+    wait = longest_wait(when.hours)
     steady = None
     if wait is not None and per_hour > 0:
         steady = per_hour * (config.file_reserved_time + wait) + config.mapped_file_size_commit_log
     given = "file_reserved_time" in config.given
-    return Retention(config.file_reserved_time, given, config.delete_when, wait, steady)
+    stops = when.stops_at is not None
+    return Retention(config.file_reserved_time, given, text, wait, steady, when.problem(text), stops)
 
 
-def longest_wait(delete_when: str) -> int | None:
-    """Hours from one of deleteWhen's to the next, at most; None when it names no hour. Source: UtilAll#isItTimeToDo."""
-    named = sorted({int(h) for h in delete_when.split(";") if h.strip().isdecimal() and 0 <= int(h) < _DAY})
+def longest_wait(hours: Iterable[int]) -> int | None:
+    """Hours from one of deleteWhen's to the next, at most; None without any."""
+    named = sorted(set(hours))
     if not named:
         return None
     return max(after - before for before, after in zip(named, [*named[1:], named[0] + _DAY], strict=True))
@@ -283,16 +289,30 @@ def _file_systems(
     return tuple(found)
 
 
-def _levels(config: StoreConfig) -> list[tuple[int, str]]:
-    first = min(_RATIO_MAX, max(_RATIO_MIN, config.disk_max_used_space_ratio))
+def _levels(config: StoreConfig) -> list[tuple[float, str]]:
+    """What a broker does above which per cent. A deleteWhen that is no number leaves retention nothing to do."""
+    low, high = RATIO_LIMITS
+    first = min(high, max(low, config.disk_max_used_space_ratio))
+    forced = _percent(config.disk_space_clean_forcibly_ratio)
+    full = (_percent(config.disk_space_warning_level_ratio), "puts are refused")
+    when = read_delete_when(config.delete_when)
+    if when.stops_at is not None:
+        does = f"segments go at {when.clock()} o'clock only" if when.hours else "nothing goes"
+        return sorted([(first, f"{does} (deleteWhen)"), full], key=lambda level: level[0])
     off = "nothing more (cleanFileForciblyEnable is off)"
-    forced = "segments go though they are young" if config.clean_file_forcibly_enable else off
+    hurry = "segments go though they are young" if config.clean_file_forcibly_enable else off
     old = "segments that are old enough go at any hour"
-    return sorted([(first, old), (FORCED, forced), (FULL, "puts are refused")], key=lambda level: level[0])
+    return sorted([(first, old), (forced, hurry), full], key=lambda level: level[0])
+
+
+def _percent(ratio: float) -> float:
+    """A whole number where it is one."""
+    found = round(ratio * 100, 6)
+    return int(found) if found == int(found) else found
 
 
 def _threshold(
-    percent: int, does: str, usage: Usage, per_hour: float, steady: float | None, now: int | None, *, known: bool
+    percent: float, does: str, usage: Usage, per_hour: float, steady: float | None, now: int | None, *, known: bool
 ) -> Threshold:
     entire = usage.used + usage.usable
     holds = steady is not None and steady * 100 <= percent

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 
 from engine.errors import DiskFull, InvalidArgument, RStoreError
 from engine.format import names
-from engine.log.retention import MANUAL_ROUNDS, WARNING_LEVEL_RATIO, DiskUse, Rules, Space
+from engine.log.retention import MANUAL_ROUNDS, DiskUse, Rules, Space
 from engine.services.running_flags import Flag, RunningFlags
 from engine.services.worker import OnFailure, Worker, monotonic_ms
 
@@ -83,7 +83,7 @@ class CleanService(Worker):
         queues: follow it.
         index: follows it; None without an index.
         dispatch: how far it has read, files may go.
-        flags: DISK_FULL while a disk is used above 90 %.
+        flags: DISK_FULL while a disk is used above 90 % (diskSpaceWarningLevelRatio).
         config: settings of the store.
         on_failure: is told of what ends the service: nothing but a bug.
     """
@@ -240,9 +240,10 @@ class CleanService(Worker):
         space = self._rules.space(use)
         self._use, self._full_paths = use, space.full_paths
         if space.full:
+            limit = self._rules.warning_ratio
             error = DiskFull(
-                f"the disk is used to {max(use.log, use.queues):.0%}: puts are refused above {WARNING_LEVEL_RATIO:.0%}",
-                path=use.logs[0][0] if use.log > WARNING_LEVEL_RATIO else self._queue_path,
+                f"the disk is used to {max(use.log, use.queues):.0%}: puts are refused above {limit:.0%}",
+                path=use.logs[0][0] if use.log > limit else self._queue_path,
                 hint="free space; nothing has to be started again",
             )
             self._flags.set(Flag.DISK_FULL, error, by=self.name)

@@ -1,36 +1,61 @@
-"""`rstore doctor`: why a broker does not start on this store."""
+"""`rstore doctor`: why a broker does not start on this store, and what it makes of its configuration."""
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
 import typer
 
-from rstore_cli._common import FOUND, settings_of
+from engine.errors import InvalidArgument
+from rstore_cli._common import FOUND, Settings, settings_of
 from rstore_cli.commands.check import show_findings, show_next
+
+if TYPE_CHECKING:
+    from engine.broker_conf.report import Report
+    from engine.config import StoreConfig
+    from rstore_cli.render import Output
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command()
-def doctor(context: typer.Context) -> None:
+def doctor(
+    context: typer.Context,
+    conf: Annotated[
+        Path | None,
+        typer.Option("--conf", metavar="FILE", help="Look at this properties file of a broker alone, and at no store."),
+    ] = None,
+) -> None:
     """Why a broker does not start on this store: files, sizes, paths, rights, disk, configuration, kind of store.
 
+    With -c or --conf a verdict on each key of the broker's properties file, too: in force, misread, ignored, unknown.
     Reads only, and never a message: rstore check does that. Exit code 1 when something keeps a broker from starting.
     """
     settings = settings_of(context)
     output = settings.output()
-    config = settings.load()
+    config = None if conf is not None else _settings(settings)
+    if config is None:
+        file = conf or settings.config
+        assert file is not None
+        _only_conf(output, file)
+        return
 
     from engine.files.disk import Disk
     from engine.pipeline.ready import ready
     from engine.repair.doctor import doctor as look
 
-    found = look(Disk(), config)
+    file = settings.config
+    found = look(Disk(), config, None if file is None else str(file))
     spark = ready()
     if output.json:
         output.document({**found.to_json(), "sparkJobs": spark.to_json()})
     else:
         said = "Nothing here keeps a broker from starting." if found.starts else "A broker does not start like this:"
         output.text(f"{said} The log was not read." if found.starts else said)
+        if found.configuration is not None:
+            output.text(_counts(str(file), found.configuration))
         show_findings(output, found.findings, found.next)
         output.text()
         why = "; ".join(found.code_14)
@@ -48,3 +73,51 @@ def doctor(context: typer.Context) -> None:
         show_next(output, found.next)
     if not found.starts:
         raise typer.Exit(FOUND)
+
+
+def _settings(settings: Settings) -> StoreConfig | None:
+    """None: the broker's file has what no store can have, which is to be told as a finding. Raises StorageError."""
+    quiet, settings.quiet = settings.quiet, True  # all of it is told below
+    try:
+        return settings.load()
+    except InvalidArgument as error:
+        if settings.config is None or error.path != os.fspath(settings.config):
+            raise
+        return None
+    finally:
+        settings.quiet = quiet
+
+
+def _only_conf(output: Output, file: Path) -> None:
+    from engine.broker_conf.report import Judgement
+    from engine.broker_conf.values import shown
+    from engine.files.disk import Disk
+    from engine.repair.doctor_conf import CONF_CODES, look_at_conf
+    from engine.repair.finding import Findings
+    from rstore_cli.render import printable
+
+    found = Findings(CONF_CODES)
+    report = look_at_conf(Disk(), str(file), found)
+    if output.json:
+        output.document({"ok": report.starts, "file": str(file), **report.to_json()})
+    else:
+        output.text(_counts(str(file), report))
+        for verdict in report.verdicts:
+            line = f"{verdict.line:>4}  {printable(verdict.key)}"
+            if verdict.judgement is Judgement.IN_FORCE:
+                output.text(f"{line} = {shown(verdict.written, 60)}")
+            else:
+                output.text(f"{line}  [{verdict.judgement.value}]")
+                output.text(f"        {verdict.text}")
+        show_findings(output, tuple(f for f in found.result() if f.code in ("conf-start", "conf-danger")), None)
+    if not report.starts:
+        raise typer.Exit(FOUND)
+
+
+def _counts(file: str, report: Report) -> str:
+    from engine.broker_conf.report import Judgement
+    from rstore_cli.render import count
+
+    counts = [(len(report.of(judgement)), judgement.value) for judgement in Judgement]
+    told = ", ".join(f"{number} {word}" for number, word in counts if number)
+    return f"{file}: {count(len(report.verdicts), 'setting')}{f': {told}' if told else ''}"

@@ -90,10 +90,10 @@ def serve(
     settings = settings_of(context)
 
     from engine.broker.ha.settings import HaSettings
-    from engine.broker.settings import KEYS, BrokerSettings
+    from engine.broker.settings import BrokerSettings
     from engine.broker.tls import TlsSettings
 
-    config = settings.load(KEYS)
+    config = settings.load()
     if role is not None:
         config = config.with_changes(broker_role=_role(role))
     slave = config.broker_role.value == "SLAVE"
@@ -118,6 +118,8 @@ def serve(
     )
     if slave and not broker.broker_id:
         broker = replace(broker, broker_id=1)
+    if not slave and broker_id is None:
+        broker = replace(broker, broker_id=0)  # whatever the file says, as BrokerStartup does
     if not slave and (broker.broker_id or master):
         raise InvalidArgument("--master, or a --broker-id above 0, is for a slave", hint="add --role slave")
     if names_port is None:

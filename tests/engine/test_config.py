@@ -21,9 +21,9 @@ brokerName=broker-a
 deleteWhen = 04
 fileReservedTime = 48
 brokerRole = SYNC_MASTER
-flushDiskType = sync_flush
+flushDiskType = SYNC_FLUSH
 storePathRootDir=/data/rocketmq/store
-storePathCommitLog = /disk1/commitlog, /disk2/commitlog
+storePathCommitLog = /disk1/commitlog,/disk2/commitlog
 mappedFileSizeCommitLog=1048576
 mappedFileSizeConsumeQueue : 20000
 maxHashSlotNum 1000
@@ -97,7 +97,7 @@ def test_every_setting_is_read_under_its_key() -> None:
         value = getattr(base, field.name)
         new = changes.get(field.name)
         if new is None:
-            new = not value if isinstance(value, bool) else value + 1 if isinstance(value, int) else "/text"
+            new = not value if isinstance(value, bool) else value + 1 if isinstance(value, int | float) else "/text"
         found = config.parse(f"{apache_key(field.name)}={as_text(new)}")
         assert found == dataclasses.replace(base, given=frozenset({field.name}), **{field.name: new})
 
@@ -121,12 +121,14 @@ def test_anything_else_is_false_as_in_java(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("mappedFileSizeCommitLog=big", "mappedFileSizeCommitLog = 'big' is no int"),
-        ("maxIndexNum=1_000", "is no int"),
-        ("maxIndexNum=", "is no int"),
-        ("brokerRole=KING", "brokerRole = 'KING' is no BrokerRole"),
+        ("mappedFileSizeCommitLog=big", "mappedFileSizeCommitLog = 'big' is not a 32-bit integer"),
+        ("maxIndexNum=1_000", "is not a 32-bit integer"),
+        ("maxIndexNum=", "is not a 32-bit integer"),
+        ("brokerRole=KING", "brokerRole = 'KING' is not one of ASYNC_MASTER, SYNC_MASTER, SLAVE"),
         ("mappedFileSizeCommitLog=4095", "mappedFileSizeCommitLog = 4095"),
-        ("mappedFileSizeCommitLog=2147483648", "2 GiB"),
+        ("mappedFileSizeCommitLog=2147483648", "is not a 32-bit integer"),
+        ("rocketmq.broker.diskSpaceWarningLevelRatio=full", "is not a part of 1"),
+        ("brokerRole=slave", "is not one of"),
         ("mappedFileSizeConsumeQueue=20001", "a positive multiple of 20"),
         ("mappedFileSizeConsumeQueue=0", "a positive multiple of 20"),
         ("mappedFileSizeConsumeQueueExt=63", "mappedFileSizeConsumeQueueExt"),
@@ -184,6 +186,62 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="maxIndexNum") as wrong:
         config.load(path)
     assert wrong.value.path == str(path)
+
+
+CONF = """listenPort=10911 # clients
+storePathRootDir=/data/store
+storePathCommitLog=/data/store/commitlog, /other
+mappedFileSizeCommitLog=1048576 # 1 MiB
+mappedFileSizeConsumeQueue=20001
+flushDiskType=SYNC_FLUSH
+brokerRole=SLAVE\x20
+deleteWhen=04 # at night
+fileReservedTime=72 # hours
+messageIndexEnable=yes
+brokerName=ü
+rocketmq.broker.diskSpaceWarningLevelRatio=0.95
+rocketmq.broker.diskSpaceCleanForciblyRatio=most
+"""
+
+
+def test_a_brokers_file_is_read_as_a_broker_reads_it(tmp_path: Path) -> None:
+    """tests/compat/test_conf.py has Apache say what is in force; here, that it is taken over."""
+    path = tmp_path / "broker.conf"
+    path.write_text(CONF, encoding="utf-8")
+    found = config.load_broker(path)
+    assert found.given == {
+        *("store_path_root_dir", "store_path_commit_log", "mapped_file_size_consume_queue", "flush_disk_type"),
+        *("delete_when", "message_index_enable", "disk_space_warning_level_ratio"),
+    }
+    assert found.commit_log_paths == (Path("/data/store/commitlog"), Path(" /other"))
+    assert found.mapped_file_size_commit_log == 1 << 30
+    assert found.mapped_file_size_consume_queue == 20020
+    assert (found.broker_role, found.flush_disk_type) == (BrokerRole.ASYNC_MASTER, FlushDiskType.SYNC_FLUSH)
+    assert (found.delete_when, found.file_reserved_time) == ("04 # at night", 72)
+    assert not found.message_index_enable
+    assert (found.disk_space_warning_level_ratio, found.disk_space_clean_forcibly_ratio) == (0.95, 0.85)
+    assert found.other == {"listenPort": "10911 # clients", "brokerName": "Ã¼"}
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("a=\\u12", "no broker starts with this file"),
+        ("mappedFileSizeCommitLog=100", "4 KiB to 2 GiB"),
+        ("mappedFileSizeConsumeQueue=2147483647", "a positive multiple of 20"),
+    ],
+)
+def test_what_is_refused_of_a_brokers_file_names_the_command_that_explains_it(
+    text: str, why: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "my broker.conf"
+    path.write_text(text)
+    with pytest.raises(InvalidArgument, match=why) as refused:
+        config.load_broker(path)
+    assert refused.value.path == str(path)
+    assert refused.value.hint
+    if "u12" not in text:
+        assert f"rstore doctor --conf '{path}'" in refused.value.hint
 
 
 @given(st.dictionaries(st.text("abcXYZ.é", min_size=1), st.text("abc 1=:#!é", max_size=9).map(str.strip)))

@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LEVELS = {
     "engine": 0,
     "engine.errors": 0,
+    "engine.broker_conf": 1,
     "engine.config": 1,
     "engine.format": 1,
     "engine.files": 2,
@@ -31,9 +32,15 @@ LEVELS = {
 }
 """Each part of the house and its floor. A module may import its own part and parts of lower floors."""
 
-BESIDE = {("engine.config", "engine.format"), ("engine.wire", "engine.format"), ("engine.drill", "engine.broker")}
-"""Imports within one floor that are wanted: settings and frames are made of what the format declares, a drill may run
-the daemon."""
+BESIDE = {
+    ("engine.broker_conf", "engine.format"),
+    ("engine.config", "engine.broker_conf"),
+    ("engine.config", "engine.format"),
+    ("engine.wire", "engine.format"),
+    ("engine.drill", "engine.broker"),
+}
+"""Imports within one floor that are wanted: settings and frames are made of what the format declares, a store's
+settings of what a broker makes of its file, a drill may run the daemon."""
 
 NO_IO_MODULES = {
     "os",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests.rstore_cli.conftest import Cli
 from tests.support import stores
+from tests.support.fixtures import FIXTURES
 
 Store = Callable[[str], Path]
 
@@ -36,3 +37,45 @@ def test_no_store_is_a_finding(tmp_path: Path, cli: Cli) -> None:
     ran = cli("--store", tmp_path / "none", "doctor", "--json")
     assert ran.code == 1
     assert "store-missing" in [f["code"] for f in ran.json["findings"]]
+
+
+COMMENTED = FIXTURES / "conf" / "commented.properties"
+
+
+def test_a_configuration_alone(cli: Cli) -> None:
+    ran = cli("doctor", "--conf", COMMENTED)
+    assert (ran.code, ran.err) == (0, "")
+    assert "16 settings: 8 in force, 4 misread, 4 ignored" in ran.out
+    assert "   5  brokerName = 'broker-a'" in ran.out
+    assert "   7  brokerId  [misread]" in ran.out
+    assert "nothing is ever deleted" in ran.out
+    found = cli("doctor", "--conf", COMMENTED, "--json").json
+    assert (found["ok"], len(found["keys"]), len(found["dangers"])) == (True, 16, 1)
+
+
+def test_a_configuration_that_no_broker_starts_with_is_1(tmp_path: Path, cli: Cli) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text("brokerRole=SLAVE\nmappedFileSizeCommitLog=100\n")
+    ran = cli("doctor", "--conf", conf)
+    assert ran.code == 1
+    assert "[conf-start]" in ran.out
+    assert (
+        cli("--store", tmp_path, "-c", conf, "doctor").out == ran.out
+    )  # no store can have that size: no store is read
+    assert cli("--store", tmp_path, "-c", conf, "status").error_line.endswith(f"rstore doctor --conf {conf})")
+    assert cli("doctor", "--conf", tmp_path / "none").code == 5
+
+
+def test_every_command_takes_a_configuration_as_a_broker_does(fixture_store: Store, cli: Cli) -> None:
+    store = fixture_store("clean-small")
+    ran = cli("--store", store, "-c", COMMENTED, "status")
+    assert ran.code == 0
+    (note,) = ran.err.splitlines()
+    assert note.startswith(f"note: not in force in a broker as {COMMENTED} has it: listenPort, brokerId, ")
+    assert note.endswith(f": rstore doctor --conf {COMMENTED}")
+    assert "nothing is ever deleted, however full the disk is" in " ".join(ran.out.split())
+    assert "only when the disk gets full" not in ran.out
+    assert cli("--store", store, "-c", COMMENTED, "-q", "status").err == ""
+    text = cli("--store", store, "-c", COMMENTED, "doctor")
+    assert "[conf-danger]" in text.out
+    assert text.err == ""

@@ -93,7 +93,7 @@ class MasterService:
         except OSError as error:
             raise StorageError(
                 f"can't listen for slaves on port {self._where[1]}: {(error.strerror or str(error)).lower()}",
-                hint="see haListenPort",
+                hint="it is listenPort + 1",
             ) from None
         self._group.start()
         self._thread = threading.Thread(target=self._accept, args=(self._listener,), name="HAService", daemon=True)

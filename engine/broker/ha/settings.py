@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from engine.broker_conf.values import Kind, read_value
 from engine.errors import InvalidArgument
 from engine.wire.address import parse_address
 from engine.wire.ha import MAX_BODY
@@ -57,11 +58,14 @@ class HaSettings:
         found: dict[str, Any] = {}
         for key, name in FIELDS.items():
             if key in other:
-                text = other[key].strip()
-                if not text.isdecimal() or not int(text):
-                    raise InvalidArgument(f"{key} = {text!r} is no number above 0")
-                found[name] = int(text)
-        found["master_address"] = other.get("haMasterAddress", "").strip()
+                try:
+                    number = read_value(Kind.INT, other[key])
+                except ValueError:
+                    continue  # as in Apache
+                if not isinstance(number, int) or number <= 0:
+                    raise InvalidArgument(f"{key} = {number} is not above 0")
+                found[name] = number
+        found["master_address"] = other.get("haMasterAddress", "")
         if found["master_address"]:
             parse_address(found["master_address"])
         found.update({name: value for name, value in changes.items() if value is not None})

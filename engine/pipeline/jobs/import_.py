@@ -117,7 +117,7 @@ def _settings(options: ImportOptions, manifest: Manifest | None, name: str) -> S
     base = StoreConfig().with_changes(
         **{key: value for key, value in (known.settings if known else {}).items() if key in fields}
     )
-    found = base if options.config is None else config.load(Path(options.config), base)
+    found = base if options.config is None else config.load_broker(Path(options.config), base)
     return found.with_changes(
         store_path_root_dir=Path(os.path.abspath(options.output)),
         store_path_commit_log=None,

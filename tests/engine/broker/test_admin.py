@@ -137,13 +137,40 @@ def test_settings_are_told_changed_and_kept(tmp_path: Path, caplog: pytest.LogCa
     assert not list(tmp_path.glob("broker.conf.*"))
 
 
+def test_what_is_not_in_force_of_the_file_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text(
+        "# \u5317\u4eac\nfileReservedTime=5 # hours\nstorePathIndex=/i\ntraceOn=false\nregionId=r\n"
+        "commercialBigCount=two\ntls.enable=false\ndeleteWhen=04 # at night\n",
+        encoding="utf-8",
+    )
+
+    async def work(one: Client, two: Client, names: str) -> None:
+        del two, names
+        assert (await one.ask(RequestCode.UPDATE_BROKER_CONFIG, None, b"fileReservedTime=48")).code == 0
+
+    served(tmp_path / "s", work, config_file=str(conf))
+    assert f"{conf}:2: fileReservedTime: not a 32-bit integer: a comment ends no value, it is part of it" in caplog.text
+    assert f"{conf}:3: storePathIndex: the index is always in index/" in caplog.text
+    assert f"{conf}: settings that rstore has no use for: regionId, traceOn" in caplog.text
+    assert "nothing is ever deleted" in caplog.text
+    assert "tls.enable" not in caplog.text  # a broker does not read it there, and we do
+    text = conf.read_text(encoding="utf-8")
+    assert text.startswith("# \u5317\u4eac\nfileReservedTime=48\n")  # what others wrote stays as it is
+
+
 @pytest.mark.parametrize(
     ("body", "code", "remark"),
     [
         (b"brokerConfigPath=/x", ResponseCode.NO_PERMISSION, "Can not update config in black list."),
         (b"a=\\u12", ResponseCode.SYSTEM_ERROR, "string2Properties error"),
-        (b"fileReservedTime=soon", ResponseCode.SYSTEM_ERROR, "fileReservedTime = 'soon' is no int"),
-        (b"brokerPermission=none", ResponseCode.SYSTEM_ERROR, "brokerPermission = 'none' is no number"),
+        (b"fileReservedTime=soon", ResponseCode.SYSTEM_ERROR, "fileReservedTime = 'soon' is not a 32-bit integer"),
+        (
+            b"flushDiskType=sync_flush",
+            ResponseCode.SYSTEM_ERROR,
+            "flushDiskType = 'sync_flush' is not one of SYNC_FLUSH, ASYNC_FLUSH",
+        ),
+        (b"brokerPermission=none", ResponseCode.SYSTEM_ERROR, "brokerPermission = 'none' is not a 32-bit integer"),
     ],
 )
 def test_settings_that_are_refused_change_nothing(tmp_path: Path, body: bytes, code: int, remark: str) -> None:

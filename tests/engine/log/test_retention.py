@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.broker_conf.values import shown
 from engine.config import StoreConfig
-from engine.log.retention import Batch, DiskUse, Rules, Space, Stay, Why, hours
+from engine.log.retention import Batch, DiskUse, Rules, Space, Stay, Why
 
 HOUR = 3_600_000
 
@@ -29,20 +30,35 @@ def used(log: float, queues: float = 0.1) -> DiskUse:
         ("04", {4}, 0),
         ("4", {4}, 0),
         ("03;04;23", {3, 4, 23}, 0),
-        (" 3 ; 4;", {3, 4}, 0),
+        (" 3 ; 4;", set(), 1),
+        ("03; 4", {3}, 1),
+        ("04 # at night", set(), 1),
+        ("04;;5", {4}, 1),
+        ("04;", {4}, 0),
         ("0", {0}, 0),
         ("24", set(), 1),
-        ("-1;5", {5}, 1),
-        ("noon;5;x", {5}, 2),
+        ("-1;5", {5}, 0),
+        ("noon;5;x", set(), 1),
+        ("5;noon", {5}, 1),
         ("²", set(), 1),
         ("", set(), 1),
         (";", set(), 1),
     ],
 )
 def test_the_hours_of_delete_when(text: str, expected: set[int], problems: int) -> None:
-    found, told = hours(text)
-    assert (found, len(told)) == (expected, problems)
-    assert all(text in one for one in told)
+    rules = Rules.of(StoreConfig(delete_when=text))
+    assert (rules.hours, len(rules.problems)) == (expected, problems)
+    assert all(shown(text) in one for one in rules.problems)
+
+
+def test_a_part_that_is_no_number_ends_the_round_at_other_hours() -> None:
+    rules = Rules.of(StoreConfig(delete_when="04;x;16"))
+    full = rules.space(DiskUse((("/a", 0.99),), 0.99))
+    assert [rules.why(full, hour, by_hand=False) for hour in (3, 4, 16)] == [None, Why.SPACE, None]
+    assert rules.why(full, 3, by_hand=True) is Why.BY_HAND
+    assert full.full
+    sound = Rules.of(StoreConfig(delete_when="99"))
+    assert sound.why(full, 3, by_hand=False) is Why.SPACE
 
 
 # --- the disks -------------------------------------------------------------------------------------------------------
@@ -148,7 +164,7 @@ def test_a_round_as_a_second_telling_has_it(
         "file_reserved_time": reserved,
         "clean_file_forcibly_enable": forcibly,
     }
-    tested = rules(**config, delete_when=";".join(map(str, sorted(when))) or "none")
+    tested = rules(**config, delete_when=";".join(map(str, sorted(when))) or "99")
     space = tested.space(
         DiskUse(
             tuple((str(i), p / 100 if p >= 0 else -1.0) for i, p in enumerate(log)),

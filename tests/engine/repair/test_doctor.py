@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 from collections.abc import Callable
@@ -10,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from engine.config import BrokerRole, StoreConfig
+from engine.config import BrokerRole, StoreConfig, load_broker
 from engine.files.disk import Disk, Usage
 from engine.files.lock import StoreLock
 from engine.repair import doctor as module
 from engine.repair.apply import apply
 from engine.repair.doctor import DOCTOR_CODES, DoctorResult, doctor
+from engine.repair.doctor_conf import CONF_CODES
 from engine.repair.finding import Severity
 from engine.repair.recover import plan_recover
 from tests.conftest import Store
@@ -150,6 +152,7 @@ BY_OTHER_TESTS = {
         "disk-forced",
         "disk-room",
     ),
+    *CONF_CODES,
     *("running", "slave", "java-missing", "spark-missing"),
 }
 
@@ -287,3 +290,32 @@ def test_a_segment_cut_short_gets_the_command_that_mends_it(tmp_path: Path) -> N
     assert "recover --bridge" in finding.hint
     apply(Disk(), plan_recover(Disk(), settings(tmp_path), bridge=True))
     check_clean(tmp_path, settings(tmp_path))
+
+
+CONF = """namesrvAddr=127.0.0.1
+fileReservedTime=72 # hours
+storePathIndex=/elsewhere
+brokerNam=b
+rocketmq.broker.diskSpaceWarningLevelRatio=0.4
+deleteWhen=x
+"""
+
+
+def test_the_brokers_file_is_looked_at(fixture_copy: Store, tmp_path: Path) -> None:
+    store, conf = fixture_copy("clean-small"), tmp_path / "broker.conf"
+    conf.write_text(CONF)
+    settings = dataclasses.replace(load_broker(conf), store_path_root_dir=store)
+    found = doctor(Half(), settings, str(conf))
+    told = {f.code: f for f in found.findings if f.code in CONF_CODES}
+    assert told.keys() == CONF_CODES.keys()
+    assert told["conf-start"].where == f"{conf}: namesrvAddr"
+    assert told["conf-misread"].where == f"{conf}:2"
+    assert told["conf-unknown"].where == f"{conf}:4"
+    assert "brokerName is meant?" in told["conf-unknown"].message
+    assert not found.starts
+    assert "disk-full" in {f.code for f in found.findings}  # half used, and 0.4 is the limit
+    assert found.to_json()["configuration"]["keys"][1]["verdict"] == "misread"
+    conf.write_text("fileReservedTime=48\n")
+    found = doctor(Half(), settings, str(conf))
+    assert found.starts
+    assert not {f.code for f in found.findings} & CONF_CODES.keys()

@@ -152,11 +152,32 @@ def test_retention_levels_the_log_off(aged: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "hours"),
-    [("04", 24), ("04;16", 12), ("01;02;03", 22), ("", None), ("x;99", None), ("0;23", 23), ("4; 5 ", 23)],
+    ("hours", "wait"), [({4}, 24), ({4, 16}, 12), ({1, 2, 3}, 22), (set(), None), ({0, 23}, 23), ({4, 5}, 23)]
 )
-def test_the_longest_wait_for_an_hour(text: str, hours: int | None) -> None:
-    assert longest_wait(text) == hours
+def test_the_longest_wait_for_an_hour(hours: set[int], wait: int | None) -> None:
+    assert longest_wait(hours) == wait
+
+
+def test_no_deletion_is_promised_that_delete_when_prevents(aged: Path) -> None:
+    found = look(aged, RoomyDisk(10, 100, LAST), conf="deleteWhen=04 # at night").forecast
+    kept = found.retention
+    assert (kept.wait, kept.steady, kept.stops) == (None, None, True)
+    assert kept.problem is not None
+    assert "nothing is ever deleted, however full the disk is" in kept.problem
+    assert [(t.percent, t.does) for t in found.file_systems[0].thresholds] == [
+        (75, "nothing goes (deleteWhen)"),
+        (90, "puts are refused"),
+    ]
+    assert not any(t.retention_holds for t in found.file_systems[0].thresholds)
+    partly = look(aged, RoomyDisk(10, 100, LAST), conf="deleteWhen=04; 16").forecast
+    assert (partly.retention.wait, partly.retention.stops) == (24, True)
+    assert partly.file_systems[0].thresholds[0].does == "segments go at 04 o'clock only (deleteWhen)"
+
+
+def test_the_ratios_of_the_jvm_are_settings(aged: Path) -> None:
+    conf = "rocketmq.broker.diskSpaceWarningLevelRatio=0.955\nrocketmq.broker.diskSpaceCleanForciblyRatio=0.7"
+    found = look(aged, RoomyDisk(96, 100, LAST), conf=conf).forecast.file_systems[0]
+    assert [(t.percent, t.state) for t in found.thresholds] == [(70, "already"), (75, "already"), (95.5, "already")]
 
 
 def test_two_file_systems(fixture_copy: Store) -> None:

@@ -332,8 +332,30 @@ def test_closing_ends_a_pause(disk: Room, config: StoreConfig) -> None:
 
 def test_what_of_delete_when_is_no_hour_is_told(disk: Room, config: StoreConfig) -> None:
     with MessageStore.open(config.with_changes(delete_when="noon"), disk) as store:
-        assert "'noon' is no hour" in store.clean.status.problems[0]
+        assert "deleteWhen = 'noon': that is no number" in store.clean.status.problems[0]
         store.clean.clean()
+
+
+def test_a_delete_when_that_is_no_number_keeps_everything_on_a_full_disk_but_by_hand(
+    disk: Room, config: StoreConfig
+) -> None:
+    """As in Apache, whose retention throws before it looks at the disk; by hand is the way out."""
+    with MessageStore.open(config.with_changes(delete_when="04 # at night"), disk) as store:
+        fill(store, 300)
+        age(store, disk, [100] * 99)
+        before = len(log_files(store))
+        assert before > 2
+        disk.percents["commitlog"] = 89
+        disk.percents["consumequeue"] = 89
+        store.clean.clean()
+        assert len(log_files(store)) == before
+        disk.percents["commitlog"] = 91
+        store.clean.clean()
+        assert len(log_files(store)) == before
+        assert store.clean.status.disk_full
+        disk.percents["commitlog"] = disk.percents["consumequeue"] = 50
+        store.clean.clean(by_hand=True)
+        assert len(log_files(store)) < before
 
 
 # --- nearly full -----------------------------------------------------------------------------------------------------

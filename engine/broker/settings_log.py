@@ -1,0 +1,31 @@
+"""What the daemon's log says of the properties file that it was started with."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+
+from engine.broker.settings import KEYS
+from engine.broker_conf.keys import all_keys
+from engine.broker_conf.report import Judgement, read_conf
+from engine.config import StoreConfig, apache_key
+from engine.files.disk import Disk
+
+
+def tell_settings(file: str, log: logging.Logger) -> None:
+    """Each line that is not in force as it stands, what is dangerous, and keys of Apache's that are not ours.
+
+    Raises:
+        StorageError: the file can't be read.
+    """
+    report = read_conf(Disk().read_file(file))
+    ours = {apache_key(field.name) for field in dataclasses.fields(StoreConfig)} | KEYS
+    not_apaches = ours - all_keys().keys()  # a broker takes them from its JVM, and we from the file
+    for verdict in report.verdicts:
+        if verdict.judgement is not Judgement.IN_FORCE and verdict.key not in not_apaches:
+            log.warning("%s:%d: %s: %s", file, verdict.line, verdict.key, verdict.text)
+    unused = {v.key for v in report.of(Judgement.IN_FORCE) if v.key not in ours}
+    if unused:
+        log.warning("%s: settings that rstore has no use for: %s", file, ", ".join(sorted(unused)))
+    for danger in report.dangers:
+        log.warning("%s: %s (%s)", file, danger.what, danger.hint)

@@ -1,0 +1,52 @@
+"""deleteWhen as retention reads it: hour by hour, and an exception at the first that is no number.
+
+The exception ends the round before the disk's use is looked at: at the hours before it retention works, at all others
+nothing goes, however full the disk is. Sources: UtilAll#isItTimeToDo, CleanCommitLogService#deleteExpiredFiles.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.broker_conf.values import Kind, read_value, shown
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteWhen:
+    """`hours`: at which it is time, local. `stops_at`: the part that is no number, None where each is one."""
+
+    hours: frozenset[int]
+    stops_at: str | None
+
+    def problem(self, text: str) -> str | None:
+        """What is wrong with it, one sentence; None: nothing."""
+        if self.stops_at is None:
+            return None if self.hours else f"deleteWhen = {shown(text)} names no hour of the day"
+        where = f" outside of {self.clock()} o'clock" if self.hours else ""
+        what = "then nothing is" if self.hours else "nothing is ever"
+        part = "that" if text == self.stops_at else shown(self.stops_at)
+        return (
+            f"deleteWhen = {shown(text)}: {part} is no number, which ends each round of "
+            f"retention{where}: {what} deleted, however full the disk is"
+        )
+
+    def clock(self) -> str:
+        """The hours in order, as text."""
+        return ", ".join(f"{hour:02}" for hour in sorted(self.hours))
+
+
+def read_delete_when(text: str) -> DeleteWhen:
+    """What retention makes of it."""
+    parts = text.split(";")
+    if len(parts) > 1:
+        while parts and not parts[-1]:  # as String#split
+            parts.pop()
+    hours: set[int] = set()
+    for part in parts:
+        try:
+            hour = read_value(Kind.INT, part)
+        except ValueError:
+            return DeleteWhen(frozenset(hours), part)
+        if isinstance(hour, int) and 0 <= hour < 24:
+            hours.add(hour)
+    return DeleteWhen(frozenset(hours), None)

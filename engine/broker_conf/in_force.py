@@ -1,0 +1,88 @@
+"""What is in force in a broker that was started with a properties file.
+
+Two steps, as in Apache: each of the four objects takes what it can read (`of_file`), then the start overrules some
+(`started`). Values are those that the getters tell, as the broker goes by them.
+
+Sources: MixAll#properties2Object, BrokerStartup#createBrokerController, MessageStoreConfig's getters.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from engine.broker_conf.keys import BY_PROCESSORS, Key, all_keys
+from engine.broker_conf.values import Value, read_value
+from engine.format.numbers import INT_MIN
+from engine.format.queue_unit import UNIT_SIZE
+
+InForce = dict[tuple[str, str], Value]
+"""Class and key → value."""
+STORE, BROKER, SERVER = "MessageStoreConfig", "BrokerConfig", "NettyServerConfig"
+RATIO_LIMITS = (10, 95)
+"""Source: MessageStoreConfig#getDiskMaxUsedSpaceRatio."""
+
+
+def of_file(values: Mapping[str, str]) -> InForce:
+    """What the four objects hold of a file with these values."""
+    found: InForce = {}
+    for name, keys in all_keys().items():
+        for key in keys:
+            found[key.owner, name] = _read(key, values.get(name))
+    _by_getters(found)
+    return found
+
+
+def started(found: InForce) -> InForce:
+    """The same once the broker has started."""
+    found = dict(found)
+    if found[STORE, "brokerRole"] != "SLAVE":
+        found[BROKER, "brokerId"] = 0
+    if found[STORE, "enableDLegerCommitLog"]:
+        found[BROKER, "brokerId"] = -1
+    port = found[SERVER, "listenPort"]
+    found[STORE, "haListenPort"] = None if not isinstance(port, int) else port + 1
+    return found
+
+
+def default_of(key: Key) -> Value:
+    """Without a file; None where only Java can tell, or has null."""
+    if key.name in BY_PROCESSORS:
+        return BY_PROCESSORS[key.name][1](_processors())
+    if key.name == "storePathRootDir":
+        return os.path.join(os.path.expanduser("~"), "store")
+    if key.name == "rocketmqHome":
+        return os.environ.get("ROCKETMQ_HOME")
+    if key.name == "namesrvAddr":
+        return os.environ.get("NAMESRV_ADDR")
+    return key.default
+
+
+def queue_file_size(setting: int) -> int:
+    """What a broker makes queue files of: whole units. Source: MessageStoreConfig#getMappedFileSizeConsumeQueue."""
+    size = -(-setting // UNIT_SIZE) * UNIT_SIZE
+    return (size - INT_MIN) % (1 << 32) + INT_MIN
+
+
+def _read(key: Key, text: str | None) -> Value:
+    if text is not None:
+        try:
+            return read_value(key.kind, text)
+        except ValueError:
+            pass
+    return default_of(key)
+
+
+def _by_getters(found: InForce) -> None:
+    size, ratio = found[STORE, "mappedFileSizeConsumeQueue"], found[STORE, "diskMaxUsedSpaceRatio"]
+    if isinstance(size, int) and isinstance(ratio, int):
+        found[STORE, "mappedFileSizeConsumeQueue"] = queue_file_size(size)
+        found[STORE, "diskMaxUsedSpaceRatio"] = min(max(ratio, RATIO_LIMITS[0]), RATIO_LIMITS[1])
+    if found[STORE, "storePathCommitLog"] is None:
+        found[STORE, "storePathCommitLog"] = f"{found[STORE, 'storePathRootDir']}{os.sep}commitlog"
+    if found[STORE, "flushDiskType"] != "ASYNC_FLUSH" or found[STORE, "brokerRole"] == "SLAVE":
+        found[STORE, "transientStorePoolEnable"] = False
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0))

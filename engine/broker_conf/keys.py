@@ -1,0 +1,83 @@
+"""Every key that a 4.9.8 broker reads from its file: whose it is, its type, its default, what it means.
+
+A broker hands the same file to four objects; a key that two of them have is set in both. The names are those of the
+setters, not of the fields: `enableBatchPush`, where `mqadmin getBrokerConfig` shows `isEnableBatchPush`.
+
+Sources: BrokerStartup#createBrokerController, MixAll#properties2Object and the setters of the four classes, tag
+rocketmq-all-4.9.8. A test of tests/compat holds the tables against the classes by reflection.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from engine.broker_conf.values import Kind, Value
+
+Row = tuple[str, Kind, Value, str]
+"""Key, type, default, meaning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A setting.
+
+    Attributes:
+        owner: the class of Apache's that has it.
+        default: None where Java has null, or where it is the machine's.
+        machine: how the machine tells the default; "" where it does not.
+        meaning: one line; sizes are bytes and times are ms where it does not say otherwise.
+    """
+
+    owner: str
+    name: str
+    kind: Kind
+    default: Value
+    meaning: str
+    machine: str = ""
+
+
+BY_PROCESSORS: Mapping[str, tuple[str, Callable[[int], int]]] = {
+    "sendMessageThreadPoolNums": ("processors, at most 4", lambda n: min(n, 4)),
+    "putMessageFutureThreadPoolNums": ("processors, at most 4", lambda n: min(n, 4)),
+    "pullMessageThreadPoolNums": ("16 + 2 × processors", lambda n: 16 + 2 * n),
+    "processReplyMessageThreadPoolNums": ("16 + 2 × processors", lambda n: 16 + 2 * n),
+    "queryMessageThreadPoolNums": ("8 + processors", lambda n: 8 + n),
+    "heartbeatThreadPoolNums": ("processors, at most 32", lambda n: min(n, 32)),
+    "endTransactionThreadPoolNums": (
+        "8 + 2 × processors, at least 4 × sendMessageThreadPoolNums",
+        lambda n: max(8 + 2 * n, 4 * min(n, 4)),
+    ),
+    "clientCallbackExecutorThreads": ("processors", lambda n: n),
+}
+"""Defaults that are made of the number of processors."""
+_BY_MACHINE = {
+    "brokerIP1": "the machine's own address",
+    "brokerIP2": "the machine's own address",
+    "brokerName": "the machine's host name",
+    "rocketmqHome": "ROCKETMQ_HOME",
+    "namesrvAddr": "NAMESRV_ADDR",
+    "storePathRootDir": "$HOME/store",
+    "storePathCommitLog": "storePathRootDir/commitlog",
+}
+
+
+def keys_of(owner: str, rows: Iterable[Row]) -> tuple[Key, ...]:
+    """The keys of one class."""
+    return tuple(Key(owner, *row, _machine(row[0])) for row in rows)
+
+
+def _machine(name: str) -> str:
+    return BY_PROCESSORS[name][0] if name in BY_PROCESSORS else _BY_MACHINE.get(name, "")
+
+
+@functools.cache
+def all_keys() -> Mapping[str, tuple[Key, ...]]:
+    """By name; the broker's own come first, then the server's, the client's and the store's, as they are set."""
+    from engine.broker_conf import broker_keys, network_keys, store_keys
+
+    found: dict[str, tuple[Key, ...]] = {}
+    for key in (*broker_keys.KEYS, *network_keys.SERVER_KEYS, *network_keys.CLIENT_KEYS, *store_keys.KEYS):
+        found[key.name] = (*found.get(key.name, ()), key)
+    return found

@@ -1,0 +1,184 @@
+"""A verdict on each key of a broker's properties file, and what is dangerous in it.
+
+`read_conf` takes the bytes and never raises: a file that no broker starts with is a report that says so.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from engine.broker_conf import in_force
+from engine.broker_conf.dangers import Danger, dangers_of
+from engine.broker_conf.keys import Key, all_keys
+from engine.broker_conf.not_keys import STARTUP_KEYS, nearest, why_not
+from engine.broker_conf.properties import ENCODING, Line, read_properties
+from engine.broker_conf.values import Kind, Value, as_text, read_value, shown
+from engine.errors import InvalidArgument
+
+_COMMENT = re.compile(r"\s[#!]")
+_ASCII_END = 0x80
+
+
+class Judgement(enum.Enum):
+    """What a broker makes of a line."""
+
+    IN_FORCE = "in force"
+    MISREAD = "misread"
+    IGNORED = "ignored"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """On one line. `written`: its value. `in_force`: the value that the broker goes by, None where it has no such key.
+
+    `why`: of what is not in force as written. `meaning`: of the key.
+    """
+
+    key: str
+    line: int
+    written: str
+    judgement: Judgement
+    in_force: Value = None
+    why: str = ""
+    meaning: str = ""
+
+    @property
+    def text(self) -> str:
+        """One sentence, where it is not in force as written."""
+        if self.judgement is Judgement.UNKNOWN:
+            return f"no broker has this key{f': {self.why}' if self.why else ''}"
+        if self.judgement is Judgement.IGNORED:
+            return self.why
+        if self.judgement is Judgement.MISREAD:
+            return f"{self.why}; in force: {_plain(self.in_force)}"
+        return str(self.judgement.value)
+
+    def to_json(self) -> dict[str, Any]:
+        """One line of "keys"."""
+        return {
+            "key": self.key,
+            "line": self.line,
+            "written": self.written,
+            "verdict": self.judgement.value,
+            "inForce": self.in_force,
+            "why": self.why or None,
+            "meaning": self.meaning or None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """On a file. `settings`: class and key → value of every key once a broker has started with it; {} if it does not.
+
+    `starts`: the file does not keep a broker from starting.
+    """
+
+    verdicts: tuple[Verdict, ...]
+    dangers: tuple[Danger, ...]
+    settings: in_force.InForce
+
+    @property
+    def starts(self) -> bool:
+        """Whether a broker starts with it."""
+        return not any(danger.stops for danger in self.dangers)
+
+    def of(self, *judgements: Judgement) -> tuple[Verdict, ...]:
+        """Those verdicts."""
+        return tuple(verdict for verdict in self.verdicts if verdict.judgement in judgements)
+
+    def to_json(self) -> dict[str, Any]:
+        """The "configuration" of doctor."""
+        return {
+            "starts": self.starts,
+            "keys": [verdict.to_json() for verdict in self.verdicts],
+            "dangers": [danger.to_json() for danger in self.dangers],
+        }
+
+
+def read_conf(data: bytes) -> Report:
+    """What a broker makes of a file with these bytes."""
+    try:
+        properties = read_properties(data)
+    except InvalidArgument as error:
+        return Report((), (Danger((), error.message, error.hint or "", stops=True),), {})
+    read = in_force.of_file(properties.values)
+    settings = in_force.started(read)
+    last = properties.last
+    verdicts = tuple(_judge(line, last[line.key], read, settings) for line in properties.lines)
+    misread = {v.key: v.written for v in verdicts if v.judgement is Judgement.MISREAD and last[v.key].number == v.line}
+    return Report(verdicts, dangers_of(settings, read, properties.values, misread), settings)
+
+
+def _judge(line: Line, last: Line, read: in_force.InForce, settings: in_force.InForce) -> Verdict:
+    keys = all_keys().get(line.key, ())
+    meaning = keys[0].meaning if keys else STARTUP_KEYS.get(line.key, "")
+
+    def verdict(judgement: Judgement, value: Value, why: str = "") -> Verdict:
+        return Verdict(line.key, line.number, line.value, judgement, value, why, meaning)
+
+    if not meaning:
+        why = why_not(line.key)
+        if why is not None:
+            return verdict(Judgement.IGNORED, None, why)
+        meant = nearest(line.key)
+        return verdict(Judgement.UNKNOWN, None, f"{meant} is meant?" if meant else "")
+    if line != last:
+        return verdict(Judgement.IGNORED, None, f"line {last.number} has the key, too, and counts")
+    if not keys:
+        return verdict(Judgement.IN_FORCE, line.value)
+    key = keys[-1]
+    value, at_start = read[key.owner, key.name], settings[key.owner, key.name]
+    if value != at_start or (key.name == "haListenPort"):
+        return verdict(Judgement.IGNORED, at_start, _OVERRULED[key.name].format(as_text(at_start)))
+    why = _misread(key, line.value, value)
+    return verdict(Judgement.MISREAD if why else Judgement.IN_FORCE, value, why)
+
+
+def _plain(value: Value) -> str:
+    """Text in quotes: a blank at its end is seen."""
+    return shown(value) if isinstance(value, str) and value else as_text(value) or "nothing"
+
+
+_OVERRULED = {
+    "brokerId": "the start of the broker makes it {}, as its role or DLedger demands",
+    "haListenPort": "the start of the broker makes it listenPort + 1, {}",
+}
+
+
+def _misread(key: Key, text: str, value: Value) -> str:
+    """Why the value is not what the line says; "": it is."""
+    try:
+        taken = read_value(key.kind, text)
+    except ValueError:
+        return f"not {key.kind.wanted}{_why_text(text)}"
+    if key.kind is Kind.BOOLEAN and text.lower() not in ("true", "false"):
+        return f"neither true nor false{_why_text(text)}"
+    if key.kind is Kind.STRING:
+        return _odd_text(text)
+    if taken != value:
+        return f"{as_text(taken)} can't be"
+    return ""
+
+
+def _why_text(text: str) -> str:
+    if _COMMENT.search(text):
+        return ": a comment ends no value, it is part of it"
+    return ": the blanks at its end are part of it" if text != text.rstrip() else ""
+
+
+def _odd_text(text: str) -> str:
+    if _COMMENT.search(text):
+        return "a comment ends no value, it is part of it"
+    if text != text.strip():
+        return "the blanks at its end are part of it"
+    if any(ord(char) >= _ASCII_END for char in text):
+        try:
+            meant = text.encode(ENCODING).decode("utf-8")
+        except ValueError:
+            return ""
+        return f"read as ISO-8859-1, not as UTF-8 ({meant}): \\u escapes are needed"
+    return ""

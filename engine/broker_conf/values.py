@@ -1,0 +1,109 @@
+"""Values as a broker reads them: no blank is stripped, no comment ends a value, and what can't be read is left out.
+
+Sources: MixAll#properties2Object, Integer#parseInt, Long#parseLong, Boolean#parseBoolean, Enum#valueOf.
+"""
+
+from __future__ import annotations
+
+import enum
+import unicodedata
+
+from engine.errors import InvalidArgument
+from engine.format.numbers import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN
+
+Value = str | int | bool | None
+_BMP = 0x10000
+_SHOWN = 32
+"""Characters of a value that a message shows, quotes among them."""
+
+
+class Kind(enum.Enum):
+    """Type of a key's setter in Java."""
+
+    INT = "int"
+    LONG = "long"
+    BOOLEAN = "boolean"
+    STRING = "String"
+    ROLE = "BrokerRole"
+    FLUSH = "FlushDiskType"
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The names that `valueOf` takes, for an enum of Java's."""
+        return _WORDS.get(self, ())
+
+    @property
+    def wanted(self) -> str:
+        """What a value must be, for a message."""
+        if self.words:
+            return "one of " + ", ".join(self.words)
+        return {Kind.INT: "a 32-bit integer", Kind.LONG: "a 64-bit integer"}.get(self, "text")
+
+
+_WORDS = {
+    Kind.ROLE: ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
+    Kind.FLUSH: ("SYNC_FLUSH", "ASYNC_FLUSH"),
+}
+_LIMITS = {Kind.INT: (INT_MIN, INT_MAX), Kind.LONG: (LONG_MIN, LONG_MAX)}
+
+
+def read_value(kind: Kind, text: str) -> Value:
+    """What a broker takes `text` for.
+
+    Raises:
+        ValueError: it can't read it, and keeps the value that it has.
+    """
+    if kind in _LIMITS:
+        return _integer(text, *_LIMITS[kind])
+    if kind is Kind.BOOLEAN:
+        return text.lower() == "true"
+    if kind.words and text not in kind.words:
+        raise ValueError(f"not {kind.wanted}: {shown(text)}")
+    return text
+
+
+def demand(key: str, kind: Kind, text: str) -> Value:
+    """`read_value`, for who may not leave a value out.
+
+    Raises:
+        InvalidArgument: a broker can't read it.
+    """
+    try:
+        return read_value(kind, text)
+    except ValueError:
+        raise InvalidArgument(f"{key} = {shown(text)} is not {kind.wanted}") from None
+
+
+def as_text(value: Value) -> str:
+    """As it would be written."""
+    return str(value).lower() if isinstance(value, bool) else "" if value is None else str(value)
+
+
+def _integer(text: str, low: int, high: int) -> int:
+    """Java takes a sign and any decimal digits of the basic plane, and no blank."""
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if not digits:
+        raise ValueError("no digits")
+    value = 0
+    for char in digits:
+        digit = unicodedata.decimal(char, None) if ord(char) < _BMP else None
+        if digit is None:
+            raise ValueError(f"no integer: {shown(text)}")
+        value = value * 10 + digit
+        if value > high + 1:
+            raise ValueError(f"out of range: {shown(text)}")
+    value = -value if text[0] == "-" else value
+    if not low <= value <= high:
+        raise ValueError(f"out of range: {shown(text)}")
+    return value
+
+
+def shown(text: str, limit: int = _SHOWN) -> str:
+    """In quotes for a message: what is no ASCII as escapes, no more than the beginning of what is long."""
+    found = ascii(text)
+    if len(found) <= limit:
+        return found
+    head = text[:limit]
+    while head and len(ascii(head)) > limit - 3:
+        head = head[:-1]
+    return ascii(head + "...")

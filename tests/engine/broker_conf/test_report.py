@@ -1,0 +1,214 @@
+"""What a broker makes of each line of its file. tests/compat/test_conf.py has Apache itself confirm it, 500 times."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.broker_conf.dangers import unreadable_server
+from engine.broker_conf.delete_when import read_delete_when
+from engine.broker_conf.in_force import SERVER, STORE
+from engine.broker_conf.keys import all_keys
+from engine.broker_conf.properties import Line, read_properties
+from engine.broker_conf.report import Judgement, Report, Verdict, read_conf
+from engine.broker_conf.values import Kind, read_value, shown
+from engine.errors import InvalidArgument
+from tests.support.fixtures import FIXTURES
+
+IN_FORCE, MISREAD, IGNORED, UNKNOWN = Judgement
+SEEDS = FIXTURES / "conf" / "commented.properties"
+"""The broker.conf of a guide that many have copied: comments behind values, keys of older releases."""
+
+
+def read(text: str) -> Report:
+    return read_conf(text.encode())
+
+
+def only(text: str) -> Verdict:
+    (verdict,) = read(text).verdicts
+    return verdict
+
+
+def test_a_file_with_comments_behind_its_values() -> None:
+    report = read_conf(SEEDS.read_bytes())
+    judged = {v.key: v.judgement for v in report.verdicts}
+    assert {k for k, j in judged.items() if j is MISREAD} == {
+        "listenPort",
+        "brokerId",
+        "deleteWhen",
+        "fileReservedTime",
+    }
+    assert {k for k, j in judged.items() if j is IGNORED} == {
+        *("storePathConsumeQueue", "storePathIndex", "storeCheckpoint", "abortFile")
+    }
+    assert [d.keys for d in report.dangers] == [("deleteWhen",)]
+    assert "nothing is ever deleted" in report.dangers[0].what
+    assert report.starts
+    assert report.settings[STORE, "fileReservedTime"] == 72
+
+
+@pytest.mark.parametrize(
+    ("text", "judgement", "in_force", "why"),
+    [
+        ("fileReservedTime=48", IN_FORCE, 48, ""),
+        ("fileReservedTime=48 ", MISREAD, 72, "the blanks at its end are part of it"),
+        ("fileReservedTime=48 # h", MISREAD, 72, "a comment ends no value"),
+        ("fileReservedTime=2147483648", MISREAD, 72, "not a 32-bit integer"),
+        ("fileReservedTime=1_000", MISREAD, 72, "not a 32-bit integer"),
+        ("osPageCacheBusyTimeOutMills=2147483648", IN_FORCE, 2147483648, ""),
+        ("diskMaxUsedSpaceRatio=99", MISREAD, 95, "99 can't be"),
+        ("mappedFileSizeConsumeQueue=20001", MISREAD, 20020, "20001 can't be"),
+        ("brokerRole=SLAVE # b", MISREAD, "ASYNC_MASTER", "not one of ASYNC_MASTER, SYNC_MASTER, SLAVE"),
+        ("flushDiskType=sync_flush", MISREAD, "ASYNC_FLUSH", "not one of"),
+        ("enableLmq=TRUE", IN_FORCE, True, ""),
+        ("enableLmq=yes", MISREAD, False, "neither true nor false"),
+        ("brokerName=a#b", IN_FORCE, "a#b", ""),
+        ("brokerName=a ", MISREAD, "a ", "the blanks at its end"),
+        ("brokerName=\u8def", MISREAD, "\u00e8\u00b7\u00af", "read as ISO-8859-1, not as UTF-8 (\u8def)"),
+        ("brokerName=\\u8def", IN_FORCE, "\u8def", ""),
+        ("brokerId=5", IGNORED, 0, "the start of the broker makes it 0"),
+        ("haListenPort=7", IGNORED, 10912, "listenPort + 1, 10912"),
+        ("mapedFileSizeCommitLog=1", IGNORED, None, "mappedFileSizeCommitLog is read"),
+        ("isEnableBatchPush=true", IGNORED, None, "read as enableBatchPush"),
+        ("tls.server.mode=enforcing", IGNORED, None, "-Dtls.server.mode="),
+        ("timerWheelEnable=true", IGNORED, None, "a key of 5.x"),
+        ("rmqAddressServerDomain=here", IN_FORCE, "here", ""),
+        ("filereservedtime=1", UNKNOWN, None, "fileReservedTime is meant?"),
+        ("brokerNam=1", UNKNOWN, None, "brokerName is meant?"),
+        ("xyz=1", UNKNOWN, None, ""),
+    ],
+)
+def test_a_verdict_for_each_line(text: str, judgement: Judgement, in_force: object, why: str) -> None:
+    verdict = only(text)
+    assert (verdict.judgement, verdict.in_force) == (judgement, in_force)
+    assert why in verdict.why
+    assert bool(verdict.why) == bool(why)
+    assert verdict.to_json()["verdict"] == judgement.value
+
+
+def test_of_two_lines_with_a_key_the_last_counts() -> None:
+    first, second = read("fileReservedTime=1\n# between\nfileReservedTime=2\n").verdicts
+    assert (first.judgement, first.why) == (IGNORED, "line 3 has the key, too, and counts")
+    assert (second.judgement, second.in_force, second.line) == (IN_FORCE, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "keys", "what"),
+    [
+        ("brokerRole=SLAVE", ("brokerRole", "brokerId"), "a SLAVE with brokerId 0"),
+        ("brokerRole=SLAVE\nbrokerId=1 # b", ("brokerRole", "brokerId"), "a SLAVE with brokerId 0"),
+        ("namesrvAddr=127.0.0.1:9876 # here", ("namesrvAddr",), "is no address"),
+        ("listenPort=70000", ("listenPort",), "listenPort = 70000"),
+        (
+            "enableDLegerCommitLog=true",
+            ("enableDLegerCommitLog", "dLegerGroup", "dLegerPeers", "dLegerSelfId"),
+            "without",
+        ),
+        ("mappedFileSizeCommitLog=-1", ("mappedFileSizeCommitLog",), "no store can have it"),
+        ("a=\\u12", (), "no broker starts"),
+    ],
+)
+def test_what_a_broker_does_not_start_with(text: str, keys: tuple[str, ...], what: str) -> None:
+    report = read(text)
+    assert not report.starts
+    assert report.dangers[0].keys == keys
+    assert what in report.dangers[0].what
+
+
+@pytest.mark.parametrize(
+    ("text", "keys", "what"),
+    [
+        ("deleteWhen=04; 16", ("deleteWhen",), "outside of 04 o'clock: then nothing is deleted"),
+        ("deleteWhen=24", ("deleteWhen",), "names no hour"),
+        ("fileReservedTime=0", ("fileReservedTime",), "goes at once"),
+        ("diskMaxUsedSpaceRatio=90", ("diskMaxUsedSpaceRatio",), "whatever their age"),
+        ("brokerRole=SLAVE ", ("brokerRole",), "a second one of its name"),
+        ("flushDiskType=SYNC_FLUSH ", ("flushDiskType",), "before they are on disk"),
+        ("transientStorePoolEnable=true\nflushDiskType=SYNC_FLUSH", ("transientStorePoolEnable",), "has no effect"),
+        ("checkCRCOnRecover=false", ("checkCRCOnRecover",), "damaged bodies"),
+        ("brokerIP1=10.0.0.1 ", ("brokerIP1",), "no client finds"),
+        ("aclEnable=true # on", ("aclEnable",), "anybody may do anything"),
+        ("readOnlyCommitLogStorePaths=/b\nstorePathCommitLog=/a", ("readOnlyCommitLogStorePaths",), "only looked at"),
+        ("storePathRootDir=/data/store ", ("storePathRootDir",), "another, empty store"),
+        ("storePathCommitLog=/a, /b", ("storePathCommitLog",), "begins or ends with a blank"),
+        ("mappedFileSizeCommitLog=1048576 # 1M", ("mappedFileSizeCommitLog",), "files of another size do not load"),
+        ("mappedFileSizeCommitLog=1048576", ("maxMessageSize",), "must fit into a segment"),
+        ("brokerPermission=4", ("brokerPermission",), "sends are refused"),
+    ],
+)
+def test_what_is_dangerous(text: str, keys: tuple[str, ...], what: str) -> None:
+    report = read(text)
+    assert report.starts
+    found = [danger for danger in report.dangers if danger.keys[: len(keys)] == keys]
+    assert len(found) == 1, report.dangers
+    assert what in found[0].what
+    assert found[0].hint
+
+
+def test_nothing_is_dangerous_in_the_defaults() -> None:
+    report = read("")
+    assert (report.verdicts, report.dangers) == ((), ())
+    assert report.settings[SERVER, "listenPort"] == 10911
+
+
+def test_lines_and_where_they_begin() -> None:
+    data = b"# one\r\n\r\n  a = 1\\\r\n   2\r\nb:3\rc\n\\\n# no key\n\xe4=\\u00e4"
+    assert read_properties(data).lines == (
+        Line(3, "a", "12"),
+        Line(5, "b", "3"),
+        Line(6, "c", ""),
+        Line(9, "\u00e4", "\u00e4"),
+    )
+    with pytest.raises(InvalidArgument, match="line 2"):
+        read_properties(b"a=1\nb=\\uzzzz\n")
+
+
+def test_the_tables_have_no_key_twice_in_a_class() -> None:
+    every = [(key.owner, key.name) for keys in all_keys().values() for key in keys]
+    assert len(every) == len(set(every)) == 187
+    assert all(key.meaning for keys in all_keys().values() for key in keys)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "+", "-", " 1", "1 ", "1_0", "0x1", "1.0", "\U0001d7d8", "2147483648", "9" * 5000]
+)
+def test_what_java_takes_for_no_int(text: str) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        read_value(Kind.INT, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("+7", 7), ("-0", 0), ("0" * 5000 + "7", 7), ("\u0665\uff11", 51), ("-2147483648", -(1 << 31))]
+)
+def test_what_java_takes_for_an_int(text: str, value: int) -> None:
+    assert read_value(Kind.INT, text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("a:1;b:2;", None),
+        ("a:1;;b:2", ""),
+        ("", ""),
+        (";", None),
+        ("a", "a"),
+        ("a:x", "a:x"),
+        ("[::1]:1", None),
+        (":1", None),
+    ],
+)
+def test_name_servers(text: str, wrong: str | None) -> None:
+    assert unreadable_server(text) == wrong
+
+
+def test_delete_when_is_told_in_one_sentence() -> None:
+    assert read_delete_when("04").problem("04") is None
+    said = read_delete_when("04;x;5").problem("04;x;5")
+    assert said == (
+        "deleteWhen = '04;x;5': 'x' is no number, which ends each round of retention outside of 04 o'clock: then "
+        "nothing is deleted, however full the disk is"
+    )
+
+
+def test_long_and_foreign_text_is_shown_in_part() -> None:
+    assert shown("short") == "'short'"
+    assert all(len(shown(text)) <= 32 for text in ("x" * 99, "\u8def" * 99, "\U0001f600" * 9))
