@@ -29,6 +29,8 @@ from engine.broker.name_servers import NameServers
 from engine.broker.server import Everyone, Switchboard, broker_handlers, listen, name_handlers
 from engine.errors import RStoreError, StorageError
 from engine.files.disk import Disk
+from engine.repair.guessed_sizes import of_puts
+from engine.repair.survey import survey
 from engine.store import MessageStore
 from engine.wire.codes import RequestCode
 
@@ -101,6 +103,9 @@ async def _serve(
     settings = replace(settings, connections=min(settings.connections, room))
     before = topics_with_queues(Disk(), config)
     door = Door.of(settings, log)
+    with contextlib.suppress(RStoreError):  # what is wrong with the store, opening it tells
+        for problem in of_puts(survey(Disk(), config)):
+            log.warning(problem)
     store = MessageStore.open(config, cleaning=True)
     try:
         async with Daemon(settings, store, loop, log, door, before) as daemon:

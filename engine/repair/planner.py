@@ -21,6 +21,7 @@ from engine.repair.coverage import Coverage
 from engine.repair.ext_cut import plan_ext_cuts
 from engine.repair.ext_dangling import mark_dangling
 from engine.repair.fresh_rows import FreshRows, PlannedRows
+from engine.repair.guessed_sizes import guessed_sizes
 from engine.repair.index_plan import IndexPlanner
 from engine.repair.intervals import Intervals, union
 from engine.repair.known import known_of
@@ -64,7 +65,6 @@ CHECKPOINT_AHEAD = "the checkpoint is later than every message: it is not one of
 _PIECE = 1 << 20
 _SEGMENTS_BACK = 16
 """Segments before recovery's start whose first records are looked at, in case they are stale."""
-_GIVE_IT = "; give the broker's own with -c broker.conf, or a broker of other sizes won't start"
 
 
 class Progress:
@@ -491,7 +491,8 @@ class Planner:
         out += self._oddities(queues, end)
         if self._dangling:
             out.append(f"{self._dangling} units name an extension unit that is not there: they are made anew")
-        out += self._guessed_sizes(queues, keys_put)
+        made = any(queue.units_rebuilt for queue in queues)
+        out += guessed_sizes(self._files, queues=made, index=keys_put > 0)
         if self._unplaced:
             out.append(f"{self._unplaced} messages name a topic that is no directory name: the log has them, no queue")
         if trap is not None:
@@ -502,19 +503,6 @@ class Planner:
         for some in findings:
             out += some
         return tuple(out)
-
-    def _guessed_sizes(self, queues: tuple[QueuePlan, ...], keys_put: int) -> list[str]:
-        """Sizes that neither a setting nor a file tells, of files that will be made."""
-        files, out = self._files, []
-        config = files.config
-        made = any(queue.units_rebuilt for queue in queues)
-        if made and "mapped_file_size_consume_queue" not in config.given and not any(q.files for q in files.queues):
-            size = config.mapped_file_size_consume_queue
-            out.append(f"no queue file tells its size: new ones get Apache's default, {size} bytes" + _GIVE_IT)
-        if keys_put and "max_index_num" not in config.given and not any(found.whole for found in files.index):
-            size = files.index_layout.file_size
-            out.append(f"no index file tells its size: new ones get Apache's default, {size} bytes" + _GIVE_IT)
-        return out
 
     def _oddities(self, queues: tuple[QueuePlan, ...], end: LogEnd) -> list[str]:
         """What recovery does all the same, but the operator may know better."""

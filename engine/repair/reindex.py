@@ -26,6 +26,7 @@ from engine.log.source import ClosedLog
 from engine.repair import next_step
 from engine.repair.beside import Beside
 from engine.repair.finding import Fix
+from engine.repair.guessed_sizes import guessed_sizes
 from engine.repair.intervals import Intervals
 from engine.repair.known import known_places
 from engine.repair.known_names import KnownNames
@@ -230,6 +231,8 @@ def _compare(
         plan.index_built, plan.keys, plan.index_files = True, index.keys, len(index.names())
         plan.index_changed = index.changed()
         plan.problems += index.problems
+    made = {"queues": any(queue.units for queue in plan.queues), "index": plan.keys > 0}
+    plan.problems += guessed_sizes(plan.files, **made)
 
 
 def _sound(

@@ -8,6 +8,7 @@ import typer
 
 from engine.errors import InvalidArgument
 from rstore_cli._common import parse_size, settings_of
+from rstore_cli.render import size
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -56,6 +57,7 @@ def init(
 
     from engine.config import STORE_CONF
     from engine.files.disk import Disk
+    from engine.format.index_file import IndexLayout
     from engine.repair.create import create_store
 
     sizes = create_store(Disk(), config)
@@ -66,6 +68,10 @@ def init(
     output.text(f"An empty store is in {root}; its sizes are in {STORE_CONF} there:")
     for key, value in sizes.items():
         output.text(f"  {key}={value}")
+    index = IndexLayout(config.max_hash_slot_num, config.max_index_num).file_size
+    segment, queue = size(config.mapped_file_size_commit_log), size(config.mapped_file_size_consume_queue)
+    output.text(f"On disk: {segment} a commit log file, {queue} a queue file, {size(index)} an index file,")
+    output.text("each made as a whole by its first message (an index file by the first with a key).")
     output.text(f"Next: rstore --store {root} put TOPIC --body hello")
 
 

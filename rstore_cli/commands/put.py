@@ -95,7 +95,7 @@ def put(
         if topic is not None:
             _note_new(settings, config, topic)
         interrupts = stack.enter_context(Interrupts())
-        run = _Run(settings, stack.enter_context(_opened(config, interrupts)), interrupts)
+        run = _Run(settings, stack.enter_context(_opened(settings, config, interrupts)), interrupts)
         if lines is not None:
             run.lines(parsed(lines, jsonl or "", topic, queue, store_host))
         elif count is not None:
@@ -244,18 +244,21 @@ def _answer(append: AppendResult, message: Message, config: StoreConfig) -> dict
 
 
 @contextmanager
-def _opened(config: StoreConfig, interrupts: Interrupts) -> Iterator[MessageStore]:
+def _opened(settings: Settings, config: StoreConfig, interrupts: Interrupts) -> Iterator[MessageStore]:
     """The store, open, closed at the end; a directory that is no store is not made one by a typing mistake."""
     from engine.files.disk import Disk
+    from engine.repair.guessed_sizes import of_puts
     from engine.repair.survey import survey
     from engine.store import MessageStore
 
     disk = Disk()
-    survey(disk, config)
+    problems = of_puts(survey(disk, config))
     store: MessageStore | None = None
     try:
         with interrupts.held():
             store = MessageStore.open(config, disk, recover=_recover)
+        for problem in problems:
+            settings.output().note(f"note: {problem}")
         yield store
     finally:
         with interrupts.held():
@@ -284,9 +287,13 @@ def _recover(disk: Disk, config: StoreConfig) -> tuple[StoreState, StoreConfig]:
 
 def _store_host(config: StoreConfig) -> Host:
     """The address in new records: the broker's own where its configuration names it."""
+    from engine.broker_conf.values import Kind, read_value
     from engine.format import hosts
 
-    port = config.other.get("listenPort", "").strip() or str(_LISTEN_PORT)
+    try:
+        port = read_value(Kind.INT, config.other.get("listenPort", ""))
+    except ValueError:  # as a broker leaves out what it can't read
+        port = _LISTEN_PORT
     return hosts.parse(f"{config.other.get('brokerIP1', '').strip() or '127.0.0.1'}:{port}")
 
 

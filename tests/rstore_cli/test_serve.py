@@ -20,7 +20,7 @@ from engine.format.message import decode
 from tests.engine.broker.client import Client, pull_fields, send_fields
 from tests.engine.opening import assert_sound
 
-CONF = "mappedFileSizeCommitLog=4194304\nmaxHashSlotNum=1000\nmaxIndexNum=5000\n"
+CONF = "mappedFileSizeCommitLog=4194304\nmaxMessageSize=1048576\nmaxHashSlotNum=1000\nmaxIndexNum=5000\n"
 
 
 def command(root: Path, *words: str, more: str = "") -> list[str]:

@@ -50,6 +50,7 @@ from engine.pipeline.result import JobResult, Table
 from engine.pipeline.splits import SPLIT_BYTES, plan_splits
 from engine.pipeline.stores import demand_idle
 from engine.repair import next_step, reindex_swap
+from engine.repair.guessed_sizes import guessed_sizes
 from engine.repair.known import known_places
 from engine.repair.memory import forget
 from engine.repair.newer import refuse_open
@@ -410,6 +411,8 @@ def _compare(
     if scope.queues:
         plan.kept = kept_queues(files, scope, plan.queues)
     plan.problems += one.index_problems
+    made = {"queues": any(queue.units for queue in plan.queues), "index": plan.keys > 0}
+    plan.problems += guessed_sizes(files, **made)
     if plan.index_built:
         directory = os.path.join(plan.built, names.INDEX)
         plan.index_files = len(one.disk.listdir(directory))
