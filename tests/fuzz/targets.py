@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from engine import config
+from engine.broker_conf.report import read_conf
 from engine.format import (
     batch,
     checkpoint,
@@ -174,6 +175,7 @@ def targets() -> dict[str, Target]:
         Target("host", _text(hosts.parse), (b"192.0.2.1:10911", b"[2001:db8::1]:10911", b"2001:db8::1|10911")),
         Target("msg-id", _text(message.parse_msg_id), ids),
         Target("config", _text(config.parse), (conf,), 64),
+        Target("broker.conf", lambda data: read_conf(data).to_json(), (conf,), 256),
         Target("ha-transfers", lambda data: list(ha.TransferReader().feed(data)), (_transfers(),)),
         Target("ha-reports", lambda data: ha.AckReader().feed(data), (ha.encode_ack(4096) * 3,)),
         Target("wire-frames", _frames, _commands(), 64),
