@@ -2,7 +2,8 @@
 
 A group that stands above its queue's end (the log was cut, or the queue began anew) must be set back before the broker
 starts: the ledger of a repair names the command. The file is written as a broker writes it: the old content becomes
-its .bak, the new one takes its place in one rename (ConfigManager#persist, MixAll#string2File).
+its .bak, the new one takes its place in one rename (ConfigManager#persist, MixAll#string2File). It is a repair like
+others: what the file held is in salvage/, and undo brings it back.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from engine.format import fastjson, names
 from engine.log.closed_queue import ClosedQueue
 from engine.log.derive import TopicQueue
 from engine.repair.check_config import offsets_file
+from engine.repair.config.apply import Write, write_files
 from engine.repair.consumers import read_consumers
 from engine.repair.dump import read_config
 from engine.repair.known_names import KnownNames
@@ -31,8 +33,21 @@ _TABLE, _LMQ_TABLE = "offsetTable", "lmqOffsetTable"
 
 @dataclass(frozen=True, slots=True)
 class OffsetPlan:
-    """Setting one offset. `old`: None where the group has none in this queue. `path`: the file of config/."""
+    """Setting one offset.
 
+    Attributes:
+        config: the store's settings.
+        path: the file of config/.
+        group, queue: whose offset, and where.
+        old: None where the group has none in this queue.
+        new: what it reads next.
+        min_offset, max_offset: what the queue has (queue offsets).
+        value: what the file holds now.
+        problem: what is wrong with the file, when `value` is that of its .bak.
+        unknown: why the group may be misspelt: nothing in the store knows it. None for a known one.
+    """
+
+    config: StoreConfig
     path: str
     group: str
     queue: TopicQueue
@@ -42,6 +57,12 @@ class OffsetPlan:
     max_offset: int
     value: dict[str, Any]
     problem: str | None
+    unknown: str | None
+
+    @property
+    def problems(self) -> list[str]:
+        """What the operator should know."""
+        return [one for one in (self.problem, self.unknown) if one is not None]
 
     @property
     def changed(self) -> bool:
@@ -69,7 +90,7 @@ class OffsetPlan:
             "repeated": max(0, -self.skipped),
             "file": self.path,
             "changed": self.changed,
-            "problems": [] if self.problem is None else [self.problem],
+            "problems": self.problems,
         }
 
 
@@ -165,22 +186,33 @@ def plan_offset(disk: Disk, config: StoreConfig, group: str, queue: TopicQueue, 
     if not low <= new <= high:
         raise Refused(f"{queue} has the offsets {low} to {high}, not {to}", hint="max is the end, min the beginning")
     path, value, problem = _read(disk, files.root, files.config)
-    return OffsetPlan(path, group, queue, _get(value, group, queue), new, low, high, value, problem)
+    known = KnownNames.of(disk, files)
+    unknown = None
+    if group not in known.groups:
+        unknown = f"no group {group} is known here: {known.near_group(group)}"
+    old = _get(value, group, queue)
+    return OffsetPlan(files.config, path, group, queue, old, new, low, high, value, problem, unknown)
 
 
-def set_offset(disk: Disk, plan: OffsetPlan) -> None:
+def set_offset(disk: Disk, plan: OffsetPlan) -> str:
     """Do what the plan says. The caller holds the store's lock.
 
+    The old content becomes the file's .bak, but a broken file does not take the place of a good one.
+
+    Returns:
+        the directory that holds what the file was: an undo takes it from there.
+
     Raises:
-        StorageError, DiskFull: the file is as it was, or as planned.
+        NoRoomToSave, DiskFull, StorageError: run it again.
     """
-    _put(plan.value, plan.group, plan.queue, plan.new)
-    disk.mkdirs(os.path.dirname(plan.path))
-    if plan.problem is None and disk.exists(plan.path):  # a broken file must not take the place of a good .bak
-        disk.write_file_atomically(plan.path + ".bak", disk.read_file(plan.path))
-        disk.step("offsets.kept")
-    disk.write_file_atomically(plan.path, fastjson.dumps(plan.value).encode())
-    disk.step("offsets.set")
+    there = disk.exists(plan.path)
+    value = fastjson.loads(fastjson.dumps(plan.value))  # the plan stays as it is
+    _put(value, plan.group, plan.queue, plan.new)
+    why = f"{plan.group} reads {plan.new} of {plan.queue} next"
+    backup = "old" if plan.problem is None and there else None
+    write = Write(plan.path, fastjson.dumps(value).encode(), why, backup)
+    root = os.fspath(plan.config.store_path_root_dir)
+    return write_files(disk, plan.config, root, "offsets-set", [write])
 
 
 def _range(disk: Disk, files: StoreFiles, queue: TopicQueue) -> tuple[int, int]:

@@ -76,7 +76,10 @@ def set_(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
 ) -> None:
-    """Set what a group reads next in a queue of a closed store. The old file stays as consumerOffset.json.bak."""
+    """Set what a group reads next in a queue of a closed store. rstore undo takes it back.
+
+    The old file stays as consumerOffset.json.bak, too. A group that nothing in the store knows is said to be unknown.
+    """
     from engine.log.derive import TopicQueue
 
     settings = settings_of(context)
@@ -105,11 +108,11 @@ class _SetOffset(Change["OffsetPlan"]):
         return plan.changed
 
     def json(self, plan: OffsetPlan, salvage: str | None) -> dict[str, Any]:
-        return plan.to_json()
+        return {**plan.to_json(), "salvage": salvage}
 
     def text(self, plan: OffsetPlan, *, done: bool, salvage: str | None) -> None:
         if done:
-            self.output.text("Done.")
+            self.output.text(f"Done. What the file held before is in {salvage}; rstore undo brings it back.")
             return
         skipped = plan.skipped
         means = f"{count(skipped, 'message')} will not be read" if skipped > 0 else ""
@@ -117,17 +120,21 @@ class _SetOffset(Change["OffsetPlan"]):
         self.output.facts(
             [
                 ("file", plan.path + (f" ({printable(plan.problem)}: read its .bak)" if plan.problem else "")),
-                ("group", short(plan.group)),
+                ("group", short(plan.group) + ("" if plan.unknown is None else " (UNKNOWN)")),
                 ("queue", f"{short(str(plan.queue))}, which has {plan.min_offset} to {plan.max_offset}"),
                 ("offset", f"{'none' if plan.old is None else plan.old} becomes {plan.new}"),
                 ("means", means or "no message is passed over, none is read again"),
             ]
         )
+        if plan.unknown is not None:
+            self.output.text(f"Note: {printable(plan.unknown)}")
         if not plan.changed:
             self.output.text("Nothing to do: that is its offset.")
 
     def apply(self, plan: OffsetPlan) -> str | None:
         from engine.repair.offsets import set_offset
 
-        set_offset(self.disk, plan)
-        return None
+        self.settings.on_interrupt = "not finished, nothing is lost; run it again"
+        salvage = set_offset(self.disk, plan)
+        self.settings.on_interrupt = "the offset is set"
+        return salvage

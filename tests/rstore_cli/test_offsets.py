@@ -11,6 +11,7 @@ import pytest
 from tests.engine.repair.test_rules import damage, put
 from tests.rstore_cli.conftest import Cli
 from tests.support import stores
+from tests.support.checking import check_clean
 
 
 @pytest.fixture
@@ -40,11 +41,30 @@ def test_the_command_that_a_repair_names_sets_it_right(store: Path, cli: Cli) ->
     assert stores.snapshot(store) == before
     ran = cli("--store", store, *words, "--yes", "--json")
     assert ran.code == 0
-    assert ran.json == plan.json
+    assert {**ran.json, "salvage": None} == plan.json
+    assert Path(ran.json["salvage"]).is_dir()
     assert (ran.json["from"], ran.json["to"]) == (20, 15)
     assert cli("--store", store, *words, "--yes").code == 0
     assert cli("--store", store, "offsets", "list").code == 0
     assert cli("--store", store, *words, "--dry-run").code == 0
+
+
+def test_a_group_that_nobody_knows_is_said_to_be_unknown_and_undo_takes_it_back(store: Path, cli: Cli) -> None:
+    assert cli("--store", store, "recover", "--cut", "--yes").code == 0
+    cli("--store", store, "offsets", "set", "my group", "T", "0", "15", "--yes")
+    before = stores.contents(store / "config")
+    for words in (("--dry-run",), ("--yes",)):
+        ran = cli("--store", store, "offsets", "set", "mygroup", "T", "0", "4", *words)
+        assert "group   mygroup (UNKNOWN)" in ran.out
+        assert "Note: no group mygroup is known here: did you mean my group?" in ran.out
+    assert ran.code == 0
+    assert "rstore undo brings it back" in ran.out
+    assert cli("--store", store, "offsets", "list", "--group", "mygroup", "--json").lines[0]["offset"] == 4
+    assert cli("--store", store, "undo", "--yes").code == 0
+    assert stores.contents(store / "config") == before
+    known = cli("--store", store, "offsets", "set", "my group", "T", "0", "3", "--dry-run", "--json")
+    assert known.json["problems"] == []
+    check_clean(store, known={"config-missing"}, why="the store was made without topics.json")
 
 
 def test_misuse(store: Path, cli: Cli) -> None:
