@@ -11,6 +11,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import InvalidArgument
+from engine.pipeline.known import known_names
 from engine.pipeline.options import FAIL, MARK, SKIP
 from engine.pipeline.schema import COLUMNS
 from engine.pipeline.source import NAME
@@ -114,7 +115,8 @@ def read(
     for store in stores:
         if "," in f"{store.name}{store.root}":
             raise InvalidArgument("the data source takes no store with a comma in its name or path", path=store.root)
-    plain = topic is not None and "," not in topic and topic == topic.strip()  # else the filter alone
+    # else the filter alone: a topic that was deleted is in the log only, and the data source knows it not
+    plain = topic is not None and "," not in topic and topic == topic.strip() and topic in known_names(stores).topics
     wanted = _columns(columns, topic=topic, timed=start_time is not None or end_time is not None)
     options = {
         "columns": ",".join(wanted),

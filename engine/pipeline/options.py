@@ -5,7 +5,7 @@
 | `path` | stores: directories or globs, with commas between them, each also as `NAME=PATH`; or several to `load()` |
 | `columns` | names with commas between them, in that order (default: all; see engine.pipeline.schema) |
 | `includeBody` | `false`: all columns but `body` (default: true) |
-| `topic` | records of one topic, or of several with commas between them |
+| `topic` | records of one topic, or of several with commas between them; one that no store knows is an error |
 | `consumable` | `true`: neither prepared nor rolled back messages; a narrow `topic` is then read through its queues |
 | `startOffset`, `endOffset` | physical offsets: records from the first on, and before the second |
 | `startTime`, `endTime` | store time: from the first on, and before the second; ISO 8601, epoch ms, `2 hours ago` |

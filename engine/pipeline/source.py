@@ -26,6 +26,7 @@ from engine.files.disk import Disk
 from engine.pipeline import options as source_options
 from engine.pipeline.failures import carried
 from engine.pipeline.filters import pushed
+from engine.pipeline.known import demand_known
 from engine.pipeline.options import MARK
 from engine.pipeline.planning import Share, plan
 from engine.pipeline.read import ReadOptions, read_share
@@ -99,11 +100,13 @@ class StoreReader(DataSourceReader):
         """The shares of all stores.
 
         Raises:
-            NotAStore, Refused, CannotMend: as `find_stores`. FormatError: missing files, with onDamage = fail.
+            InvalidArgument: none of the stores knows a topic of the option. NotAStore, Refused, CannotMend: as
+            `find_stores`. FormatError: missing files, with onDamage = fail.
             StorageError.
         """
         disk = Disk()
         stores = find_stores(self._options.places, config=self._options.config, disk=disk)
+        demand_known(stores, self._options.wanted.topics or ())
         return [SplitPartition(share) for store in stores for share in plan(store, self._options, self._wanted, disk)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -32,6 +32,7 @@ from engine.log.scan import Damage, RecordBatch, Scanner
 from engine.log.source import ClosedLog, Segment
 from engine.log.walk import Reason
 from engine.pipeline.failures import carried
+from engine.pipeline.known import demand_known
 from engine.pipeline.options import LATEST
 from engine.pipeline.planning import Share, gaps, shares
 from engine.pipeline.read import ReadOptions, read_share
@@ -67,9 +68,11 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a new query begins, by the option `startingOffsets`.
 
         Raises:
-            InvalidArgument: it names a store that isn't there. NotAStore, Refused, CannotMend, StorageError.
+            InvalidArgument: it names a store that isn't there, or the option `topic` a topic that no store knows.
+            NotAStore, Refused, CannotMend, StorageError.
         """
         disk, stores = Disk(), sorted(self._found(), key=lambda store: store.name)
+        demand_known(stores, self._options.wanted.topics or ())
         chosen = self._options.starting_offsets
         if chosen == LATEST:
             return {store.name: log_end(store, disk) for store in stores}

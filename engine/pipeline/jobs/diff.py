@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from engine.errors import InvalidArgument
 from engine.files.disk import Disk
 from engine.pipeline import frames
+from engine.pipeline.known import demand_known
 from engine.pipeline.options import SKIP
 from engine.pipeline.result import JobResult, Table
 from engine.pipeline.splits import log_end
@@ -103,6 +104,8 @@ class _Diff:
             places = self._places(joined)
         finally:
             joined.unpersist()
+        if self._options.topic is not None and not queues:
+            demand_known((self._a, self._b), [self._options.topic])
         return self._answer(queues, places, (watch_a, watch_b), notes)
 
     def _side(self, store: StoreRef, name: str) -> tuple[DataFrame, Watch]:

@@ -30,6 +30,7 @@ from engine.pipeline.exported import (
     demand_same,
     witness_of,
 )
+from engine.pipeline.known import demand_known
 from engine.pipeline.options import FAIL, MARK, SKIP
 from engine.pipeline.result import JobResult, Table
 from engine.pipeline.schema import COLUMNS
@@ -126,6 +127,8 @@ class _Export:
         if parts:
             self._write(reduce(lambda a, b: a.unionByName(b), parts))
             partitions, places, damage = self._look()
+            if self._options.topic is not None and not partitions:
+                demand_known(self._stores, [self._options.topic])
             skips = self._options.on_damage == SKIP
             files = [one for one in self._table.files() if not (skips and _is_of_damage(one[0]))]
             run = secrets.token_hex(4)

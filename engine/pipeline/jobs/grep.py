@@ -13,6 +13,7 @@ from engine.errors import InvalidArgument
 from engine.format import hosts, properties
 from engine.format.message import make_msg_id
 from engine.pipeline import frames
+from engine.pipeline.known import demand_known
 from engine.pipeline.options import SKIP
 from engine.pipeline.result import JobResult, Table
 from engine.pipeline.schema import COLUMNS
@@ -103,6 +104,8 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: GrepOptions) -
         else:  # an empty limit would have Spark read nothing
             rows = counted.agg(F.count(F.lit(1))).collect()[:0]
     found = frames.observed(count, matches, sums)
+    if options.topic is not None and not found["matches"]:
+        demand_known(stores, [options.topic])
     return JobResult(
         "grep",
         {"matches": found["matches"], "bytes": found["bytes"] or 0, "shown": len(rows), **watch.facts()},

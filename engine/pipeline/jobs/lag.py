@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from engine.errors import InvalidArgument
 from engine.files.disk import Disk
 from engine.pipeline.jobs.tasks import run_groups
+from engine.pipeline.known import demand_known
 from engine.pipeline.result import JobResult, Table
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: LagOptions) ->
     Not ok when an offset lies outside of its queue.
 
     Raises:
-        InvalidArgument: no store was given.
+        InvalidArgument: no store was given; no such topic or group.
     """
     if not stores:
         raise InvalidArgument("no store was named")
@@ -72,6 +73,9 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: LagOptions) ->
     found = run_groups(spark, [[_Work(store, options, now)] for store in stores], _look)
     queues = [(store.name, *row) for store, lag in zip(stores, found, strict=True) for row in lag.queues]
     findings = [(store.name, *row) for store, lag in zip(stores, found, strict=True) for row in lag.findings]
+    if not queues:
+        topics, groups_ = ([] if name is None else [name] for name in (options.topic, options.group))
+        demand_known(stores, topics, groups_)
     queues.sort(key=lambda row: (-row[7], *row[:4]))
     groups = _groups(queues)
     known = [row for row in queues if row[4] is not None]

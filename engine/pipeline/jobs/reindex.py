@@ -46,6 +46,7 @@ from engine.pipeline.jobs.reindex_write import (
     partition,
 )
 from engine.pipeline.jobs.tasks import Failed, cores_of, grouped, unfailed
+from engine.pipeline.known import demand_known
 from engine.pipeline.result import JobResult, Table
 from engine.pipeline.splits import SPLIT_BYTES, plan_splits
 from engine.pipeline.stores import demand_idle
@@ -303,6 +304,8 @@ def _build_all(spark: SparkSession, builds: Sequence[_Build], options: ReindexOp
                 .collect()
             )
             _take_over(builds, shared.value, list(unfailed(built)), options.scope)
+            if options.topic is not None and not any(one.plan.queues for one in builds):
+                demand_known([one.store for one in builds], [options.topic])
         finally:
             shared.destroy()
     finally:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from engine.errors import InvalidArgument
 from engine.format import properties
 from engine.pipeline import frames
+from engine.pipeline.known import demand_known
 from engine.pipeline.options import SKIP
 from engine.pipeline.result import JobResult, Table
 from engine.repair.space import HOUR_MS
@@ -60,7 +61,7 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: StatsOptions) 
     """Tables `topics`, `queues`, `tags`, `hours`, `sizes`, `size_histogram`, `delays`, `keys`, `duplicates`.
 
     Raises:
-        InvalidArgument: `top` is below 1.
+        InvalidArgument: `top` is below 1; no such topic.
     """
     from pyspark import StorageLevel
     from pyspark.sql import functions as F  # noqa: N812
@@ -87,7 +88,10 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: StatsOptions) 
         F.try_subtract(stamp, F.pmod(stamp, F.lit(HOUR_MS))).alias("hour"),
     ).persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        return _Stats(kept, watch, options.top).result(len(stores))
+        found = _Stats(kept, watch, options.top).result(len(stores))
+        if options.topic is not None and not found.facts["messages"]:
+            demand_known(stores, [options.topic])
+        return found
     finally:
         kept.unpersist()
 
