@@ -6,6 +6,7 @@ A dry run locks nothing and writes nothing. A refused plan is shown, then raised
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 from abc import ABC, abstractmethod
@@ -38,6 +39,12 @@ SalvageDir = Annotated[
 ]
 
 
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Show a plan that is refused as a whole, not its first lines.")
+]
+_REFUSED_LINES = 10
+
+
 def absolute(path: Path | None) -> str | None:
     """The path as it stays true in a link."""
     return None if path is None else str(path.absolute())
@@ -51,6 +58,8 @@ class Change(ABC, Generic[Plan]):
     """Whether the store's lock is held."""
     beside = False
     """Whether the store's daemon carries the plan out, which was made for an open store."""
+    verbose = False
+    """Whether a refused plan is shown as a whole."""
     settles = True
     """Whether a plan that changes nothing ends a repair that was killed as its last step."""
 
@@ -86,6 +95,19 @@ class Change(ABC, Generic[Plan]):
     @abstractmethod
     def apply(self, plan: Plan) -> str | None:
         """Carry it out; where the old bytes are."""
+
+    def refused(self, plan: Plan) -> None:
+        """Print a plan that won't be carried out: its first lines, the rest behind --verbose."""
+        if self.verbose:
+            self.text(plan, done=False, salvage=None)
+            return
+        with contextlib.redirect_stdout(io.StringIO()) as held:
+            self.text(plan, done=False, salvage=None)
+        lines = held.getvalue().splitlines()
+        if len(lines) > _REFUSED_LINES:
+            lines[_REFUSED_LINES - 1 :] = [f"… and {len(lines) - _REFUSED_LINES + 1} more lines (--verbose shows all)"]
+        for line in lines:
+            print(line)
 
     def following(self, plan: Plan) -> NextStep | None:
         """What to do next, when the plan was carried out, or changes nothing."""
@@ -172,7 +194,7 @@ class Change(ABC, Generic[Plan]):
         refusal = self.refusal(plan)
         if refusal is not None:
             if not self.output.json:
-                self.text(plan, done=False, salvage=None)
+                self.refused(plan)
             found = None if refusal.next is None else refusal.next.to_json()
             self.settings.refused_plan = {**self.json(plan, None), "next": found}
             raise refusal

@@ -9,7 +9,7 @@ import typer
 
 from engine.errors import StorageError
 from rstore_cli._common import Settings, settings_of
-from rstore_cli.change import Change
+from rstore_cli.change import Change, Verbose
 from rstore_cli.daemon import WORK_S, Daemon
 from rstore_cli.render import count, moment, printable, size
 
@@ -46,6 +46,7 @@ def expire(
         bool, typer.Option("--dry-run", help="Only show the plan: exit 0 if nothing would go, else 1.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    verbose: Verbose = False,
 ) -> None:
     """Delete the oldest files of a store, as a broker does: one round of Apache's rule.
 
@@ -60,6 +61,7 @@ def expire(
 
     settings = settings_of(context)
     run = _Expire(settings, Rules(force, reserved_hours, disk_ratio))
+    run.verbose = verbose
     raise typer.Exit(run.run(settings.load(), dry_run=dry_run, yes=yes))
 
 

@@ -9,7 +9,7 @@ import typer
 
 from engine.errors import InvalidArgument
 from rstore_cli._common import Settings, parse_duration, settings_of
-from rstore_cli.change import Change, SalvageDir, absolute
+from rstore_cli.change import Change, SalvageDir, Verbose, absolute
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
@@ -45,6 +45,7 @@ def recover(
         bool, typer.Option("--dry-run", help="Only show the plan: exit 0 if nothing would change, else 1.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    verbose: Verbose = False,
     no_salvage: Annotated[
         bool, typer.Option("--no-salvage", help="Don't save what is removed: it is lost then. Wants --yes.")
     ] = False,
@@ -96,6 +97,7 @@ def recover(
         time_box_ms=None if time_box is None else parse_duration(time_box, "--time-box"),
         jobs=jobs,
     )
+    run.verbose = verbose
     raise typer.Exit(run.run(config, dry_run=dry_run, yes=yes))
 
 
@@ -104,6 +106,7 @@ class Recover(Change["RecoverPlan"]):
 
     name = "recover"
     _ledger: Ledger
+    _config: StoreConfig
 
     def __init__(self, settings: Settings, **options: Any) -> None:
         super().__init__(settings)
@@ -117,6 +120,7 @@ class Recover(Change["RecoverPlan"]):
         from engine.repair.ledger import ledger_of
         from engine.repair.recover import plan_recover
 
+        self._config = config
         with self.output.progress("reading the log") as tick:
             plan = plan_recover(self.disk, config, locked=self.locked, progress=tick, **self._options)
         self._ledger = ledger_of(self.disk, plan)
@@ -157,6 +161,43 @@ class Recover(Change["RecoverPlan"]):
             ledger=ledger,
             salvage_dir=self._salvage_dir,
         )
+
+    def refused(self, plan: RecoverPlan) -> None:
+        """See the base. What --bridge would do comes first, where that is what the refusal names."""
+        from engine.repair.ledger import ledger_of
+        from rstore_cli.refusal_text import show_bridge_first
+
+        bridged = self._bridged(plan)
+        if bridged is None:
+            super().refused(plan)
+            return
+        show_bridge_first(
+            self.output,
+            bridged,
+            ledger_of(self.disk, bridged),
+            plan,
+            self._ledger,
+            keep=self._keep,
+            salvage_dir=self._salvage_dir,
+            verbose=self.verbose,
+        )
+
+    def _bridged(self, plan: RecoverPlan) -> RecoverPlan | None:
+        """The plan with --bridge, where the refusal names it and it would be carried out."""
+        from engine.errors import RStoreError
+        from engine.repair.config.start import with_config
+        from engine.repair.recover import plan_recover
+
+        following = None if plan.refusal is None else plan.refusal.next
+        if self._options["bridge"] or following is None or "--bridge" not in (following.command or "").split():
+            return None
+        options = {**self._options, "bridge": True, "cut": False}
+        try:
+            with self.output.progress("reading the log for --bridge") as tick:
+                found = plan_recover(self.disk, self._config, locked=self.locked, progress=tick, **options)
+        except RStoreError:  # what was found before is told
+            return None
+        return None if found.refusal is not None else with_config(self.disk, found)
 
     def apply(self, plan: RecoverPlan) -> str | None:
         """See the base."""

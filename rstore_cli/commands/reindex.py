@@ -12,7 +12,7 @@ import typer
 from engine.errors import InvalidArgument
 from rstore_cli._common import OK, Settings, settings_of
 from rstore_cli._spark import Conf, Master, SparkOptions, SplitBytes, UseSpark, the_stores
-from rstore_cli.change import Change
+from rstore_cli.change import Change, Verbose
 from rstore_cli.render import Output, count, messages_in, printable, short
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def reindex(
         bool, typer.Option("--dry-run", help="Only show what differs: exit 0 if nothing would change, else 1.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    verbose: Verbose = False,
     jobs: Annotated[
         int | None, typer.Option("--jobs", min=1, metavar="N", help="Threads that read the log (default: all cores).")
     ] = None,
@@ -73,6 +74,7 @@ def reindex(
     if output is not None and not dry_run:
         raise typer.Exit(_write(settings, config, scope, output, jobs))
     run = _Reindex(settings, scope, dry_run=dry_run, jobs=jobs)
+    run.verbose = verbose
     raise typer.Exit(run.run(config, dry_run=dry_run, yes=yes))
 
 

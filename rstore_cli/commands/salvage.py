@@ -9,7 +9,7 @@ import typer
 
 from engine.errors import InvalidArgument
 from rstore_cli._common import FOUND, OK, Settings, parse_size, parse_time, settings_of
-from rstore_cli.change import Change
+from rstore_cli.change import Change, Verbose
 from rstore_cli.interrupt import Interrupts
 
 if TYPE_CHECKING:
@@ -164,6 +164,7 @@ def replay(
     again: Annotated[bool, typer.Option("--again", help="Also what was replayed already.")] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
+    verbose: Verbose = False,
 ) -> None:
     """Put the sound records that a repair saved back as new messages, in their log order.
 
@@ -176,7 +177,9 @@ def replay(
     from engine.repair.replay_plan import Request
 
     request = Request(repair, into, tuple(sorted(set(topics))) if topics else None, displaced, again)
-    raise typer.Exit(_Replay(settings, request).run(settings.load(), dry_run=dry_run, yes=yes))
+    run = _Replay(settings, request)
+    run.verbose = verbose
+    raise typer.Exit(run.run(settings.load(), dry_run=dry_run, yes=yes))
 
 
 @app.command()

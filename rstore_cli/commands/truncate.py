@@ -10,7 +10,7 @@ import typer
 
 from engine.errors import InvalidArgument
 from rstore_cli._common import Settings, parse_time, settings_of
-from rstore_cli.change import Change, SalvageDir, absolute
+from rstore_cli.change import Change, SalvageDir, Verbose, absolute
 from rstore_cli.commands.recover import would_change
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def truncate(
         bool, typer.Option("--no-salvage", help="Don't save what is removed: it is lost then. Wants --yes.")
     ] = False,
     salvage_dir: SalvageDir = None,
+    verbose: Verbose = False,
 ) -> None:
     """Cut the log, its queues and index to one consistent point.
 
@@ -58,6 +59,7 @@ def truncate(
         raise InvalidArgument("--no-salvage loses what is cut, for good", hint="give --yes, too, to do that")
     when = None if to_time is None else parse_time(to_time, "--to-time")
     run = _Truncate(settings, to_offset, when, agreed=yes, keep=not no_salvage, whole=whole, salvage_dir=salvage_dir)
+    run.verbose = verbose
     raise typer.Exit(run.run(settings.load(), dry_run=dry_run, yes=yes))
 
 

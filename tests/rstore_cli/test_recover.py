@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +13,10 @@ import pytest
 
 from engine.files.disk import Disk
 from engine.files.lock import StoreLock
+from rstore_cli.refusal_text import LINES
 from tests.rstore_cli.conftest import Cli, process
 from tests.support import stores
+from tests.support.checking import check_clean
 
 Store = Callable[[str], Path]
 
@@ -163,14 +166,34 @@ def test_damage_in_the_middle_is_refused_after_the_plan(args: tuple[str, ...], d
     ran = cli("--store", damaged, "recover", *args)
     assert ran.code == 4
     assert "--cut" in ran.error_line
-    assert "REFUSED, nothing was changed" in ran.out
-    assert "Sound messages behind the damage" in ran.out
+    lines = ran.out.splitlines()
+    assert lines[0] == "REFUSED, nothing was changed. What --bridge would do:"
+    assert [line.split()[0] for line in lines[1:-1]] == ["store", "found", "does", "keeps", "lost", "queues", "saves"]
+    assert re.fullmatch(r"--cut would give up \d+ sound messages instead\. --verbose shows both plans\.", lines[-1])
+    assert len(lines) <= LINES
+    whole = cli("--store", damaged, "recover", *args, "--verbose").out
+    assert whole.index("1 damaged range") < whole.index("Sound messages behind the damage")
+    assert whole.endswith("REFUSED, nothing was changed. The plan above is what --cut would do.\n")
     with_json = cli("--store", damaged, "recover", *args, "--json")
     assert with_json.code == 4
     assert with_json.json["error"]["code"] == "damage"
     assert with_json.json["recordsBehind"] > 0
     after = stores.contents(damaged)
     assert {k: v for k, v in after.items() if k != "lock"} == {k: v for k, v in before.items() if k != "lock"}
+
+
+def test_a_refusal_for_missing_segments_shows_first_what_bridging_keeps(fixture_copy: Store, cli: Cli) -> None:
+    store = fixture_copy("clean-small")
+    (store / "commitlog" / f"{131072:020d}").unlink()
+    ran = cli("--store", store, "recover")
+    assert ran.code == 4
+    assert "lost    the messages of 128.0 KiB of missing segments\n" in ran.out
+    assert "does    1 missing range stepped over\n" in ran.out
+    told = re.search(r"keeps   (\d+) messages", ran.out)
+    assert told is not None
+    assert cli("--store", store, "recover", "--bridge", "--yes").code == 0
+    assert cli("--store", store, "verify-crc", "--json").json["messages"] == int(told[1])
+    check_clean(store, known={"log-missing"}, why="a segment is gone for good")
 
 
 def test_cut_saves_what_it_cuts(damaged: Path, cli: Cli) -> None:
