@@ -22,7 +22,7 @@ def plan_start(context: typer.Context) -> None:
     """What an Apache RocketMQ 4.9.8 broker started now would do to this store.
 
     Normal or abnormal recovery, from which file, where it would cut, which files, messages and keys would go, or why it
-    would not start at all. Reads only. Exit code 4 when data would be lost.
+    would not start at all. Reads only. Exit code 4 when data would be lost, 1 when it would not start.
     """
     from engine.files.disk import Disk
     from engine.repair.plan_start import plan_start as look
@@ -40,26 +40,30 @@ def plan_start(context: typer.Context) -> None:
         settings.refused_plan = plan.to_json()
     if plan.refusal is not None:
         raise plan.refusal
+    if plan.apache.outcome.value != "opens":
+        raise typer.Exit(1)
 
 
 def _show(output: Output, plan: StartPlan) -> None:
     apache, files = plan.apache, plan.files
     why = "the abort file is there" if files.abort else "there is no abort file"
     removed = ", ".join(os.path.basename(segment.path) for segment in apache.removed[:_SHOWN])
-    output.facts(
-        [
-            ("store", files.root),
-            ("a broker", f"{apache.outcome.value}{f': {apache.why}' if apache.why else ''}"),
-            ("recovery", f"{apache.mode.value} ({why})"),
-            ("reads from", "-" if apache.start is None else os.path.basename(apache.start.path)),
+    facts = [
+        ("store", files.root),
+        ("a broker", f"{apache.outcome.value}{f': {apache.why}' if apache.why else ''}"),
+        ("recovery", f"{apache.mode.value} ({why})"),
+    ]
+    if apache.start is not None:  # else it refuses before it reads or cuts anything
+        facts += [
+            ("reads from", os.path.basename(apache.start.path)),
             ("reads", f"{size(plan.bytes_to_scan)}, about {plan.seconds:.1f} s at this machine's rate"),
             ("log then", f"{apache.min_offset} to {apache.max_offset}, {count(apache.records, 'record')} read"),
             ("cuts", f"{size(plan.bytes_cut)} behind {apache.end}" if plan.bytes_cut else "nothing"),
             ("files that go", removed or "none"),
             ("index that goes", ", ".join(plan.index_removed[:_SHOWN]) or "none"),
         ]
-    )
-    for line in [*plan.settings, *plan.problems[:_SHOWN]]:
+    output.facts(facts)
+    for line in [*plan.settings, *(line for line in plan.problems[:_SHOWN] if line != apache.why)]:
         output.text(f"  - {printable(line)}")
     lost = sorted(plan.behind.keys() | plan.short.keys())
     if lost:

@@ -50,7 +50,7 @@ def test_a_store_that_would_not_open(fixture_copy: Store, cli: Cli) -> None:
     store = fixture_copy("clean-small")
     (store / "commitlog" / "note").write_text("stray")
     ran = cli("--store", store, "plan-start", "--json")
-    assert (ran.code, ran.json["outcome"]) == (0, "refuses")
+    assert (ran.code, ran.json["outcome"]) == (1, "refuses")
     assert "commitlog/note" in ran.json["why"]
 
 

@@ -15,6 +15,7 @@ Sources: HAClient#dispatchReadRequest (4.9.8); remoting.md 4.1.
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from engine.errors import FormatError
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 OVERLAP = 1 << 20
 """Bytes that are asked for again and compared."""
 _FIRST_BYTE = b"\0"
-_HINT = "rstore pipeline diff says what differs; truncate this store to that offset, or copy anew"
 _SURE = 2
 """Heartbeats with no more of what we have, one after another, that say that the master has no more."""
 
@@ -43,13 +43,22 @@ class BeginsLater(OutOfStep):
     """The master's log begins at `offset`, physical, behind what was asked for."""
 
 
+def _hint(store: MessageStore, offset: int) -> str:
+    """What to do where the logs part; `truncate` names the beginning of the record that `offset` lies in."""
+    root = store.config.store_path_root_dir
+    return (
+        f"next: rstore --store {shlex.quote(str(root))} truncate --to-offset {offset} --dry-run, which saves what only "
+        "this store has; or move the store away and copy anew"
+    )
+
+
 def ahead(store: MessageStore, master_end: int) -> Diverged:
     """What is wrong where a slave's log goes on behind its master's end (physical)."""
     return Diverged(
         f"the slave is ahead: the master's log ends at {master_end}, this one at {store.log.max_offset}",
         path=store.config.store_path_root_dir,
         offset=master_end,
-        hint=_HINT,
+        hint=_hint(store, master_end),
     )
 
 
@@ -154,7 +163,7 @@ class Follower:
                     "the slave's log is another one: its bytes differ from the master's",
                     path=self._store.config.store_path_root_dir,
                     offset=offset + at + first,
-                    hint=_HINT,
+                    hint=_hint(self._store, offset + at + first),
                 )
             at += len(own)
         self.compared += len(body)

@@ -1,0 +1,55 @@
+"""RUNBOOK.md: every command of every incident does and prints what it says there, on a store in that very state."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs import runbook
+from tests.docs.runbook import Incident
+from tests.docs.runbook_scenes import HOME, SCENES
+from tests.rstore_cli.conftest import Cli
+
+INCIDENTS = runbook.incidents()
+
+
+def test_all_incidents_and_scenes() -> None:
+    assert len(INCIDENTS) == 12
+    assert [int(incident.title.split(".")[0]) for incident in INCIDENTS] == list(range(1, 13))
+    assert {incident.scene for incident in INCIDENTS} == set(SCENES)
+    for incident in INCIDENTS:
+        assert any(command.line.startswith("rstore ") for command in incident.commands), incident.title
+
+
+@pytest.mark.parametrize("incident", INCIDENTS, ids=[incident.scene for incident in INCIDENTS])
+def test_an_incident(incident: Incident, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with SCENES[incident.scene](tmp_path) as stands_for:
+        monkeypatch.chdir(tmp_path / HOME)
+        monkeypatch.setenv("RSTORE_STORE", "store")
+        monkeypatch.setenv("COLUMNS", "100")
+        for command in incident.commands:
+            line = command.line
+            for name, really in stands_for.items():
+                line = line.replace(name, really)
+            code, output = run(cli, line)
+            for name, really in stands_for.items():
+                output = output.replace(really, name)
+            assert code == command.code, f"$ {command.line}\n{output}"
+            assert command.prints(output), f"$ {command.line}\n{output}"
+
+
+def run(cli: Cli, line: str) -> tuple[int, str]:
+    """Exit code and output of a command: rstore's here, another one in a shell."""
+    if line.startswith("rstore ") and not set(line) & set("$>|"):
+        ran = cli(*shlex.split(line)[1:])
+        return ran.code, ran.out + ran.err
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["sh", "-c", line], capture_output=True, text=True, check=False, env={**os.environ, "PATH": path}
+    )
+    return done.returncode, done.stdout + done.stderr
