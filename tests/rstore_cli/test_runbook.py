@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs import runbook
+from tests.docs import picture, runbook
 from tests.docs.runbook import Incident
 from tests.docs.runbook_scenes import HOME, SCENES
 from tests.rstore_cli.conftest import Cli
@@ -24,6 +24,10 @@ def test_all_incidents_and_scenes() -> None:
     assert {incident.scene for incident in INCIDENTS} == set(SCENES)
     for incident in INCIDENTS:
         assert any(command.line.startswith("rstore ") for command in incident.commands), incident.title
+
+
+def test_the_picture_shows_the_first_incident() -> None:
+    assert picture.PICTURE.read_text(encoding="utf-8") == picture.draw(), "python -m tests.docs.picture draws it"
 
 
 @pytest.mark.parametrize("incident", INCIDENTS, ids=[incident.scene for incident in INCIDENTS])
