@@ -216,8 +216,11 @@ def _is_saved(disk: Disk, root: str, repair: Repair, piece: dict[str, Any], late
         places = [os.path.join(root, piece["path"])]
     if piece["action"] == "rename" and link_holds(disk, os.path.join(root, piece["path"]), piece):
         return True
-    length = int(piece["length"])
-    return all(disk.exists(path) and holds(disk, path, 0, length, piece["sha256"]) for path in places)
+    length = int(piece["length"])  # the digest leaves zeros at the end out
+    return all(
+        disk.exists(path) and disk.stat(path).size >= length and holds(disk, path, 0, length, piece["sha256"])
+        for path in places
+    )
 
 
 def _check_unchanged(disk: Disk, root: str, chain: list[Repair], now: Listing) -> None:

@@ -190,6 +190,22 @@ def test_nothing_to_take_back_and_what_was_saved_is_damaged(tmp_path: Path) -> N
     assert refused.value.exit_code == 4
 
 
+def test_a_saved_file_that_lost_the_zeros_at_its_end_is_not_what_was_saved(tmp_path: Path) -> None:
+    """The digest leaves zeros at the end out: the length tells."""
+    offsets = put(tmp_path, 300)
+    damage(tmp_path, offsets[260] + 90, b"\xff")
+    applied = apply(Disk(), plan_recover(Disk(), settings(tmp_path), cut=True))
+    assert applied.salvage is not None
+    saved = next(path for path in Path(applied.salvage).glob("0*-*") if path.read_bytes().endswith(bytes(100)))
+    plan_undo(Disk(), settings(tmp_path))
+    saved.write_bytes(saved.read_bytes().rstrip(b"\0"))
+    before = stores.snapshot(tmp_path)
+    with pytest.raises(RStoreError) as refused:
+        plan_undo(Disk(), settings(tmp_path))
+    assert refused.value.exit_code == 4
+    assert stores.snapshot(tmp_path) == before
+
+
 def test_a_repair_that_saved_nothing_bars_the_way(tmp_path: Path) -> None:
     offsets = put(tmp_path, 300)
     damage(tmp_path, offsets[260] + 90, b"\xff")
