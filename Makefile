@@ -11,6 +11,10 @@ PYTEST_ARGS ?=
 BENCH_ARGS ?=
 PROOF_ARGS ?= --stores 300 --expired 60 --kills 36
 
+# they compare stores, each in processes and a directory of its own: as many at once as there are cores
+INTEROP_BESIDE := $(patsubst %,tests/compat/test_%.py,bridged clean config_lost damaged lock loss_table operations proof \
+  recovered_by_us wheel written_by_us)
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint types bench interop fuzz proof dist clean java
 
@@ -52,8 +56,10 @@ bench: setup java ## ours against Apache 4.9.8 on this machine: build/bench/repo
 	$(PY) -m rstore_cli.app bench --spark --serve --replication --output build/bench $(BENCH_ARGS)
 
 interop: setup java ## against Apache RocketMQ 4.9.8 itself (Java, Maven), and the pipeline on Spark (Java); skipped without
-	@RSTORE_LARGE=1 $(PY) -m pytest -n 0 -m "interop or spark" tests/compat tests/pipeline $(PYTEST_ARGS) || { code=$$?; \
-	  if [ $$code -eq 5 ]; then echo "No interop tests were found: nothing was compared."; else exit $$code; fi; }
+	@run() { "$$@" || { code=$$?; [ $$code -eq 5 ] || exit $$code; echo "No interop tests were found: nothing was compared."; }; }; \
+	run $(PY) -m pytest -n auto --dist worksteal -m interop $(INTEROP_BESIDE) $(PYTEST_ARGS); \
+	run env RSTORE_LARGE=1 $(PY) -m pytest -n 0 -m "interop or spark" tests/compat tests/pipeline \
+	  $(addprefix --ignore=,$(INTEROP_BESIDE)) $(PYTEST_ARGS)
 
 proof: setup ## seeded damaged stores, repaired and judged: build/proof.md (PROOF_ARGS="--stores 300 --expired 60 --kills 36"); whole sweeps
 	$(PY) -m tests.proof $(PROOF_ARGS)
