@@ -48,6 +48,7 @@ from engine.services.waiting import Pending
 if TYPE_CHECKING:
     from engine.format.batch import BatchItem
     from engine.format.columns import MessageColumns
+    from engine.repair.plan import RecoverPlan
 
 RECONFIGURABLE = frozenset(
     {
@@ -484,8 +485,15 @@ class MessageStore(MessageReader):
         self.flags.set(Flag.NOT_WRITEABLE, error)
 
 
-def recover_as_needed(disk: Disk, config: StoreConfig) -> tuple[StoreState, StoreConfig]:
+def recover_as_needed(
+    disk: Disk, config: StoreConfig, tell: Callable[[RecoverPlan, str | None], None] | None = None
+) -> tuple[StoreState, StoreConfig]:
     """The default recovery: normal or abnormal as the abort file says; refuses what would lose data.
+
+    Args:
+        disk: how files are reached.
+        config: names the store.
+        tell: gets what was planned, once it was carried out, and where what went was saved (None: nowhere).
 
     Raises:
         Refused, CannotMend, StorageError.
@@ -496,11 +504,16 @@ def recover_as_needed(disk: Disk, config: StoreConfig) -> tuple[StoreState, Stor
 
     plan = plan_recover(disk, config, locked=True)
     try:
-        return apply(disk, plan, command="start", clean=False).state, plan.files.config
+        done = apply(disk, plan, command="start", clean=False)
+        if tell is not None:
+            tell(plan, done.salvage)
     except (DiskFull, NoRoomToSave):
         plan = plan_recover(disk, config, locked=True)  # what was written meanwhile is right
         state = None if plan.refusal is not None else left_to_dispatch(disk, plan)
         if state is None:
             raise
         take_blank_away(disk, plan)
+        if tell is not None:
+            tell(plan, None)
         return state, plan.files.config
+    return done.state, plan.files.config

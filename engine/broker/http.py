@@ -1,4 +1,4 @@
-"""HTTP, for those who watch and those who operate: /metrics, /health and /ready on a port; the control socket.
+"""HTTP, for those who watch and those who operate: a port (`WATCHED`), and the control socket.
 
 On the port there is nothing to change and nothing to read but numbers. Commands of `rstore` ask at a Unix socket in the
 store's directory, where only the store's owner may:
@@ -36,6 +36,13 @@ if TYPE_CHECKING:
 
     from engine.broker.config_file import KeptTable
 
+WATCHED = {
+    "/": "this list",
+    "/metrics": "numbers for Prometheus (text format, OpenMetrics)",
+    "/health": "200 while all is well, else 503 and the reasons (JSON)",
+    "/ready": "200 while clients are served, else 503 (JSON)",
+}
+"""What the port serves."""
 FLUSH_S = 60.0
 """How long dispatch is waited for when all is to be flushed."""
 _STOP_S = 1.0
@@ -71,6 +78,7 @@ class Operations:
         if port is None:
             return None
         watched = [
+            web.get("/", _index),
             web.get("/metrics", self._metrics),
             web.get("/health", self._healthy),
             web.get("/ready", self._ready),
@@ -171,6 +179,11 @@ class Operations:
 
     def _beside(self, work: Callable[[], Any]) -> Awaitable[Any]:
         return asyncio.get_running_loop().run_in_executor(None, work)
+
+
+async def _index(_: web.Request) -> web.Response:
+    """For who opens the address that serve prints."""
+    return web.Response(text="".join(f"{path:<10}{what}\n" for path, what in WATCHED.items()))
 
 
 def _json(value: dict[str, Any], status: int = 200) -> web.Response:

@@ -26,6 +26,7 @@ from engine.broker.handlers.pull import TICK_MS, PullHandler
 from engine.broker.http import Operations
 from engine.broker.live import Live
 from engine.broker.name_servers import NameServers
+from engine.broker.recovered import recovering
 from engine.broker.server import Everyone, Switchboard, broker_handlers, listen, name_handlers
 from engine.errors import RStoreError, StorageError
 from engine.files.disk import Disk
@@ -106,7 +107,7 @@ async def _serve(
     with contextlib.suppress(RStoreError):  # what is wrong with the store, opening it tells
         for problem in of_puts(survey(Disk(), config)):
             log.warning(problem)
-    store = MessageStore.open(config, cleaning=True)
+    store = MessageStore.open(config, recover=recovering(log), cleaning=True)
     try:
         async with Daemon(settings, store, loop, log, door, before) as daemon:
             where = daemon.listening

@@ -107,14 +107,23 @@ def test_a_port_that_is_taken_is_one_line(root: Path) -> None:
 
 
 def test_killed_and_started_again(root: Path) -> None:
-    daemon = Process(root)
+    log = root.parent / "serve.log"
+    daemon = Process(root, "--log-file", str(log))
     done = put(daemon.where["broker"], 500)
     daemon.process.kill()
     daemon.process.wait()
     assert (root / "abort").exists()
-    again = Process(root)
+    again = Process(root, "--log-file", str(log))
     assert stored(again.where["broker"]) == done == 500
     assert again.stop() == 0
+    assert Process(root, "--log-file", str(log)).stop() == 0
+    told = [line for line in map(json.loads, log.read_text().splitlines()) if line["message"].startswith("the store")]
+    (killed,) = told  # and nothing of the starts on a new store and on a closed one
+    assert killed["level"] == "WARNING"
+    assert killed["message"] == "the store was not closed (killed, or the machine went down): recovered"
+    assert (killed["records"], killed["bytes_cut"]) == (500, 0)
+    assert killed["max_offset"] > 500 * 100
+    assert killed["saved"] is None or Path(killed["saved"]).is_dir()
 
 
 def test_killed_while_many_send_with_sync_flush(root: Path) -> None:

@@ -161,6 +161,11 @@ def test_well_and_ready(tmp_path: Path) -> None:
         del client
         assert await get(found, "/health") == (200, {"healthy": True, "reasons": []})
         assert await get(found, "/ready") == (200, {"ready": True})
+        status, listed = await get(found, "/")  # the address that serve prints
+        assert status == 200
+        assert [line.split()[0] for line in listed.splitlines()] == ["/", "/metrics", "/health", "/ready"]
+        for path in ("/metrics", "/health", "/ready"):
+            assert (await get(found, path))[0] == 200
         assert (await get(found, "/status"))[0] == 404  # nothing but numbers on the port
 
     served(tmp_path / "s", work)

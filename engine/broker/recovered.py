@@ -1,0 +1,42 @@
+"""The line of the daemon's log that says what its start recovered; none where the store was closed cleanly."""
+
+from __future__ import annotations
+
+import functools
+import time
+from typing import TYPE_CHECKING
+
+from engine.store import recover_as_needed
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Callable
+
+    from engine.config import StoreConfig
+    from engine.files.disk import Disk
+    from engine.log.state import StoreState
+    from engine.repair.plan import RecoverPlan
+
+
+def recovering(log: logging.Logger) -> Callable[[Disk, StoreConfig], tuple[StoreState, StoreConfig]]:
+    """The default recovery of a store that opens, told in the log."""
+    return functools.partial(recover_as_needed, tell=functools.partial(_tell, log, time.monotonic()))
+
+
+def _tell(log: logging.Logger, began: float, plan: RecoverPlan, salvage: str | None) -> None:
+    end = plan.log.end
+    if not plan.files.abort and not plan.changed:
+        return
+    found = {
+        "read_from": plan.log.read_from,
+        "records": end.records,
+        "max_offset": end.end,
+        "bytes_cut": plan.log.bytes_cut,
+        "units_rebuilt": sum(queue.units_rebuilt for queue in plan.queues),
+        "units_cut": sum(queue.units_cut for queue in plan.queues),
+        "keys_put": plan.index.keys_put,
+        "saved": salvage,
+        "seconds": round(time.monotonic() - began, 3),
+    }
+    why = "was not closed (killed, or the machine went down)" if plan.files.abort else "was closed, and not sound"
+    log.warning(f"the store {why}: recovered", extra=found)
