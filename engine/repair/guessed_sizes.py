@@ -26,5 +26,12 @@ def guessed_sizes(files: StoreFiles, *, queues: bool, index: bool) -> list[str]:
 
 
 def of_puts(files: StoreFiles) -> list[str]:
-    """The same of a store that takes puts. One without any log is new, and has the sizes that it was given."""
-    return guessed_sizes(files, queues=True, index=files.config.message_index_enable) if files.log else []
+    """The same of a store that takes puts. One without any log is new, and has the sizes that it was given.
+
+    One of RocketMQ 5 takes none.
+    """
+    return (
+        guessed_sizes(files, queues=True, index=files.config.message_index_enable)
+        if files.log and not files.newer
+        else []
+    )

@@ -33,7 +33,13 @@ CHANGE = (
     *("config restore topics.json --at 20260101T000000.000Z --yes", "undo --yes", "put T --body x", "plan-start"),
     *("serve --port 0 --no-names", "salvage replay --yes", "salvage prune --keep 1 --yes"),
 )
-OF_THEIR_OWN = {"drill": "scratch stores", "pipeline": "on Spark", "bench": "its own stores", "top": "a daemon"}
+OF_THEIR_OWN = {
+    "drill": "scratch stores",
+    "pipeline": "on Spark",
+    "bench": "its own stores",
+    "top": "a daemon",
+    "completion": "no store",
+}
 ELSEWHERE = {"init": "a new store", "flush": "no byte changes", "replicate": "asks its broker first"}
 
 
