@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from engine.errors import RStoreError, StorageError
+from engine.format.quantities import counted
 from engine.repair.apply import apply
 from engine.repair.create import complete_store
 from engine.repair.recover import plan_recover
@@ -118,7 +119,7 @@ class _Replay:
     def _put(self, store: MessageStore, message: Message, done: int) -> int:
         result = store.put(message, wait=False)
         if result.append is None or not result.ok:
-            before = f"; {done} messages were put before it"
+            before = f"; {counted(done, 'message was', 'messages were')} put before it"
             if result.error is None:
                 raise StorageError(f"put: {result.status.value}{before}", path=self._plan.target.root)
             result.error.message += before

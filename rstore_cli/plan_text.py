@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from engine.errors import DataIsAbsent
+from engine.format.quantities import counted
 from rstore_cli.render import Output, count, messages_in, moment, printable, short, size
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ def _read(plan: RecoverPlan) -> list[tuple[str, str]]:
         return [("read", f"{count(len(segments), 'segment')}, all of the log")]
     left = len(segments) - len(unread)
     return [
-        ("read", f"the last {left} of {len(segments)} segments, from offset {plan.log.read_from}"),
+        ("read", f"the last {left} of {counted(len(segments), 'segment')}, from offset {plan.log.read_from}"),
         (
             "not read",
             f"{count(len(unread), 'segment')}, offsets {unread[0].offset} to {unread[-1].end}: damage there is not "
@@ -184,7 +185,7 @@ def _nothing_to_do(plan: RecoverPlan) -> str:
         return "Nothing to do: the log ends there already."
     if plan.unread:
         left = len(plan.files.log) - len(plan.unread)
-        return f"Nothing to do: no damage found in the last {left} of {len(plan.files.log)} segments."
+        return f"Nothing to do: no damage found in the last {left} of {counted(len(plan.files.log), 'segment')}."
     return "Nothing to do: no damage found in the log, and nothing to mend in queues and index."
 
 
@@ -267,7 +268,7 @@ def _index(plan: RecoverPlan) -> str:
     parts = []
     if index.removed:
         parts.append(f"{count(len(index.removed), 'file')} removed ({', '.join(index.removed[:5])})")
-    parts += [f"{r.name} keeps {r.keep} of {r.had} entries" for r in index.rewinds[:5]]
+    parts += [f"{r.name} keeps {r.keep} of {counted(r.had, 'entry', 'entries')}" for r in index.rewinds[:5]]
     if index.keys_put:
         parts.append(f"{count(index.keys_put, 'key')} put in again")
     line = "; ".join(parts) or f"{count(len(index.names_after), 'file')}, none changes"

@@ -238,6 +238,6 @@ def printable(text: str, limit: int | None = None) -> str:
     """Text from a message, safe for a terminal: control characters escaped, cut to `limit` characters."""
     shown = text if limit is None or len(text) <= limit else text[:limit]
     if shown.isprintable() and _BIDI.isdisjoint(shown):
-        return shown if shown is text else f"{shown}… ({len(text)} characters)"
+        return shown if shown is text else f"{shown}… ({counted(len(text), 'character')})"
     safe = "".join(c if c.isprintable() and c not in _BIDI else c.encode("unicode_escape").decode() for c in shown)
-    return safe if shown is text else f"{safe}… ({len(text)} characters)"
+    return safe if shown is text else f"{safe}… ({counted(len(text), 'character')})"

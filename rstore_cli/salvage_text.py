@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from engine.format.quantities import counted
 from rstore_cli.render import count, messages_in, moment, printable, short, size
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def show_scan(output: Output, report: ScanReport) -> None:
         for queue, (records, taken) in sorted(stretch.behind.queues.items())[:_SHOWN]:
             output.text(f"    {short(queue.topic)}/{queue.queue_id}  {count(records, 'record')}, {size(taken)}")
         if len(stretch.behind.queues) > _SHOWN:
-            output.text(f"    … and {len(stretch.behind.queues) - _SHOWN} more queues {_MORE}")
+            output.text(f"    … and {counted(len(stretch.behind.queues) - _SHOWN, 'more queue')} {_MORE}")
     if len(report.lost) > _SHOWN:
         output.text(f"… and {len(report.lost) - _SHOWN} more {_MORE}")
     for path, why in report.odd:
@@ -119,7 +120,7 @@ def show_detail(output: Output, found: Detail) -> None:
 
 def _run(run: dict[str, object]) -> str:
     into = "its own store" if run["target"] == "." else str(run["target"])
-    return f"{run['messages']} messages into {into}" + ("" if run["done"] else ", interrupted")
+    return f"{counted(int(str(run['messages'])), 'message')} into {into}" + ("" if run["done"] else ", interrupted")
 
 
 def show_replay(output: Output, plan: ReplayPlan, *, done: bool) -> None:

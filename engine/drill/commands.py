@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from engine.errors import CannotMend, InvalidArgument, RStoreError
+from engine.format.quantities import counted
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
@@ -178,7 +179,7 @@ def _behind_record(disk: Disk, config: StoreConfig, count: int) -> int:
                 if left <= len(event):
                     return event.offset(left - 1) + event.rows[left - 1].size
                 left -= len(event)
-    raise InvalidArgument(f"the log has only {count - left} records", path=files.root)
+    raise InvalidArgument(f"the log has only {counted(count - left, 'record')}", path=files.root)
 
 
 def _apply_truncate(disk: Disk, plan: TruncatePlan, options: Options) -> str:
@@ -213,7 +214,7 @@ def _apply_reindex(disk: Disk, plan: ReindexPlan, options: Options) -> str:
 
     del options
     swap(disk, plan)
-    return f"{len(plan.queues_changed)} queues" + (" and the index" if plan.index_changed else "") + " swapped in"
+    return counted(len(plan.queues_changed), "queue") + (" and the index" if plan.index_changed else "") + " swapped in"
 
 
 def _discard_reindex(disk: Disk, plan: ReindexPlan) -> None:
@@ -235,7 +236,7 @@ def _apply_expire(disk: Disk, plan: ExpirePlan, options: Options) -> str:
 
     del options
     apply_expire(disk, plan)
-    return f"{len(plan.removed)} files gone, the log begins at {plan.log_min}"
+    return f"{counted(len(plan.removed), 'file')} gone, the log begins at {plan.log_min}"
 
 
 def _plan_undo(disk: Disk, config: StoreConfig, options: Options) -> UndoPlan:
@@ -250,7 +251,7 @@ def _apply_undo(disk: Disk, plan: UndoPlan, options: Options) -> str:
 
     del options
     undo(disk, plan)
-    return f"{len(plan.repairs)} repairs taken back, {plan.bytes_restored} bytes restored"
+    return f"{counted(len(plan.repairs), 'repair')} taken back, {plan.bytes_restored} bytes restored"
 
 
 def _plan_offset(disk: Disk, config: StoreConfig, options: Options) -> OffsetPlan:
@@ -304,7 +305,7 @@ def _verify_crc(disk: Disk, config: StoreConfig, options: Options) -> Outcome:
 
     del options
     found = verify(disk, config)
-    said = f"{found.records} records, {len(found.bad)} bad"
+    said = f"{counted(found.records, 'record')}, {len(found.bad)} bad"
     return Outcome(1 if found.bad else 0, None, said)
 
 

@@ -17,6 +17,7 @@ from engine.drill.ledger import Stored, missing, strangers
 from engine.drill.script import Expect, Put, RunCommand
 from engine.errors import DiskFull
 from engine.format import fastjson
+from engine.format.quantities import counted
 from engine.read_store import ReadStore
 from engine.repair.check import check
 from engine.repair.finding import Severity
@@ -264,14 +265,14 @@ class Judge:
             for _ in range(count):
                 answer = scene.ledger.put(store)
                 if not answer.ok:
-                    yield Unmet("takes_puts", f"{count} puts", f"{answer.status.value}: {answer.error}")
+                    yield Unmet("takes_puts", counted(count, "put"), f"{answer.status.value}: {answer.error}")
                     return
             if not store.wait_dispatched(_PATIENCE_MS):
                 yield Unmet(
                     "takes_puts", "messages that can be read", f"dispatch is {store.dispatch_behind_bytes} behind"
                 )
                 return
-            yield from _some("takes_puts", f"{count} puts", missing(store, scene.ledger.acknowledged[before:]))
+            yield from _some("takes_puts", counted(count, "put"), missing(store, scene.ledger.acknowledged[before:]))
             for error in store.errors:
                 yield Unmet("takes_puts", "no errors", str(error))
 

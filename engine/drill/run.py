@@ -24,6 +24,7 @@ from engine.drill.script import Drill, Put, RunCommand, name_of
 from engine.drill.steps import How, NotHere, perform
 from engine.errors import DiskFull, RStoreError
 from engine.files.disk import Disk
+from engine.format.quantities import counted
 from engine.format.queue_unit import UNIT_SIZE
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ class _Run:
         if outcome.exit:
             raise NotHere(f"the store is not sound: {outcome.said}")
         scene.baseline = Baseline(disk, scene.config)
-        self._result.store = f"a copy of {len(scene.baseline)} records"
+        self._result.store = f"a copy of {counted(len(scene.baseline), 'record')}"
         return scene
 
     def _go_on(self, scene: Scene, index: int) -> None:

@@ -34,6 +34,7 @@ from engine.drill.script import (
     ShiftClock,
 )
 from engine.files.disk import Disk
+from engine.format.quantities import counted
 from engine.store import MessageStore
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def perform(scene: Scene, step: AnyStep, number: int, how: How, tell: Tell, said
         said.append(f"{_command_line(step)}, {_WORDS[crash.how]} at one operation after the other")
         yield from interrupted_command(scene, step, crash, sample, rng, tell)
     elif isinstance(step, Put):
-        said.append(f"{step.count} puts, {_WORDS[crash.how]} at one operation after the other")
+        said.append(f"{counted(step.count, 'put')}, {_WORDS[crash.how]} at one operation after the other")
         yield from interrupted_puts(scene, step, crash, sample, rng, tell)
 
 
@@ -143,10 +144,10 @@ def _put_served(scene: Scene, served: Served, step: Put) -> str:
     ledger = scene.ledger
     before = len(ledger.acknowledged)
     scene.refusals = served.put(ledger, step.count, step.clients, step.patience_ms)
-    said = f"{step.count} puts by {step.clients} clients"
+    said = f"{counted(step.count, 'put')} by {counted(step.clients, 'client')}"
     if scene.refusals:
         said += f", {len(scene.refusals)} refused ({scene.refusals[0]})"
-    return f"{said}, {len(ledger.acknowledged) - before} messages acknowledged"
+    return f"{said}, {counted(len(ledger.acknowledged) - before, 'message')} acknowledged"
 
 
 def _put(scene: Scene, step: Put) -> str:
@@ -166,9 +167,9 @@ def _put_into(scene: Scene, store: MessageStore, step: Put) -> str:
     else:
         scene.answers = [ledger.put(store, wait=step.waits) for _ in range(step.count)]
     refused = sum(not answer.ok for answer in scene.answers)
-    said = f"{step.count} puts" + (f", {refused} refused" if refused else "")
+    said = f"{counted(step.count, 'put')}" + (f", {refused} refused" if refused else "")
     new = len(ledger.acknowledged) - before
-    return f"{said}, {new} messages acknowledged" if new else said
+    return f"{said}, {counted(new, 'message')} acknowledged" if new else said
 
 
 def _close(scene: Scene) -> str:

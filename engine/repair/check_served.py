@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from engine.config import STORE_CONF
 from engine.format import names
+from engine.format.quantities import counted
 from engine.repair.check_config import BROKERS_OWN, offsets_file
 from engine.repair.config.files import BACKUP
 from engine.repair.config.shapes import DELAYS, GROUPS, TOPICS, as_flag, as_int
@@ -158,7 +159,9 @@ def _hidden(disk: Disk, files: StoreFiles, found: ConfigFiles, findings: Finding
         if count:
             where = f"config/{TOPICS} {topic}"
             perm, read = said.get("perm", _DEFAULT_PERM), said.get("readQueueNums", _DEFAULT_QUEUES)
-            detail = f"{count} messages in {len(hidden)} queues; perm {perm}, readQueueNums {read}"
+            detail = (
+                f"{counted(count, 'message')} in {counted(len(hidden), 'queue')}; perm {perm}, readQueueNums {read}"
+            )
             findings.add("topic-hidden", topic, where, detail)
 
 

@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.format.numbers import INT_MAX
+from engine.format.quantities import counted
 from engine.log.derive import Keys, concatenated
 from engine.log.index_reader import ClosedIndexFile
 from engine.repair.index_files import entries_before
@@ -131,20 +132,23 @@ class KeptComparer:
             those = one.keep if seen.others + seen.times < _SOME else seen.compared
             few = max(1, those // ONE_IN)
             if seen.missing:
-                bad[one.name] = f"keys of {seen.missing} records are missing"
+                bad[one.name] = f"keys of {counted(seen.missing, 'record')} are missing"
             elif not self._point_right(seen, lost, stored_at):
                 bad[one.name] = "entries point at no record"
             elif seen.mistimed:
-                bad[one.name] = f"{seen.mistimed} entries have other times than their records"
+                bad[one.name] = f"{counted(seen.mistimed, 'entry has', 'entries have')} other times than in the log"
             elif not self._begins_and_ends(one, log_end, stored_at, garbled=seen.times > few):
                 bad[one.name] = "its header's times are not those of its first and last record"
             elif seen.others > few or seen.times > few:
-                bad[one.name] = f"{max(seen.others, seen.times)} records have other keys or times"
+                bad[one.name] = (
+                    f"{counted(max(seen.others, seen.times), 'record has', 'records have')} other keys or times"
+                )
             elif (seen.others or seen.times or seen.strange) and one.keep == one.had and not verify(one):
                 bad[one.name] = "entries that disagree with the log, and with each other"
             elif seen.others or seen.times:
                 told.append(
-                    f"index/{one.name}: {max(seen.others, seen.times)} records have other keys or times than their "
+                    f"index/{one.name}: {counted(max(seen.others, seen.times), 'record has', 'records have')} "
+                    "other keys or times than their "
                     "entries; both stay"
                 )
         return bad, told

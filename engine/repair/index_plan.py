@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.format import names
+from engine.format.quantities import counted
 from engine.log.index_reader import ClosedIndexFile
 from engine.log.scan import RecordBatch
 from engine.repair.index_compare import KeptComparer
@@ -250,7 +251,7 @@ class IndexPlanner:
                     for one in full[i:]:
                         self._drop(one, "no names are left for the files before it: its keys are put again")
                     return
-                self._found.findings.append(f"index: {len(keys)} keys before {kept.name} are in no file")
+                self._found.findings.append(f"index: {counted(len(keys), 'key')} before {kept.name} in no file")
                 yield Insert(f"{first:017d}", keys)
             end, before = kept.end, kept.name
             with ClosedIndexFile(self._disk, kept.path, self._layout) as file:

@@ -18,6 +18,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from engine.errors import CannotMend, NextStep, Refused
+from engine.format.quantities import counted
 from engine.repair.finding import Finding, Fix, Severity
 
 if TYPE_CHECKING:
@@ -68,7 +69,9 @@ def cut(config: StoreConfig, records: int) -> NextStep:
     return NextStep(
         command_line(config, "recover", "--cut"),
         "ends the log there",
-        f"saves the {records} sound records behind it, which rstore salvage replay puts back" if records else None,
+        f"saves the {counted(records, 'sound record')} behind it, which rstore salvage replay puts back"
+        if records
+        else None,
     )
 
 

@@ -18,6 +18,7 @@ from engine.config import apache_key
 from engine.errors import DataIsAbsent, LogIsGone, NextStep, Refused, RStoreError
 from engine.files.lock import holder_of
 from engine.format import names, sysflag
+from engine.format.quantities import counted
 from engine.log.derive import TopicQueue
 from engine.log.index_reader import ClosedIndexFile
 from engine.log.scan import Damage, RecordBatch, Scanner
@@ -93,11 +94,11 @@ class StartPlan:
         """What would be lost, in words; empty when nothing would."""
         found = []
         if self.records_behind:
-            found.append(f"{self.records_behind} messages behind {self.apache.end}")
+            found.append(f"{counted(self.records_behind, 'message')} behind {self.apache.end}")
         if self.short:
-            found.append(f"{sum(self.short.values())} messages of {len(self.short)} queues")
+            found.append(f"{counted(sum(self.short.values()), 'message')} of {counted(len(self.short), 'queue')}")
         if self.keys_lost:
-            found.append(f"{self.keys_lost} keys of the index")
+            found.append(f"{counted(self.keys_lost, 'key')} of the index")
         return found
 
     @property

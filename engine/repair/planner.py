@@ -12,6 +12,7 @@ from engine.format import fastjson, names
 from engine.format.checkpoint import SAFETY_MS
 from engine.format.message import BLANK_SIZE
 from engine.format.numbers import LONG_MAX
+from engine.format.quantities import counted
 from engine.log.derive import Deriver, DeriveRules, QueueNumbers
 from engine.log.scan import Damage, Event, RecordBatch, Scanner
 from engine.log.source import ClosedLog, Segment
@@ -490,11 +491,16 @@ class Planner:
         out += [f"the record at {offset} has a wrong physicalOffset" for offset in self._mends[:20]]
         out += self._oddities(queues, end)
         if self._dangling:
-            out.append(f"{self._dangling} units name an extension unit that is not there: they are made anew")
+            out.append(
+                f"{counted(self._dangling, 'unit names', 'units name')} an extension unit that is not there: made anew"
+            )
         made = any(queue.units_rebuilt for queue in queues)
         out += guessed_sizes(self._files, queues=made, index=keys_put > 0)
         if self._unplaced:
-            out.append(f"{self._unplaced} messages name a topic that is no directory name: the log has them, no queue")
+            out.append(
+                f"{counted(self._unplaced, 'message names', 'messages name')} a topic that is no directory name: "
+                "the log has them, no queue"
+            )
         if trap is not None:
             out.append(
                 f"damage at {trap.offset} ({trap.reason}): a normal start would read it and cut there, "
@@ -509,7 +515,10 @@ class Planner:
         out = []
         cut = sum(queue.units_cut for queue in queues)
         if cut and not end.damage:
-            out.append(f"{cut} units point behind the log's end at {end.end}: are segments missing there?")
+            out.append(
+                f"{counted(cut, 'unit points', 'units point')} behind the log's end at {end.end}: "
+                "are segments missing there?"
+            )
         known = _known_topics(self._disk, self._files.root)
         there = {found.queue.topic for found in self._files.queues if found.files}
         revived = {q.queue.topic for q in queues if q.units_rebuilt} - there

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from engine.format import names
+from engine.format.quantities import counted
 from engine.format.queue_unit import EXT_ADDRESS_MAX, UNIT_SIZE
 from engine.log.derive import Units, concatenated
 from engine.repair.intervals import Intervals
@@ -217,7 +218,7 @@ class QueueComparer:
         )
         if queue.topic != names.SCHEDULE_TOPIC and other.any():
             self.findings.append(
-                f"{queue}: {int(other.sum())} units whose tags code is not that of their record; they stay"
+                f"{queue}: {counted(int(other.sum()), 'unit')} whose tags code is not that of their record; they stay"
             )
         return right
 

@@ -17,6 +17,7 @@ from engine.errors import (
     StorageError,
     WrongFileSize,
 )
+from engine.format.quantities import counted
 from engine.repair import next_step
 from engine.repair.finding import CODES, Fix
 from engine.repair.layout import OUT_OF_ORDER
@@ -152,7 +153,9 @@ def _lost_directory(disk: Disk, files: StoreFiles, fresh: Sequence[Stretch], uni
     gap = sum(lost.length for lost in fresh if lost.reason == MISSING_SEGMENT)
     if missing is None or not (gap or units_cut):
         return None
-    what = f"{units_cut} messages of the consume queues are not in the log"
+    what = (
+        f"{counted(units_cut, 'message of the consume queues is', 'messages of the consume queues are')} not in the log"
+    )
     return LogIsGone(
         f"{what if units_cut else f'{gap} bytes of the log are missing'}, and one of its directories is not there",
         path=missing,
@@ -203,7 +206,11 @@ def _bridge(files: StoreFiles, choices: Choices, records: int) -> NextStep | Non
     if choices.bridge:
         return None
     found = next_step.step(files.config, Fix.BRIDGE)
-    return replace(found, keeps=f"{found.keeps} ({records} sound records lie behind it)") if records else found
+    return (
+        replace(found, keeps=f"{found.keeps} ({counted(records, 'sound record lies', 'sound records lie')} behind it)")
+        if records
+        else found
+    )
 
 
 def _damage(files: StoreFiles, choices: Choices, end: LogEnd, fresh: Sequence[Stretch]) -> RStoreError | None:
@@ -228,7 +235,7 @@ def _damage(files: StoreFiles, choices: Choices, end: LogEnd, fresh: Sequence[St
         first = end.damage[0]
         size = sum(size for _, size in end.behind.values())
         return DamageInTheMiddle(
-            f"{first.reason}; {end.records_behind} messages ({size} bytes) lie behind it",
+            f"{first.reason}; {counted(end.records_behind, 'message')} ({size} bytes) behind it",
             path=first.path,
             offset=first.offset,
             hint=f"nothing was changed; {choices.cut_option} ends the log there instead and saves what lies behind it",

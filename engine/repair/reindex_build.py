@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from engine.files.listing import list_segments
 from engine.files.sync_later import SyncLater
 from engine.format import names, queue_ext
+from engine.format.quantities import counted
 from engine.format.queue_unit import EXT_ADDRESS_MAX, UNIT_SIZE, is_ext_address
 from engine.log.closed_queue import ClosedExt
 from engine.log.consume_queue import ConsumeQueue
@@ -55,7 +56,9 @@ class BuiltQueue:
         if self.filled:
             found.append(f"{self.queue}: {self.filled} queue offsets have no message and repeat their neighbour")
         if self.lost:
-            found.append(f"{self.queue}: {self.lost} messages name queue offsets that can't be true, or are taken")
+            found.append(
+                f"{self.queue}: {counted(self.lost, 'message')} with a queue offset that can't be true, or is taken"
+            )
         return found
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from engine.errors import DiskFull
 from engine.format import names
+from engine.format.quantities import counted
 from engine.log.index_file import IndexFile
 from engine.log.index_reader import ClosedIndexFile
 from engine.log.index_service import NAME_DIGITS, IndexService
@@ -182,7 +183,7 @@ def demand_room(disk: Disk, directory: str, layout: IndexLayout, keys: int) -> N
     usable = disk.usage(directory).usable
     if needed > usable:
         raise DiskFull(
-            f"the next {keys} keys take {needed} bytes of index files, {usable} are usable",
+            f"the next {counted(keys, 'key')} take {needed} bytes of index files, {usable} are usable",
             path=directory,
             hint=f"is maxIndexNum = {layout.entries} the broker's?",
         )

@@ -15,6 +15,7 @@ from engine.errors import CannotMend, FormatError, Refused
 from engine.format import names, properties
 from engine.format.delay import DelayLevels
 from engine.format.message import Message, decode
+from engine.format.quantities import counted
 from engine.format.topic_rules import HALF_TOPIC
 from engine.log.derive import TopicQueue
 from engine.log.prepare import Preparer
@@ -268,7 +269,8 @@ class _Planner:
         if not resumed and not share.messages and Skip.REPLAYED in share.skipped:
             into = "" if self._target.name == HERE else f" into {self._target.root}"
             return Refused(
-                f"{share.skipped[Skip.REPLAYED][0]} messages of the repair were replayed{into} already",
+                counted(share.skipped[Skip.REPLAYED][0], "message of the repair was", "messages of the repair were")
+                + f" replayed{into} already",
                 path=self._rules.saved.directory,
                 hint="--again puts them once more",
             )

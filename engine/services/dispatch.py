@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from engine.config import BrokerRole
 from engine.errors import DiskFull, FormatError, RStoreError
+from engine.format.quantities import counted
 from engine.log.derive import Deriver, DeriveRules, Keys, QueueNumbers, TopicQueue, Units
 from engine.log.scan import Blank, Damage, Gap, RecordBatch, Scanner, kernels_if_loaded
 from engine.log.walk import Reason
@@ -317,7 +318,11 @@ class DispatchService(Worker):
         units, keys = self._deriver.derive(batch)
         if self._deriver.unplaced > before:
             unplaced = self._deriver.unplaced - before
-            self._find(batch.start, f"{unplaced} messages name a topic that is no directory name: no queue has them")
+            self._find(
+                batch.start,
+                f"{counted(unplaced, 'message names', 'messages name')} a topic that is no directory name: "
+                "no queue has them",
+            )
         return _Work(units, keys, batch.end, batch.last_store_timestamp)
 
     def _finish(self, work: _Work) -> None:
@@ -366,7 +371,11 @@ class DispatchService(Worker):
             if result.filled:
                 self._find(where, f"{queue}: {result.filled} queue offsets were missing and repeat their predecessor")
             if result.refused:
-                self._find(where, f"{queue}: {result.refused} messages have a queue offset that can't be true")
+                self._find(
+                    where,
+                    f"{queue}: {counted(result.refused, 'message has', 'messages have')} "
+                    "a queue offset that can't be true",
+                )
 
     def _announce(self, work: _Work, listeners: Sequence[Listener]) -> None:
         units = work.units

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from engine.format.quantities import counted
 from rstore_cli._common import OK, settings_of
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def flush(context: typer.Context) -> None:
         if not said["complete"]:
             output.warn("Not all of the log is in the queues yet.")
     else:
-        output.text(f"There is no daemon. {said['files']} files were synced.")
+        output.text(f"There is no daemon. {counted(said['files'], 'file was', 'files were')} synced.")
     raise typer.Exit(OK)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from engine.errors import FormatError, InvalidArgument
+from engine.format.quantities import counted
 from rstore_cli._common import FOUND, parse_size, parse_time, settings_of
 from rstore_cli.render import say_not_read
 
@@ -131,7 +132,9 @@ def _queue(
             gone += result.next_begin_offset - at
         at = result.next_begin_offset
     if gone:
-        show.output.note(f"note: {gone} offsets point at messages that are not in the log (any more)")
+        show.output.note(
+            f"note: {counted(gone, 'offset points', 'offsets point')} at messages that are not in the log (any more)"
+        )
     if not shown:
         show.output.note(f"no such messages: {topic}/{queue_id} holds offsets {low} to {high}")
     elif at < high and shown == count:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from engine.errors import InvalidArgument, RStoreError, StorageError, from_os_error
+from engine.format.quantities import counted
 from rstore_cli._common import Settings, parse_size, settings_of
 from rstore_cli.interrupt import Interrupts
 from rstore_cli.render import Output, printable, size
@@ -176,14 +177,15 @@ class _Run:
 
     def _counted(self, result: PutResult) -> AppendResult:
         if result.append is None or not result.ok:
-            before = f"; {self._done} messages were put before it" if self._done else ""
+            before = f"; {counted(self._done, 'message was', 'messages were')} put before it" if self._done else ""
             error = result.error
             if error is None:
                 raise StorageError(f"put: {result.status.value}{before}", path=self._root())
             raise _told(error, before)
         self._done += result.append.message_count
         self._bytes += result.append.size
-        self._settings.on_interrupt = f"{self._done} messages were put and are kept; the store was closed cleanly"
+        put = counted(self._done, "message was put and is", "messages were put and are")
+        self._settings.on_interrupt = f"{put} kept; the store was closed cleanly"
         return result.append
 
     def _summary(self) -> None:
@@ -200,7 +202,7 @@ class _Run:
             )
             return
         self._output.text(
-            f"{self._done} messages, {size(self._bytes)}, in {seconds:.1f} s: "
+            f"{counted(self._done, 'message')}, {size(self._bytes)}, in {seconds:.1f} s: "
             f"{self._done / seconds:,.0f} a second, {size(int(self._bytes / seconds))}/s"
         )
 

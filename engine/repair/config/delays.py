@@ -15,6 +15,7 @@ from engine.errors import FormatError
 from engine.format import message as messages
 from engine.format import names, properties
 from engine.format.delay import queue_of_level
+from engine.format.quantities import counted
 from engine.log.derive import TopicQueue
 from engine.log.scan import RecordBatch, Scanner
 from engine.log.source import ClosedLog
@@ -72,7 +73,8 @@ def rebuilt_delays(
         at = max(found, min(known.get(level, found), span.high), span.low)
         table[str(level)] = at
         waiting = span.high - at
-        lines.append(f"level {level}: {at} of {span.high}; {waiting} messages wait or are delivered again")
+        wait = counted(waiting, "message waits or is", "messages wait or are")
+        lines.append(f"level {level}: {at} of {span.high}; {wait} delivered again")
     return table, lines
 
 

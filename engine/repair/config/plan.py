@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import CannotMend, InvalidArgument
 from engine.format import fastjson, names
+from engine.format.quantities import counted
 from engine.repair.check_config import offsets_file
 from engine.repair.config.delays import rebuilt_delays
 from engine.repair.config.evidence import Evidence, evidence_of
@@ -287,7 +288,7 @@ class _Planner:
         lonely = sorted(self._evidence.groups.keys() - made.groups)
         if lonely:
             self._problems.append(
-                f"{len(lonely)} groups whose topics nothing tells get no offset ({', '.join(lonely[:3])}): "
+                f"{counted(len(lonely), 'group')} whose topics nothing tells: no offset ({', '.join(lonely[:3])}): "
                 "rstore offsets set gives them one"
             )
         if not any(source.own for source in sources) and self._evidence.topics:
