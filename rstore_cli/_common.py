@@ -91,9 +91,11 @@ class Settings:
     def _note_misread(self) -> None:
         if self.config is None or self.quiet:
             return
+        from engine.broker_conf.not_keys import is_of_the_jvm
         from engine.broker_conf.report import Judgement, read_conf
 
-        odd = [v for v in read_conf(self.config.read_bytes()).verdicts if v.judgement is not Judgement.IN_FORCE]
+        found = read_conf(self.config.read_bytes()).verdicts
+        odd = [v for v in found if v.judgement is not Judgement.IN_FORCE and not is_of_the_jvm(v.key)]
         if odd:
             import shlex
 

@@ -81,3 +81,8 @@ def all_keys() -> Mapping[str, tuple[Key, ...]]:
     for key in (*broker_keys.KEYS, *network_keys.SERVER_KEYS, *network_keys.CLIENT_KEYS, *store_keys.KEYS):
         found[key.name] = (*found.get(key.name, ()), key)
     return found
+
+
+def is_default(name: str, value: Value) -> bool:
+    """Whether the key's default is this value."""
+    return any(key.default == value for key in all_keys()[name])

@@ -45,9 +45,14 @@ def why_not(name: str) -> str | None:
     """Why a broker does not read it from its file; None: it has never heard of it."""
     if name in NOT_KEYS:
         return NOT_KEYS[name]
-    if name.startswith(_OF_THE_JVM):
+    if is_of_the_jvm(name):
         return f"a property of the JVM: a broker takes it as -D{name}=… only; rstore goes by it here, if it has it"
     return None
+
+
+def is_of_the_jvm(name: str) -> bool:
+    """Whether a broker takes it as a property of its JVM."""
+    return name.startswith(_OF_THE_JVM)
 
 
 def nearest(name: str) -> str | None:

@@ -25,7 +25,7 @@ from engine.repair.check_config import read_config
 from engine.repair.check_files import absent_paths, as_planned, file_findings, gap_findings, room_findings, settled
 from engine.repair.check_served import check_served
 from engine.repair.create import SIZES
-from engine.repair.doctor_conf import CONF_CODES, look_at_conf
+from engine.repair.doctor_conf import CONF_CODES, look_at_conf, unread_keys
 from engine.repair.finding import CODES, Code, Finding, Findings, Fix, Severity
 from engine.repair.layout import layout_of
 from engine.repair.repairs import repairs
@@ -168,7 +168,7 @@ def doctor(disk: Disk, config: StoreConfig, conf: str | None = None) -> DoctorRe
     sizes: dict[str, int] = {}
     used = -1.0
     if files is not None:
-        _look(disk, config, files, found)
+        _look(disk, config, files, found, frozenset() if report is None else unread_keys(report))
         sizes = {apache_key(name): int(getattr(files.config, name)) for name in SIZES}
     if disk.is_dir(root):
         _rights(disk, config, root, found)
@@ -198,8 +198,8 @@ def _survey(disk: Disk, config: StoreConfig, root: str, found: Findings) -> Stor
     return None
 
 
-def _look(disk: Disk, given: StoreConfig, files: StoreFiles, found: Findings) -> None:
-    """Files, sizes and configuration."""
+def _look(disk: Disk, given: StoreConfig, files: StoreFiles, found: Findings, unread: Container[str]) -> None:
+    """Files, sizes and configuration. `unread`: keys whose value a broker can't read, and has its default for."""
     live = holder_of(disk, files.root) is not None
     if live:
         found.add("running", names.LOCK, names.LOCK)
@@ -218,15 +218,22 @@ def _look(disk: Disk, given: StoreConfig, files: StoreFiles, found: Findings) ->
     gap_findings(disk, planned, found, done)
     room_findings(disk, files, found)
     believed = layout is not None and layout.always is None
-    _sizes(disk, given, files, found, {"mapped_file_size_commit_log"} if believed else set())
+    _sizes(disk, given, files, found, {"mapped_file_size_commit_log"} if believed else set(), unread)
     config = read_config(disk, files.config, files.root, found)
     check_served(disk, planned, config, found, live=live, bare=True)
 
 
-def _sizes(disk: Disk, given: StoreConfig, files: StoreFiles, found: Findings, believed: Container[str]) -> None:
+def _sizes(
+    disk: Disk,
+    given: StoreConfig,
+    files: StoreFiles,
+    found: Findings,
+    believed: Container[str],
+    unread: Container[str],
+) -> None:
     """Settings that somebody gave, against what the files say; and sizes that a broker.conf must give.
 
-    `believed`: settings that are right, as it is the files whose length is wrong.
+    `believed`: settings that are right, as it is the files whose length is wrong. `unread`: as of `_look`.
     """
     defaults = type(given)()
     told = survey(disk, settled(disk, given).as_given(given.given - set(SIZES))).config
@@ -238,7 +245,11 @@ def _sizes(disk: Disk, given: StoreConfig, files: StoreFiles, found: Findings, b
         if name in given.given:
             if name not in believed and theirs not in (getattr(given, name), getattr(defaults, name)):
                 found.add("size-setting", key, key, f"{getattr(given, name)}, the files have {theirs}")
-        elif getattr(files.config, name) != getattr(defaults, name):
+        elif getattr(files.config, name) == getattr(defaults, name):
+            continue
+        elif key in unread:
+            found.add("size-setting", key, key, f"{getattr(defaults, name)} is in force, the files have {theirs}")
+        else:
             found.add("size-needed", key, key, f"{key}={getattr(files.config, name)}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from engine.broker_conf.keys import is_default
 from engine.broker_conf.report import Judgement, read_conf
 from engine.repair.finding import Code, Findings, Fix, Severity
 
@@ -42,3 +43,8 @@ def look_at_conf(disk: Disk, path: str, found: Findings) -> Report:
             where = f"{path}:{verdict.line}"
             found.add(_BY_JUDGEMENT[verdict.judgement], where, where, f"{verdict.key}: {verdict.text}")
     return report
+
+
+def unread_keys(report: Report) -> frozenset[str]:
+    """Keys that are set, but whose value a broker can't read and has its default for."""
+    return frozenset(v.key for v in report.of(Judgement.MISREAD) if is_default(v.key, v.in_force))

@@ -54,6 +54,7 @@ class ExpirePlan:
     """One round. `why`: the reason to delete, None when there is none; `pinned`: what keeps the first that stays.
 
     `segments`: those that go, oldest first. `log_min`: the log's first byte afterwards. `is_open`: of an open store.
+    `stopped`: a deleteWhen that is no number is why there is none.
     """
 
     files: StoreFiles
@@ -71,6 +72,7 @@ class ExpirePlan:
     halves: tuple[Half, ...]
     problems: tuple[str, ...]
     is_open: bool = False
+    stopped: bool = False
 
     @property
     def changed(self) -> bool:
@@ -188,6 +190,7 @@ def plan_expire(
         halves=halves,
         problems=(*rule.problems, *consumers.problems),
         is_open=in_use is not None,
+        stopped=why is None and rule.stops,
     )
 
 

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from engine.errors import RStoreError
     from engine.repair.expire import ExpirePlan, Rules
 
+_NO_REASON = "it is not the hour (deleteWhen), and there is room"
+_STOPPED = "deleteWhen is no number, which ends each round"
+
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 _SHOWN = 20
 
@@ -118,7 +121,7 @@ class _Expire(Change["ExpirePlan"]):
                 ("store", plan.files.root),
                 (
                     "reason",
-                    plan.why or "none: it is not the hour (deleteWhen), and there is room; --force asks by hand",
+                    plan.why or f"none: {_STOPPED if plan.stopped else _NO_REASON}; --force asks by hand",
                 ),
                 ("disk", f"{plan.disk_used:.0%} used" + (", files go whatever their age" if plan.at_once else "")),
                 ("commit log", f"{count(len(plan.segments), 'file')} with {count(plan.records, 'record')} go"),

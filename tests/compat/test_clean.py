@@ -71,7 +71,14 @@ CASES = [
     Case("full", [100] * 3, {**ABOVE}, used=91),
     Case("held", [100] * 4, manually=True, rounds=3, hold_until=2),
     Case("ext", [100] * 6, EXT, manually=True),
+    Case("no-number-in-a-hurry", [100] * 3, {**ABOVE, "deleteWhen": f"{hour()} # now"}, used=86),
+    Case("no-number-behind-the-hour", [100] * 3, {"deleteWhen": f"{hour()};now"}),
+    Case("no-number-before-the-hour", [100] * 3, {"deleteWhen": f"now;{hour()}"}),
 ]
+
+
+KEPT = ("not-its-hour", "no-number-in-a-hurry", "no-number-before-the-hour")
+"""Cases in which Apache deletes nothing."""
 
 
 def made(root: Path, case: Case) -> Path:
@@ -141,7 +148,9 @@ def test_the_same_files_go(case: Case, tmp_path: Path) -> None:
                 assert store.flags.writeable
     after = left(root)
     assert after == left(theirs)
-    if case.name != "not-its-hour":
+    if case.name in KEPT:
+        assert [path for path in before if path not in after] == []
+    else:
         assert len(after) < len(before) - 2
         assert any(path.startswith("index/") for path in set(before) - set(after)) or case.name == "held"
     read = apache.read(root, SIZES, settings=case.more)

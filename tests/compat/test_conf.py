@@ -16,13 +16,20 @@ from engine.broker_conf.delete_when import read_delete_when
 from engine.broker_conf.keys import BY_PROCESSORS, all_keys
 from engine.broker_conf.properties import read_properties
 from engine.broker_conf.report import Judgement, read_conf
+from engine.broker_conf.values import as_text
 from engine.config import NOT_SETTINGS, StoreConfig, apache_key
 from engine.errors import InvalidArgument
-from tests.compat import apache
+from tests.compat import apache, toolchain
 from tests.compat.confs import conf
+from tests.support.fixtures import FIXTURES
 
 pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("apache_store")]
 FILES = 500
+LOGBACK = """<configuration>
+  <appender name="C" class="ch.qos.logback.core.ConsoleAppender"><encoder><pattern>%m%n</pattern></encoder></appender>
+  <root level="INFO"><appender-ref ref="C"/></root>
+</configuration>
+"""
 
 
 def ran(*args: str) -> tuple[str, list[apache.Line]]:
@@ -126,3 +133,47 @@ def check_verdict(verdict: Any, ours: in_force.InForce, line: apache.Line) -> No
         assert verdict.key not in there, where
     if judgement is Judgement.IN_FORCE and isinstance(verdict.in_force, str):
         assert verdict.in_force == verdict.written, where
+
+
+STARTS = {
+    "a guide's": (FIXTURES / "conf" / "commented.properties").read_bytes(),
+    "overruled": b"brokerId=5\nhaListenPort=7\nlistenPort=20001\nmappedFileSizeConsumeQueue=20001\nregionId=r \n",
+    "a slave's": b"brokerRole=SLAVE\nbrokerId=3\ntransientStorePoolEnable=true\nenableBatchPush=true\n",
+    "a slave's without a number": b"brokerRole=SLAVE\nbrokerId=1 # the second\n",
+    "a role that can't be read": b"brokerRole=SLAVE # the second\nbrokerId=1\n",
+    "name servers with a comment": b"namesrvAddr=127.0.0.1:9876 # here\n",
+    "no escape": b"brokerName=\\u12\n",
+}
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_the_start_of_a_broker(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """BrokerStartup itself, with -p, which has it print all settings and end: what the start overrules, and refuses."""
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "logback_broker.xml").write_text(LOGBACK)
+    (tmp_path / "broker.conf").write_bytes(STARTS[name])
+    of_this_machine(monkeypatch, str(tmp_path))
+    try:
+        class_path = toolchain.apache_broker().class_path
+    except apache.Missing as missing:
+        pytest.skip(str(missing))
+    words = [
+        str(toolchain.java()),
+        f"-Drocketmq.home.dir={tmp_path}",
+        f"-Duser.home={tmp_path}",
+        "-Dfile.encoding=UTF-8",
+    ]
+    words += ["-cp", class_path, "org.apache.rocketmq.broker.BrokerStartup", "-c", str(tmp_path / "broker.conf"), "-p"]
+    found = subprocess.run(words, capture_output=True, timeout=apache.TIMEOUT, check=False, cwd=tmp_path)
+    report = read_conf(STARTS[name])
+    assert report.starts == (found.returncode == 0), found.stdout.decode() + found.stderr.decode()
+    told = dict(line.split("=", 1) for line in found.stdout.decode().split("\n") if "=" in line)
+    by_getters = {"mappedFileSizeConsumeQueue", "transientStorePoolEnable", "storePathCommitLog"}
+    compared = 0
+    for (owner, key), value in report.settings.items() if report.starts else ():
+        (known,) = (one for one in all_keys()[key] if one.owner == owner)
+        if key not in by_getters and (not known.machine or key in STARTS[name].decode()):
+            field = "isEnableBatchPush" if key == "enableBatchPush" else key
+            assert told[field] == as_text(value), (owner, key)
+            compared += 1
+    assert compared > 160 or not report.starts

@@ -315,6 +315,9 @@ def test_the_brokers_file_is_looked_at(fixture_copy: Store, tmp_path: Path) -> N
     assert not found.starts
     assert "disk-full" in {f.code for f in found.findings}  # half used, and 0.4 is the limit
     assert found.to_json()["configuration"]["keys"][1]["verdict"] == "misread"
+    conf.write_text("mappedFileSizeCommitLog=131072 # as the files\n")
+    (wrong,) = [f for f in doctor(Half(), settings, str(conf)).findings if f.code == "size-setting"]
+    assert "1073741824 is in force, the files have 131072" in wrong.message
     conf.write_text("fileReservedTime=48\n")
     found = doctor(Half(), settings, str(conf))
     assert found.starts

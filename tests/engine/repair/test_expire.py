@@ -94,7 +94,10 @@ def test_the_hour(tmp_path: Path) -> None:
     several = settings(tmp_path).with_changes(delete_when="03;05")
     assert plan_expire(disk, several, Rules()).segments
     nonsense = settings(tmp_path).with_changes(delete_when="noon")
-    assert "nothing is ever deleted" in plan_expire(disk, nonsense, Rules()).problems[0]
+    plan = plan_expire(disk, nonsense, Rules())
+    assert (plan.why, plan.stopped) == (None, True)
+    assert "nothing is ever deleted" in plan.problems[0]
+    assert plan_expire(disk, nonsense, Rules(forced=True)).segments
 
 
 @pytest.mark.parametrize(
