@@ -9,7 +9,8 @@ import dataclasses
 import re
 import tomllib
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -38,6 +39,7 @@ _T = TypeVar("_T")
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 CLIENTS_MAX = 64
+PATIENCE_MS = 10_000
 RESERVED = ("all", "list", "run", "show")
 BEFORE, PLANNED = "before", "planned"
 """States that a crash step remembers by itself: before it, and as it ends when nothing fails."""
@@ -85,11 +87,28 @@ def _drill(table: Mapping[str, Any], source: str, text: str) -> Drill:
     found = table.get("step", [])
     if not isinstance(found, list) or not found:
         raise _Wrong("step", "a drill has steps: [[step]] tables")
-    steps = tuple(_step(one, f"step {number}") for number, one in enumerate(found, 1))
+    steps = _patient(_step(one, f"step {number}") for number, one in enumerate(found, 1))
     store = _table(StoreSpec, table.get("store", {}), "store")
     drill = Drill(name, purpose, steps, store, source, text)
     _check(drill)
     return drill
+
+
+def _patient(steps: Iterable[AnyStep]) -> tuple[AnyStep, ...]:
+    """Puts once there is room again are tried for PATIENCE_MS: an open store takes a moment to see that there is.
+
+    Not those that are expected to be refused, nor those with a patience of their own.
+    """
+    found: list[AnyStep] = []
+    again = False
+    for step in steps:
+        if isinstance(step, Room):
+            again = step.free
+        full = isinstance(step, Put) and step.crash is not None and step.crash.how == "disk-full"
+        if isinstance(step, Put) and not step.patience_ms and (full or (again and not step.expect.refused)):
+            step = replace(step, patience_ms=PATIENCE_MS)  # noqa: PLW2901
+        found.append(step)
+    return tuple(found)
 
 
 def _step(table: Any, where: str) -> AnyStep:

@@ -96,7 +96,8 @@ class Put(Step):
     """Puts messages: into the open store, or into one that is opened and closed for it.
 
     `body`: bytes that no body exceeds. `flush`: when a put is answered. `patience_ms`: how long a refused put is tried
-    again. `clients`: so many at a time, where the store is served.
+    again (not at all; behind a `disk` step with `free`, and with space again after `crash`, read_script.PATIENCE_MS).
+    `clients`: so many at a time, where the store is served.
     """
 
     count: int = 50
@@ -172,7 +173,7 @@ class Room(Step):
     """Sets what room the disk has.
 
     `used_ratio` (0 to 1): what the disk seems to be used; `leave`: fill the drill's own file system but for so many
-    bytes; `free`: there is room again.
+    bytes (less than a block of them may stay or go); `free`: there is room again.
     """
 
     used_ratio: float | None = None

@@ -33,6 +33,7 @@ from engine.drill.script import (
     RunCommand,
     ShiftClock,
 )
+from engine.errors import DiskFull
 from engine.files.disk import Disk
 from engine.format.quantities import counted
 from engine.store import MessageStore
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 
 BALLAST = "ballast"
 _CHUNK = 1 << 16
+_BLOCK = 1 << 12
+"""Bytes of a block, as file systems have it: less is no room."""
 
 
 class NotHere(Exception):
@@ -208,18 +211,27 @@ def _room(scene: Scene, step: Room, how: How) -> str:
     usable = Disk().usage(scene.root).usable
     if usable < step.leave:
         raise StepFailed(f"the file system has {usable} bytes left, fewer than {step.leave}")
-    _fill(ballast, usable - step.leave)
+    _fill(ballast, scene.root, step.leave)
     return f"the file system is filled but for {step.leave} bytes"
 
 
-def _fill(path: str, size: int) -> None:
-    """A file with blocks for every byte."""
+def _fill(path: str, root: str, leave: int) -> None:
+    """A file with blocks for every byte that there is, but for `leave`.
+
+    A file system may say that it has room which it doesn't give for one file (its own tables, a size that is no whole
+    number of pages), and the open store takes some meanwhile: so it is asked again, for less.
+    """
     disk = Disk()
     file: RawFile = disk.open_raw(path, writable=True, create=True)
     try:
-        start = file.size()
-        if not file.allocate(start, start + size):
-            for at in range(start, start + size, _CHUNK):
-                file.write(at, bytes(min(_CHUNK, start + size - at)))
+        most = disk.usage(root).usable
+        while most >= _BLOCK and (spare := min(most, disk.usage(root).usable - leave)) >= _BLOCK:
+            start = file.size()
+            try:
+                if not file.allocate(start, start + spare):
+                    for at in range(start, start + spare, _CHUNK):
+                        file.write(at, bytes(min(_CHUNK, start + spare - at)))
+            except DiskFull:
+                most = spare // 2
     finally:
         file.close()

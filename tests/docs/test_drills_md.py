@@ -12,6 +12,7 @@ import pytest
 from engine.drill import child, crash, script
 from engine.drill.read_script import parse_script
 from engine.drill.script import STEPS, Expect, Step, StoreSpec
+from rstore_cli.app import main
 from tests.docs.markdown import section, tables
 from tests.docs.test_readme import ROOT
 
@@ -34,6 +35,50 @@ def test_the_example_is_a_drill() -> None:
     end = next(at for at, line in enumerate(block) if line.startswith("expect"))
     drill = parse_script("\n".join(block[start : end + 1]).encode(), "DRILLS.md")
     assert len(drill.steps) == 3
+
+
+def worked() -> tuple[str, list[str], list[str]]:
+    """The script of the worked example, what it prints, and what it prints of a step that is not as expected."""
+    text = section(DRILLS, "A drill of your own")
+    code, said = indented(text)[:2]
+    failed = [line.strip() for line in text.splitlines() if line.startswith("      ")][-2:]
+    return code, said.splitlines(), failed
+
+
+def test_the_worked_example_runs_and_prints_what_it_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, said, failed = worked()
+    path = tmp_path / "orders-disk-full.toml"
+    path.write_text(code)
+
+    def run() -> tuple[int, list[str]]:
+        capsys.readouterr()
+        exit_code = main(["drill", str(path)])
+        return exit_code, capsys.readouterr().out.splitlines()
+
+    ended, out = run()
+    if ended == 5:
+        assert any("not run" in line for line in out)
+        pytest.skip("no namespaces here: the drill was not run")
+    assert ended == 0, out
+    assert [masked(line) for line in out if line] == [masked(line) for line in said if line]
+    assert "refused = true, " in code
+    path.write_text(code.replace("refused = true, ", ""))
+    ended, out = run()
+    assert ended == 1
+    assert failed[0] in out
+    assert any(masked(line.strip()).startswith(masked(failed[1].split(":")[0])) for line in out)
+
+
+def indented(text: str) -> list[str]:
+    """The blocks of code that four blanks make, without them."""
+    found = [block for block in re.split(r"^(?! {4}|$).*$", text, flags=re.MULTILINE) if block.strip()]
+    return ["\n".join(line[4:] for line in block.strip("\n").splitlines()) + "\n" for block in found]
+
+
+def masked(line: str) -> str:
+    """Without what is another number each time."""
+    plain = re.sub(r"[0-9]+(\.[0-9]+)?", "N", line).replace("message ", "messages ")
+    return re.sub(r"\s+", " ", plain).strip()
 
 
 def test_steps_and_their_keys() -> None:

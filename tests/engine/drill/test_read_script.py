@@ -8,7 +8,7 @@ import pytest
 
 from engine.drill import library
 from engine.drill.commands import COMMANDS
-from engine.drill.read_script import parse_script, read_script
+from engine.drill.read_script import PATIENCE_MS, parse_script, read_script
 from engine.drill.script import Crash, Expect, Put, RunCommand
 from engine.errors import InvalidArgument, StorageError
 
@@ -39,6 +39,18 @@ def test_a_script() -> None:
         ),
         RunCommand(name="recover", expect=Expect(exit=(0, 4), store=("planned",), check="clean")),
     )
+
+
+def test_puts_once_there_is_room_again_are_tried_for_a_while() -> None:
+    disk = '[[step]]\ndo = "disk"\n'
+    full = 'crash = { how = "disk-full" }\nexpect = { refused = true }\n'
+    drill = parse(
+        HEAD + "[store]\nfile_system = 4_000_000\n" + PUT + disk + "leave = 0\n" + PUT + disk + "free = true\n" + PUT
+        + PUT + "patience_ms = 5\n" + PUT + "expect = { refused = true }\n" + disk + "used_ratio = 0.9\n" + PUT
+        + PUT + full
+    )  # fmt: skip
+    found = [step.patience_ms for step in drill.steps if isinstance(step, Put)]
+    assert found == [0, 0, PATIENCE_MS, 5, 0, 0, PATIENCE_MS]
 
 
 BAD = {
