@@ -43,6 +43,7 @@ from engine.services.queue_flush import FlushConsumeQueueService
 from engine.services.queue_removal import QueueRemoval
 from engine.services.queue_table import QueueTable
 from engine.services.running_flags import Flag, RunningFlags
+from engine.services.self_check import SelfCheck
 from engine.services.waiting import Pending
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ class MessageStore(MessageReader):
         checkpoint: the checkpoint file.
         dispatch: follows the log.
         clean: deletes what has expired, if the store was opened for that.
+        self_check: looks whether its files follow each other, in a broker's store.
         removal: takes queues away whose topic or messages are gone.
         flags: what the store may do now.
     """
@@ -117,6 +119,7 @@ class MessageStore(MessageReader):
         self.clean = CleanService(
             disk, self.log, self.queues, self.index, self.dispatch, self.flags, config, self._failed
         )
+        self.self_check = SelfCheck(disk, self.log, self.queues, self._failed)
         self.removal = QueueRemoval(self.log, self.queues, self.dispatch, self.clean)
         sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         group_commit = GroupCommitService(self.log, self.checkpoint, config, self._failed) if sync else None
@@ -207,6 +210,7 @@ class MessageStore(MessageReader):
             self._commit.start()
         if cleaning:
             self.clean.start()
+            self.self_check.start()
 
     def _ahead(self) -> dict[TopicQueue, int]:
         """Queues that lack records of the log still, and the queue offset of their next message."""
@@ -224,6 +228,7 @@ class MessageStore(MessageReader):
         self._closed = self._puts.closed = True
         self.log.seal()
         self.clean.stop()
+        self.self_check.stop()
         if self._commit is not None:
             self._commit.stop()
         self._flush.stop()

@@ -122,6 +122,7 @@ class Health:
         store = self._store
         now = {reason.code: reason.message for reason in self.reasons}
         now |= {f"clean-{number}": str(error) for number, error in enumerate(store.clean.errors)}
+        now |= {f"self-check-{number}": text for number, text in enumerate(store.self_check.problems)}
         for code, message in now.items():
             if code not in self._told:
                 self._log.error("not well", extra={"code": code, "why": message})

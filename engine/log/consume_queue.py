@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from engine.files.disk import Disk
+    from engine.files.listing import Gap
     from engine.files.selected import SelectedBuffer
     from engine.log.consume_queue_ext import ConsumeQueueExt
     from engine.log.derive import TopicQueue
@@ -96,6 +97,10 @@ class ConsumeQueue:
         self._files = QueueFiles(disk, base_dir, queue, file_size)
         self._min = 0
         self._max_physical = -1
+
+    def check_self(self) -> tuple[Gap, ...]:
+        """Positions between its first and its last file that no file holds."""
+        return self._files.mapped.check_self()
 
     def open(self, state: QueueState | None) -> None:
         """Open the files and take the positions from recovery's `state`; files behind its end are deleted.
