@@ -18,13 +18,19 @@ import pytest
 
 from engine.broker.metrics import METRICS
 from tests.engine.broker.client import daemon
+from tests.rstore_cli.conftest import Cli, cli
 from tests.support.checking import check_clean
 from tests.support.in_memory import tmp_path
 
-__all__ = ["tmp_path"]
+__all__ = ["cli", "tmp_path"]
 
 DEPLOY = Path(__file__).parents[2] / "fixtures" / "deploy"
 FILES = {"README.md", "rstore.service", "Containerfile", "alerts.yml", "alerts.test.yml", "dashboard.json"}
+CLUSTERS = {
+    "2m-noslave": {"broker-a", "broker-b"},
+    "2m-2s-async": {"broker-a", "broker-a-s", "broker-b", "broker-b-s"},
+    "2m-2s-sync": {"broker-a", "broker-a-s", "broker-b", "broker-b-s"},
+}
 BESIDE = {"instance", "job", "le", "alertstate", "alertname"}
 """Labels that Prometheus gives."""
 UNIT = (DEPLOY / "rstore.service").read_text(encoding="utf-8")
@@ -64,7 +70,25 @@ def metrics_of(text: str) -> set[str]:
 def test_the_table_names_every_file() -> None:
     table = (DEPLOY / "README.md").read_text(encoding="utf-8")
     assert {path.name for path in DEPLOY.iterdir() if path.is_file()} == FILES
-    assert set(re.findall(r"^\| `([^`]+)`", table, re.MULTILINE)) == FILES - {"README.md"}
+    first = " ".join(re.findall(r"^\|([^|]+)\|", table, re.MULTILINE))
+    assert set(re.findall(r"`([^`]+)`", first)) == FILES - {"README.md"} | {f"{name}/" for name in CLUSTERS}
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS)
+def test_every_line_of_a_clusters_files_is_in_force(cluster: str, cli: Cli) -> None:
+    """Both brokers of a pair have one name, and what tells them apart; tests/compat/test_clusters.py starts them."""
+    files = {path.stem: path for path in (DEPLOY / cluster).iterdir()}
+    assert files.keys() == CLUSTERS[cluster]
+    for name, path in files.items():
+        found = cli("--json", "doctor", "--conf", path)
+        assert found.code == 0
+        keys = {one["key"]: one for one in found.json["keys"]}
+        assert {one["verdict"] for one in keys.values()} == {"in force"}
+        slave = name.endswith("-s")
+        master = "SYNC_MASTER" if cluster == "2m-2s-sync" else "ASYNC_MASTER"
+        assert keys["brokerName"]["inForce"] == name.removesuffix("-s")
+        assert keys["brokerId"]["inForce"] == int(slave)
+        assert keys["brokerRole"]["inForce"] == ("SLAVE" if slave else master)
 
 
 def test_systemd_takes_the_unit(tmp_path: Path) -> None:
