@@ -13,7 +13,7 @@ from engine.errors import InvalidArgument
 
 ENCODING = "iso-8859-1"
 _NATURAL = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
-_LONE_BACKSLASH = re.compile(r"([ \t\f]*)\\\s*")
+_LONE_BACKSLASH = re.compile(r"[ \t\f]*\\[\r\n]*")
 _NOTHING = re.compile(r"[ \t\f]*(?:[#!].*)?\s*", re.DOTALL)
 _GOES_ON = re.compile(r"(?<!\\)(?:\\\\)*\\[\r\n]*\Z")
 
@@ -70,11 +70,11 @@ def read_properties(data: bytes) -> Properties:
 def _without_lone_backslashes(text: str) -> str:
     """A first line of nothing but a backslash is an empty one: Java takes the next for a comment if it looks like one.
 
-    javaproperties takes it for a key.
+    javaproperties takes that for a key. At the end of a file Java makes an empty key of it, which is no setting.
     """
     found, goes_on = [], False
     for line in _NATURAL.findall(text):
-        if not goes_on and _LONE_BACKSLASH.fullmatch(line) and line[-1] in "\r\n":
+        if not goes_on and _LONE_BACKSLASH.fullmatch(line):
             found.append(line.replace("\\", "", 1))
             continue
         found.append(line)

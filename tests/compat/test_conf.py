@@ -102,7 +102,7 @@ def test_in_force_is_what_apache_has_in_force(tmp_path: Path, monkeypatch: pytes
             seen["error"] = seen.get("error", 0) + 1
             continue
         values = read_properties(data).values
-        assert values == line["properties"], line["file"]
+        assert settings_of(values) == settings_of(line["properties"]), line["file"]
         ours = in_force.of_file(values)
         theirs = {(owner, key): value for owner, keys in line["inForce"].items() for key, value in keys.items()}
         changed = {place: value for place, value in ours.items() if value != before[place]}
@@ -115,6 +115,11 @@ def test_in_force_is_what_apache_has_in_force(tmp_path: Path, monkeypatch: pytes
             check_verdict(verdict, ours, line)
     assert all(seen[judgement.value] > 100 for judgement in Judgement), seen
     assert seen["error"] > 5
+
+
+def settings_of(values: dict[str, str]) -> dict[str, str]:
+    """Without an empty key, which a backslash at the end of a file makes in Java."""
+    return {key: value for key, value in values.items() if key}
 
 
 def hours_of(text: str) -> str:

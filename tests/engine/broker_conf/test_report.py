@@ -158,6 +158,8 @@ def test_lines_and_where_they_begin() -> None:
         Line(6, "c", ""),
         Line(9, "\u00e4", "\u00e4"),
     )
+    assert read_properties(b"a=1\n \\").values == {"a": "1"}
+    assert read_properties(b"a\\\n \\").values == {"a": ""}
     with pytest.raises(InvalidArgument, match="line 2"):
         read_properties(b"a=1\nb=\\uzzzz\n")
 
