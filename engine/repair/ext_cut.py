@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.files.listing import list_segments
+from engine.files.written import written_end
 from engine.format import names, queue_ext
 from engine.format.queue_unit import EXT_ADDRESS_MAX
 from engine.log.closed_queue import ClosedExt
@@ -99,6 +100,6 @@ def _last_written(disk: Disk, path: str, start: int, size: int) -> int:
     """Bytes from `start` to behind the last one that isn't zero."""
     reader = disk.open_reader(path)
     try:
-        return len(bytes(reader.read(start, size - start)).rstrip(b"\0"))
+        return written_end(reader, start, size) - start
     finally:
         reader.close()

@@ -15,6 +15,7 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from engine.files.written import is_zeros
 from engine.format import names
 from engine.format.message import ENCODE_OVERHEAD
 from engine.log.source import ClosedLog, Segment
@@ -112,8 +113,8 @@ def put_back(disk: Disk, root: str, log: ClosedLog, segment: Segment) -> None:
         file.set_size(0)
         file.set_size(segment.size)
         for low, high in ((at, min(at + _PIECE, segment.size)) for at in range(0, segment.size, _PIECE)):
-            data = bytes(log.read(segment.offset + low, high - low))
-            if data.strip(b"\0"):
+            data = log.read(segment.offset + low, high - low)
+            if not is_zeros(data):
                 file.write(low, data)
         file.sync(0, segment.size)
     except BaseException:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.files.disk import Disk
 from engine.files.lock import holder_of
+from engine.files.written import is_zeros
 from engine.log.ahead import count_ahead
 from engine.log.scan import Blank, Damage, Event, Gap, Scanner
 from engine.log.source import ClosedLog, Segment
@@ -225,10 +226,9 @@ def _first_byte(log: LogSource, damage: Damage) -> int | None:
     """Physical offset of the first byte in a damaged stretch that isn't zero."""
     for low, high in log.data_ranges(damage.segment, damage.offset):
         for at in range(low, min(high, damage.end), _CHUNK):
-            data = bytes(log.read(at, min(_CHUNK, damage.end - at, high - at)))
-            rest = data.lstrip(b"\0")
-            if rest:
-                return at + len(data) - len(rest)
+            data = log.read(at, min(_CHUNK, damage.end - at, high - at))
+            if not is_zeros(data):
+                return at + len(data) - len(bytes(data).lstrip(b"\0"))
     return None
 
 
