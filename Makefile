@@ -53,7 +53,7 @@ types: setup ## mypy, strict
 	$(PY) -m mypy
 
 bench: setup java ## ours against Apache 4.9.8 on this machine: build/bench/report.md (BENCH_ARGS="--quick")
-	$(PY) -m rstore_cli.app bench --spark --serve --replication --output build/bench $(BENCH_ARGS)
+	$(PY) -m rstore_cli.app bench --warm --cold --spark --serve --replication --output build/bench $(BENCH_ARGS)
 
 interop: setup java ## against Apache RocketMQ 4.9.8 itself (Java, Maven), and the pipeline on Spark (Java); skipped without
 	@run() { "$$@" || { code=$$?; [ $$code -eq 5 ] || exit $$code; echo "No interop tests were found: nothing was compared."; }; }; \

@@ -19,7 +19,6 @@ from pathlib import Path
 
 from engine.bench.timing import Task
 from engine.bench.work import BATCH, POOL, PULL
-from engine.bench.workload import BORN_MS, PER_MS
 from engine.errors import StorageError
 from engine.files.cache import cache_directory
 
@@ -70,8 +69,9 @@ class Apache:
             "batch": BATCH,
             "pool": POOL,
             "pull": PULL,
-            "born": BORN_MS,
-            "perMs": PER_MS,
+            "born": task.first_ms,
+            "perMs": task.per_ms,
+            "bytes": task.workload.size,
             **{f"set.{name}": value for name, value in {**sizes, **settings}.items()},
         }
         said = [f"{name}={value}" for name, value in words.items()]

@@ -19,12 +19,14 @@ REPORT, DATA, PLOT, PROFILES = "report.md", "report.json", "ratios.svg", "profil
 _TOP = 6
 _HOW = """\
 Each measure is a process of its own on a store prepared afresh (the log by hard links, the rest copied and synced),
-ours and Apache's in turn. Warm: every byte of the store was read just before. Our seconds begin when modules are
-imported and kernels loaded (a run on a small store of the same records comes first, untimed); Apache's begin when the
-JVM is up and the store object made: its classes are loaded and compiled inside, as in every broker's start. Process
-seconds are those of the whole process, for ours of the command as users type it, imports and loading of kernels
-included. Memory is VmHWM and the highest RssAnon, seen every 20 ms. Both sides have the same file sizes and flush
-settings, Apache's defaults.
+ours and Apache's in turn. The stores are made by Apache's own, whose process is killed when all is dispatched, and
+recovery gets them untouched: queues, index and checkpoint as they are then, the abort file, the next segment.
+(Without Java, and where files are only part full, the bench writes them itself.) Warm: every byte of the store was
+read just before. Our seconds begin when modules are imported and kernels loaded (a run on a small store of the same
+records comes first, untimed); Apache's begin when the JVM is up and the store object made: its classes are loaded and
+compiled inside, as in every broker's start. Process seconds are those of the whole process, for ours of the command
+as users type it, imports and loading of kernels included. Memory is VmHWM and the highest RssAnon, seen every 20 ms.
+Both sides have the same file sizes and flush settings, Apache's defaults.
 """
 
 
@@ -129,7 +131,7 @@ def _floors(results: Results) -> Iterator[str]:
     yield ""
     yield from table(
         ["job", "workload", "held against", "asked for", "found", ""],
-        [[v.floor.job, v.floor.workload, _against(v), *floor_text(v)] for v in verdicts],
+        [[v.floor.job, v.floor.workload, against_text(v), *floor_text(v)] for v in verdicts],
         numbers=(3, 4),
     )
     told: set[tuple[str, str]] = set()
@@ -139,9 +141,11 @@ def _floors(results: Results) -> Iterator[str]:
             yield from _missed(results, floor)
 
 
-def _against(verdict: Verdict) -> str:
+def against_text(verdict: Verdict) -> str:
+    """What a floor is held against, in words."""
     peer = verdict.floor.peer
-    return verdict.floor.against.value + (f", against Apache's {peer}" if peer else "")
+    cold = ", cold" if verdict.floor.cold else ""
+    return verdict.floor.against.value + cold + (f", against Apache's {peer}" if peer else "")
 
 
 def _missed(results: Results, floor: Floor) -> Iterator[str]:

@@ -42,6 +42,11 @@ class Place:
     cache: Cache = Cache.WARM
 
 
+def place_of(floor: Floor) -> Place:
+    """What it is asked of."""
+    return Place(floor.job, floor.workload, Cache.COLD if floor.cold else Cache.WARM)
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """A floor and what was measured (None: it wasn't)."""
@@ -158,11 +163,11 @@ class Results:
 
     def verdicts(self) -> list[Verdict]:
         """Every floor of a job that was measured, with what was found."""
-        measured = {(place.job, place.workload) for place in self.places()}
-        return [Verdict(f, self._found(f)) for f in FLOORS if (f.job, f.workload) in measured and f.job in BY_NAME]
+        measured = set(self.places())
+        return [Verdict(f, self._found(f)) for f in FLOORS if place_of(f) in measured and f.job in BY_NAME]
 
     def _found(self, floor: Floor) -> float | None:
-        place = Place(floor.job, floor.workload)
+        place = place_of(floor)
         if floor.against is Against.INSIDE:
             return self.inside_ratio(place, floor.peer)
         if floor.against is Against.WHOLE:
@@ -196,6 +201,7 @@ class Results:
                     "workload": verdict.floor.workload,
                     "against": verdict.floor.against.value,
                     "peer": verdict.floor.peer or verdict.floor.job,
+                    "cache": place_of(verdict.floor).cache.value,
                     "wanted": verdict.floor.value,
                     "found": verdict.found,
                     "met": verdict.met,

@@ -17,7 +17,7 @@ from engine.bench.jobs import GROWN, JOBS, LIMITS, Against, Job, Size
 from engine.bench.machine import machine
 from engine.bench.measure import Sample, TookTooLong, measure
 from engine.bench.results import Cache, Place, Results, Side
-from engine.bench.stores import Kept, State
+from engine.bench.stores import LEFT, Kept, Made, State
 from engine.bench.timing import Task
 from engine.bench.work import BATCH
 from engine.bench.workload import GIB, MIB, SPARSE, Workload, growing, workloads
@@ -35,8 +35,10 @@ _APART = (spark.NAME, served.NAME, replicated.NAME)
 _ON_SPARK = "b1k"
 """The workload that the pipeline is measured on."""
 _PRELOAD = 24 * MIB
-_KEPT = 1.6
-"""Bytes of disk for a byte of log: the log, its queues and index."""
+_KEPT = 2.0
+"""Bytes of disk for a byte of log: the log, its queues and index, as they were left and closed."""
+CLOSE = "recover-queues"
+"""The job that closes what Apache left."""
 _COPIES = 2
 """The same for copies of queues and index, what a rebuild makes beside them, and what is put."""
 _OURS = "RSTORE_"
@@ -310,14 +312,27 @@ class _Run:
         """The workload's store, and a small one of the same records to load kernels with."""
         small = replace(workload.sized(min(workload.size, _PRELOAD)), queues=min(workload.queues, 4), fill=1.0)
         self.progress(self.done, self.total, f"making {workload.name}")
+        by_apache = self.peer is not None and workload.fill == 1.0
+        make = self._fill if by_apache else self._make
         return (
-            stores.keep(workload, self.work, self._make),
+            stores.keep(workload, self.work, make, f"{workload.name}-left" if by_apache else None, by_apache=by_apache),
             stores.keep(small, self.work, self._make, f"{workload.name}-small"),
         )
 
-    def _make(self, workload: Workload, root: Path) -> tuple[int, int]:
+    def _make(self, workload: Workload, root: Path) -> Made:
         made = self._child(Task(MAKE, workload, root), limit=_MAKE_S)
-        return made.messages, made.size
+        return Made(made.messages, made.size)
+
+    def _fill(self, workload: Workload, root: Path) -> Made:
+        """By Apache's own store, whose process is killed in the end."""
+        assert self.peer is not None
+        left = root / LEFT
+        left.mkdir()
+        found = measure(self.peer.command("fill", Task("fill", workload, left), {}), answers=True, timeout=_MAKE_S)
+        stores.close_left(workload, root)
+        self._child(Task(CLOSE, workload, root, found.messages), limit=_MAKE_S)
+        first, last = (int(found.more[name]) for name in ("firstMs", "lastMs"))
+        return Made(found.messages, found.size, True, first, max(1, found.messages // max(1, last - first)))
 
     # --- measures ---------------------------------------------------------------------------------------------------
 
@@ -376,7 +391,8 @@ class _Run:
             count = job.size.count(kept.messages, kept.workload.record_size, job.callers)
             if job.size is Size.PUTS:
                 count = max(BATCH, count // BATCH * BATCH)
-            yield Task(job.name, kept.workload, root, kept.messages, count, job.callers)
+            made = kept.made
+            yield Task(job.name, kept.workload, root, kept.messages, count, job.callers, made.first_ms, made.per_ms)
         finally:
             stores.remove(root)
 

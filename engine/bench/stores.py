@@ -1,20 +1,25 @@
 """The stores around a workload's log: one that is kept, and the copies that the measures run on.
 
-What is kept is the closed store: log, queues, index, checkpoint, as rstore's own recovery leaves them. A copy has the
-same log by hard links (no measure on a copy writes the log, which is checked), so that the page cache is as warm for
-one copy as for the other; queues and index, which are written, are copied and synced first.
+What is kept is what Apache's store leaves when its process is killed, untouched (`left/`: its queues, its index, full
+of holes, its checkpoint, the abort file, the next segment), and beside it the same closed by rstore's own recovery.
+Without Java the log is written here, and only the closed store is kept: a copy that is to look killed gets a next
+segment. A copy has the same log by hard links (no measure on a copy writes the log, which is checked), so that the page
+cache is as warm for one copy as for the other; queues and index, which are written, are copied and synced first.
 """
 
 from __future__ import annotations
 
+import contextlib
 import enum
+import json
 import os
 import shutil
 import subprocess
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from engine.bench.workload import BORN_MS, PER_MS
 from engine.config import STORE_CONF, apache_key
 from engine.errors import CannotMend, StorageError
 from engine.format import names
@@ -26,6 +31,7 @@ if TYPE_CHECKING:
 
     from engine.bench.workload import Workload
 
+LEFT = "left"
 KEPT = "workload.json"
 """Written last into a kept store: what it was made of."""
 _READ = 1 << 20
@@ -37,19 +43,42 @@ class State(enum.Enum):
     """What a copy is like."""
 
     LOG_ONLY = "log only, after a crash: everything is to be rebuilt"
-    CRASHED = "queues and index present, after a crash"
+    CRASHED = "as a killed process leaves it: queues, index, checkpoint, the next segment"
     CLOSED = "closed cleanly"
     BARE = "closed cleanly, log only: neither queues nor index"
 
 
 @dataclass(frozen=True, slots=True)
+class Made:
+    """What a workload's store holds: messages, bytes of their records, when the first was stored, how many each ms.
+
+    `by_apache`: Apache's store wrote it, and what that left is there, too.
+    """
+
+    messages: int
+    record_bytes: int
+    by_apache: bool = False
+    first_ms: int = BORN_MS
+    per_ms: int = PER_MS
+
+
+@dataclass(frozen=True, slots=True)
 class Kept:
-    """The closed store of a workload, at `root`; `messages` and `record_bytes` in its log."""
+    """The closed store of a workload, at `root`, and, where Apache made it, what that left, at `root`/left."""
 
     workload: Workload
     root: Path
-    messages: int
-    record_bytes: int
+    made: Made
+
+    @property
+    def messages(self) -> int:
+        """In its log."""
+        return self.made.messages
+
+    @property
+    def record_bytes(self) -> int:
+        """Bytes of their records."""
+        return self.made.record_bytes
 
     def copy(self, state: State, into: Path) -> Path:
         """A store in that state at `into`, which is made anew.
@@ -59,16 +88,21 @@ class Kept:
         """
         remove(into)
         into.mkdir(parents=True)
-        cp("-al", self.root / names.COMMITLOG, into)
+        killed = state in (State.CRASHED, State.LOG_ONLY)
+        source = self.root / LEFT if killed and self.made.by_apache else self.root
+        cp("-al", source / names.COMMITLOG, into)
         if state in (State.CRASHED, State.CLOSED):
             for name in (names.CONSUMEQUEUE, names.INDEX):
-                cp("-a", "--reflink=auto", "--sparse=auto", self.root / name, into)
-            shutil.copyfile(self.root / names.CHECKPOINT, into / names.CHECKPOINT)
+                cp("-a", "--reflink=auto", "--sparse=auto", source / name, into)
+            cp("-a", source / names.CHECKPOINT, into)
         else:
             (into / names.CHECKPOINT).write_bytes(bytes(FILE_SIZE))
-        write_sizes(self.workload, into)
-        if state in (State.CRASHED, State.LOG_ONLY):
+        if not (state is State.CRASHED and self.made.by_apache):  # untouched: its files tell their sizes
+            write_sizes(self.workload, into)
+        if killed:
             (into / names.ABORT).touch()
+            if not self.made.by_apache:
+                make_next_segment(self.workload, into / names.COMMITLOG)
         _sync(into)
         return into
 
@@ -90,26 +124,46 @@ def write_sizes(workload: Workload, root: Path) -> None:
     (root / STORE_CONF).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def keep(
-    workload: Workload, work: Path, make: Callable[[Workload, Path], tuple[int, int]], stem: str | None = None
-) -> Kept:
-    """The workload's closed store below `work`; `make(workload, root)` makes it when it isn't there as it has to be.
+def make_next_segment(workload: Workload, log: Path) -> None:
+    """The segment that a broker has ready before it needs it: all hole."""
+    last = max(int(path.name) for path in log.iterdir())
+    with (log / names.segment_name(last + workload.segment)).open("wb") as file:
+        file.truncate(workload.segment)
 
-    `make` gives the messages and the bytes of their records. Raises what it raises, and OSError.
+
+def close_left(workload: Workload, root: Path) -> None:
+    """Beside what Apache left (`root`/left) the same store at `root`, not yet recovered: the log by hard links."""
+    left = root / LEFT
+    cp("-al", left / names.COMMITLOG, root)
+    for name in (names.CONSUMEQUEUE, names.INDEX, names.CHECKPOINT, names.ABORT):
+        cp("-a", "--reflink=auto", "--sparse=auto", left / name, root)
+    write_sizes(workload, root)
+
+
+def keep(
+    workload: Workload,
+    work: Path,
+    make: Callable[[Workload, Path], Made],
+    stem: str | None = None,
+    *,
+    by_apache: bool = False,
+) -> Kept:
+    """The workload's store below `work`; `make(workload, root)` makes it when it isn't there as it has to be.
+
+    `by_apache`: who is to have made it. Raises what `make` raises, and OSError.
     """
     root = work / (stem or workload.name)
     known = root / KEPT
-    try:
-        key, messages, record_bytes = known.read_text(encoding="utf-8").splitlines()
-        if key == workload.key:
-            return Kept(workload, root, int(messages), int(record_bytes))
-    except (OSError, ValueError):
-        pass
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        key, said = known.read_text(encoding="utf-8").splitlines()
+        made = Made(**json.loads(said))
+        if key == workload.key and made.by_apache == by_apache:
+            return Kept(workload, root, made)
     remove(root)
     root.mkdir(parents=True)
-    messages_made, bytes_made = make(workload, root)
-    known.write_text(f"{workload.key}\n{messages_made}\n{bytes_made}\n", encoding="utf-8")
-    return Kept(workload, root, messages_made, bytes_made)
+    made = make(workload, root)
+    known.write_text(f"{workload.key}\n{json.dumps(asdict(made))}\n", encoding="utf-8")
+    return Kept(workload, root, made)
 
 
 def remove(path: Path) -> None:

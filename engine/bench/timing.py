@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.bench.workload import Workload
+from engine.bench.workload import BORN_MS, PER_MS, Workload
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
@@ -70,6 +70,7 @@ class Task:
         messages: in the store's log.
         count: messages to put, to get or to ask for.
         callers: threads that put.
+        first_ms, per_ms: store time of the log's first message, and how many were stored in each millisecond.
     """
 
     job: str
@@ -78,6 +79,8 @@ class Task:
     messages: int = 0
     count: int = 0
     callers: int = 1
+    first_ms: int = BORN_MS
+    per_ms: int = PER_MS
 
     def to_json(self) -> dict[str, Any]:
         """As a child reads it."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from engine.bench.timing import Done, Task, Timer
-from engine.bench.workload import BORN_MS, PER_MS, QUEUES_PER_TOPIC, bodies
+from engine.bench.workload import BORN_MS, QUEUES_PER_TOPIC, bodies
 from engine.config import FlushDiskType
 from engine.errors import StorageError
 from engine.files.disk import Disk
@@ -197,7 +197,7 @@ def get_by_time(task: Task, timed: Timer) -> Done:
     chance = random.Random(2)
     queues = task.workload.queues
     wanted = [
-        (chance.randrange(queues), BORN_MS + chance.randrange(max(1, task.messages // PER_MS)))
+        (chance.randrange(queues), task.first_ms + chance.randrange(max(1, task.messages // task.per_ms)))
         for _ in range(task.count)
     ]
     with _opened(task) as store, timed():

@@ -133,7 +133,7 @@ def _progress(settings: Settings) -> Iterator[Progress | None]:
 
 
 def _show(output: Output, found: Results, directory: Path) -> None:
-    from engine.bench.report import REPORT, floor_text, ratios
+    from engine.bench.report import REPORT, against_text, floor_text, ratios
 
     output.text(f"Peer: {found.apache}.")
     rows = [[name, f"{ratio:.2f}"] for _, name, ratio in ratios(found)]
@@ -145,7 +145,7 @@ def _show(output: Output, found: Results, directory: Path) -> None:
         output.text()
         output.table(
             ["job", "workload", "held against", "asked for", "found", ""],
-            [[v.floor.job, v.floor.workload, v.floor.against.value, *floor_text(v)] for v in verdicts],
+            [[v.floor.job, v.floor.workload, against_text(v), *floor_text(v)] for v in verdicts],
             numbers=(3, 4),
         )
     if found.served.ones:

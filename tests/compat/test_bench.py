@@ -12,7 +12,8 @@ from engine.bench.jobs import JOBS
 from engine.bench.replicated import COPIES, SENDS
 from engine.bench.results import Place, Side
 from engine.bench.served import LOADS
-from engine.bench.workload import MIB
+from engine.bench.workload import MIB, workloads
+from tests.support.checking import check_clean
 
 pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("apache_store")]
 
@@ -24,6 +25,13 @@ def test_each_job_against_apache(tmp_path: Path) -> None:
     results = bench.run(wanted)
     assert results.failures == []
     assert "4.9.8" in results.apache
+    left = tmp_path / "work" / "b128-left" / "left"
+    assert {path.name for path in left.iterdir()} > {"abort", "checkpoint", "commitlog", "consumequeue", "index"}
+    full, following = sorted((left / "commitlog").iterdir())
+    assert full.stat().st_size == following.stat().st_size == MIB
+    assert any(full.read_bytes())
+    assert not any(following.read_bytes())
+    check_clean(left.parent, workloads(MIB)["b128"].config(left.parent))
     for job in JOBS:
         if job.apache is not None:
             place = Place(job.name, "b128")

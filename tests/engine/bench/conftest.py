@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine.bench import child
-from engine.bench.stores import Kept, keep
+from engine.bench.stores import Kept, Made, keep
 from engine.bench.timing import Task, Timer
 from engine.bench.workload import KIB, MIB, Workload, workloads
 
@@ -23,10 +23,10 @@ SMALL = (
 )
 
 
-def make(workload: Workload, root: Path) -> tuple[int, int]:
+def make(workload: Workload, root: Path) -> Made:
     """A closed store, in this process."""
     made = child.run(Task(child.MAKE, workload, root), Timer())
-    return made.messages, made.size
+    return Made(made.messages, made.size)
 
 
 @pytest.fixture(scope="session", params=SMALL, ids=lambda workload: workload.name)

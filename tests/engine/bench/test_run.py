@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.bench import report, stores
+from engine.bench import readme_table, report, stores
 from engine.bench.apache import Apache
 from engine.bench.child import run as run_task
 from engine.bench.jobs import BY_NAME, FLOORS, JOBS, LIMITS, Against
@@ -89,6 +89,10 @@ def test_a_profile_names_what_was_called(plain: Kept, tmp_path: Path) -> None:
 def test_copies_are_as_they_say(state: State, plain: Kept, tmp_path: Path) -> None:
     root = plain.copy(state, tmp_path / "run")
     assert (root / names.ABORT).exists() == (state in (State.CRASHED, State.LOG_ONLY))
+    segments = sorted((root / names.COMMITLOG).iterdir())
+    assert len(segments) == (2 if state in (State.CRASHED, State.LOG_ONLY) else 1)
+    assert all(path.stat().st_size == plain.workload.segment for path in segments)
+    assert len(segments) == 1 or segments[1].stat().st_blocks == 0
     whole = state in (State.CRASHED, State.CLOSED)
     assert (root / names.CONSUMEQUEUE).exists() == (root / names.INDEX).exists() == whole
     assert any((root / names.CHECKPOINT).read_bytes()) == whole
@@ -99,7 +103,7 @@ def test_copies_are_as_they_say(state: State, plain: Kept, tmp_path: Path) -> No
 def test_a_kept_store_is_made_again_when_its_workload_differs(tmp_path: Path, plain: Kept) -> None:
     made: list[str] = []
 
-    def counted(workload, root: Path) -> tuple[int, int]:
+    def counted(workload, root: Path) -> stores.Made:
         made.append(workload.key)
         return make(workload, root)
 
@@ -344,3 +348,45 @@ def test_apache_is_asked_with_the_same_settings(plain: Kept) -> None:
     words = peer.command("put-one", task, {"flushDiskType": "SYNC_FLUSH"})
     for word in ("set.mappedFileSizeCommitLog=500000", "set.flushDiskType=SYNC_FLUSH", "body=128", "count=100"):
         assert word in words
+
+
+def test_the_table_of_the_readme_is_of_whole_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = results_of(
+        *(("recover-queues", "b128", Side.OURS, sample(s)) for s in (0.1, 0.2)),
+        *(("recover-queues", "b128", Side.COMMAND, sample(0.1, wall=w)) for w in (1.0, 9.0, 1.25)),
+        *(("recover-queues", "b128", Side.APACHE, sample(0.1, wall=w)) for w in (3.0, 1.0, 9.0)),
+        ("verify-crc", "b1k", Side.COMMAND, sample(0.1, wall=1.0)),
+    )
+    report.write(results, tmp_path)
+    monkeypatch.setattr(readme_table, "MEASURED", tmp_path / "bench.json")
+    monkeypatch.setattr(readme_table, "README", tmp_path / "README.md")
+    (tmp_path / "README.md").write_text(f"before\n\n{readme_table.BEGIN}\nold\n{readme_table.END}\n\nbehind\n")
+    assert readme_table.main([str(tmp_path / report.DATA)]) == 0
+    text = (tmp_path / "README.md").read_text()
+    row = "| recovery of what a killed broker leaves, untouched | 2.4 (1.25 s, Apache 3.00 s) | - |"
+    assert row in text.splitlines()
+    assert text.count("\n| ") == 2, "what has no peer is no row"
+    assert text.startswith("before\n\n")
+    assert text.endswith(f"{readme_table.END}\n\nbehind\n")
+    assert "old" not in text
+    before = text
+    assert readme_table.main([str(tmp_path / report.DATA)]) == 0
+    assert (tmp_path / "README.md").read_text() == before
+    assert readme_table.main([]) == 2
+    assert "usage" in capsys.readouterr().err
+
+
+def test_floors_of_a_cold_page_cache_are_their_own() -> None:
+    results = results_of(
+        ("recover-queues", "b1k", Side.COMMAND, sample(1.0, wall=2.0)),
+        ("recover-queues", "b1k", Side.APACHE, sample(1.0, wall=4.0)),
+    )
+    assert [(v.floor.cold, v.met) for v in results.verdicts() if v.floor.job == "recover-queues"] == [(False, True)]
+    place = Place("recover-queues", "b1k", Cache.COLD)
+    results.add(place, Side.COMMAND, sample(1.0, wall=5.0))
+    results.add(place, Side.APACHE, sample(1.0, wall=4.0))
+    verdicts = {v.floor.cold: v for v in results.verdicts() if v.floor.job == "recover-queues"}
+    assert verdicts[True].met is False
+    assert report.against_text(verdicts[True]) == "ratio, whole process, cold"

@@ -37,6 +37,8 @@ public final class Bench {
                 return load(options, clock);
             case "open":
                 return open(options, clock);
+            case "fill":
+                return new Fill(BenchStore.opened(options), options, clock).run();
             case "put-one":
                 return new Puts(BenchStore.opened(options), options, clock).one();
             case "put-batch":
