@@ -21,6 +21,7 @@ from engine.format.message import POSITION_QUEUE_OFFSET, Message
 from engine.pipeline.jobs.reindex import ReindexOptions, rebuilding, run
 from engine.pipeline.stores import StoreRef, find_stores
 from engine.repair.apply import apply
+from engine.repair.create import SIZES
 from engine.repair.recover import plan_recover
 from engine.repair.reindex import ReindexPlan, Scope, build
 from engine.repair.reindex_swap import BUILD
@@ -73,7 +74,7 @@ def assert_equal(spark: SparkSession, tmp_path: Path, root: Path, config: StoreC
     one, other = tmp_path / "spark", tmp_path / "engine"
     wanted = ReindexOptions(output=str(one), **options)
     result = run(spark, refs(tmp_path, root, config), wanted)
-    plan = alone(config, root, other, wanted.scope)
+    plan = alone(config.as_given(config.given | set(SIZES)), root, other, wanted.scope)  # as `conf` gives them
     assert derived_files(one) == derived_files(other)
     assert sorted(os.listdir(one)) == sorted(os.listdir(other))
     (row,) = result.table("stores").to_json()
