@@ -233,6 +233,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if _debug():
             raise
         return _report(settings, error.code, str(error), error.exit_code, error)
+    except ModuleNotFoundError as error:
+        package = _not_installed(error)
+        if package is None or _debug():
+            raise
+        return _report(
+            settings, "not-installed", f"{package} is not installed", ENVIRONMENT, hint=f"pip install {package}"
+        )
     except _PARSER_ERROR as error:
         return _usage(args, settings, error)
     except Exception as error:
@@ -315,6 +322,13 @@ def _close_quietly() -> None:
     """Nobody reads any more: what is left to write goes nowhere, and Python's own flush at the end can't complain."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _not_installed(error: ModuleNotFoundError) -> str | None:
+    """The package that is missing, as pip calls it; None for a module of ours."""
+    module = (error.name or "").partition(".")[0]
+    named = {"pythonjsonlogger": "python-json-logger", "ruamel": "ruamel.yaml"}
+    return None if module in ("", "engine", "rstore_cli") else named.get(module, module)
 
 
 def _debug() -> bool:

@@ -135,7 +135,10 @@ def _open(scene: Scene, step: Open) -> str:
     if not step.serve:
         scene.session = MessageStore.open(scene.config, scene.disk, scene.clock, cleaning=step.cleaning)
         return "the store is open"
-    from engine.drill.served import Served
+    try:
+        from engine.drill.served import Served
+    except ModuleNotFoundError as missing:
+        raise NotHere(f"the daemon wants {missing.name}, which is not installed") from None
 
     # The daemon's puts overlap, and its flow control measures them: by a clock that goes as it should.
     scene.session = MessageStore.open(scene.config, scene.disk, cleaning=True)

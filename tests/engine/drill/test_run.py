@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -144,6 +145,13 @@ def test_a_small_file_system_is_asked_for(tmp_path: Path) -> None:
     result = run("[store]\nfile_system = 1_000_000\n" + PUT, tmp_path)
     assert result.verdict == "not run"
     assert "file system" in str(result.why)
+
+
+def test_a_daemon_that_lacks_its_packages_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "engine.drill.served", None)  # as when aiohttp is missing
+    result = run('[[step]]\ndo = "open"\nserve = true\n[[step]]\ndo = "close"\n', tmp_path)
+    assert result.verdict == "not run"
+    assert "not installed" in str(result.why)
 
 
 def test_choosing() -> None:
