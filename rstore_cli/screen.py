@@ -88,10 +88,12 @@ def holds_command(text: str) -> bool:
 
 
 def told(text: str, room: int | None) -> list[str]:
-    """Lines of a sentence, for a terminal of that width (None: none); they begin where the first one's text does.
+    """Lines of a text, for a terminal of that width (None: none); broken ones go on where their text began.
 
     A word stays whole, and a text with a command in it is left to the terminal: what is broken can't be copied.
     """
+    if "\n" in text:
+        return [line for part in text.split("\n") for line in told(part, room)]
     if room is None or holds_command(text) or cells(text) <= room:
         return [text]
     begin = len(text) - len(text.lstrip(" -!"))

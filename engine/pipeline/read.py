@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from engine.errors import FormatError
 from engine.files.disk import Disk
 from engine.format.names import segment_name
+from engine.format.quantities import counted
 from engine.log.scan import Damage, RecordBatch
 from engine.log.source import Segment
 from engine.pipeline.failures import carried
@@ -117,7 +118,7 @@ def _tell(split: Split, skipped: list[Damage]) -> None:
     first = skipped[0]
     _say(
         f"{split.store.name}: {os.path.basename(split.segment.path)}: skipped {size} bytes without a record in"
-        f" {len(skipped)} places, the first at {first.offset}: {first.reason.value}"
+        f" {counted(len(skipped), 'place')}, the first at {first.offset}: {first.reason.value}"
     )
 
 

@@ -112,7 +112,7 @@ def _show(output: Output, words: Sequence[str]) -> None:
         output.document({"drills": [{"source": one.source, **tomllib.loads(one.text)} for one in found]})
         return
     for one in found:
-        output.text(one.text.rstrip("\n"))
+        output.raw(one.text.rstrip("\n"))
 
 
 # --- running ----------------------------------------------------------------------------------------------------------

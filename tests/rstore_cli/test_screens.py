@@ -15,7 +15,7 @@ import pytest
 from rstore_cli.app import main
 from rstore_cli.grid import table_lines
 from rstore_cli.render import Output
-from rstore_cli.screen import cells, holds_command, wrap
+from rstore_cli.screen import cells, holds_command, told, wrap
 from rstore_cli.status_text import show
 from tests.engine.opening import assert_sound
 from tests.engine.repair import aged
@@ -110,6 +110,18 @@ def test_every_screen_fits(words: str, columns: int, named: Path, capsys: pytest
         assert main(["--store", str(named), *words.split()]) in (0, 1, 4), capsys.readouterr().err
     assert seen.plain
     assert_fits(seen.text, columns)
+
+
+def test_what_is_copied_as_a_whole_is_not_broken(named: Path, cli: Cli) -> None:
+    for words in (["drill", "show", "bit-rot-cut"], ["get", LONG, "0", "0"], ["dump", "config"]):
+        with terminal(50) as seen:
+            assert main(["--store", str(named), *words]) in (0, 1)
+        assert seen.plain == cli("--store", named, *words).out
+
+
+def test_a_text_of_several_lines() -> None:
+    assert told("one\n  - two three four\n\nfive", 10) == ["one", "  - two", "    three", "    four", "", "five"]
+    assert told("  rstore --store /a/very/long/path check", 10) == ["  rstore --store /a/very/long/path check"]
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import InvalidArgument
 from engine.files.disk import Disk
+from engine.format.quantities import counted
 from engine.pipeline import frames
 from engine.pipeline.known import demand_known
 from engine.pipeline.options import SKIP
@@ -213,7 +214,7 @@ class _Diff:
             if ends[one] > ends[other]:
                 said.append(
                     f"{names[other]} ends at {ends[other]}, {names[one]} at {ends[one]}: "
-                    f"{behind[one]} messages behind it are in {names[one]} alone"
+                    f"{counted(behind[one], 'message behind it is', 'messages behind it are')} in {names[one]} alone"
                 )
         return said
 
