@@ -17,6 +17,7 @@ HEADINGS = {
     "What it promises": "它承诺什么",
     "How fast": "有多快",
     "Exit codes": "退出码",
+    "What it takes": "需要什么",
     "Versions": "版本",
     "Where things are": "目录",
 }
@@ -64,7 +65,7 @@ def test_the_tables_name_the_same(name: str) -> None:
         assert code(zh_rest) == code(rest), first
 
 
-@pytest.mark.parametrize("name", ["What it is", "What it promises", "Versions"])
+@pytest.mark.parametrize("name", ["What it is", "What it promises", "What it takes", "Versions"])
 def test_names_and_numbers_are_the_same(name: str) -> None:
     english, chinese = section(ENGLISH, name), section(CHINESE, HEADINGS[name])
     assert set(code(chinese)) == set(code(english))
