@@ -77,7 +77,7 @@ def _cell(seconds: Mapping[tuple[str, str, str, str], float], job: str, workload
     ours, theirs = (seconds.get((job, workload, cache, side.value)) for side in (Side.COMMAND, Side.APACHE))
     if ours is None or theirs is None:
         return None
-    return f"{theirs / ours:.1f} ({ours:.2f} s, Apache {theirs:.2f} s)"
+    return f"{theirs / ours:.1f}"
 
 
 def main(words: Sequence[str]) -> int:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
 from engine import errors
+from engine.bench import readme_table
 from tests.docs.markdown import section, tables
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,6 +25,14 @@ def test_make_targets_that_are_named_are_there() -> None:
     assert named
     assert named <= targets()
     assert {"demo", "setup", "test", "lint", "types", "bench", "interop", "fuzz"} <= targets()
+
+
+def test_the_table_of_the_bench_is_made_from_what_was_measured() -> None:
+    text = README.read_text(encoding="utf-8")
+    made = text.split(readme_table.BEGIN)[1].split(readme_table.END)[0].strip()
+    measured = json.loads(readme_table.MEASURED.read_text(encoding="utf-8"))
+    assert made == "\n".join(readme_table.lines(measured))
+    assert "4.9.8" in measured["apache"]
 
 
 def test_exit_codes_are_those_of_the_errors() -> None:

@@ -365,7 +365,7 @@ def test_the_table_of_the_readme_is_of_whole_processes(
     (tmp_path / "README.md").write_text(f"before\n\n{readme_table.BEGIN}\nold\n{readme_table.END}\n\nbehind\n")
     assert readme_table.main([str(tmp_path / report.DATA)]) == 0
     text = (tmp_path / "README.md").read_text()
-    row = "| recovery of what a killed broker leaves, untouched | 2.4 (1.25 s, Apache 3.00 s) | - |"
+    row = "| recovery of what a killed broker leaves, untouched | 2.4 | - |"
     assert row in text.splitlines()
     assert text.count("\n| ") == 2, "what has no peer is no row"
     assert text.startswith("before\n\n")
