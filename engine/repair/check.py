@@ -72,7 +72,8 @@ _HUGE = (1 << 63) - 1
 class CheckResult:
     """The result. `ok`: no error and no warning; notes by the way (info) may be there.
 
-    `counts`: what was looked at, and occurrences by code and severity. `complete`: False when the time was up.
+    `counts`: what was looked at, and occurrences by code and severity. `complete`: False when the time was up,
+    or the store has parts that are not read.
     `next`: what to do next, None for nothing.
     """
 
@@ -198,7 +199,7 @@ class _Run:
             counts=self._counts(by_severity),
             root=self._files.root,
             live=self.live,
-            complete=not self._seen.skipped,
+            complete=everything and not self._files.newer.not_looked_at,
             seconds=time.monotonic() - began,
             next=following,
         )

@@ -118,15 +118,26 @@ def is_rocksdb(disk: Disk, directory: str) -> bool:
     return _rocksdb_sign(disk, directory) is not None
 
 
-def newer_parts(disk: Disk, config: StoreConfig, root: str, entries: Iterable[Entry], log: Sequence[str]) -> Newer:
+def newer_parts(
+    disk: Disk,
+    config: StoreConfig,
+    root: str,
+    entries: Iterable[Entry],
+    log: Sequence[str],
+    *,
+    only_topics: bool = False,
+) -> Newer:
     """Look for what RocketMQ 5 keeps. `entries`: of the store's directory; `log`: paths of its segments, in order.
+
+    `only_topics`: consumequeue/ was listed, and holds directories alone (there may be tens of thousands of them).
 
     Raises:
         StorageError: a directory can't be read.
     """
     present = {entry.name for entry in entries}
     found: list[Part] = []
-    for name in sorted(n for n in present if n == names.CONSUMEQUEUE or n.startswith("consumequeue_r")):
+    looked = None if only_topics else names.CONSUMEQUEUE
+    for name in sorted(n for n in present if n.startswith("consumequeue_r") or n == looked):
         sign = _rocksdb_sign(disk, os.path.join(root, name))
         if sign:
             found.append(Part(ROCKSDB_QUEUES, f"{name}/{sign}"))

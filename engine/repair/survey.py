@@ -95,7 +95,8 @@ def survey(disk: Disk, config: StoreConfig) -> StoreFiles:
     log_dirs = [path for path in config.log_directories if disk.is_dir(path)]
     queue_root = os.path.join(root, names.CONSUMEQUEUE)
     queue_dirs, odd_queues = _queue_directories(disk, queue_root)
-    if is_rocksdb(disk, queue_root):
+    only_topics = not odd_queues
+    if not only_topics and is_rocksdb(disk, queue_root):
         odd_queues = []
     index_dir = os.path.join(root, names.INDEX)
     index_entries, odd_index = _index_entries(disk, index_dir)
@@ -125,7 +126,7 @@ def survey(disk: Disk, config: StoreConfig) -> StoreFiles:
         queues=tuple(queues),
         index=tuple(IndexName(e.name, e.path, e.size, e.size == size) for e in index_entries),
         odd=tuple(moved_by_hand(disk, root, one) for one in odd),
-        newer=newer_parts(disk, config, root, entries, [segment.path for segment in log]),
+        newer=newer_parts(disk, config, root, entries, [segment.path for segment in log], only_topics=only_topics),
     )
 
 

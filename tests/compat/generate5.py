@@ -54,12 +54,14 @@ class Topic:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a store is made. `settings`: beside `SMALL`; `controller`: the name server is a controller, too."""
+    """How a store is made. `settings`: beside `SMALL`; `controller`: the name server is a controller, too;
+    `killed`: the broker is, at the end."""
 
     what: str
     settings: dict[str, object] = field(default_factory=dict)
     topics: tuple[Topic, ...] = (Topic("T"),)
     controller: bool = False
+    killed: bool = False
 
 
 RECIPES = {
@@ -69,6 +71,12 @@ RECIPES = {
         "A topic whose consume queues have a unit a batch, beside a plain topic.",
         NO_WHEEL,
         topics=(Topic("T"), Topic("B", 40, "+queue.type=BatchCQ", batch=4)),
+    ),
+    "killed": Recipe(
+        "The same, and the broker was killed: abort there, a pre-allocated file of zeros behind the log's end.",
+        NO_WHEEL,
+        topics=(Topic("T"), Topic("B", 40, "+queue.type=BatchCQ", batch=4)),
+        killed=True,
     ),
     "timer": Recipe(
         "Messages for a time: delivered ones, and some that are due in a day.",
@@ -134,6 +142,8 @@ def generate(name: str, work: Path, into: Path) -> None:
         lines = "".join(f"{key}={value}\n" for key, value in {**settings, **own}.items())
         broker = stack.enter_context(real_broker.broker(store, names, lines, port=port, apache=apache))
         asyncio.run(_send(broker.broker, recipe))
+        if recipe.killed:
+            broker.kill()
     for pattern in LEFT_OUT:
         for file in store.glob(pattern):
             file.unlink()
@@ -145,7 +155,7 @@ def generate(name: str, work: Path, into: Path) -> None:
         "rocketmq": apache.version,
         "java": toolchain.java_version(),
         "settings": settings,
-        "closed": "cleanly",
+        "closed": "killed" if recipe.killed else "cleanly",
         "leftOut": list(LEFT_OUT),
         "messages": {topic.name: topic.count for topic in recipe.topics},
         "sha256": fixtures.sha256(packed),

@@ -56,7 +56,7 @@ def test_every_command_is_walked() -> None:
 
 
 def test_every_store_is_walked() -> None:
-    assert {*KINDS, "dledger"} == set(newer.NAMES)
+    assert {*KINDS, "dledger", "killed"} == set(newer.NAMES)
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -73,6 +73,8 @@ def test_what_is_sound_is_read(name: str, unpacked: Callable[[str], Path], cli: 
     assert {f["code"] for f in status["findings"]} <= {"newer-store", "disk-room"}
     check = cli("--store", root, "--json", "check").json
     assert (check["ok"], check["next"]) == (True, None)
+    verdict = "" if name in ("default", "property-crc", "controller") else " in what was looked at"
+    assert f"Nothing is wrong{verdict}." in cli("--store", root, "check").out.splitlines()
     sent = newer.manifest(name)["messages"]
     log = cli("--store", root, "--json", "dump", "commitlog").lines
     assert sum(line.get("topic") == "T" for line in log) == sent["T"] == 20
@@ -82,7 +84,7 @@ def test_what_is_sound_is_read(name: str, unpacked: Callable[[str], Path], cli: 
     assert stores.snapshot(root) == before
 
 
-@pytest.mark.parametrize("name", [*KINDS, "dledger"])
+@pytest.mark.parametrize("name", [*KINDS, "dledger", "killed"])
 def test_a_change_is_refused_in_one_sentence(name: str, unpacked: Callable[[str], Path], cli: Cli) -> None:
     root = unpacked(name)
     before = stores.snapshot(root)
@@ -90,16 +92,18 @@ def test_a_change_is_refused_in_one_sentence(name: str, unpacked: Callable[[str]
         ran = cli("--store", root, *words.split())
         assert (ran.code, ran.out) == (4, ""), (words, ran)
         assert ("RocketMQ 5" in ran.error_line) or name == "dledger", words
-        assert all(part in ran.error_line for part in KINDS.get(name, {"DLedger"}))
+        kind = {"dledger": {"DLedger"}, "killed": KINDS["batch"]}.get(name) or KINDS[name]
+        assert all(part in ran.error_line for part in kind)
     assert stores.snapshot(root) == before
 
 
 def test_a_store_that_was_not_closed_names_its_own_broker(
     unpacked: Callable[[str], Path], tmp_path: Path, cli: Cli
 ) -> None:
-    for name in ("default", "rocksdb", "batch"):
+    for name in ("killed", "default", "rocksdb"):
         root = stores.copy(unpacked(name), tmp_path / name)
-        (root / "abort").touch()
+        if name != "killed":
+            (root / "abort").touch()
         for words in ("status", "doctor"):
             following = cli("--store", root, "--json", words).json["next"]
             assert following["command"] is None
