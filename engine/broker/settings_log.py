@@ -15,6 +15,8 @@ from engine.files.disk import Disk
 def tell_settings(file: str, log: logging.Logger) -> None:
     """Each line that is not in force as it stands, what is dangerous, and keys of Apache's that are not ours.
 
+    Each has a `why` of its own: the log lets lines of one text and one `why` pass once a second.
+
     Raises:
         StorageError: the file can't be read.
     """
@@ -23,9 +25,10 @@ def tell_settings(file: str, log: logging.Logger) -> None:
     not_apaches = ours - all_keys().keys()  # a broker takes them from its JVM, and we from the file
     for verdict in report.verdicts:
         if verdict.judgement is not Judgement.IN_FORCE and verdict.key not in not_apaches:
-            log.warning("%s:%d: %s: %s", file, verdict.line, verdict.key, verdict.text)
+            why = f"line {verdict.line}, {verdict.key}: {verdict.text}"
+            log.warning("a setting is not in force as it stands", extra={"file": file, "why": why})
     unused = {v.key for v in report.of(Judgement.IN_FORCE) if v.key not in ours}
     if unused:
-        log.warning("%s: settings that rstore has no use for: %s", file, ", ".join(sorted(unused)))
+        log.warning("settings that rstore has no use for", extra={"file": file, "why": ", ".join(sorted(unused))})
     for danger in report.dangers:
-        log.warning("%s: %s (%s)", file, danger.what, danger.hint)
+        log.warning("a setting is dangerous", extra={"file": file, "why": danger.what, "hint": danger.hint})
