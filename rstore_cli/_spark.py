@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import signal
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +48,12 @@ Plot = Annotated[
     Path | None, typer.Option("--plot", metavar="FILE", help="A picture, too: FILE.png, FILE.svg or FILE.html.")
 ]
 Topic = Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Only messages of this topic.")]
+Topics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--topic", metavar="TOPIC", help="Only messages of this topic; may be given again, or with commas between them."
+    ),
+]
 Begin = Annotated[str | None, typer.Option("--begin", metavar="TIME", help="Stored at this time or later.")]
 End = Annotated[str | None, typer.Option("--end", metavar="TIME", help="Stored before this time.")]
 Columns = Annotated[str | None, typer.Option("--columns", metavar="NAMES", help="Columns, with commas between them.")]
@@ -98,8 +102,10 @@ class SparkOptions:
                 if value:
                     raise InvalidArgument(f"{name} goes with --spark")
             return cls()
+        from engine.pipeline.ready import demand_packages
         from engine.pipeline.spark import parse_conf
 
+        demand_packages()  # before a module of a job is imported: an old pyspark lacks what they import
         if jobs is not None:
             raise InvalidArgument("--jobs is for threads; on Spark it is: --master 'local[N]'")
         found = None if split_bytes is None else parse_size(split_bytes, "--split-bytes")
@@ -115,6 +121,14 @@ class SparkOptions:
 def column_names(text: str | None) -> tuple[str, ...]:
     """The names of --columns; whether there are such columns, the job says."""
     return tuple(name for word in (text or "").split(",") if (name := word.strip()))
+
+
+def topic_names(words: Sequence[str] | None) -> tuple[str, ...]:
+    """The names of all --topic, each once. Raises InvalidArgument: --topic without a name."""
+    found = tuple(dict.fromkeys(name for word in words or () for one in word.split(",") if (name := one.strip())))
+    if words and not found:
+        raise InvalidArgument("--topic: no name", hint="like --topic Orders,Payments")
+    return found
 
 
 def damage_word(text: str, *known: str) -> str:
@@ -146,10 +160,15 @@ def on_spark(settings: Settings, options: SparkOptions, label: str, *, bar: bool
     """
     from engine.pipeline.failures import is_of_spark, translate
     from engine.pipeline.spark import session
+    from rstore_cli.spark_signals import Signals
 
     if not logging.getLogger().handlers:  # py4j tells the root logger what it raises, too
         logging.getLogger().addHandler(logging.NullHandler())
-    with _ended_in_order(), session(master=options.master, conf=dict(options.conf), name=f"rstore {label}") as spark:
+    name = f"rstore {label}"
+    with (
+        Signals() as signals,
+        session(master=options.master, conf=dict(options.conf), name=name, started=signals.watch) as spark,
+    ):
         try:
             with watching(settings, spark, label) if bar else contextlib.nullcontext():
                 yield spark
@@ -157,24 +176,6 @@ def on_spark(settings: Settings, options: SparkOptions, label: str, *, bar: bool
             if is_of_spark(error):
                 raise translate(error) from error
             raise
-
-
-@contextlib.contextmanager
-def _ended_in_order() -> Iterator[None]:
-    """Who ends us by SIGTERM, or hangs up, leaves no JVM and no scratch behind: as by Ctrl-C."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from engine.errors import FormatError, InvalidArgument, Refused, StorageError, from_os_error
 from engine.files.lock import StoreLock
 from engine.log.source import ClosedLog
+from engine.pipeline.places import local_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,19 +38,19 @@ _WITNESS = 4096
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which records of a log were exported: of a topic (None: all), stored in [start, end) (ms).
+    """Which records of a log were exported: of some topics (none named: all), stored in [start, end) (ms).
 
     A time of None: open on that side.
     """
 
-    topic: str | None = None
+    topics: tuple[str, ...] = ()
     start_time: int | None = None
     end_time: int | None = None
 
     def covers(self, other: Choice) -> bool:
         """Whether it has every record that `other` has."""
         return (
-            self.topic in (None, other.topic)
+            (not self.topics or (bool(other.topics) and set(self.topics) >= set(other.topics)))
             and (self.start_time is None or (other.start_time is not None and self.start_time <= other.start_time))
             and (self.end_time is None or (other.end_time is not None and other.end_time <= self.end_time))
         )
@@ -102,7 +103,7 @@ class Manifest:
             "stores": {
                 name: {
                     "stretches": [
-                        [s.start, s.end, s.choice.topic, s.choice.start_time, s.choice.end_time]
+                        [s.start, s.end, _topics_as_stored(s.choice), s.choice.start_time, s.choice.end_time]
                         for s in known.stretches
                     ],
                     "witness": known.witness,
@@ -120,7 +121,10 @@ class Manifest:
                 raise FormatError(f"a table of another rstore (version {value['version']})", path=path)
             stores = {
                 name: Known(
-                    [Stretch(start, end, Choice(*choice)) for start, end, *choice in known["stretches"]],
+                    [
+                        Stretch(start, end, Choice(_stored_topics(topics), *times))
+                        for start, end, topics, *times in known["stretches"]
+                    ],
                     list(known["witness"]),
                     dict(known["settings"]),
                 )
@@ -129,6 +133,17 @@ class Manifest:
             return cls(tuple(value["columns"]), bool(value["decompressed"]), stores)
         except (KeyError, TypeError, ValueError, AttributeError):
             raise FormatError("this is no export.json", path=path) from None
+
+
+def _topics_as_stored(choice: Choice) -> str | list[str] | None:
+    """None for all, a name for one (as tables had it before there could be several), else names."""
+    return (list(choice.topics) if len(choice.topics) > 1 else choice.topics[0]) if choice.topics else None
+
+
+def _stored_topics(value: Any) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, str) else tuple(map(str, value))
 
 
 class ExportedTable:
@@ -288,12 +303,11 @@ def demand_same(disk: Disk, store: StoreRef, known: Known) -> None:
         )
 
 
-def demand_local(directory: str) -> None:
-    """Raises InvalidArgument: no directory that this machine can rename files in."""
-    if not directory:
+def local_directory(place: str) -> str:
+    """The absolute path. Raises InvalidArgument: no directory that this machine can rename files in."""
+    if not place:
         raise InvalidArgument("no directory was named for the table", hint="--output DIR")
-    if "://" in directory:
-        raise InvalidArgument(f"no directory: {directory}", hint="one that driver and executors see at the same path")
+    return os.path.abspath(local_path(place))
 
 
 def _load(disk: Disk, path: str) -> Any:

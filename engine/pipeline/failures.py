@@ -4,6 +4,8 @@ Theory. An error that is raised in a Python worker (a task, or the planner of th
 text of its traceback inside of a Java exception. `carried()` hangs a note on an engine error that leaves it: Python
 prints notes behind the error's own line, and Spark hands that text through as it is. `translate` finds the note and
 makes the same error of it, with its class, path, offset and hint. What has no note is recognized by what Spark says.
+
+In a session that is not ours people read what Spark logs: there the note is left out, and the traceback with it.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import os
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
@@ -21,9 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 UNKNOWN = "Spark failed: "
+NOTES = "RSTORE_NOTES"
+"""Variable of Spark's processes in a session of ours."""
+_WORKER = frozenset({"PYTHON_WORKER_FACTORY_SECRET", "PYTHON_UNIX_DOMAIN_ENABLED"})
+"""Variables of Spark's Python workers: one of them is always set."""
 _MARK = "rstore-error:"
 _NOTE = re.compile(_MARK + r"([A-Za-z0-9_-]+=*)")
-_UNMARKED = re.compile(r"^(?:[\w.]+: )?engine\.[\w.]+\.(\w+): (.+)$", re.MULTILINE)
+_UNMARKED = re.compile(r"(?:^|: |')engine\.[\w.]+\.(\w+): (.+?)'?$", re.MULTILINE)
 _LAST_OF_TRACE = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Warning)): ?(.*)$", re.MULTILINE)
 _CAUSE = re.compile(r"^(?:: |Caused by: )[\w.$]+(?:Error|Exception): ?(.+)$", re.MULTILINE)
 _SQLSTATE = re.compile(r"\.? SQLSTATE: \w+$")
@@ -48,7 +55,9 @@ def carried() -> Iterator[None]:
     try:
         yield
     except RStoreError as error:
-        if not any(note.startswith(_MARK) for note in getattr(error, "__notes__", ())):
+        if _WORKER & os.environ.keys() and NOTES not in os.environ:
+            os.environ["SPARK_HIDE_TRACEBACK"] = "1"  # this process ends with its error
+        elif not any(note.startswith(_MARK) for note in getattr(error, "__notes__", ())):
             error.add_note(_MARK + _packed(error))
         raise
 
@@ -59,6 +68,13 @@ def translate(error: BaseException) -> RStoreError:
         return error
     said = text_of(error)
     return _noted(said) or _unmarked(said) or _known(said) or _unknown(error, said)
+
+
+def told(error: BaseException) -> RStoreError | None:
+    """The engine's error that a worker has told through an error of Spark; None when it is another's."""
+    words = (getattr(error, "_desc", None), getattr(error, "_stackTrace", None))
+    said = "\n".join(word for word in words if isinstance(word, str)) or text_of(error)  # which asks the JVM
+    return _noted(said) or _unmarked(said)
 
 
 def is_of_spark(error: BaseException) -> bool:

@@ -84,6 +84,7 @@ def read(
     *,
     columns: Sequence[str] = (),
     topic: str | None = None,
+    topics: Sequence[str] = (),
     start_time: int | None = None,
     end_time: int | None = None,
     start_offset: int | None = None,
@@ -98,6 +99,7 @@ def read(
         stores: whose logs.
         columns: names (default: all); those of `PLACE`, and what is filtered by, come in any case.
         topic: only its records.
+        topics: the same for several.
         start_time: only records stored at it (ms) or later.
         end_time: only records stored before it (ms).
         start_offset: only records from this physical offset on.
@@ -116,13 +118,15 @@ def read(
         if "," in f"{store.name}{store.root}":
             raise InvalidArgument("the data source takes no store with a comma in its name or path", path=store.root)
     # else the filter alone: a topic that was deleted is in the log only, and the data source knows it not
-    plain = topic is not None and "," not in topic and topic == topic.strip() and topic in known_names(stores).topics
-    wanted = _columns(columns, topic=topic, timed=start_time is not None or end_time is not None)
+    names = [*topics, *([] if topic is None else [topic])]
+    known = known_names(stores).topics if names else ()
+    plain = names and all("," not in name and name == name.strip() and name in known for name in names)
+    wanted = _columns(columns, by_topic=bool(names), timed=start_time is not None or end_time is not None)
     options = {
         "columns": ",".join(wanted),
         "onDamage": FAIL if on_damage == FAIL else MARK,
         "decompress": str(decompress).lower(),
-        "topic": topic if plain else None,
+        "topic": ",".join(names) if plain else None,
         "startTime": start_time,
         "endTime": end_time,
         "startOffset": start_offset,
@@ -135,7 +139,7 @@ def read(
             reader = reader.option(key, str(value))
     found = reader.load(",".join(map(_place, stores)))
     for asked, condition in (
-        (topic, F.col("topic") == topic),
+        (names or None, F.col("topic").isin(names)),
         (start_time, F.col("store_timestamp") >= F.lit(start_time)),
         (end_time, F.col("store_timestamp") < F.lit(end_time)),
     ):
@@ -179,9 +183,9 @@ def first_line(error: BaseException) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-def _columns(columns: Sequence[str], *, topic: str | None, timed: bool) -> list[str]:
+def _columns(columns: Sequence[str], *, by_topic: bool, timed: bool) -> list[str]:
     for name in columns:
         if name not in COLUMNS:
             raise InvalidArgument(f"no such column: {name}", hint="there are " + ", ".join(COLUMNS))
-    more = {*PLACE, *(["topic"] if topic is not None else []), *(["store_timestamp"] if timed else [])}
+    more = {*PLACE, *(["topic"] if by_topic else []), *(["store_timestamp"] if timed else [])}
     return [name for name in COLUMNS if not columns or name in columns or name in more]

@@ -15,7 +15,7 @@
 | `config` | a broker's properties file, which holds for all stores |
 | `clockSlack` | how far the clock of a broker may have been set back, for `startTime` and `endTime` (default: 1h) |
 | `pushFilters` | `true`: Spark's filters are looked at before rows are made; one query a `load()` (see source.py) |
-| `startingOffsets` | streaming: `earliest` (default), `latest`, or JSON by store: `{"NAME": 1234}` |
+| `startingOffsets`, `endingOffsets` | `earliest`, `latest`, or JSON by store, `{"NAME": 1234}`: physical offsets |
 | `maxBytesPerTrigger`, `maxRecordsPerTrigger` | streaming: how much a micro-batch takes of all stores, about |
 | `failOnDataLoss` | streaming: `false` goes on where the log begins when what comes next is gone (default: true) |
 """
@@ -41,7 +41,7 @@ EARLIEST, LATEST = "earliest", "latest"
 NAMES = (
     "path", "columns", "includeBody", "topic", "consumable", "startOffset", "endOffset", "startTime", "endTime",
     "splitBytes", "onDamage", "decompress", "config", "clockSlack", "pushFilters", "startingOffsets",
-    "maxBytesPerTrigger", "maxRecordsPerTrigger", "failOnDataLoss",
+    "endingOffsets", "maxBytesPerTrigger", "maxRecordsPerTrigger", "failOnDataLoss",
 )  # fmt: skip
 _SPARKS_OWN = frozenset({"paths"})
 HOUR_MS = 3_600_000
@@ -52,7 +52,10 @@ class SourceOptions:
     """The options, read. Sizes in bytes, times in ms since 1970, offsets physical.
 
     Attributes:
-        starting_offsets: EARLIEST, LATEST, or an offset by store; a store that isn't named begins with its log.
+        starting_offsets: EARLIEST, LATEST (streams only), or an offset by store; a store that isn't named begins with
+            its log.
+        ending_offsets: LATEST, or an offset by store, which is not read any more; for batches. A store that isn't named
+            is read to its end.
         max_bytes, max_records: of a micro-batch, None for all that there is.
     """
 
@@ -66,9 +69,17 @@ class SourceOptions:
     clock_slack: int = HOUR_MS
     push_filters: bool = False
     starting_offsets: str | Mapping[str, int] = EARLIEST
+    ending_offsets: str | Mapping[str, int] = LATEST
     max_bytes: int | None = None
     max_records: int | None = None
     fail_on_data_loss: bool = True
+
+    def of_store(self, wanted: Wanted, name: str) -> Wanted:
+        """What is wanted of a store, in a batch: between its `startingOffsets` and `endingOffsets`."""
+        starting, ending = self.starting_offsets, self.ending_offsets
+        low = None if isinstance(starting, str) else starting.get(name)
+        high = None if isinstance(ending, str) else ending.get(name)
+        return wanted.narrowed(physical_offset=_range(low, high))
 
 
 def parse(options: Mapping[str, str]) -> SourceOptions:
@@ -123,7 +134,8 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         config=None if config is None else Path(config),
         clock_slack=HOUR_MS if slack is None else parse_duration(slack, "clockSlack"),
         push_filters=flag("pushFilters", False),
-        starting_offsets=_starting(text("startingOffsets") or EARLIEST),
+        starting_offsets=_offsets("startingOffsets", text("startingOffsets") or EARLIEST, (EARLIEST, LATEST)),
+        ending_offsets=_offsets("endingOffsets", text("endingOffsets") or LATEST, (LATEST,)),
         max_bytes=size("maxBytesPerTrigger", 1),
         max_records=size("maxRecordsPerTrigger", 1),
         fail_on_data_loss=flag("failOnDataLoss", True),
@@ -168,14 +180,22 @@ def _range(start: int | None, end: int | None) -> Range:
     return found
 
 
+def demand_stores(name: str, offsets: str | Mapping[str, int], stores: Iterable[str]) -> None:
+    """Raises InvalidArgument: the option `name` has an offset of a store that isn't there."""
+    there = list(stores)
+    for store in () if isinstance(offsets, str) else offsets:
+        if store not in there:
+            raise InvalidArgument(f"{name}: no such store: {store}", hint="there are " + ", ".join(there))
+
+
 def _one_of(name: str, value: str, values: tuple[str, ...]) -> str:
     if value.lower() not in values:
         raise InvalidArgument(f"{name} = {value}: there are " + ", ".join(values))
     return value.lower()
 
 
-def _starting(text: str) -> str | Mapping[str, int]:
-    if text.lower() in (EARLIEST, LATEST):
+def _offsets(name: str, text: str, words: tuple[str, ...]) -> str | Mapping[str, int]:
+    if text.lower() in words:
         return text.lower()
     try:
         found = json.loads(text)
@@ -183,7 +203,7 @@ def _starting(text: str) -> str | Mapping[str, int]:
         found = None
     if not isinstance(found, dict) or not all(type(v) is int and v >= 0 for v in found.values()):
         raise InvalidArgument(
-            f"startingOffsets = {text}: {EARLIEST}, {LATEST}, or a physical offset by store",
+            f"{name} = {text}: {', '.join(words)}, or a physical offset by store",
             hint='like {"broker-a": 1073741824}',
         )
     return found

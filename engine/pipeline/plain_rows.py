@@ -26,6 +26,7 @@ def row(split: Split, batch: RecordBatch, i: int, *, decompress: bool) -> dict[s
         "store": split.store.name,
         "file": os.path.basename(split.segment.path),
         "physical_offset": batch.offset(i),
+        "msg_id": message.msg_id,
         "size": message.total_size,
         "topic": message.topic,
         "queue_id": message.queue_id,
@@ -40,14 +41,20 @@ def row(split: Split, batch: RecordBatch, i: int, *, decompress: bool) -> dict[s
         "flag": message.flag,
         "sys_flag": message.sys_flag,
         "born_timestamp": message.born_timestamp,
+        "born_time": _time(message.born_timestamp),
         "born_host": str(message.born_host),
         "store_timestamp": message.store_timestamp,
-        "store_time": message.store_timestamp * 1000 if 0 <= message.store_timestamp <= LATEST_MS else None,
+        "store_time": _time(message.store_timestamp),
         "store_host": str(message.store_host),
         "reconsume_times": message.reconsume_times,
         "prepared_transaction_offset": message.prepared_transaction_offset,
         "stored_physical_offset": message.physical_offset,
     }
+
+
+def _time(stamp: int) -> int | None:
+    """Microseconds since 1970 of ms since 1970; None where Spark has no such time."""
+    return stamp * 1000 if 0 <= stamp <= LATEST_MS else None
 
 
 def damage_row(store: str, file: str, offset: int, size: int, why: str) -> dict[str, Any]:

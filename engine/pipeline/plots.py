@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import InvalidArgument, StorageError, from_os_error
+from engine.pipeline.bins import bin_ms, words
 
 if TYPE_CHECKING:
     import os
@@ -86,7 +87,7 @@ def draw(result: JobResult, path: str | os.PathLike[str]) -> None:
 def charts(result: JobResult) -> list[Chart]:
     """The pictures of an answer; those that would be empty are left out."""
     makers: dict[str, Sequence[Callable[[JobResult], Chart | None]]] = {
-        "stats": (_hours, _topics, _sizes),
+        "stats": (_times, _topics, _sizes),
         "lag": (_groups,),
         "diff": (_divergence,),
         "verify": (_damage,),
@@ -96,6 +97,19 @@ def charts(result: JobResult) -> list[Chart]:
 
 
 # --- what there is to see --------------------------------------------------------------------------------------------
+
+
+def _times(result: JobResult) -> Chart | None:
+    """Every bar between the first and the last: of less than a day finer than hours, of a long time several hours."""
+    width = bin_ms(result.facts.get("first_store_timestamp"), result.facts.get("last_store_timestamp"))
+    if width is None:
+        return _hours(result)
+    known = dict(_columns(result.table("times"), "time_timestamp", "messages"))
+    stamps = range(min(known), max(known) + 1, width)
+    values = tuple(float(known.get(stamp, 0)) for stamp in stamps)
+    labels = tuple(_time_name(stamp, width) for stamp in stamps)
+    title = f"Messages by {words(width)}, from {_time_name(stamps[0], 1)[:23]} UTC"
+    return Chart(title, "messages", labels, (Series("messages", values),), False)
 
 
 def _hours(result: JobResult) -> Chart | None:
@@ -108,11 +122,6 @@ def _hours(result: JobResult) -> Chart | None:
     first, last = min(known), max(known)
     steps = (last - first) // hour + 1
     width = -(-steps // _MOST_STEPS)
-    if steps > 100 * _MOST_STEPS:  # some clock was wrong: only the hours that are there
-        labels, values = zip(*((str(name), float(count)) for name, count in known.values()), strict=True)
-        return Chart(
-            "Messages by hour", "messages", labels[:_MOST_STEPS], (Series("messages", values[:_MOST_STEPS]),), False
-        )
     sums: Counter[int] = Counter()
     for stamp, (_, count) in known.items():
         sums[(stamp - first) // hour // width] += count
@@ -128,10 +137,14 @@ def _topics(result: JobResult) -> Chart:
     return _bars("Bytes by topic", "MiB", [(str(topic), (size / (1 << 20),)) for topic, size in rows], ("bytes",))
 
 
-def _sizes(result: JobResult) -> Chart:
-    rows = _columns(result.table("size_histogram"), "from_bytes", "messages")
-    labels = tuple(f"{low}" for low, _ in rows)
-    values = tuple(float(count) for _, count in rows)
+def _sizes(result: JobResult) -> Chart | None:
+    """Every power of two between the smallest and the largest, those without a record, too."""
+    known = dict(_columns(result.table("size_histogram"), "from_bytes", "messages"))
+    if not known:
+        return None
+    lows = [1 << bits for bits in range(min(known).bit_length() - 1, max(known).bit_length())]
+    labels = tuple(f"{low}" for low in lows)
+    values = tuple(float(known.get(low, 0)) for low in lows)
     return Chart("Records by size (bytes, from)", "records", labels, (Series("records", values),), False)
 
 
@@ -199,6 +212,19 @@ def _columns(table: Table, *names: str) -> list[tuple[Any, ...]]:
 
 def _filled(sums: Counter[int], count: int) -> list[int]:
     return [sums[i] for i in range(count)]
+
+
+def _time_name(stamp: int, width: int) -> str:
+    """The time of a bar; with its day and its milliseconds where bars are as fine as that."""
+    from datetime import UTC, datetime
+
+    try:
+        moment = datetime.fromtimestamp(stamp / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return str(stamp)
+    if width == 1:
+        return moment.isoformat(sep=" ", timespec="milliseconds")
+    return moment.strftime("%H:%M") if width >= 60_000 else moment.isoformat(timespec="milliseconds")[11:23]
 
 
 def _hour_name(stamp: int) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from engine.format.compression import inflate
 from engine.format.hosts import V4_SIZE, host_size
 from engine.format.hosts import decode as decode_host
-from engine.format.message import HEAD_SIZE
+from engine.format.message import HEAD_SIZE, make_msg_id
 from engine.format.properties import KEYS, TAGS
 from engine.format.sysflag import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6
 from engine.pipeline.plain_rows import damage_row, row
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from engine.format.hosts import Host
     from engine.log.batch import RecordBatch
     from engine.log.scan import Damage
     from engine.log.source import Segment
@@ -112,7 +113,7 @@ class _Columns:
         self._data.flags.writeable = False  # one kind of array: one kernel
         self._v4 = True
         self._replaced = False
-        if wanted & (_OF_HEAD.keys() | _HOSTS.keys()):
+        if wanted & (_OF_HEAD.keys() | _HOSTS.keys() | {"born_time", "msg_id"}):
             self._heads = np.empty((rows_kernel.HEADS, len(table)), dtype=np.int64)
             self._v4 = rows_kernel.heads(self._data, table, self._heads)
         self._parts: tuple[Numbers, Numbers] | None = None
@@ -138,7 +139,9 @@ class _Columns:
             "topic": lambda: self._text(*self._places(9)),
             "body": self._bodies,
             "crc_ok": self._crc_ok,
-            "store_time": self._store_time,
+            "store_time": lambda: _times(self._table[:, 6]),
+            "born_time": lambda: _times(self._heads[_OF_HEAD["born_timestamp"]]),
+            "msg_id": self._msg_ids,
             "damage": lambda: pa.nulls(len(self._table), pa.string()),
         }
         return makers[name]()
@@ -147,14 +150,6 @@ class _Columns:
         import pyarrow as pa
 
         return pa.repeat(pa.scalar(value, pa.string()), len(self._table))
-
-    def _store_time(self) -> pa.Array:
-        import pyarrow as pa
-
-        times = self._table[:, 6]
-        none = (times < 0) | (times > LATEST_MS)
-        micros = pa.array((times * 1000).clip(0), mask=none, type=pa.int64())
-        return micros.view(pa.timestamp("us", tz="UTC"))
 
     def _crc_ok(self) -> pa.Array:
         import numpy as np
@@ -216,7 +211,7 @@ class _Columns:
         import pyarrow as pa
 
         if not self._v4:
-            return pa.array([self._host(i, name) for i in range(len(self._table))], type=pa.string())
+            return pa.array([str(self._host_of(i, name)) for i in range(len(self._table))], type=pa.string())
         packed = self._heads[_HOSTS[name]]
         first = packed[:1]
         if (packed == first).all():
@@ -224,12 +219,30 @@ class _Columns:
         different, places = np.unique(packed, return_inverse=True)
         return pa.array([_v4_host(one) for one in different.tolist()], type=pa.string()).take(pa.array(places))
 
-    def _host(self, i: int, name: str) -> str:
+    def _host_of(self, i: int, name: str) -> Host:
         at, flags, body_at = (int(self._table[i, k]) for k in (0, 5, 7))
         if name == "born_host":
-            return str(decode_host(self._buffer, at + HEAD_SIZE, bool(flags & BORN_HOST_V6)))
+            return decode_host(self._buffer, at + HEAD_SIZE, bool(flags & BORN_HOST_V6))
         is_v6 = bool(flags & STORE_HOST_V6)
-        return str(decode_host(self._buffer, body_at - _BEHIND_HOSTS - host_size(is_v6), is_v6))
+        return decode_host(self._buffer, body_at - _BEHIND_HOSTS - host_size(is_v6), is_v6)
+
+    def _msg_ids(self) -> pa.Array:
+        """Source: MessageDecoder#createMessageId."""
+        import numpy as np
+        import pyarrow as pa
+
+        count = len(self._table)
+        if not self._v4:
+            made = (
+                make_msg_id(self._host_of(i, "store_host"), stored)
+                for i, stored in enumerate(self._table[:, 4].tolist())
+            )
+            return pa.array(list(made), type=pa.string())
+        raw = np.empty((count, 2), dtype=">i8")
+        raw[:, 0], raw[:, 1] = self._heads[_HOSTS["store_host"]], self._table[:, 4]
+        text = np.frombuffer(raw.tobytes().hex().upper().encode(), dtype=np.uint8)
+        lengths = np.full(count, 4 * V4_SIZE, dtype=np.int64)
+        return pa.Array.from_buffers(pa.string(), count, [None, _ends(lengths), pa.py_buffer(text)])
 
     # --- properties -------------------------------------------------------------------------------------------------
 
@@ -314,6 +327,15 @@ def _ends(lengths: Numbers) -> pa.Buffer:
     ends = np.zeros(len(lengths) + 1, dtype=np.int32)
     np.cumsum(lengths, out=ends[1:])
     return pa.py_buffer(ends)
+
+
+def _times(stamps: Numbers) -> pa.Array:
+    """Timestamps of ms since 1970; null where Spark has no such time."""
+    import pyarrow as pa
+
+    none = (stamps < 0) | (stamps > LATEST_MS)
+    micros = pa.array(stamps.clip(0, LATEST_MS) * 1000, mask=none, type=pa.int64())
+    return micros.view(pa.timestamp("us", tz="UTC"))
 
 
 def _numbers(name: str, values: Numbers) -> pa.Array:

@@ -13,6 +13,7 @@ COLUMNS: dict[str, str] = {
     "store": "string",
     "file": "string",
     "physical_offset": "long",
+    "msg_id": "string",
     "size": "int",
     "topic": "string",
     "queue_id": "int",
@@ -27,6 +28,7 @@ COLUMNS: dict[str, str] = {
     "flag": "int",
     "sys_flag": "int",
     "born_timestamp": "long",
+    "born_time": "timestamp",
     "born_host": "string",
     "store_timestamp": "long",
     "store_time": "timestamp",
@@ -36,9 +38,10 @@ COLUMNS: dict[str, str] = {
     "stored_physical_offset": "long",
     "damage": "string",
 }
-"""Name and Spark type. Times in ms since 1970; `store_time` is null where Spark has no such time. `physical_offset` is
-the place, `stored_physical_offset` what the record says of it. `damage` is null for a record, and says what is wrong
-with the `size` bytes of a row that is none."""
+"""Name and Spark type. Times in ms since 1970; `store_time` and `born_time` are null where Spark has no such
+time. `physical_offset` is the place, `stored_physical_offset` what the record says of it, and `msg_id` the offset
+message id made of that (MessageDecoder#createMessageId). `damage` is null for a record, and says what is wrong with the
+`size` bytes of a row that is none."""
 
 
 def spark_schema(names: tuple[str, ...]) -> str:

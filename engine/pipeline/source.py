@@ -22,12 +22,14 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
+from engine.errors import InvalidArgument
 from engine.files.disk import Disk
 from engine.pipeline import options as source_options
+from engine.pipeline.driver import prepare
 from engine.pipeline.failures import carried
 from engine.pipeline.filters import pushed
 from engine.pipeline.known import demand_known
-from engine.pipeline.options import MARK
+from engine.pipeline.options import LATEST, MARK, demand_stores
 from engine.pipeline.planning import Share, plan
 from engine.pipeline.read import ReadOptions, read_share
 from engine.pipeline.schema import spark_schema
@@ -60,7 +62,8 @@ class RocketMQStoreSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What it is read by."""
+        """What it is read by. Registering asks for it first: the session is made ready then (driver.py)."""
+        prepare(NAME)
         return NAME
 
     @carried()
@@ -100,14 +103,24 @@ class StoreReader(DataSourceReader):
         """The shares of all stores.
 
         Raises:
-            InvalidArgument: none of the stores knows a topic of the option. NotAStore, Refused, CannotMend: as
-            `find_stores`. FormatError: missing files, with onDamage = fail.
+            InvalidArgument: offsets of a store that isn't there, or such as only a stream has; none of the stores
+                knows a topic of the option.
+            NotAStore, Refused, CannotMend: as `find_stores`. FormatError: missing files, with onDamage = fail.
             StorageError.
         """
-        disk = Disk()
-        stores = find_stores(self._options.places, config=self._options.config, disk=disk)
-        demand_known(stores, self._options.wanted.topics or ())
-        return [SplitPartition(share) for store in stores for share in plan(store, self._options, self._wanted, disk)]
+        disk, options = Disk(), self._options
+        if options.starting_offsets == LATEST:
+            raise InvalidArgument("startingOffsets = latest: a batch ends there", hint="it is for streams")
+        stores = find_stores(options.places, config=options.config, disk=disk)
+        demand_known(stores, options.wanted.topics or ())
+        names = [store.name for store in stores]
+        demand_stores("startingOffsets", options.starting_offsets, names)
+        demand_stores("endingOffsets", options.ending_offsets, names)
+        return [
+            SplitPartition(share)
+            for store in stores
+            for share in plan(store, options, options.of_store(self._wanted, store.name), disk)
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """A share's rows, as Arrow batches. Raises FormatError: damage, with onDamage = fail. StorageError."""

@@ -11,10 +11,8 @@ does not start. It ends with the session, and what it wrote meanwhile with it.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import logging
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -26,11 +24,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from engine.errors import InvalidArgument, RStoreError
-from engine.pipeline.failures import UNKNOWN, SparkFailed, text_of, translate
+from engine.pipeline.driver import is_local
+from engine.pipeline.failures import NOTES, UNKNOWN, SparkFailed, text_of, translate
 from engine.pipeline.java import SparkMissing, find_java
+from engine.pipeline.ready import demand_packages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -70,7 +70,11 @@ _DEBUG = "RSTORE_DEBUG"
 
 @contextlib.contextmanager
 def session(
-    *, master: str | None = None, conf: Mapping[str, str] | None = None, name: str = "rstore"
+    *,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    name: str = "rstore",
+    started: Callable[[subprocess.Popen[bytes]], None] | None = None,
 ) -> Iterator[SparkSession]:
     """A Spark session with the data source registered, stopped at the end; one that is active is used, and stays.
 
@@ -78,6 +82,7 @@ def session(
         master: where Spark runs (default: `spark.master` of `conf`, else `LOCAL`).
         conf: Spark's settings, over ours.
         name: the application's, in Spark's own pages.
+        started: gets the JVM's process as soon as it runs: whoever ends it ends the job.
 
     Raises:
         SparkMissing: no Java, no pyspark. SparkFailed: Spark does not start. InvalidArgument: a master or a setting
@@ -85,36 +90,32 @@ def session(
     """
     given = dict(conf or {})
     master = master or given.get("spark.master", "")
-    _demand_master(master)
     demand_packages()
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
     if active is not None:
-        _register(active)
+        register(active)
         yield active
         return
     java = find_java()
+    _demand_master(master)
     master = master or LOCAL
     with tempfile.TemporaryDirectory(prefix="rstore-spark-", ignore_cleanup_errors=True) as scratch:
-        wanted = {**_DEFAULTS, **_places(scratch), **given, "spark.master": master, "spark.app.name": name}
-        if not _is_local(master) and _PY_FILES not in given:
+        wanted = {
+            **_DEFAULTS,
+            f"spark.executorEnv.{NOTES}": "1",
+            **_places(scratch),
+            **given,
+            "spark.master": master,
+            "spark.app.name": name,
+        }
+        if not is_local(master) and _PY_FILES not in given:
             from engine.pipeline.package import build_zip
 
             wanted[_PY_FILES] = os.fspath(build_zip(Path(scratch) / "rstore-spark.zip"))
-        with _Jvm(Path(scratch) / "spark.log", _environment(java, master, given), wanted) as jvm:
+        with _Jvm(Path(scratch) / "spark.log", _environment(java, master, given), wanted, started) as jvm:
             yield jvm.spark
-
-
-def demand_packages() -> None:
-    """Raises SparkMissing: a Python package that the pipeline needs is not there."""
-    for name in ("pyspark", "pyarrow"):
-        try:
-            importlib.import_module(name)
-        except ImportError as error:
-            raise SparkMissing(
-                f"{name} is not installed ({' '.join(str(error).split())})", hint="pip install 'rstore[spark]'"
-            ) from None
 
 
 def parse_conf(words: list[str]) -> dict[str, str]:
@@ -135,11 +136,19 @@ class _Jvm:
         log: the file that gets what it says.
         environment: variables over this process's own, for it and the Python workers that it starts.
         conf: all settings of the session.
+        started: as `session`.
     """
 
     spark: SparkSession
 
-    def __init__(self, log: Path, environment: Mapping[str, str], conf: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        log: Path,
+        environment: Mapping[str, str],
+        conf: Mapping[str, str],
+        started: Callable[[subprocess.Popen[bytes]], None] | None = None,
+    ) -> None:
+        self._started = started
         self._log = log
         self._environment = environment
         self._conf = conf
@@ -183,7 +192,7 @@ class _Jvm:
         SparkContext._ensure_initialized(gateway=gateway, conf=conf)
         self.spark = SparkSession.builder.config(conf=conf).getOrCreate()
         _silence(self.spark)
-        _register(self.spark)
+        register(self.spark)
 
     @contextlib.contextmanager
     def _noting_process(self) -> Iterator[None]:
@@ -195,6 +204,8 @@ class _Jvm:
 
         def noted(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
             self._process = process = start(*args, **options)
+            if self._started is not None:
+                self._started(process)
             return cast("subprocess.Popen[bytes]", process)
 
         module.Popen = noted
@@ -254,7 +265,8 @@ def _silence(spark: SparkSession) -> None:
         server.handle_error = lambda request, address: None  # the JVM is gone
 
 
-def _register(spark: SparkSession) -> None:
+def register(spark: SparkSession) -> None:
+    """Make the data source `rocketmq-store` known in a session."""
     from engine.pipeline.source import RocketMQStoreSource
 
     spark.dataSource.register(RocketMQStoreSource)
@@ -275,12 +287,12 @@ def _places(scratch: str) -> dict[str, str]:
 
 def _environment(java: Path, master: str, given: Mapping[str, str]) -> dict[str, str]:
     """Variables for the JVM and its Python workers."""
-    found = {"JAVA_HOME": os.fspath(java)}
+    found = {"JAVA_HOME": os.fspath(java), NOTES: "1"}
     python = given.get("spark.pyspark.python")
     if python is not None or "PYSPARK_PYTHON" not in os.environ:
         found["PYSPARK_PYTHON"] = python or sys.executable
     hosts = _hosts(master)
-    here = _is_local(master) or (hosts and all(host.startswith(_LOOPBACK) for host, _ in hosts))
+    here = is_local(master) or (hosts and all(host.startswith(_LOOPBACK) for host, _ in hosts))
     if here and "SPARK_LOCAL_IP" not in os.environ:
         found["SPARK_LOCAL_IP"] = "127.0.0.1"
     package = Path(__file__).resolve().parents[2]
@@ -302,10 +314,6 @@ def _variables(changes: Mapping[str, str]) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-
-
-def _is_local(master: str) -> bool:
-    return re.fullmatch(r"local(\[[^\]]*\])?", master) is not None
 
 
 def _hosts(master: str) -> list[tuple[str, int]]:

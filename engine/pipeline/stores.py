@@ -12,6 +12,7 @@ from engine.config import of_store
 from engine.errors import NotAStore, Refused, StoreLocked
 from engine.files.disk import Disk
 from engine.files.lock import holder_of
+from engine.pipeline.places import local_path
 from engine.repair.survey import survey
 
 if TYPE_CHECKING:
@@ -87,9 +88,12 @@ def demand_idle(stores: Iterable[StoreRef]) -> None:
 
 
 def _named(place: str) -> tuple[str, str]:
-    """Name ("" for none) and path. What has a slash is no name: a directory may have an = in it."""
+    """Name ("" for none) and path. What has a slash is no name: a directory may have an = in it.
+
+    Raises InvalidArgument: a path of another scheme than file:.
+    """
     name, equals, path = place.partition("=")
-    return (name, path) if equals and "/" not in name else ("", place)
+    return (name, local_path(path)) if equals and "/" not in name else ("", local_path(place))
 
 
 def _roots(path: str) -> list[str]:

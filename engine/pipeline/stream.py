@@ -28,12 +28,12 @@ from engine.errors import InvalidArgument, LogIsGone
 from engine.files.disk import Disk
 from engine.files.listing import list_segments
 from engine.log.boundary import Boundaries
-from engine.log.scan import Damage, RecordBatch, Scanner
+from engine.log.scan import Damage, RecordBatch, Scanner, kernels_if_loaded
 from engine.log.source import ClosedLog, Segment
 from engine.log.walk import Reason
 from engine.pipeline.failures import carried
 from engine.pipeline.known import demand_known
-from engine.pipeline.options import LATEST
+from engine.pipeline.options import LATEST, demand_stores
 from engine.pipeline.planning import Share, gaps, shares
 from engine.pipeline.read import ReadOptions, read_share
 from engine.pipeline.source import SplitPartition
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.datasource import InputPartition
 
+    from engine.pipeline.filters import Wanted
     from engine.pipeline.options import SourceOptions
     from engine.pipeline.stores import StoreRef
 
@@ -57,6 +58,9 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """See the module. One lives on the driver as long as its query; copies read on executors."""
 
     def __init__(self, options: SourceOptions) -> None:
+        """Raises InvalidArgument: `endingOffsets`, which a stream has none of."""
+        if options.ending_offsets != LATEST:
+            raise InvalidArgument("endingOffsets: a stream has no end", hint="it is for batch reads: spark.read")
         self._options = options
         self._stores: tuple[StoreRef, ...] = ()
         self._target: Offsets | None = None
@@ -79,9 +83,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = {store.name: _begin(store) for store in stores}
         if isinstance(chosen, str):
             return begin
-        for name in chosen:
-            if name not in begin:
-                raise InvalidArgument(f"startingOffsets: no such store: {name}", hint="there are " + ", ".join(begin))
+        demand_stores("startingOffsets", chosen, begin)
         return {s.name: _known(s, chosen[s.name], disk) if s.name in chosen else begin[s.name] for s in stores}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -212,7 +214,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 high = _within(store, low, high, max(1, size // left), disk)
                 size = max(0, size - (high - low))
             if records is not None:
-                high, count = _counted(store, low, high, max(1, records // left), disk)
+                high, count = _counted(store, low, high, max(1, records // left), self._options.wanted, disk)
                 records = max(0, records - count)
             found[store.name] = high
         return found
@@ -266,15 +268,19 @@ def _within(store: StoreRef, start: int, end: int, size: int, disk: Disk) -> int
         return end if segment is None else min(end, _boundaries(store, log).at(segment, wish))
 
 
-def _counted(store: StoreRef, start: int, end: int, records: int, disk: Disk) -> tuple[int, int]:
-    """Behind how many records from `start` on, `records` at most, the scan is where, `end` at most; and how many."""
+def _counted(store: StoreRef, start: int, end: int, records: int, wanted: Wanted, disk: Disk) -> tuple[int, int]:
+    """Behind how many wanted records from `start` on, `records` at most, the scan is where, `end` at most; how many."""
     count = 0
     with ClosedLog(disk, store.segments) as log:
-        scanner = Scanner(log, check_crc=False, max_message_size=store.config.max_message_size)
+        limit = store.config.max_message_size
+        scanner = Scanner(log, check_crc=False, max_message_size=limit, kernels=kernels_if_loaded())
         for event in scanner.scan(start, end, resume=True):
             if isinstance(event, RecordBatch):
-                if count + len(event) >= records:
-                    last = records - count - 1
+                chosen = wanted.chosen(event)
+                some = len(event) if chosen is None else int(chosen.sum())
+                if count + some >= records:
+                    left = records - count
+                    last = left - 1 if chosen is None else int(chosen.nonzero()[0][left - 1])
                     return (event.end if last == len(event) - 1 else event.offset(last + 1)), records
-                count += len(event)
+                count += some
     return end, count

@@ -23,10 +23,12 @@ from rstore_cli._spark import (
     SplitBytes,
     Stores,
     Topic,
+    Topics,
     column_names,
     damage_word,
     run_job,
     the_stores,
+    topic_names,
 )
 
 
@@ -36,7 +38,7 @@ def export(
         Path, typer.Option("--output", metavar="DIR", help="The table's directory: new, or that of an earlier export.")
     ],
     stores: Stores = None,
-    topic: Topic = None,
+    topic: Topics = None,
     begin: Begin = None,
     end: End = None,
     columns: Columns = None,
@@ -60,11 +62,14 @@ def export(
     word = damage_word(on_damage, "fail", "mark", "skip")
     found = the_stores(settings, stores)
 
+    from engine.pipeline.exported import local_directory
     from engine.pipeline.jobs.export import ExportOptions, run
 
-    place = str(output.absolute())
+    place = local_directory(str(output))
     names = column_names(columns)
-    options = ExportOptions(place, topic, low, high, names, not no_body, decompress, word, given.split_bytes)
+    options = ExportOptions(
+        place, topic_names(topic), low, high, names, not no_body, decompress, word, given.split_bytes
+    )
     settings.on_interrupt = f"no store was changed; run it again to complete {output}"
     code = run_job(settings, "export", lambda spark: run(spark, found, options), given, parquet=parquet, plot=plot)
     raise typer.Exit(code)
@@ -80,6 +85,7 @@ def import_(
         str | None,
         typer.Option("--name", metavar="NAME", help="Which of the table's stores (default: the only one)."),
     ] = None,
+    topic: Topics = None,
     parquet: Parquet = None,
     plot: Plot = None,
     master: Master = None,
@@ -89,10 +95,12 @@ def import_(
     settings = settings_of(context)
     given = SparkOptions.of(master, conf, None)
 
+    from engine.pipeline.exported import local_directory
     from engine.pipeline.jobs.import_ import ImportOptions, run
 
     config = None if settings.config is None else str(settings.config.absolute())
-    options = ImportOptions(str(table.absolute()), str(output.absolute()), name, config)
+    places = local_directory(str(table)), local_directory(str(output))
+    options = ImportOptions(*places, name, config, topic_names(topic))
     settings.on_interrupt = f"{output} is not complete: remove it, and run it again"
     code = run_job(settings, "import", lambda spark: run(spark, (), options), given, parquet=parquet, plot=plot)
     raise typer.Exit(code)

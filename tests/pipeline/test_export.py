@@ -15,12 +15,14 @@ from engine.files.disk import Disk
 from engine.files.lock import StoreLock
 from engine.pipeline.exported import HIDDEN, ExportedTable, read_manifest
 from engine.pipeline.jobs import export as job
+from engine.pipeline.jobs import import_
 from engine.pipeline.jobs.export import ExportOptions, read_table, run
 from engine.pipeline.schema import COLUMNS
 from engine.pipeline.stores import find_stores
 from engine.store import MessageStore
 from tests.engine.opening import assert_sound, message, small
 from tests.pipeline import plain
+from tests.support.checking import check_clean
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -109,14 +111,41 @@ def test_again_and_grown(spark: SparkSession, tmp_path: Path) -> None:
     assert places(spark, tmp_path / "t") == expected(("s", tmp_path / "s"), ("o", tmp_path / "o"))
 
 
+def test_several_topics(spark: SparkSession, tmp_path: Path) -> None:
+    config = small(tmp_path / "s")
+    put(config, *(message(b"x", topic=topic) for topic in "ABCAB"))
+    stores, several = find_stores([f"s={tmp_path / 's'}"]), str(tmp_path / "u")
+    assert run(spark, stores, ExportOptions(several, topics=("A", "B"))).facts["messages"] == 4
+    assert run(spark, stores, ExportOptions(several, topics=("B",))).facts["messages"] == 0
+    only = import_.ImportOptions(f"file://{several}", str(tmp_path / "n"), topics=("B",))
+    assert import_.run(spark, (), only).facts["messages"] == 2
+    check_clean(tmp_path / "n")
+    with pytest.raises(InvalidArgument, match="no message of the topic C"):
+        import_.run(spark, (), import_.ImportOptions(several, str(tmp_path / "m"), topics=("B", "C")))
+    with pytest.raises(InvalidArgument, match="hdfs: is no place"):
+        run(spark, stores, ExportOptions("hdfs://name/table"))
+
+
+def test_a_table_of_all_columns_goes_on_with_those_that_it_has(spark: SparkSession, tmp_path: Path) -> None:
+    """One that was begun before there were `msg_id` and `born_time`."""
+    config = small(tmp_path / "s")
+    put(config, message("one"))
+    older = tuple(name for name in COLUMNS if name not in ("msg_id", "born_time"))
+    run(spark, find_stores([f"s={tmp_path / 's'}"]), ExportOptions(str(tmp_path / "t"), columns=older))
+    put(config, message("two"))
+    again = run(spark, find_stores([f"s={tmp_path / 's'}"]), ExportOptions(str(tmp_path / "t")))
+    assert again.facts["messages"] == 1
+    assert set(job.read_table(spark, str(tmp_path / "t")).columns) == {*older, "day"}
+
+
 def test_choices_that_overlap(spark: SparkSession, tmp_path: Path) -> None:
     config = small(tmp_path / "s")
     for hour in range(4):
         put(config, *(message(b"x", topic=topic) for topic in "AB"), at=1_700_000_000_000 + hour * 3_600_000)
     stores, output = find_stores([f"s={tmp_path / 's'}"]), str(tmp_path / "t")
     middle = 1_700_000_000_000 + 2 * 3_600_000
-    assert run(spark, stores, ExportOptions(output, topic="A")).facts["messages"] == 4
-    assert run(spark, stores, ExportOptions(output, topic="A", end_time=middle)).facts["messages"] == 0
+    assert run(spark, stores, ExportOptions(output, topics=("A",))).facts["messages"] == 4
+    assert run(spark, stores, ExportOptions(output, topics=("A",), end_time=middle)).facts["messages"] == 0
     assert run(spark, stores, ExportOptions(output, end_time=middle)).facts["messages"] == 2
     assert run(spark, stores, ExportOptions(output)).facts["messages"] == 2
     assert run(spark, stores, ExportOptions(output, start_time=middle)).facts["messages"] == 0

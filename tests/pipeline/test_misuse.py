@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -115,6 +117,32 @@ def _children(pid: int, word: str) -> list[int]:
         if int(row[0]) in family - {pid} and len(row) > 2 and word in row[2]:
             found.append(int(row[0]))
     return found
+
+
+def test_a_session_of_a_users_own(fixture_store: Store, tmp_path: Path) -> None:
+    """Started without the environment activated: the driver's Python in its workers, and errors of ours, in a line."""
+    store, damaged = fixture_store("clean-small"), tmp_path / "damaged"
+    shutil.copytree(store, damaged)
+    file = sorted((damaged / "commitlog").iterdir())[0]
+    with file.open("r+b") as opened:
+        opened.seek(20_000)
+        opened.write(b"\xff" * 400)
+    root = str(Path(__file__).resolve().parents[2])
+    environment = {k: v for k, v in os.environ.items() if k not in ("PYSPARK_PYTHON", "VIRTUAL_ENV")}
+    environment |= {"PATH": "/usr/bin:/bin", "PYTHONPATH": root, "TMPDIR": str(tmp_path)}
+    words = [sys.executable, "-m", "tests.pipeline.own_session", str(store), str(damaged)]
+    ran = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines() == [
+        "count: 600",
+        "none: NotAStore: no store here: /none (name one with --store, or make one with: rstore init)",
+        "scheme: InvalidArgument: hdfs: is no place that stores and tables are read from or written to: hdfs://n/x "
+        "(a directory that driver and executors see at the same path, or file:///DIR)",
+        ran.stdout.splitlines()[3],
+    ]
+    assert ran.stdout.splitlines()[3].startswith("damage: FormatError: ")
+    assert f"{file} at " in ran.stdout.splitlines()[3]
+    assert "rstore-error:" not in ran.stderr
 
 
 # --- what comes back from executors ----------------------------------------------------------------------------------

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,9 +13,11 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from engine.errors import RStoreError
-from engine.format.message import Message
+from engine.errors import FormatError, InvalidArgument, RStoreError
+from engine.format import hosts
+from engine.format.message import Message, make_msg_id
 from engine.format.sysflag import is_consumable
+from engine.pipeline.jobs.tasks import run_groups
 from engine.pipeline.options import parse
 from engine.pipeline.schema import COLUMNS
 from engine.pipeline.source import NAME, FilteringReader, SplitPartition, StoreReader, damage
@@ -26,6 +31,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 Store = Callable[[str], Path]
+MANY = 20
+"""Columns of a scan that reads all of them, as far as Spark prints them."""
 
 
 def load(spark: SparkSession, *places: Path | str, **options: Any) -> DataFrame:
@@ -59,6 +66,8 @@ def test_every_row_as_apache_reads_it(spark: SparkSession, reference: str, refer
             assert (found.flag, found.sys_flag) == (line["flag"], line["sysFlag"])
             assert (found.born_timestamp, found.store_timestamp) == (line["bornTimestamp"], line["storeTimestamp"])
             assert found.store_time.timestamp() * 1000 == pytest.approx(line["storeTimestamp"])
+            assert found.born_time.timestamp() * 1000 == pytest.approx(line["bornTimestamp"])
+            assert found.msg_id == make_msg_id(hosts.parse(found.store_host), line["physicalOffset"])
             assert found.damage is None
     assert stores.snapshot(path) == before
 
@@ -270,6 +279,76 @@ def test_misuse(spark: SparkSession, tmp_path: Path, fixture_store: Store) -> No
         find_stores([])
 
 
+def test_columns_that_are_not_selected_are_not_read(spark: SparkSession, fixture_store: Store) -> None:
+    """Whatever the query: the columns that it needs, and the rows that it has with all of them read."""
+    path = str(fixture_store("clean-small"))
+
+    def read(frame: DataFrame) -> list[set[str]]:
+        """The columns of each scan."""
+        plan = frame._jdf.queryExecution().optimizedPlan().toString()
+        return [set(re.findall(r"(\w+)#\d+", line)) for line in plan.splitlines() if "RelationV2" in line]
+
+    def queries(frame: DataFrame) -> list[tuple[DataFrame, list[set[str]]]]:
+        other = frame.select(frame.physical_offset.alias("place"), frame.queue_offset.alias("number"))
+        joined = frame.join(other, frame.physical_offset == other.place).select("topic", "number")
+        sorted_ = frame.orderBy("physical_offset").select("body")
+        return [
+            (frame.groupBy().count(), [{"size"}]),
+            (frame.select("topic"), [{"topic"}]),
+            (frame.where("queue_id = 1").select("body"), [{"body", "queue_id"}]),
+            (frame.groupBy("topic").count(), [{"topic"}]),
+            (frame.select("topic").union(frame.select("file")), [{"topic"}, {"file"}]),
+            (joined, [{"physical_offset", "topic"}, {"physical_offset", "queue_offset"}]),
+            (sorted_, [{"physical_offset", "body"}]),
+            (frame, [set(COLUMNS)]),
+            (frame.union(frame), [set(COLUMNS)] * 2),
+        ]
+
+    every = ",".join(COLUMNS)
+    pairs = zip(queries(load(spark, path)), queries(load(spark, path, columns=every)), strict=True)
+    for (narrow, columns), (whole, _) in pairs:
+        narrowed = [found for found, wanted in zip(read(narrow), columns, strict=True) if len(wanted) < MANY]
+        assert narrowed == [wanted for wanted in columns if len(wanted) < MANY]
+        assert all(len(found) >= MANY for found in read(whole))
+    for i in (0, 2, 5):
+        narrow, whole = (queries(load(spark, path, **more))[i][0] for more in ({}, {"columns": every}))
+        assert sorted(map(str, narrow.collect())) == sorted(map(str, whole.collect()))
+    assert load(spark, path).count() == 600
+
+
+def test_a_batch_between_offsets(spark: SparkSession, tmp_path: Path, fixture_store: Store) -> None:
+    path = fixture_store("clean-small")
+    places = [row.physical_offset for row in load(spark, path).select("physical_offset").collect()]
+    low, high = sorted(places)[100], sorted(places)[400]
+    both = [path, f"other={path}"]
+    options = {"startingOffsets": json.dumps({path.name: low}), "endingOffsets": json.dumps({path.name: high})}
+    found = load(spark, *both, **options).groupBy("store").count().collect()
+    assert {row["store"]: row["count"] for row in found} == {path.name: 300, "other": 600}
+    assert load(spark, path, startingOffsets="earliest", endingOffsets="latest").count() == 600
+    for wrong, text in (
+        ({"startingOffsets": "latest"}, "startingOffsets = latest: a batch ends there"),
+        ({"endingOffsets": "earliest"}, "endingOffsets = earliest: latest, or"),
+        ({"startingOffsets": '{"nobody": 1}'}, "startingOffsets: no such store: nobody"),
+        ({"endingOffsets": '{"nobody": 1}'}, "endingOffsets: no such store: nobody"),
+    ):
+        with pytest.raises(InvalidArgument, match=text):
+            shares([path], **wrong)
+
+
+def test_paths_as_uris(spark: SparkSession, fixture_store: Store) -> None:
+    path = fixture_store("clean-small")
+    for uri in (f"file://{path}", f"file:{path}", f"FILE://localhost{path}", f"me=file://{path}"):
+        assert load(spark, uri, columns="store").count() == 600
+    for uri, text in (
+        ("hdfs://name/data", "hdfs: is no place that stores"),
+        ("s3a://bucket/data", "s3a: is no place"),
+        ("a=hdfs:/data", "hdfs: is no place"),
+        ("file://elsewhere/data", "files of another machine"),
+    ):
+        with pytest.raises(InvalidArgument, match=text):
+            load(spark, uri).count()
+
+
 def test_an_empty_store_has_no_rows(spark: SparkSession, tmp_path: Path) -> None:
     with MessageStore.open(small(tmp_path / "store")):
         pass
@@ -282,21 +361,17 @@ def test_damage_outside_of_what_is_asked_for(spark: SparkSession, fixture_copy: 
     with file.open("r+b") as opened:
         opened.seek(20_000)
         opened.write(b"\xff" * 400)
-    with pytest.raises(Exception, match=r"engine\.errors\.FormatError"):
+    with pytest.raises(FormatError):
         load(spark, path, endOffset=30_000).count()
     assert load(spark, path, startOffset=30_000, columns="topic").count() > 0
     assert load(spark, path, endOffset=19_000, columns="topic").count() > 0
 
 
-def test_a_worker_searches_its_modules_for_garbage_once(
-    spark: SparkSession, fixture_store: Callable[[str], Path]
-) -> None:
+def frozen(_: int) -> int:
+    """How many objects the worker's search for garbage passes over."""
+    return gc.get_freeze_count()
+
+
+def test_a_worker_searches_its_modules_for_garbage_once(spark: SparkSession) -> None:
     """Spark's daemon collects garbage behind every task: what is imported is taken out of that after the first one."""
-
-    def frozen(_: int) -> int:
-        import gc
-
-        return gc.get_freeze_count()
-
-    spark.read.format(NAME).option("splitBytes", "64K").load(str(fixture_store("clean-small"))).count()
-    assert max(spark.sparkContext.parallelize(range(4), 4).map(frozen).collect()) > 1000
+    assert max(max(run_groups(spark, [[1], [2]], frozen)) for _ in range(3)) > 1000

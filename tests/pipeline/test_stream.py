@@ -18,8 +18,12 @@ import pytest
 pytest.importorskip("pyspark")
 
 from engine.config import StoreConfig
+from engine.errors import InvalidArgument
+from engine.pipeline.options import parse
 from engine.pipeline.source import NAME
-from tests.engine.opening import assert_sound
+from engine.pipeline.stream import StoreStreamReader
+from engine.store import MessageStore
+from tests.engine.opening import assert_sound, message, small
 from tests.pipeline import streaming
 from tests.support import stores
 
@@ -123,6 +127,24 @@ def test_every_message_once(spark: SparkSession, tmp_path: Path, monkeypatch: py
     config = StoreConfig(store_path_root_dir=root).with_changes(message_index_enable=False)
     assert_sound(config.with_changes(max_hash_slot_num=1000, max_index_num=4000))
     shutil.rmtree(out)
+
+
+def test_a_limit_counts_what_is_asked_for(tmp_path: Path) -> None:
+    """One message in a hundred: micro-batches of five of them, and none that is empty."""
+    with MessageStore.open(small(tmp_path / "store")) as store:
+        for i in range(1000):
+            store.put(message(b"%05d" % i, topic="Rare" if i % 100 == 99 else "Common"))
+    assert_sound(small(tmp_path / "store"))
+    options = {"path": str(tmp_path / "store"), "topic": "Rare", "maxRecordsPerTrigger": "5"}
+    reader = StoreStreamReader(parse(options))
+    at, batches = reader.initialOffset(), []
+    while (end := reader.latestOffset(at, reader.getDefaultReadLimit())) != at:
+        rows = [batch.num_rows for part in reader.partitions(at, end) for batch in reader.read(part)]
+        batches.append(sum(rows))
+        at = end
+    assert batches == [5, 5]
+    with pytest.raises(InvalidArgument, match="endingOffsets: a stream has no end"):
+        StoreStreamReader(parse({**options, "endingOffsets": '{"store": 5}'}))
 
 
 def _wait_for_batches(query: subprocess.Popen[bytes], checkpoint: Path, more: int) -> None:

@@ -26,8 +26,8 @@ from engine.pipeline.exported import (
     Known,
     Manifest,
     Stretch,
-    demand_local,
     demand_same,
+    local_directory,
     witness_of,
 )
 from engine.pipeline.known import demand_known
@@ -48,6 +48,8 @@ FULL_TOPIC = "full_topic"
 _ALWAYS = ("store", "physical_offset", "size", "topic", "store_timestamp", "damage")
 _BEHAVIOUR = ("message_delay_level", "enable_multi_dispatch", "enable_lmq", "max_message_size", "message_index_enable")
 """Settings, beside the sizes, that decide how messages lie in a store."""
+_LATER = ("msg_id", "born_time")
+"""Columns that came later: a table of all columns that was begun without them goes on without them."""
 _DAY_MS = 86_400_000
 _LATEST_MS = 253_402_300_799_999
 _LONGEST = 200
@@ -62,7 +64,7 @@ class ExportOptions:
 
     Attributes:
         output: the table's directory, at the same path for driver and executors; new, or that of an earlier export.
-        topic: only its records.
+        topics: only their records (default: those of all).
         start_time, end_time: stored at the one (ms) or later, and before the other.
         columns: only these, and those without which a row has no place (default: all).
         include_body: whether there are bodies.
@@ -72,7 +74,7 @@ class ExportOptions:
     """
 
     output: str = ""
-    topic: str | None = None
+    topics: tuple[str, ...] = ()
     start_time: int | None = None
     end_time: int | None = None
     columns: tuple[str, ...] = ()
@@ -84,7 +86,7 @@ class ExportOptions:
     @property
     def choice(self) -> Choice:
         """Which records are asked for."""
-        return Choice(self.topic, self.start_time, self.end_time)
+        return Choice(tuple(sorted(set(self.topics))), self.start_time, self.end_time)
 
 
 def run(spark: SparkSession, stores: Sequence[StoreRef], options: ExportOptions) -> JobResult:
@@ -94,12 +96,14 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: ExportOptions)
         Refused: the directory is no table, or one of other columns, or has rows of another store of that name.
         InvalidArgument, StoreLocked (another export runs), StorageError.
     """
-    demand_local(options.output)
+    directory = local_directory(options.output)
     if options.on_damage not in (FAIL, MARK, SKIP):
         raise InvalidArgument(f"damage: {options.on_damage}?", hint=f"{FAIL}, {MARK} or {SKIP}")
     columns = _columns(options)
     disk = Disk()
-    with ExportedTable(disk, options.output) as table:
+    with ExportedTable(disk, directory) as table:
+        if not options.columns and table.manifest.columns == tuple(n for n in columns if n not in _LATER):
+            columns = table.manifest.columns
         _demand_alike(table, columns, options)
         return _Export(spark, stores, options, disk, table, columns).result()
 
@@ -127,8 +131,8 @@ class _Export:
         if parts:
             self._write(reduce(lambda a, b: a.unionByName(b), parts))
             partitions, places, damage = self._look()
-            if self._options.topic is not None and not partitions:
-                demand_known(self._stores, [self._options.topic])
+            there = {row[0] for row in partitions}
+            demand_known(self._stores, [topic for topic in self._options.topics if topic not in there])
             skips = self._options.on_damage == SKIP
             files = [one for one in self._table.files() if not (skips and _is_of_damage(one[0]))]
             run = secrets.token_hex(4)
@@ -183,7 +187,7 @@ class _Export:
             self._spark,
             [store],
             columns=self._columns,
-            topic=options.topic,
+            topics=options.topics,
             start_time=options.start_time,
             end_time=options.end_time,
             start_offset=start,

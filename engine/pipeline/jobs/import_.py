@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from engine import config
 from engine.config import StoreConfig
 from engine.errors import InvalidArgument, Refused, RStoreError
 from engine.files.disk import Disk
-from engine.pipeline.exported import demand_local, is_pending, read_manifest
+from engine.pipeline.exported import is_pending, local_directory, read_manifest
 from engine.pipeline.jobs.export import read_table
 from engine.pipeline.restore import NEEDED, Restorer
 from engine.pipeline.result import JobResult, Table
@@ -56,12 +56,14 @@ class ImportOptions:
         output: the new store's directory; absent, or empty.
         store: which of the table's stores (default: the only one).
         config: a broker's properties file for the new store (default: the settings that the table remembers).
+        topics: only their records (default: those of all).
     """
 
     table: str = ""
     output: str = ""
     store: str | None = None
     config: str | None = None
+    topics: tuple[str, ...] = ()
 
 
 def run(spark: SparkSession, stores: Sequence[StoreRef], options: ImportOptions) -> JobResult:
@@ -73,8 +75,7 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: ImportOptions)
     """
     del stores  # of a table
     disk = Disk()
-    demand_local(options.table)
-    demand_local(options.output)
+    options = replace(options, table=local_directory(options.table), output=local_directory(options.output))
     if disk.exists(options.output) and (not disk.is_dir(options.output) or disk.listdir(options.output)):
         raise Refused("something is here already", path=options.output, hint="name an empty or a new directory")
     if is_pending(disk, options.table):
@@ -107,8 +108,22 @@ def _of_one_store(rows: DataFrame, options: ImportOptions) -> tuple[str, DataFra
     if "damage" in rows.columns:
         damaged = rows.where("damage is not null").count()
         rows = rows.where("damage is null")
+    if options.topics:
+        rows = _of_topics(rows, options)
     optional = ("crc_ok",) if "crc_ok" in rows.columns else ()
     return name, rows.select(*NEEDED, *optional), damaged
+
+
+def _of_topics(rows: DataFrame, options: ImportOptions) -> DataFrame:
+    """Raises InvalidArgument: the store has no message of one of them in the table."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    rows = rows.where(F.col("topic").isin(list(options.topics)))
+    there = {row["topic"] for row in rows.select("topic").distinct().collect()}
+    for topic in options.topics:
+        if topic not in there:
+            raise InvalidArgument(f"the table has no message of the topic {topic}", path=options.table)
+    return rows
 
 
 def _settings(options: ImportOptions, manifest: Manifest | None, name: str) -> StoreConfig:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from engine.errors import InvalidArgument
 from engine.format import properties
 from engine.pipeline import frames
+from engine.pipeline.bins import bin_ms, words
 from engine.pipeline.known import demand_known
 from engine.pipeline.options import SKIP
 from engine.pipeline.result import JobResult, Table
@@ -58,7 +59,8 @@ class StatsOptions:
 
 
 def run(spark: SparkSession, stores: Sequence[StoreRef], options: StatsOptions) -> JobResult:
-    """Tables `topics`, `queues`, `tags`, `hours`, `sizes`, `size_histogram`, `delays`, `keys`, `duplicates`.
+    """Tables `topics`, `queues`, `tags`, `hours`, `sizes`, `size_histogram`, `delays`, `keys`, `duplicates`;
+    and `times`, where less than a day lies between the first and the last store time.
 
     Raises:
         InvalidArgument: `top` is below 1; no such topic.
@@ -122,6 +124,7 @@ class _Stats:
             self._grouped("queues", "By queue", ("topic", "queue_id"), _MOST),
             self._grouped("tags", f"By tag: the {self._top} with the most messages", ("topic", "tags"), self._top),
             self._hours(),
+            *self._times(whole["first"], whole["last"]),
             self._sizes(whole),
             self._histogram(),
             self._delays(whole),
@@ -167,6 +170,20 @@ class _Stats:
                 for row in rows[:_MOST]
             ),
         )
+
+    def _times(self, first: int | None, last: int | None) -> tuple[Table, ...]:
+        """Finer than by hour, where that would be few rows; those without a message are left out."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        width = bin_ms(first, last)
+        if width is None:
+            return ()
+        stamp = F.col("store_timestamp")
+        groups = self._kept.groupBy((stamp - F.pmod(stamp, F.lit(width))).alias("time")).agg(*_sums())
+        rows = groups.orderBy("time").collect()
+        columns = ("time_timestamp", "messages", "bytes", "body_bytes")
+        title = f"By {words(width)} of the store time"
+        return (Table("times", title, columns, tuple((r["time"], *(r[c] for c in columns[1:])) for r in rows)),)
 
     def _sizes(self, whole: Row) -> Table:
         columns = ("what", "min", *_RANK_NAMES, "max", "mean")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from engine.errors import InvalidArgument, StorageError
+from engine.pipeline.bins import MOST, bin_ms, words
 from engine.pipeline.parquet import arrow_table, write_tables
 from engine.pipeline.plots import charts, draw
 from engine.pipeline.result import JobResult, Table
@@ -74,7 +76,40 @@ def test_long_times_are_drawn_in_few_bars() -> None:
     assert found.title == "Messages by 3 hours"
     assert (found.series[0].values[0], found.series[0].values[-1], sum(found.series[0].values)) == (3, 4, 7)
     wild = charts(stats([(-5, 1), (1 << 40, 2)]))[0]
-    assert wild.series[0].values == (1, 2)
+    assert len(wild.labels) <= 400
+    assert (wild.series[0].values[0], wild.series[0].values[-1], sum(wild.series[0].values)) == (1, 2, 3)
+
+
+def test_a_short_time_has_more_than_one_bar() -> None:
+    """Ten minutes, with a minute in the middle in which nothing came."""
+    first, last = 472222 * HOUR + 59_000, 472222 * HOUR + 660_000
+    rows = tuple((at, 2, 200, 100) for at in range(first // 15_000 * 15_000, last, 15_000) if at % HOUR // 60_000 != 5)
+    table = Table("times", "By 15 s", ("time_timestamp", "messages", "bytes", "body_bytes"), rows)
+    whole = stats([(472222, 2 * len(rows))])
+    facts = {"first_store_timestamp": first, "last_store_timestamp": last}
+    found = charts(replace(whole, facts=facts, tables=(*whole.tables, table)))[0]
+    assert found.title == "Messages by 15 s, from 2023-11-14 22:00:45.000 UTC"
+    assert (sum(found.series[0].values), found.series[0].values.count(0)) == (2 * len(rows), 4)
+    assert found.labels[:2] == ("22:00:45.000", "22:01:00.000")
+
+
+@pytest.mark.parametrize("span", [0, 1, 59, 60, 999, 12_345, 600_000, 3_600_000, 86_399_999])
+def test_bars_fit_the_span(span: int) -> None:
+    for first in (0, 1_700_000_000_123):
+        width = bin_ms(first, first + span)
+        assert width is not None
+        count = (first + span) // width - first // width + 1
+        assert count <= MOST
+        assert count > MOST // 4 or span < MOST // 2
+    assert bin_ms(0, 86_400_000) is bin_ms(None, None) is None
+    assert [words(width) for width in (1, 500, 15_000, 60_000)] == ["1 ms", "500 ms", "15 s", "1 min"]
+
+
+def test_sizes_without_a_record_are_there() -> None:
+    whole = stats([(0, 1)])
+    sizes = Table("size_histogram", "Sizes", ("from_bytes", "messages"), ((64, 3), (512, 1)))
+    found = charts(replace(whole, tables=(*whole.tables[:2], sizes)))[2]
+    assert (found.labels, found.series[0].values) == (("64", "128", "256", "512"), (3, 0, 0, 1))
 
 
 def test_many_bars_become_one() -> None:
