@@ -75,7 +75,7 @@ def test_of_one_topic(spark: SparkSession, tmp_path: Path) -> None:
         for i in range(50):
             assert store.put(message(b"%d" % i, i % 2, f"T{i % 3}")).ok
     stores = find_stores([f"a={tmp_path / 's'}"])
-    export.run(spark, stores, export.ExportOptions(output=str(tmp_path / "t"), topic="T1"))
+    export.run(spark, stores, export.ExportOptions(output=str(tmp_path / "t"), topics=("T1",)))
     result = run(spark, (), ImportOptions(table=str(tmp_path / "t"), output=str(tmp_path / "new")))
     wanted = {queue: found for queue, found in plain.by_queue(tmp_path / "s").items() if queue[0] == "T1"}
     assert plain.by_queue(tmp_path / "new") == wanted
