@@ -72,7 +72,7 @@ CASES = [
     Case("held", [100] * 4, manually=True, rounds=3, hold_until=2),
     Case("ext", [100] * 6, EXT, manually=True),
     Case("no-number-in-a-hurry", [100] * 3, {**ABOVE, "deleteWhen": f"{hour()} # now"}, used=86),
-    Case("no-number-behind-the-hour", [100] * 3, {"deleteWhen": f"{hour()};now"}),
+    Case("no-number-behind-the-hour", [100] * 3, {"deleteWhen": f"{hour()};{hour(1)};now"}),
     Case("no-number-before-the-hour", [100] * 3, {"deleteWhen": f"now;{hour()}"}),
 ]
 

