@@ -230,7 +230,8 @@ def _rocksdb_sign(disk: Disk, directory: str) -> str | None:
     path = os.path.join(directory, "CURRENT")
     entry = disk.look(path) if disk.is_dir(directory) else None
     if entry is None or not entry.is_file:
-        others = disk.listdir(directory) if disk.is_dir(directory) else ()
+        entries = disk.scandir(directory) if disk.is_dir(directory) else ()
+        others = (entry.name for entry in entries if entry.is_file)  # a directory is a topic, whatever its name
         return next((one for one in others if one.startswith("MANIFEST-") or one.endswith(".sst")), None)
     return "CURRENT" if disk.read_file(path, 9) == b"MANIFEST-" else None
 

@@ -13,12 +13,12 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rstore_cli.app import main
 from tests.compat.fixtures import FIXTURES
+from tests.support.archives import extract
 
 SEGMENT = 65536
 PAGE = 4096
@@ -30,8 +30,7 @@ Scene = Callable[[Path], contextlib.AbstractContextManager[dict[str, str]]]
 def unpack(base: Path, name: str) -> Path:
     """The store of a base of the proof, as the broker left it."""
     scratch = base / "unpacked"
-    with tarfile.open(FIXTURES / "proof" / f"{name}.tar.xz", "r:xz") as tar:
-        tar.extractall(scratch, filter="data")
+    extract(FIXTURES / "proof" / f"{name}.tar.xz", scratch)
     home = base / HOME
     home.mkdir(parents=True, exist_ok=True)
     (scratch / "store").rename(home / "store")

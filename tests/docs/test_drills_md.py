@@ -76,8 +76,9 @@ def indented(text: str) -> list[str]:
 
 
 def masked(line: str) -> str:
-    """Without what is another number each time."""
+    """Without what is another number each time; on a full disk it may be that no put at all fits."""
     plain = re.sub(r"[0-9]+(\.[0-9]+)?", "N", line).replace("message ", "messages ")
+    plain = plain.replace("N refused, N messages acknowledged", "N refused")
     return re.sub(r"\s+", " ", plain).strip()
 
 

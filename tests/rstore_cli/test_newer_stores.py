@@ -11,6 +11,7 @@ import pytest
 from rstore_cli.app import COMMANDS
 from tests.rstore_cli.conftest import Cli
 from tests.support import newer, stores
+from tests.support.checking import check_clean
 
 KINDS = {
     "default": {"files of its own"},
@@ -159,3 +160,13 @@ def test_moved_away_it_is_a_store_of_4_9_again(unpacked: Callable[[str], Path], 
             path.unlink()
     assert cli("--store", root, "--json", "status").json["newer"] == []
     assert cli("--store", root, "recover", "--dry-run").code == 0
+
+
+@pytest.mark.parametrize("topic", ["MANIFEST-a", "CURRENT", "rocksdbstore", "dledger-a", "timerlog"])
+def test_a_topic_of_such_a_name_makes_no_other_store(topic: str, new_store: Path, cli: Cli) -> None:
+    """A client that may make topics must not lock the store's own daemon and commands out of it."""
+    for body in ("one", "two"):
+        assert cli("--store", new_store, "put", topic, "--body", body).code == 0
+    assert cli("--store", new_store, "reindex", "--yes").code == 0
+    assert len(cli("--store", new_store, "get", topic, "0", "--json").lines) == 2
+    check_clean(new_store)

@@ -184,7 +184,7 @@ def test_a_missing_package_is_5_and_says_how_to_get_it(name: str, fixture_store:
     assert (ran.returncode, ran.stdout) == (5, "")
     (line,) = ran.stderr.splitlines()
     assert f"{name} is not installed" in line
-    assert "pip install 'rstore[spark]'" in line
+    assert "pip install --upgrade 'rstore[spark]'" in line
 
 
 def test_the_doctor_says_whether_spark_can_run(cli: Cli, fixture_store: Store) -> None:

@@ -85,7 +85,7 @@ def test_what_wants_one_says_so_in_a_line(fixture_copy: Store) -> None:
     serve, spark = without(("--store", store, "serve", "--port", "0", "--no-names"), ("pipeline", "verify", store))
     assert serve == (5, "", "rstore: aiohttp is not installed (pip install aiohttp)\n")
     assert spark[0] == 5
-    assert "pip install 'rstore[spark]'" in spark[2]
+    assert "pip install --upgrade 'rstore[spark]'" in spark[2]
     check_clean(Path(store), known={"config-missing"}, why="the fixture has no topics.json")
 
 

@@ -285,8 +285,7 @@ def test_settings() -> None:
         {"brokerName": "b", "listenPort": "1", "autoCreateTopicEnable": "false"}, listen_host=None
     )
     assert (found.broker_name, found.listen_port, found.auto_create_topic) == ("b", 1, False)
-    with pytest.raises(InvalidArgument, match="is no number"):
-        BrokerSettings.of({"listenPort": "x"})
+    assert BrokerSettings.of({"listenPort": "x"}).listen_port == BrokerSettings.of({}).listen_port
     with pytest.raises(InvalidArgument, match="no IP address"):
         BrokerSettings.of({"brokerIP1": "here"})
 

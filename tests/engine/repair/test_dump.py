@@ -61,7 +61,7 @@ def test_a_queue_that_begins_in_the_middle_of_its_file(fixture_copy: Store) -> N
 
 def test_what_is_not_there(fixture_store: Store) -> None:
     store = config(fixture_store("clean-small"))
-    with pytest.raises(InvalidArgument, match="no consume queue"):
+    with pytest.raises(InvalidArgument, match="no topic nope"):
         next(dump_queue(Disk(), store, "nope", 0))
     with pytest.raises(InvalidArgument, match="no index file"):
         next(dump_index(Disk(), store, file="nope"))

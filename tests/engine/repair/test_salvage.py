@@ -214,7 +214,8 @@ def test_export(damaged: tuple[StoreConfig, list[int]]) -> None:
         return [place for place, _ in Export(Disk(), config, name, Filter(**wanted))]  # type: ignore[arg-type]
 
     assert places() == offsets[21:]
-    assert places(topic="nothing") == []
+    with pytest.raises(InvalidArgument, match="no topic nothing"):
+        places(topic="nothing")
     assert places(queue_id=1) == [o for i, o in enumerate(offsets) if i > 20 and i % 2]
     assert places(start=offsets[30], end=offsets[40]) == offsets[30:40]
     export = Export(Disk(), config, name, Filter())

@@ -35,6 +35,19 @@ from tests.support.checking import check_clean
 SEGMENT = SIZES["mapped_file_size_commit_log"]
 
 
+@pytest.fixture(autouse=True)
+def _no_two_messages_in_one_millisecond(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tail of the very store time that the log ends with is no older than it: nothing tells that it is stale."""
+    now_ms, last = Disk.now_ms, 0
+
+    def later(disk: Disk) -> int:
+        nonlocal last
+        last = max(last + 1, now_ms(disk))
+        return last
+
+    monkeypatch.setattr(Disk, "now_ms", later)
+
+
 def record_at(root: Path, offset: int) -> bytes:
     with (root / "commitlog" / f"{offset - offset % SEGMENT:020d}").open("rb") as file:
         file.seek(offset % SEGMENT)
