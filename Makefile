@@ -16,7 +16,7 @@ INTEROP_BESIDE := $(patsubst %,tests/compat/test_%.py,bridged clean config_lost 
   recovered_by_us wheel written_by_us)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types bench interop fuzz proof dist clean java
+.PHONY: help setup demo test lint types bench interop fuzz proof sweep dist clean java
 
 # what `java` looks for, and the packages that have it; the tests against Apache's own store need a compiler and Maven, too
 JAVA_WANTED := javac mvn
@@ -61,8 +61,10 @@ interop: setup java ## against Apache RocketMQ 4.9.8 itself (Java, Maven), and t
 	run env RSTORE_LARGE=1 $(PY) -m pytest -n 0 -m "interop or spark" tests/compat tests/pipeline \
 	  $(addprefix --ignore=,$(INTEROP_BESIDE)) $(PYTEST_ARGS)
 
-proof: setup ## seeded damaged stores, repaired and judged: build/proof.md (PROOF_ARGS="--stores 300 --expired 60 --kills 36"); whole sweeps
+proof: setup ## seeded damaged stores, repaired and judged: build/proof.md (PROOF_ARGS="--stores 300 --expired 60 --kills 36")
 	$(PY) -m tests.proof $(PROOF_ARGS)
+
+sweep: setup ## the whole range of what make test takes samples of: every kill, every damage, every seed (ten minutes)
 	RSTORE_WIDE=1 $(PY) -m pytest -q -n auto --dist worksteal -m "wide and not interop and not spark and not fuzz" $(PYTEST_ARGS)
 
 dist: setup ## dist/: the wheel, and what Spark's executors need of it as one zip (--py-files)

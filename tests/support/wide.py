@@ -1,4 +1,4 @@
-"""Sweeps that `make test` samples and `make proof` runs whole (RSTORE_WIDE=1, `-m wide`)."""
+"""Sweeps that `make test` samples and `make sweep` runs whole (RSTORE_WIDE=1, `-m wide`)."""
 
 from __future__ import annotations
 
