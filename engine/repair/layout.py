@@ -209,8 +209,13 @@ class _Planner:
                 f"mappedFileSizeCommitLog is {self._size}, the files of the log have {told} bytes",
                 path=self._files.config.log_directories[0],
                 next_step=bring(
-                    f"set mappedFileSizeCommitLog={told} in the broker.conf that -c names; if {self._size} is right, "
-                    f"the files lost their ends: truncate -s {self._size} gives them their length back"
+                    f"set mappedFileSizeCommitLog={told} in the broker.conf that -c names"
+                    + (
+                        f"; if {self._size} is right, the files lost their ends: truncate -s {self._size} gives them "
+                        "their length back"
+                        if self._size > told
+                        else ""
+                    )
                 ),
             )
         if not given and told is None and not self._files.log:

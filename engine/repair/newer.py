@@ -13,11 +13,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import struct
+import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.errors import NewerStore, NotAStore, StorageError
+from engine.files.listing import is_lost_found
 from engine.format import names
 from engine.format.message import MAGICS
 from engine.repair.trees import is_zero
@@ -41,8 +44,10 @@ ROCKSDB_STORE = "timers, transactions or index in RocksDB"
 FILES = "files of its own"
 
 _HEAD = struct.Struct(">iI")
-_CRC_TAIL = 64
-_CRC_PROPERTY = b"__CRC32#\x01"
+_CRC_PROPERTY = re.compile(rb"__CRC32#\x01([0-9]{10})\x02\Z")
+_FRONT = 1 << 20
+"""Bytes of a segment that are looked at, for as many records at most:"""
+_RECORDS = 8
 _CONFIG_DIRECTORIES = ("topics", "subscriptionGroups", "consumerOffsets")
 _OWN_CONFIG = ("consumerOrderInfo.json", "timercheck", "timermetrics", "transactionMetrics")
 _TIERED_METADATA = "tieredStoreMetadata.json"
@@ -152,7 +157,7 @@ def newer_parts(
         disk, os.path.join(root, "compaction", "compactionCq")
     ):
         found.append(Part(COMPACTION, "compaction/"))
-    if "epochFileCheckpoint" in present:
+    if "epochFileCheckpoint" in present and _is_filled(disk, os.path.join(root, "epochFileCheckpoint")):
         found.append(Part(CONTROLLER, "epochFileCheckpoint"))
     if "timerlog" in present and _holds_files(disk, os.path.join(root, "timerlog")):
         found.append(Part(TIMER, "timerlog/"))
@@ -166,6 +171,7 @@ def newer_parts(
     if place:
         found.append(Part(PROPERTY_CRC, place))
     rest: list[str] = [name for name in ("timerwheel", "rocksdbstore", "compaction") if name in present]
+    rest = [name for name in rest if _is_filled(disk, os.path.join(root, name))]
     rest += [f"config/{name}" for name in _OWN_CONFIG if disk.exists(os.path.join(config_dir, name))]
     if not found and rest:
         found.append(Part(FILES, rest[0]))
@@ -200,8 +206,17 @@ def refuse_change(root: str, newer: Newer) -> None:
         raise NewerStore(
             f"a RocketMQ 5 store, with {newer}, is never changed by rstore",
             path=root,
-            hint="status, check, dump and get read it; its own 5.x broker recovers it when it starts",
+            hint=_hands_off(newer),
         )
+
+
+def _hands_off(newer: Newer) -> str:
+    if all(part.what == FILES for part in newer.parts):
+        return (
+            "status, check, dump and get read it; its own 5.x broker recovers it when it starts. Where a 4.9 broker "
+            f"writes it now, move what 5.x left away: {', '.join(part.where for part in newer.parts)}"
+        )
+    return "status, check, dump and get read it; its own 5.x broker recovers it when it starts"
 
 
 def refuse_verdict(root: str, newer: Newer) -> None:
@@ -232,7 +247,7 @@ def _rocksdb_sign(disk: Disk, directory: str) -> str | None:
     if entry is None or not entry.is_file:
         entries = disk.scandir(directory) if disk.is_dir(directory) else ()
         others = (entry.name for entry in entries if entry.is_file)  # a directory is a topic, whatever its name
-        return next((one for one in others if one.startswith("MANIFEST-") or one.endswith(".sst")), None)
+        return next((one for one in others if one.startswith("MANIFEST-")), None)
     return "CURRENT" if disk.read_file(path, 9) == b"MANIFEST-" else None
 
 
@@ -246,7 +261,12 @@ def _has_tables(disk: Disk, directory: str) -> bool:
 def _directories(disk: Disk, directory: str) -> list[str]:
     if not disk.is_dir(directory):
         return []
-    return [entry.name for entry in disk.scandir(directory) if entry.is_directory]
+    return [entry.name for entry in disk.scandir(directory) if entry.is_directory and not is_lost_found(entry)]
+
+
+def _is_filled(disk: Disk, path: str) -> bool:
+    """Whether a file has a length, or a directory an entry."""
+    return bool(disk.scandir(path)) if disk.is_dir(path) else disk.stat(path).size > 0
 
 
 def _holds_files(disk: Disk, directory: str) -> bool:
@@ -264,25 +284,61 @@ def _tiered(disk: Disk, config: StoreConfig, root: str) -> list[Part]:
 
 
 def _property_crc(disk: Disk, config: StoreConfig, log: Sequence[str]) -> str | None:
-    """Where a record ends with a CRC of its properties: the first of the first and the last segments are looked at."""
+    """Where records end with a CRC of their own: the front of the first and of the last segments is looked at."""
     if config.other.get("enabledAppendPropCRC", "").strip().lower() == "true":
         return "enabledAppendPropCRC=true"
     for path in dict.fromkeys((*log[:1], *log[-2:])):
         with contextlib.suppress(StorageError):  # what can't be read is another's to say
-            if _CRC_PROPERTY in _first_record_end(disk, path):
+            if _have_crc(_front(disk, path)):
                 return f"commitlog/{os.path.basename(path)}"
     return None
 
 
-def _first_record_end(disk: Disk, path: str) -> bytes:
-    """The last bytes of a segment's first record; none where no record begins."""
+def _front(disk: Disk, path: str) -> bytes:
     reader = disk.open_reader(path)
     try:
-        head = bytes(reader.read(0, _HEAD.size))
-        size, magic = _HEAD.unpack(head) if len(head) == _HEAD.size else (0, 0)
-        if magic not in MAGICS or size <= 0:
-            return b""
-        start = max(0, size - _CRC_TAIL)
-        return bytes(reader.read(start, size - start))
+        return bytes(reader.read(0, min(_FRONT, reader.size())))
     finally:
         reader.close()
+
+
+def _have_crc(data: bytes) -> bool:
+    """Whether most of the first records end with a CRC of their own that is right.
+
+    A single one may be a client's: its properties are any text. The CRC is of what the broker fills in, too, so no
+    client can make it for a place and a time that it doesn't know (MessageExtEncoder, MessageDecoder#createCrc32, 5.x).
+    """
+    at = sealed = plain = 0
+    while sealed + plain < _RECORDS:
+        at = _record_at(data, at)
+        if at < 0:
+            break
+        (size, _) = _HEAD.unpack_from(data, at)
+        if _is_sealed(data[at : at + size]):
+            sealed += 1
+        else:
+            plain += 1
+        at += size
+    return sealed > plain
+
+
+def _record_at(data: bytes, at: int) -> int:
+    """The place at or behind `at` where a record may begin that ends in `data`; −1: there is none."""
+    while at + _HEAD.size <= len(data):
+        size, magic = _HEAD.unpack_from(data, at)
+        if magic in MAGICS and _HEAD.size < size <= len(data) - at:
+            return at
+        places = (data.find(magic.to_bytes(4, "big"), at + _HEAD.size - 3) for magic in MAGICS)
+        found = min((place for place in places if place >= 0), default=-1)
+        if found < 0:
+            return -1
+        at = found - 4
+    return -1
+
+
+def _is_sealed(record: bytes) -> bool:
+    """Whether a record ends with the property of its CRC: ten decimal digits, the lowest first."""
+    found = _CRC_PROPERTY.search(record)
+    if found is None:
+        return False
+    return int(found[1][::-1]) == zlib.crc32(record[: found.start()]) & 0x7FFFFFFF

@@ -170,3 +170,44 @@ def test_a_topic_of_such_a_name_makes_no_other_store(topic: str, new_store: Path
     assert cli("--store", new_store, "reindex", "--yes").code == 0
     assert len(cli("--store", new_store, "get", topic, "0", "--json").lines) == 2
     check_clean(new_store)
+
+
+@pytest.mark.parametrize("words", [("--body-file", "BODY"), ("--body", "x", "--property", "__CRC32#=1234567890")])
+def test_a_message_that_looks_like_one_of_5_locks_nobody_out(
+    words: tuple[str, ...], new_store: Path, tmp_path: Path, cli: Cli
+) -> None:
+    body = tmp_path / "body"
+    body.write_bytes(b"__CRC32#\x011234567890\x02")
+    for _ in range(3):
+        assert cli("--store", new_store, "put", "T", *(str(body) if w == "BODY" else w for w in words)).code == 0
+    assert cli("--store", new_store, "reindex", "--yes").code == 0
+    check_clean(new_store)
+
+
+def test_records_with_a_crc_are_told_behind_a_damaged_one(
+    unpacked: Callable[[str], Path], tmp_path: Path, cli: Cli
+) -> None:
+    store = tmp_path / "copy"
+    for part in ("commitlog", "consumequeue", "index"):
+        shutil.copytree(unpacked("property-crc") / part, store / part)
+    (first, *_) = sorted((store / "commitlog").iterdir())
+    with first.open("r+b") as file:
+        file.write(b"\xff" * 8)
+    ran = cli("--store", store, "recover", "--bridge", "--yes")
+    assert (ran.code, "a RocketMQ 5 store" in ran.err) == (4, True), ran.err
+
+
+LEFT = ("epochFileCheckpoint", "timerwheel/", "timerlog/README", "consumequeue/x.sst", "batchconsumequeue/lost+found/")
+
+
+@pytest.mark.parametrize("left", LEFT)
+def test_what_is_empty_or_not_of_5_is_no_store_of_5(left: str, new_store: Path, cli: Cli) -> None:
+    assert cli("--store", new_store, "put", "T", "--body", "x").code == 0
+    place = new_store / left
+    if left.endswith("/"):
+        place.mkdir(parents=True)
+    else:
+        place.parent.mkdir(exist_ok=True)
+        place.touch()
+    assert cli("--store", new_store, "reindex", "--yes").code == 0
+    assert cli("--store", new_store, "put", "T", "--body", "y").code == 0

@@ -763,12 +763,14 @@ def test_how_long_a_segment_is(files: dict[int, int], size: int | None, bases: l
     assert segment_size(Disk(), Disk().scandir(str(tmp_path))) == size
 
 
-def test_a_setting_that_is_not_the_files(made: Made) -> None:
-    """Most files say another length: they are not cut or filled, the setting is named."""
-    config = made.config.with_changes(mapped_file_size_commit_log=2 * SIZE)
+@pytest.mark.parametrize("size", [SIZE // 2, 2 * SIZE])
+def test_a_setting_that_is_not_the_files(made: Made, size: int) -> None:
+    """Most files say another length: they are not cut or filled, the setting is named. No advice makes them shorter."""
+    config = made.config.with_changes(mapped_file_size_commit_log=size)
     refused = plan_recover(Disk(), config, bridge=True).refusal
     assert isinstance(refused, WrongFileSize)
     assert f"mappedFileSizeCommitLog={SIZE}" in (refused.hint or "")
+    assert (f"truncate -s {size}" in (refused.hint or "")) == (size > SIZE)
 
 
 def test_a_single_file_that_was_cut_tells_no_length(tmp_path: Path) -> None:
