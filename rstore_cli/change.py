@@ -141,9 +141,9 @@ class Change(ABC, Generic[Plan]):
 
     def _change(self, config: StoreConfig, *, yes: bool) -> int:
         from engine.format import names
+        from engine.repair.finish import finish
         from engine.repair.memory import forget
         from engine.repair.newer import refuse_change
-        from engine.repair.repairs import finish
         from engine.repair.survey import survey
 
         files = survey(self.disk, config)  # no store, no lock file

@@ -101,8 +101,8 @@ class _Change(Generic[Plan]):
     def __call__(self, disk: Disk, config: StoreConfig, options: Options) -> Outcome:
         """Run it. Raises RStoreError."""
         from engine.files.lock import StoreLock
+        from engine.repair.finish import finish
         from engine.repair.memory import forget
-        from engine.repair.repairs import finish
         from engine.repair.survey import survey
 
         root = survey(disk, config).root

@@ -27,6 +27,7 @@ from engine.log.index_service import IndexService
 from engine.log.state import StoreState
 from engine.repair.beside import Beside
 from engine.repair.bridge import BridgedLog
+from engine.repair.finish import finish, settle
 from engine.repair.index_plan import index_directory
 from engine.repair.memory import forget
 from engine.repair.pieces import pieces_of, quarantine_target
@@ -34,7 +35,6 @@ from engine.repair.plan import RecoverPlan
 from engine.repair.queue_plan import QueuePlan
 from engine.repair.queue_write import QueueWriter
 from engine.repair.relocate import relocate
-from engine.repair.repairs import finish
 from engine.repair.salvage import save
 from engine.repair.shifted import put_back
 from engine.repair.spool import CHUNK_ROWS
@@ -85,6 +85,7 @@ def apply(
     if plan.refusal is not None:
         raise plan.refusal
     _Applier(disk, plan).check()
+    settle(disk, plan.files.config)
     salvage = None
     marks = clean and plan.marks
     if keep and (plan.changed or marks):

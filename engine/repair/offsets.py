@@ -20,6 +20,7 @@ from engine.repair.check_config import offsets_file
 from engine.repair.config.apply import Write, write_files
 from engine.repair.consumers import read_consumers
 from engine.repair.dump import read_config
+from engine.repair.finish import demand_none_of_store
 from engine.repair.known_names import KnownNames
 from engine.repair.survey import survey
 
@@ -172,12 +173,13 @@ def plan_offset(disk: Disk, config: StoreConfig, group: str, queue: TopicQueue, 
         to: queue offset of the next message that the group reads, or "min" or "max".
 
     Raises:
-        InvalidArgument: no such queue. Refused: an offset that the queue doesn't have.
+        InvalidArgument: no such queue. Refused: an offset that the queue doesn't have, or a killed repair of the store.
         CannotMend: the file and its .bak can't be read as JSON. NotAStore, StorageError.
     """
     if not group or "@" in group:
         raise InvalidArgument(f"{group!r} is no name of a consumer group")
     files = survey(disk, config)
+    demand_none_of_store(disk, files.config)
     if queue not in {found.queue for found in files.queues}:
         KnownNames.of(disk, files).demand_queue(*queue)
         raise InvalidArgument(f"nothing was ever put into {queue}", path=files.root, hint="a group begins there at 0")

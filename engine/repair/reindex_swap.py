@@ -12,7 +12,8 @@ import os
 from typing import TYPE_CHECKING
 
 from engine.format import names
-from engine.repair.repairs import digest, finish, is_below, listing
+from engine.repair.finish import finish, settle
+from engine.repair.repairs import digest, is_below, listing
 from engine.repair.salvage import Saved, goes, new_directory, write_manifest
 from engine.repair.trees import remove_tree
 
@@ -65,6 +66,7 @@ def swap(disk: Disk, plan: ReindexPlan) -> str:
     """
     root, built = plan.files.root, plan.built
     places = _places(disk, plan)
+    settle(disk, plan.files.config)
     files = listing(disk, plan.files.config)
     directory = new_directory(disk, root, "reindex")
     disk.write_file_atomically(os.path.join(built, SWAP), json.dumps(places).encode())

@@ -3,7 +3,7 @@
 A repair's directory holds `manifest.json` (written before the first change: what changes, and the old bytes),
 `applied.json` (written after the last: what the store is then), `undoing.json` while it is taken back, `undone.json`
 afterwards, `pruned.json` once what it saved was removed. A manifest without `applied.json` is a repair that was killed:
-the next one goes on from there.
+the next one of its kind goes on from there.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +59,12 @@ class Repair:
         """What it changed, in the order in which it did."""
         return list(self.manifest["pieces"])
 
+    @property
+    def is_config(self) -> bool:
+        """Whether it changes config/ and nothing else: it neither ends nor joins a repair of the store (finish.py)."""
+        paths = [piece["path"] for piece in self.pieces]
+        return bool(paths) and all(path.split(os.sep)[0] == names.CONFIG for path in paths)
+
 
 def repairs(disk: Disk, root: str) -> list[Repair]:
     """Every repair of a store whose manifest can be read, oldest first."""
@@ -72,11 +78,14 @@ def repairs(disk: Disk, root: str) -> list[Repair]:
 
 
 def unfinished(found: Iterable[Repair]) -> list[Repair]:
-    """Those of a store's repairs (oldest first) that were killed, and that no finished one has gone on from."""
+    """Those of a store's repairs (oldest first) that were killed, and that no finished one has gone on from.
+
+    A repair of config/ alone goes on from one of its kind only, and so does one of the store.
+    """
     out: list[Repair] = []
     for repair in found:
         if repair.applied is not None:
-            out = []
+            out = [one for one in out if one.is_config != repair.is_config]
         elif not repair.undone:
             out.append(repair)
     return out
@@ -167,32 +176,6 @@ def _update_zeros(found: hashlib._Hash, count: int) -> None:
         found.update(_ZEROS[: min(_PIECE, count - at)])
 
 
-def finish(disk: Disk, config: StoreConfig, *, whole: bool = True) -> None:
-    """Write what a repair left, the last thing that it does; those that it went on from end with it.
-
-    `whole`: all old bytes were saved; else nobody can take it back.
-    """
-    root = os.fspath(config.store_path_root_dir)
-    open_ones = unfinished(repairs(disk, root))
-    if not open_ones:
-        return
-    pieces = [piece for repair in open_ones for piece in repair.pieces]
-    left = _left(disk, config, pieces) if whole else {"version": 1, "files": {}, "ranges": []}
-    disk.write_file_atomically(os.path.join(open_ones[-1].directory, APPLIED), json.dumps(left, indent=1).encode())
-    disk.step("salvage.finished")
-
-
-def _left(disk: Disk, config: StoreConfig, pieces: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    root = os.fspath(config.store_path_root_dir)
-    ranges = []
-    for piece in pieces:
-        path = os.path.join(root, piece["path"])
-        if piece["action"] == "overwrite" and disk.exists(path):
-            sha256 = digest(disk, path, piece["offset"], piece["length"])
-            ranges.append({k: piece[k] for k in ("path", "offset", "length")} | {"sha256": sha256})
-    return {"version": 1, "files": listing(disk, config, config_places(pieces)), "ranges": ranges}
-
-
 def _list_into(disk: Disk, root: str, directory: str, found: Listing) -> None:
     for entry in disk.scandir(directory) if disk.is_dir(directory) else ():
         if entry.is_file:
@@ -262,6 +245,7 @@ def _is_piece(piece: dict[str, Any]) -> bool:
         and (is_below(target) if piece["action"] == "move" else target == "" or _is_place(target))
         and (_is_place(target) and _is_place(via) if piece["action"] == "relocate" else via == "")
         and (source == "" or _is_place(source))
+        and isinstance(piece.get("becomes", ""), str)
         and isinstance(link, str)
         and "\0" not in link
         and _is_count(piece.get("mode", 0))

@@ -43,7 +43,8 @@ class Piece:
 
     `action`: "overwrite" (the file stays), "remove" (the whole file goes), "create" (there was no file), "move"
     (to quarantine, as `target`), "rename" (into the salvage directory, instead of a copy) or "relocate" (to `target`,
-    by way of the name `via`). `source`: where the bytes are before the repair, when that is another file.
+    by way of the name `via`). `source`: where the bytes are before the repair, when that is another file. `becomes`: of
+    a file in config/, the SHA-256 of what it gets (hex).
     """
 
     action: str
@@ -54,6 +55,7 @@ class Piece:
     target: str = ""
     via: str = ""
     source: str = ""
+    becomes: str = ""
 
     @property
     def now(self) -> str:
@@ -66,7 +68,7 @@ class Saved:
     """A piece in the salvage directory: `file` is None when it was all zeros.
 
     `sha256`: as `engine.repair.repairs.digest` gives it. Of a file that goes: `link`, where it led when it was a link,
-    and `mode`, its permission bits.
+    and `mode`, its permission bits. `becomes`: as `Piece` has it.
     """
 
     action: str
@@ -81,6 +83,7 @@ class Saved:
     source: str = ""
     link: str = ""
     mode: int = 0
+    becomes: str = ""
 
 
 def save(
@@ -238,7 +241,9 @@ def _save_piece(disk: Disk, root: str, directory: str, number: int, piece: Piece
         relative(root, path) if path else "" for path in (piece.path, piece.target, piece.via, piece.source)
     )
     if piece.action in _NOT_COPIED:
-        return Saved(piece.action, place, piece.offset, piece.length, piece.why, None, "", target, via)
+        return Saved(
+            piece.action, place, piece.offset, piece.length, piece.why, None, "", target, via, becomes=piece.becomes
+        )
     name = f"{number:04d}-{os.path.basename(piece.path)}"
     copy = os.path.join(directory, name)
     length = max(0, min(piece.length, disk.stat(piece.now).size - piece.offset))
@@ -247,6 +252,7 @@ def _save_piece(disk: Disk, root: str, directory: str, number: int, piece: Piece
     if file is not None:
         disk.copy_file(piece.now, copy, offset=piece.offset, length=length)
     saved = Saved(piece.action, place, piece.offset, length, piece.why, file, sha256, target, source=source)
+    saved = replace(saved, becomes=piece.becomes)
     return saved if piece.action == "overwrite" else goes(disk, piece.now, saved)
 
 

@@ -81,8 +81,8 @@ def saved_repairs(disk: Disk, root: str) -> list[SavedRepair]:
         elif repair.applied is None:
             found.append(SavedRepair((repair,)))
         else:
-            found.append(SavedRepair((*killed, repair)))
-            killed = []
+            found.append(SavedRepair((*(one for one in killed if one.is_config == repair.is_config), repair)))
+            killed = [one for one in killed if one.is_config != repair.is_config]
     return found + [SavedRepair((repair,)) for repair in killed]
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from engine.errors import CannotMend, StoreChanged
 from engine.files.written import written
 from engine.format import names
+from engine.repair.finish import changed_since
 from engine.repair.odd import demand_present, demand_saved
 from engine.repair.relocate import Way, is_there, put_back
 from engine.repair.repairs import KEPT, UNDOING, UNDONE, Listing, Repair, config_places, holds, listing, repairs
@@ -114,7 +115,7 @@ def plan_undo(disk: Disk, config: StoreConfig) -> UndoPlan:
     now = listing(disk, config, config_places(piece for repair in chain for piece in repair.pieces))
     resumed = any(repair.undoing for repair in chain)
     if not resumed:
-        _check_unchanged(disk, root, chain, now)
+        _check_unchanged(disk, config, root, chain, now)
     before: Listing = chain[-1].manifest["files"]
     named = {piece["path"] for repair in chain for piece in repair.pieces if piece["action"] == "create"}
     renamed = {piece[name] for repair in chain for piece in _relocated(repair) for name in ("target", "via")}
@@ -153,10 +154,10 @@ def undo(disk: Disk, plan: UndoPlan) -> None:
 
 
 def _chain(found: list[Repair]) -> list[Repair]:
-    """The last repair, newest first with the killed ones that it went on from."""
+    """The last repair, newest first with the killed ones of its kind (`Repair.is_config`) that it went on from."""
     chain: list[Repair] = []
     for repair in reversed([one for one in found if not one.undone]):
-        if chain and repair.applied is not None:
+        if chain and (repair.applied is not None or repair.is_config != chain[0].is_config):
             break
         chain.append(repair)
     return chain
@@ -223,7 +224,7 @@ def _is_saved(disk: Disk, root: str, repair: Repair, piece: dict[str, Any], late
     )
 
 
-def _check_unchanged(disk: Disk, root: str, chain: list[Repair], now: Listing) -> None:
+def _check_unchanged(disk: Disk, config: StoreConfig, root: str, chain: list[Repair], now: Listing) -> None:
     applied = chain[0].applied
     if applied is not None:
         _compare(root, applied["files"], now)
@@ -231,6 +232,11 @@ def _check_unchanged(disk: Disk, root: str, chain: list[Repair], now: Listing) -
             path = os.path.join(root, place["path"])
             if not holds(disk, path, place["offset"], place["length"], place["sha256"]):
                 raise _changed(path, int(place["offset"]))
+        return
+    if chain[0].is_config:
+        changed = changed_since(disk, config, chain[::-1])
+        if changed is not None:
+            raise _changed(changed)
         return
     touched = {
         piece[name]

@@ -51,6 +51,7 @@ from engine.pipeline.result import JobResult, Table
 from engine.pipeline.splits import SPLIT_BYTES, plan_splits
 from engine.pipeline.stores import demand_idle
 from engine.repair import next_step, reindex_swap
+from engine.repair.finish import finish
 from engine.repair.guessed_sizes import guessed_sizes
 from engine.repair.known import known_places
 from engine.repair.memory import forget
@@ -58,7 +59,6 @@ from engine.repair.newer import refuse_open
 from engine.repair.odd import demand_movable
 from engine.repair.reindex import ReindexPlan, Scope, beginning, kept_queues, step_over
 from engine.repair.reindex_index import IndexBuilder, shares
-from engine.repair.repairs import finish
 from engine.repair.survey import survey
 from engine.repair.trees import remove_tree, same_file
 

@@ -6,13 +6,14 @@ it can be read; a broken file never takes the place of a good .bak.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from engine.repair.config.files import BACKUP
 from engine.repair.config.sources import TEMPORARY
+from engine.repair.finish import begin_config, settle
 from engine.repair.pieces import quarantine_target
-from engine.repair.repairs import finish
 from engine.repair.salvage import Piece, save
 
 if TYPE_CHECKING:
@@ -39,21 +40,21 @@ def write_files(disk: Disk, config: StoreConfig, root: str, command: str, writes
         the directory that holds what the files were.
 
     Raises:
-        NoRoomToSave, DiskFull, StorageError: run it again.
+        Refused: a killed repair of the store must be ended first. NoRoomToSave, DiskFull, StorageError: run it again.
     """
+    begin_config(disk, config)
     directory = os.path.dirname(writes[0].path)
     pieces = [] if disk.exists(directory) else [Piece("create", directory, 0, 0, "for the files in it")]
     pieces += [piece for write in writes for piece in _pieces(disk, root, write)]
     salvage = save(disk, config, command, pieces)
     disk.mkdirs(directory)
+    for piece in (one for one in pieces if one.action == "move"):  # the file, its .bak or a .tmp is none
+        disk.mkdirs(os.path.dirname(piece.target))
+        disk.move(piece.path, piece.target)
+        disk.sync_dir(os.path.dirname(piece.target))
+        disk.step("config.set-aside")
     for write in writes:
         disk.step("config.write")
-        if disk.exists(write.path) and not disk.stat(write.path).is_file:
-            target = next(piece.target for piece in pieces if piece.path == write.path and piece.target)
-            disk.mkdirs(os.path.dirname(target))
-            disk.move(write.path, target)
-            disk.sync_dir(os.path.dirname(target))
-            disk.step("config.set-aside")
         if write.backup is not None:
             disk.write_file_atomically(
                 write.path + BACKUP, disk.read_file(write.path) if write.backup == "old" else write.data
@@ -61,23 +62,28 @@ def write_files(disk: Disk, config: StoreConfig, root: str, command: str, writes
             disk.step("config.backup")
         disk.write_file_atomically(write.path, write.data)
         disk.step("config.written")
-    finish(disk, config)
+    settle(disk, config)
     return salvage
 
 
 def _pieces(disk: Disk, root: str, write: Write) -> list[Piece]:
     found = []
-    places = [write.path, *([write.path + BACKUP] if write.backup else [])]
+    becomes = {write.path: hashlib.sha256(write.data).hexdigest()}
+    if write.backup:
+        old = disk.read_file(write.path) if write.backup == "old" else write.data
+        becomes[write.path + BACKUP] = hashlib.sha256(old).hexdigest()
+    places = list(becomes)
     for path in [*places, *(place + TEMPORARY for place in places)]:  # .tmp: of who is killed while he writes
         if not disk.exists(path):
-            found.append(Piece("create", path, 0, 0, write.why))
+            found.append(Piece("create", path, 0, 0, write.why, becomes=becomes.get(path, "")))
         elif disk.stat(path).is_file:
             # What a link leads to is replaced, and the link stays: undo writes through it, too.
             action = "overwrite" if disk.link_of(path) and path in places else "remove"
-            found.append(Piece(action, path, 0, disk.stat(path).size, write.why))
+            size, sha256 = disk.stat(path).size, becomes.get(path, "")
+            found.append(Piece(action, path, 0, size, write.why, becomes=sha256))
         else:
             found.append(Piece("move", path, 0, disk.stat(path).size, write.why, quarantine_target(disk, root, path)))
-            found.append(Piece("create", path, 0, 0, write.why))
+            found.append(Piece("create", path, 0, 0, write.why, becomes=becomes.get(path, "")))
     return found
 
 

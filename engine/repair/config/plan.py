@@ -35,6 +35,7 @@ from engine.repair.config.shapes import (
 )
 from engine.repair.config.sources import Source, config_directory, sources_of
 from engine.repair.config.topics import rebuilt_groups, rebuilt_topics
+from engine.repair.finish import demand_none_of_store
 from engine.repair.known_names import KnownNames
 from engine.repair.odd import demand_present
 from engine.repair.survey import survey
@@ -155,10 +156,12 @@ def plan_rebuild(
     Raises:
         InvalidArgument: no such topic or group, a topic that no queue holds a message of, a directory without a
         configuration. CannotMend: config/ is no directory. DataIsAbsent: a link leads to a disk that is not mounted: a
-        file would be written over that is only absent, or made from what is there alone. NotAStore, StorageError.
+        file would be written over that is only absent, or made from what is there alone.
+        Refused: a repair of the store was killed. NotAStore, StorageError.
     """
     files = survey(disk, config)
     demand_present(files.odd)
+    demand_none_of_store(disk, files.config)
     return _Planner(disk, files, choices or Choices(), progress).plan()
 
 

@@ -13,6 +13,7 @@ from engine.repair.config.changes import told
 from engine.repair.config.files import State, as_table, directory_of, read_table
 from engine.repair.config.history import Kept, every_state, states
 from engine.repair.config.shapes import TABLES, VERSION
+from engine.repair.finish import demand_none_of_store
 from engine.repair.odd import demand_present
 from engine.repair.survey import survey
 
@@ -92,10 +93,11 @@ def plan_restore(disk: Disk, config: StoreConfig, name: str, at: str | int) -> R
 
     Raises:
         InvalidArgument: there is no such state. CannotMend: a broker can't read it. DataIsAbsent: a disk is not
-        mounted. NotAStore, StorageError.
+        mounted. Refused: a repair of the store was killed. NotAStore, StorageError.
     """
     files = survey(disk, config)
     demand_present(files.odd)
+    demand_none_of_store(disk, files.config)
     name = file_of(name)
     kept = states(disk, files.root, name)
     hint = "rstore config history lists them" if every_state(disk, files.root) else "rstore serve keeps them"

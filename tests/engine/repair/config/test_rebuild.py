@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from engine.config import StoreConfig
-from engine.errors import CannotMend, DataIsAbsent, InvalidArgument, StoreChanged
+from engine.errors import CannotMend, DataIsAbsent, InvalidArgument, Refused, StoreChanged
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk, Killed
 from engine.format import fastjson, properties
@@ -507,6 +507,9 @@ def test_undo_behind_a_killed_recovery_keeps_the_broken_file(tmp_path: Path) -> 
     disk.kill_at("recover.index-done")
     with pytest.raises(Killed):
         recovered(disk, plan_recover(Disk(), settings(root)))
+    with pytest.raises(Refused, match="rstore recover"):
+        plan_rebuild(Disk(), settings(root), Choices())
+    recovered(Disk(), plan_recover(Disk(), settings(root)))
     apply(Disk(), plan_rebuild(Disk(), settings(root), Choices()))
     check_clean(root, settings(root))
     while any(not one.undone for one in repairs(Disk(), str(root))):
