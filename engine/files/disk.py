@@ -35,7 +35,7 @@ from engine.files.libc import Libc
 from engine.files.operations import Doing, Operation
 from engine.files.raw_file import Bytes, RawFile
 from engine.files.segment import ChannelSegment, MapSegment, Segment
-from engine.files.written import written
+from engine.files.written import blocks
 
 if TYPE_CHECKING:
     from engine.files.sync_later import SyncLater
@@ -209,7 +209,7 @@ class Disk:
         self.sync_dir(str(Path(path).parent))
 
     def copy_file(self, source: str, target: str, *, offset: int = 0, length: int | None = None) -> int:
-        """Copy a stretch (default: all) of `source` into the new file `target`; holes and zeros become holes.
+        """Copy a stretch (default: all) of `source` into the new file `target`; holes and blocks of zeros become holes.
 
         Durable with its name when it returns; nothing stays behind when it fails. Returns the length in bytes.
         Raises StorageError when `target` is there already.
@@ -219,7 +219,7 @@ class Disk:
             end = reader.size() if length is None else min(reader.size(), offset + length)
             writer = self.open_raw(target, new=True)
             try:
-                for place, chunk in written(reader, offset, end):
+                for place, chunk in blocks(reader, offset, end, shift=-offset):
                     writer.write(place - offset, chunk)
                 size = max(0, end - offset)
                 writer.set_size(size)
@@ -237,7 +237,8 @@ class Disk:
     def copy_range(self, source: str, source_offset: int, length: int, target: str, target_offset: int) -> None:
         """Overwrite `length` bytes of the existing file `target` with those of `source`; synced.
 
-        Holes and zeros of `source` are made zeros in `target`, where it holds something else.
+        Holes and zeros of `source` are made zeros in `target`, where it holds something else: its holes stay. A target
+        that ends before them becomes as long.
 
         Raises StorageError when `source` has fewer bytes there.
         """
@@ -250,11 +251,13 @@ class Disk:
                     raise StorageError("the file ends too soon", path=source, offset=reader.size())
                 shift = target_offset - source_offset
                 at = source_offset
-                for place, chunk in written(reader, source_offset, end):
+                for place, chunk in blocks(reader, source_offset, end, shift=shift):
                     self._zero(writer, at + shift, place + shift)
                     writer.write(place + shift, chunk)
                     at = place + len(chunk)
                 self._zero(writer, at + shift, end + shift)
+                if writer.size() < end + shift:
+                    writer.set_size(end + shift)
                 writer.sync(target_offset, target_offset + length)
             finally:
                 writer.close()
@@ -502,8 +505,8 @@ class Disk:
 
     def _zero(self, file: RawFile, start: int, end: int) -> None:
         """Make [start, end) zeros: what is so already is left alone."""
-        for place, unit in written(file, start, end):
-            file.write(place, bytes(len(unit)))
+        for place, some in blocks(file, start, end):
+            file.write(place, bytes(len(some)))
 
     def _give_to_owner(self, path: str) -> None:
         if os.geteuid() == ROOT:

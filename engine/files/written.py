@@ -9,14 +9,16 @@ A comparison of a memoryview is one of items, forty times as slow as one of byte
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from engine.files.raw_file import Bytes, RawFile
 
 UNIT = 1 << 16
-"""Bytes that are told zeros or not as a whole, aligned in the file: a copy leaves a hole for each such unit."""
+"""Bytes that are told zeros or not as a whole, aligned in the file: what is compared, and digests go by."""
+BLOCK = 1 << 12
+"""Bytes that a file system gives a file at least: a copy leaves a hole for each such block of zeros."""
 PIECE = 1 << 20
 """Bytes of one read."""
 _ZEROS = bytes(PIECE)
@@ -65,6 +67,55 @@ def _units(place: int, piece: memoryview) -> Iterator[tuple[int, memoryview]]:
         if not is_zeros(unit):
             yield place + at, unit
         at += size
+
+
+def blocks(reader: RawFile, start: int, end: int, *, shift: int = 0) -> Iterator[tuple[int, memoryview]]:
+    """(place, bytes) of blocks in a row, of [start, end), that are no holes and not all zeros; of PIECE bytes at most.
+
+    `shift`: blocks are aligned at place + shift, where a copy has them (not below 0). Written there, they take no more
+    blocks than the file has in use where `shift` is a multiple of BLOCK. Ends early where the file does. Raises
+    StorageError.
+    """
+    for low, high in data_ranges(reader, start, end):
+        for at in range(low - (low + shift) % PIECE, high, PIECE):
+            place = max(at, low)
+            piece = reader.read(place, min(at + PIECE, high) - place)
+            if not is_zeros(piece):
+                for first, stop in _not_zeros(piece, -(place + shift) % BLOCK):
+                    yield place + first, piece[first:stop]
+
+
+def _not_zeros(piece: memoryview, lead: int) -> Iterator[tuple[int, int]]:
+    """Ranges of a piece without its blocks of zeros. `lead`: bytes in front of its first whole block."""
+    starts = ([0] if lead else []) + [lead + BLOCK * block for block in _maybe_zeros(piece, lead)]
+    done = 0
+    for at in starts:
+        stop = min(lead if at < lead else at + BLOCK, len(piece))
+        if is_zeros(piece[at:stop]):
+            if at > done:
+                yield done, at
+            done = stop
+    if len(piece) > done:
+        yield done, len(piece)
+
+
+def _maybe_zeros(piece: memoryview, lead: int) -> Iterator[int]:
+    """Numbers of the blocks whose first bytes are zero: in a dense file few are looked at as a whole."""
+    heads = bytes(piece[lead::BLOCK])
+    block = heads.find(0)
+    while block >= 0:
+        yield block
+        block = heads.find(0, block + 1)
+
+
+def blocks_taken(ranges: Iterable[tuple[int, int]]) -> int:
+    """Bytes of the aligned blocks that ranges [low, high), in ascending order, touch."""
+    taken = done = 0
+    for low, high in ranges:
+        first, stop = max(done, low // BLOCK), -(-high // BLOCK)
+        taken += max(0, stop - first)
+        done = max(done, stop)
+    return taken * BLOCK
 
 
 def is_written(reader: RawFile, start: int, end: int) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from engine.errors import DiskFull, InvalidArgument, NoRoomToSave
-from engine.files.written import data_ranges, written
+from engine.files.written import BLOCK, blocks, blocks_taken, data_ranges
 from engine.format import names
 from engine.repair.next_step import bring, command_line
 from engine.repair.repairs import MANIFEST, OF_ZEROS, Listing, config_places, digest, listing, relative, repairs
@@ -31,8 +31,8 @@ VERSION = 1
 BEHIND_THE_END = "behind the log's end"
 """Why a piece of the log goes; undo looks there for messages that came since."""
 _NOT_COPIED = ("create", "move", "relocate")
-_BLOCK = 1 << 12
-"""What a file system gives a file at least, and a directory."""
+_RANGES = 256
+"""Ranges between holes of a file that the file system (ext4, XFS) notes in one more block; a single one takes none."""
 _PIECE_NOTE = 512
 """Bytes of a manifest that one piece takes, and of what is written when all is done."""
 
@@ -197,11 +197,11 @@ def _demand_room(disk: Disk, config: StoreConfig, pieces: Sequence[Piece], files
     root = os.fspath(config.store_path_root_dir)
     place = root if into is None else _there(disk, _outside(disk, root, into))
     usable = disk.usage(place).usable
-    notes = 2 * len(json.dumps(files, indent=1)) + _PIECE_NOTE * len(pieces) + 6 * _BLOCK
-    if notes + sum(_blocks(_bytes_to_copy(disk, piece, look=False)) for piece in pieces) <= usable:
+    notes = 2 * len(json.dumps(files, indent=1)) + _PIECE_NOTE * len(pieces) + 6 * BLOCK
+    if notes + sum(_bytes_to_copy(disk, piece, look=False) for piece in pieces) <= usable:
         return
     # zeros that have blocks are not kept either
-    needed = notes + sum(_blocks(_bytes_to_copy(disk, piece, look=True)) for piece in pieces)
+    needed = notes + sum(_bytes_to_copy(disk, piece, look=True) for piece in pieces)
     if needed <= usable:
         return
     saves = command_line(config, "recover", "--salvage-dir", "DIR")
@@ -218,20 +218,18 @@ def _there(disk: Disk, path: str) -> str:
     return path
 
 
-def _blocks(length: int) -> int:
-    return -(-length // _BLOCK) * _BLOCK
-
-
 def _bytes_to_copy(disk: Disk, piece: Piece, *, look: bool) -> int:
-    """Bytes that a copy of a piece takes at most: those that are no holes. With `look` it is read: less its zeros."""
+    """Bytes of the blocks that a copy of a piece takes at most. With `look` it is read: those that it takes."""
     if piece.action in _NOT_COPIED:
         return 0
     reader = disk.open_reader(piece.now)
     try:
         end = min(piece.offset + piece.length, reader.size())
+        found = data_ranges(reader, piece.offset, end)
         if look:
-            return sum(len(unit) for _, unit in written(reader, piece.offset, end))
-        return sum(high - low for low, high in data_ranges(reader, piece.offset, end))
+            found = ((at, at + len(run)) for at, run in blocks(reader, piece.offset, end, shift=-piece.offset))
+        ranges = [(low - piece.offset, high - piece.offset) for low, high in found]
+        return blocks_taken(ranges) + (-(-len(ranges) // _RANGES) * BLOCK if len(ranges) > 1 else 0)
     finally:
         reader.close()
 

@@ -14,14 +14,20 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
+
+import pytest
 
 from engine.config import FlushDiskType
 from engine.drill.ledger import missing
-from engine.errors import DiskFull
+from engine.errors import DiskFull, NoRoomToSave
 from engine.files.disk import Disk
+from engine.format.message import Message
 from engine.log.results import PutMessageStatus, PutResult
 from engine.read_store import ReadStore
+from engine.repair.apply import apply
 from engine.repair.recover import plan_recover
+from engine.repair.undo import plan_undo, undo
 from engine.services import clean, dispatch
 from engine.services.running_flags import Flag
 from engine.store import MessageStore
@@ -245,6 +251,44 @@ def repaired_with_no_byte_free(place: Place) -> int:
     return 1
 
 
+def saved_from_holes(place: Place) -> int:
+    """An index of few keys, copied without its zeros: a repair saves its pages, no more, and undo needs no more."""
+    rng = Random(27)
+    config = settings(place.root, max_hash_slot_num=100_000, max_index_num=1000)
+    with tempfile.TemporaryDirectory() as elsewhere:
+        with MessageStore.open(config.with_changes(store_path_root_dir=Path(elsewhere))) as store:
+            for _ in range(50):
+                assert store.put(Message("T", b"body", properties={"KEYS": f"{rng.getrandbits(64):016x}"})).ok
+        command = ["cp", "-a", "--sparse=always", f"{elsewhere}/.", str(place.root)]
+        subprocess.run(command, check=True)
+    (index,) = (place.root / "index").iterdir()
+    with index.open("r+b") as file:
+        file.seek(4)
+        file.write(b"\xff" * 20)
+    before = stores.contents(place.root)
+    taken = index.stat().st_blocks * 512
+    assert 30 * CHUNK < taken < index.stat().st_size // 2, "keys are spread over the pages"
+    place.fill(taken // 2)
+    with pytest.raises(NoRoomToSave):
+        apply(Disk(), plan_recover(Disk(), config, whole=True))
+    assert stores.contents(place.root) == before
+    place.free()
+    place.fill(index.stat().st_size + 20 * CHUNK)  # the new index has blocks for all of it; the old one's are free then
+    salvage = apply(Disk(), plan_recover(Disk(), config, whole=True)).salvage
+    assert salvage is not None
+    assert sum(path.stat().st_blocks * 512 for path in Path(salvage).glob(f"*-{index.name}")) <= taken + CHUNK
+    place.free()
+    check_clean(place.root, config)
+    place.fill(taken + 10 * CHUNK)  # it takes away what is new when all else is back
+    undo(Disk(), plan_undo(Disk(), config))
+    after = stores.contents(place.root)
+    assert {name: after[name] for name in before} == before
+    place.free()
+    apply(Disk(), plan_recover(Disk(), config, whole=True))
+    check_clean(place.root, config)
+    return 1
+
+
 KINDS: dict[str, Callable[[Place], int]] = {
     "map": in_the_middle_of_a_load,
     "channel": lambda place: in_the_middle_of_a_load(place, mapped=False),
@@ -258,6 +302,7 @@ KINDS: dict[str, Callable[[Place], int]] = {
     "closed": closed_and_opened_again,
     "behind": opened_with_queues_behind,
     "repaired": repaired_with_no_byte_free,
+    "sparse": saved_from_holes,
 }
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine.files.disk import Disk
-from engine.files.written import PIECE, UNIT, data_ranges, is_written, is_zeros, written, written_end
+from engine.files.written import BLOCK, PIECE, UNIT, blocks, data_ranges, is_written, is_zeros, written, written_end
 from tests.engine.files.conftest import Place
 from tests.support.counting import CountingDisk
 
@@ -138,3 +138,85 @@ def test_a_range_is_overwritten_with_holes_as_with_zeros(place: Place, sparse: b
         place.disk.write_file(target, b"x" * SIZE)
         place.disk.copy_range(source, offset, length, target, SIZE - length)
         assert place.disk.read_file(target) == b"x" * (SIZE - length) + content(DATA)[offset : offset + length]
+
+
+@pytest.mark.parametrize("sparse", [True, False], ids=["sparse", "dense"])
+@pytest.mark.parametrize(("start", "shift"), [(0, 0), (0, 5), (BLOCK, -BLOCK), (UNIT - 1, 1 - UNIT), (100, 1000)])
+def test_blocks_that_hold_data(place: Place, sparse: bool, start: int, shift: int) -> None:
+    data = DATA | {UNIT + at: b"f" for at in (100, BLOCK, 2 * BLOCK, 5 * BLOCK - 1, UNIT - 9)}
+    whole = content(data)
+    reader = place.disk.open_reader(make(place, data, sparse=sparse))
+    edges = sorted({start, SIZE, *range(-(-(start + shift) // BLOCK) * BLOCK - shift, SIZE, BLOCK)})
+    wanted = [(a + shift) // BLOCK for a, b in pairwise(edges) if any(whole[a:b])]
+    found: set[int] = set()
+    copy, end = bytearray(SIZE), start
+    for at, run in blocks(reader, start, SIZE, shift=shift):
+        assert at >= end
+        end = at + len(run)
+        copy[at:end] = run
+        found.update(range((at + shift) // BLOCK, (end + shift - 1) // BLOCK + 1))
+    assert copy[start:] == whole[start:]
+    assert sorted(found) == wanted
+    reader.close()
+
+
+def test_dense_data_is_copied_in_large_pieces(place: Place) -> None:
+    place.disk.write_file(place.path("log"), b"a" * (2 * PIECE) + bytes(BLOCK) + b"b" * 700)
+    reader = place.disk.open_reader(place.path("log"))
+    runs = [(at, len(run)) for at, run in blocks(reader, 0, 3 * PIECE)]
+    assert runs == [(0, PIECE), (PIECE, PIECE), (2 * PIECE + BLOCK, 700)]
+    reader.close()
+
+
+def on_disk(path: str) -> int:
+    """Bytes of the blocks that a file has, those of its extents (ext4: one for more than four) with it."""
+    return Path(path).stat().st_blocks * 512
+
+
+def pages(path: str, places: range) -> str:
+    """A file of holes with a page of data at each of these places, as an index of few keys is."""
+    with open(path, "wb") as file:
+        for at in places:
+            file.seek(at)
+            file.write(b"p" * BLOCK)
+        file.truncate(1 << 20)
+        os.fsync(file.fileno())
+    if on_disk(path) > (len(places) + 1) * BLOCK:
+        pytest.skip("this file system has no holes of a block")
+    return path
+
+
+def test_copies_have_no_more_blocks_than_their_source(real: Place) -> None:
+    source, copy = pages(real.path("from"), range(BLOCK, 9 * UNIT, UNIT)), real.path("to")
+    real.disk.copy_file(source, copy)
+    assert on_disk(copy) <= on_disk(source)
+    real.disk.copy_file(source, real.path("part"), offset=UNIT, length=2 * UNIT)
+    assert on_disk(real.path("part")) == 2 * BLOCK
+    same = Path(source).read_bytes()
+    assert Path(copy).read_bytes() == same
+    Path(real.path("all")).write_bytes(same)  # as it is saved where there are no holes
+    for name in (source, real.path("all")):
+        pages(copy, range(0))
+        real.disk.copy_range(name, 0, 1 << 20, copy, 0)
+        assert on_disk(copy) <= on_disk(source)
+        assert Path(copy).read_bytes() == same
+
+
+def test_zeros_over_data_take_no_blocks_more(real: Place) -> None:
+    source = pages(real.path("from"), range(BLOCK, 3 * UNIT, UNIT))
+    target = pages(real.path("to"), range(2 * BLOCK, 3 * UNIT, UNIT))
+    real.disk.copy_range(source, 0, 1 << 20, target, 0)
+    assert Path(target).read_bytes() == Path(source).read_bytes()
+    assert on_disk(target) <= 7 * BLOCK, "the pages of both"
+
+
+def test_a_range_that_ends_in_zeros_makes_its_target_as_long(place: Place) -> None:
+    source, target = place.path("from"), place.path("to")
+    place.disk.write_file(source, b"a" * 10 + bytes(3 * UNIT))
+    for length in (10, 11, 2 * UNIT):
+        place.disk.write_file(target, b"short")
+        place.disk.copy_range(source, 0, length, target, 100)
+        assert place.disk.read_file(target) == b"short".ljust(100, b"\0") + b"a" * 10 + bytes(length - 10)
+    place.disk.write_file(target, b"x" * UNIT)
+    place.disk.copy_range(source, 0, 100, target, 0)
+    assert place.disk.stat(target).size == UNIT
