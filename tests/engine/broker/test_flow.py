@@ -154,7 +154,7 @@ def traced() -> Iterator[Callable[[], tuple[int, int]]]:
 
 
 def test_sends_that_wait_for_a_flush_hold_no_bodies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    many, size = 100, 64 << 10
+    many, size = 50, 64 << 10  # all in one segment: while syncs are held, no other one can be made
     monkeypatch.setattr(flow, "SLOW_MS", 60_000)  # nothing is refused, however busy the machine is
 
     async def run() -> None:
@@ -162,10 +162,12 @@ def test_sends_that_wait_for_a_flush_hold_no_bodies(tmp_path: Path, monkeypatch:
         async with daemon(tmp_path / "s", disk=disk, sync=True, send_wait_ms=60_000) as found:
             client = await Client.to(found.listening.broker)
             assert (await client.put("T", b"first")).code == 0
+            early = [client.send(RequestCode.SEND_MESSAGE_V2, send_fields("T"), bytes(size)) for _ in range(8)]
+            assert {(await client.answer(one)).code for one in early} == {0}  # what is loaded when it is used first
             with disk.held(), traced() as memory:
                 before, _ = memory()
                 sent = [client.send(RequestCode.SEND_MESSAGE_V2, send_fields("T"), bytes(size)) for _ in range(many)]
-                async with asyncio.timeout(120):  # a kernel that is compiled meanwhile is traced, too, and slow
+                async with asyncio.timeout(60):
                     while found.broker.flow.waiting < many:
                         await asyncio.sleep(0.01)
                 held = memory()[0] - before

@@ -265,7 +265,7 @@ MAKERS: dict[str, Maker] = {
     "file-absent": make_absent,
     "file-stray": lambda store: (store / "commitlog" / ".DS_Store").touch(),
     "file-odd": lambda store: (store / "consumequeue" / "notes").touch(),
-    "newer-store": lambda store: (store / "timerwheel").touch(),
+    "newer-store": lambda store: (store / "timerwheel").write_bytes(bytes(100)),
     "not-closed": lambda store: (store / "abort").touch(),
     "log-misplaced": lambda store: layouts.swap_names(*sorted((store / "commitlog").iterdir())[:2]),
     "log-surplus": lambda store: layouts.add_shifted(store / "commitlog"),
