@@ -14,18 +14,16 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import subprocess
     from types import FrameType, TracebackType
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 AGAIN_S = 0.05
-END_S = 20.0
-"""How long the JVM may take to end once it was asked to."""
 _NOT_IN = ("py4j", "pyspark")
 
 
@@ -73,8 +71,10 @@ class Signals:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         sys.unraisablehook = self._hook
-        if self._noted:
-            self._await_end()
+        if self._noted and self._process is not None:
+            from engine.pipeline.java import await_end
+
+            await_end(self._process)
         if self._noted and kind is not KeyboardInterrupt:
             raise KeyboardInterrupt from None  # what failed, failed because Spark was ended
 
@@ -106,16 +106,6 @@ class Signals:
         if process is not None:
             with contextlib.suppress(OSError):
                 process.terminate()
-
-    def _await_end(self) -> None:
-        """The JVM was asked to end: it is gone when the command is, and killed where it does not listen."""
-        process = self._process
-        if process is not None:
-            try:
-                process.wait(END_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
 
     def _unraisable(self, lost: Any) -> None:
         """What Python could raise nowhere: an interrupt is due again, anything else is as ever."""

@@ -14,6 +14,9 @@ from engine.errors import StorageError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+_ENDS_S = 20.0
+"""How long a JVM may take to end."""
+
 LEAST_JAVA = 17
 _HOW_TO_GET_IT = "install Java 17 or newer (Debian: apt-get install openjdk-17-jre-headless), or set JAVA_HOME"
 _PLACES = (
@@ -80,3 +83,12 @@ def _homes(environment: Mapping[str, str]) -> Iterator[Path]:
     for place in _PLACES:
         path = Path(place).expanduser()
         yield from sorted(path.parent.glob(path.name), reverse=True)
+
+
+def await_end(process: subprocess.Popen[bytes]) -> None:
+    """A JVM that was asked to end is gone when this returns: it is killed where it does not listen."""
+    try:
+        process.wait(_ENDS_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

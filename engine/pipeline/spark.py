@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, cast
 from engine.errors import InvalidArgument, RStoreError
 from engine.pipeline.driver import is_local
 from engine.pipeline.failures import NOTES, UNKNOWN, SparkFailed, text_of, translate
-from engine.pipeline.java import SparkMissing, find_java
+from engine.pipeline.java import SparkMissing, await_end, find_java
 from engine.pipeline.ready import demand_packages
 
 if TYPE_CHECKING:
@@ -52,8 +52,6 @@ _MIB = 1 << 20
 _LEAST_DRIVER_MIB, _MOST_DRIVER_MIB = 1024, 4096
 _ANSWERS_S = 5.0
 """How long a master may take to answer."""
-_ENDS_S = 20.0
-"""How long the JVM may take to end."""
 _PY_FILES = "spark.submit.pyFiles"
 _DEFAULTS = {
     "spark.sql.python.filterPushdown.enabled": "true",
@@ -226,11 +224,7 @@ class _Jvm:
             with contextlib.suppress(OSError):
                 process.stdin.close()
         process.terminate()
-        try:
-            process.wait(_ENDS_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        await_end(process)
         self._process = None
         # what pyspark keeps of a session; it has no public way to give up a JVM
         for holder, names in (

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from hypothesis import strategies as st
+
 from engine.format import message
 from engine.format.hashing import body_crc
 from engine.format.hosts import Host
@@ -66,6 +68,18 @@ def _of_size(size: int) -> bytearray:
     shell = len(message.encode(Message("T", b"", properties={"K": "v"})))
     body = bytearray(size - shell)
     return message.encode(Message("T", bytes(body), properties={"K": "v"}))
+
+
+ANY = st.builds(
+    Planted,
+    before=st.integers(0, 200),
+    inner=st.integers(0, 60),
+    count=st.integers(0, 4),
+    behind=st.integers(0, 60),
+    to_the_end=st.booleans(),
+    v6=st.booleans(),
+)
+"""Any of them, for hypothesis."""
 
 
 @dataclass

@@ -19,16 +19,6 @@ from tests.support.wide import examples
 
 SEGMENT = 1 << 16
 
-kinds = st.builds(
-    Planted,
-    before=st.integers(0, 200),
-    inner=st.integers(0, 60),
-    count=st.integers(0, 4),
-    behind=st.integers(0, 60),
-    to_the_end=st.booleans(),
-    v6=st.booleans(),
-)
-
 
 def visited(log: MemoryLog, *, check_crc: bool) -> list[int]:
     """Where records begin that a scan from the file's start meets."""
@@ -42,7 +32,7 @@ def visited(log: MemoryLog, *, check_crc: bool) -> list[int]:
 @pytest.mark.wide
 @settings(max_examples=examples(150), deadline=None)
 @given(
-    st.lists(kinds, min_size=1, max_size=40),
+    st.lists(planted.ANY, min_size=1, max_size=40),
     st.lists(st.tuples(st.integers(0, SEGMENT - 1), st.integers(1, 300)), max_size=4),
     st.lists(st.integers(-5, SEGMENT + 5), min_size=1, max_size=30),
     st.booleans(),
