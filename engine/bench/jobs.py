@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from engine.bench.stores import State
+from engine.bench.workload import LARGE, SPARSE
 
 RECORDS = ("b1k", "b128", "queues", "b64k")
 PLAIN = ("b1k", "b128")
@@ -66,6 +67,7 @@ class Job:
             in them are the first topic, and the middle of its first queue.
         inside: whether there is a measure without the start of a process, too.
         cold: whether a cold page cache is measured where that is asked for; otherwise it is warm.
+        exits: exit codes with which the command has done its work: 1 says that there was something to find.
     """
 
     name: str
@@ -81,6 +83,7 @@ class Job:
     command: tuple[str, ...] | None = None
     inside: bool = True
     cold: bool = False
+    exits: tuple[int, ...] = (0,)
 
 
 def _sync(callers: int) -> Job:
@@ -94,6 +97,21 @@ def _sync(callers: int) -> Job:
         size=Size.SYNC,
         callers=callers,
         settings={"flushDiskType": "SYNC_FLUSH"},
+    )
+
+
+def _look(command: str, what: str, *words: str) -> Job:
+    """A command that looks at a store of a hundred files, and changes nothing."""
+    return Job(
+        command,
+        what,
+        "",
+        state=State.CLOSED,
+        workloads=(SPARSE,),
+        size=Size.ONE,
+        command=(command, *words),
+        inside=False,
+        exits=(0, 1),
     )
 
 
@@ -154,8 +172,18 @@ JOBS = (
         "log, queues, index and config against each other",
         "engine.repair.check.check",
         state=State.CLOSED,
+        workloads=(*PLAIN, LARGE),
         command=("check",),
         cold=True,
+    ),
+    Job(
+        "plan-start",
+        "what Apache's broker would do with what a killed one leaves, told without doing it",
+        "",
+        state=State.CRASHED,
+        workloads=(*PLAIN, LARGE),
+        command=("plan-start",),
+        inside=False,
     ),
     Job(
         "reindex",
@@ -256,7 +284,7 @@ JOBS = (
         "rstore --help",
         "",
         state=State.BARE,
-        workloads=("sparse",),
+        workloads=(SPARSE,),
         size=Size.ONE,
         command=("--help",),
         inside=False,
@@ -266,11 +294,14 @@ JOBS = (
         "rstore get of one message, from the middle of a queue",
         "",
         state=State.CLOSED,
-        workloads=("sparse",),
+        workloads=(SPARSE,),
         size=Size.ONE,
         command=("get", "{topic}", "0", "{middle}", "--count", "1"),
         inside=False,
     ),
+    _look("status", "rstore status"),
+    _look("doctor", "rstore doctor"),
+    _look("expire", "rstore expire --dry-run: every file is past its time", "--force", "--dry-run"),
 )
 BY_NAME = {job.name: job for job in JOBS}
 GROWN = ("recover-rebuilt", "verify-crc")
@@ -282,6 +313,7 @@ class Against(enum.Enum):
 
     INSIDE = "ratio, start not counted"
     WHOLE = "ratio, whole process"
+    OTHER = "seconds, whole process, to those of another command"
     CRC = "share of the fastest CRC library"
     SECONDS = "seconds, whole process"
     MEMORY = "MiB beyond mapped files"
@@ -291,7 +323,8 @@ class Against(enum.Enum):
 class Floor:
     """What a job has to show: at least `value`, or at most where it is seconds or MiB. Source: the project's goals.
 
-    `peer`: the job whose Apache figure it is held against (default: its own). `cold`: with a cold page cache.
+    `peer`: the job whose Apache figure it is held against (default: its own), or whose seconds, for Against.OTHER.
+    `cold`: with a cold page cache.
     """
 
     job: str
@@ -304,7 +337,7 @@ class Floor:
     @property
     def is_ceiling(self) -> bool:
         """Whether less is better."""
-        return self.against in (Against.SECONDS, Against.MEMORY)
+        return self.against in (Against.SECONDS, Against.MEMORY, Against.OTHER)
 
 
 FLOORS = (
@@ -322,8 +355,10 @@ FLOORS = (
     Floor("reindex", "b128", Against.INSIDE, 3.0),
     Floor("put-batch", "b128", Against.INSIDE, 2.0, peer="put-one"),
     Floor("put-one", "b128", Against.INSIDE, 0.3),
-    Floor("help", "sparse", Against.SECONDS, 0.2),
-    Floor("get-first", "sparse", Against.SECONDS, 0.4),
+    Floor("help", SPARSE, Against.SECONDS, 0.2),
+    Floor("get-first", SPARSE, Against.SECONDS, 0.4),
+    *(Floor(job, SPARSE, Against.SECONDS, 1.0) for job in ("status", "doctor", "expire")),
+    Floor("plan-start", LARGE, Against.OTHER, 1.5, peer="check"),
     Floor("get-columns", "b128", Against.INSIDE, 1.0),
     Floor("get-decoded", "b128", Against.INSIDE, 0.25),
     *(Floor(job, workload, Against.MEMORY, 300.0) for job in ("recover-rebuilt", "verify-crc") for workload in PLAIN),

@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,8 +67,16 @@ class TookTooLong(StorageError):
     """A measure came to its time limit."""
 
 
-def measure(command: Sequence[str], *, answers: bool, timeout: float, env: Mapping[str, str] | None = None) -> Sample:
-    """Run `command` to its end. `answers`: it prints a line of JSON with what it measured itself.
+def measure(
+    command: Sequence[str],
+    *,
+    answers: bool,
+    timeout: float,
+    env: Mapping[str, str] | None = None,
+    exits: Collection[int] = (0,),
+) -> Sample:
+    """Run `command` to its end. `answers`: it prints a line of JSON with what it measured itself. `exits`: the exit
+    codes that are none of a failure.
 
     Raises:
         StorageError: it failed; with the last that it said. TookTooLong: longer than `timeout` (s).
@@ -98,7 +106,7 @@ def measure(command: Sequence[str], *, answers: bool, timeout: float, env: Mappi
                 raise TookTooLong(f"ended after {timeout:.0f} s", hint="see --limit")
             raise StorageError(f"a measure was killed: {_name(command)}")
         answer = _answer(line) if answers else {}
-        if process.returncode or (answers and "seconds" not in answer):
+        if process.returncode not in exits or (answers and "seconds" not in answer):
             why = answer.get("error") or _last(said) or f"exit code {process.returncode}"
             raise StorageError(f"{_name(command)}: {why}")
     return Sample(

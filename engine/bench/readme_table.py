@@ -1,8 +1,8 @@
-"""The table of README.md, made from a report: whole process against whole process, as users type the command.
+"""The tables of README.md, made from a report: whole processes, what a running process does, what a user waits for.
 
     python -m engine.bench.readme_table build/bench/report.json
 
-puts the medians that the table needs into fixtures/bench.json of this clone, and the table into its README.md. A test
+puts the medians that the tables need into fixtures/bench.json of this clone, and the tables into its README.md. A test
 holds the one against the other.
 """
 
@@ -11,73 +11,159 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from engine.bench.jobs import BY_NAME, PLAIN
 from engine.bench.report_table import table
 from engine.bench.results import Cache, Side
+from engine.bench.workload import LARGE, SPARSE
 
-BEGIN, END = "<!-- made by engine.bench.readme_table -->", "<!-- end of the table -->"
-ROWS = (
+END = "<!-- end of the table -->"
+WHOLE = (
     ("recover-queues", "recovery of what a killed broker leaves, untouched"),
     ("recover-rebuilt", "recovery of the log alone: queues and index rebuilt"),
     ("verify-crc", "`verify-crc` against Apache's recovery scan"),
     ("reindex", "`reindex` against its full rebuild"),
 )
-HEADS = ("times as fast as Apache, whole processes", "128-byte bodies", "1 KiB bodies")
+INSIDE = (
+    ("recover-rebuilt", "recovery of the log alone (ours is on disk when it ends; `load()` is not)", None),
+    ("verify-crc", "`verify-crc` against Apache's recovery scan", None),
+    ("reindex", "`reindex` against its full rebuild", None),
+    ("open", "normal open of a closed store", None),
+    ("put-batch", "put in batches of a client's bytes, against its puts one by one", "put-one"),
+    ("put-one", "put one by one", None),
+    ("put-sync-1", "put with SYNC_FLUSH, 1 caller", None),
+    ("put-sync-16", "put with SYNC_FLUSH, 16 callers", None),
+    ("put-sync-64", "put with SYNC_FLUSH, 64 callers", None),
+    ("get-raw", "get, 32 a call, the records as stored", None),
+    ("get-columns", "get, 32 a call, as columns (against decoded objects)", None),
+    ("get-decoded", "get, 32 a call, decoded objects", None),
+    ("query", "`query` by key", None),
+)
+"""Jobs, what they are called in the table, and the job whose Apache figure they are held against (None: their own)."""
+SECONDS = (
+    ("check", LARGE, "`check`, 8 GiB"),
+    ("plan-start", LARGE, "`plan-start`, 8 GiB as a killed broker leaves them"),
+    ("status", SPARSE, "`status`, 100 segments (100 GiB, nearly empty)"),
+    ("doctor", SPARSE, "`doctor`, the same"),
+    ("expire", SPARSE, "`expire --force --dry-run`, the same"),
+    ("get-first", SPARSE, "`get` of one message, the same"),
+    ("help", SPARSE, "`rstore --help`"),
+)
 _WORKLOADS = tuple(reversed(PLAIN))
 assert _WORKLOADS == ("b128", "b1k")
+_BODIES = ("128-byte bodies", "1 KiB bodies")
+_COLD = {Cache.WARM: "", Cache.COLD: ", page cache cold"}
 _HERE = Path(__file__).resolve().parents[2]
 MEASURED = _HERE / "fixtures" / "bench.json"
 README = _HERE / "README.md"
 
+Key = tuple[str, str, str, str]
+"""Job, workload, cache and side."""
+
+
+def begin(name: str) -> str:
+    """The line above a table."""
+    return f"<!-- made by engine.bench.readme_table: {name} -->"
+
 
 def medians(report: Mapping[str, Any]) -> dict[str, Any]:
-    """What the table needs of report.json: the machine, seconds of whole processes by job, workload, cache and side."""
+    """What the tables need of report.json: the machine, and the medians of each measure that is in one of them."""
+    jobs = {*dict(WHOLE), *(job for job, _, _ in INSIDE), *(job for job, _, _ in SECONDS)}
     wanted = [
         measure
         for measure in report["measures"]
-        if measure["job"] in dict(ROWS)
-        and measure["workload"] in _WORKLOADS
-        and measure["side"] in (Side.COMMAND.value, Side.APACHE.value)
+        if measure["job"] in jobs and measure["workload"] in (*_WORKLOADS, LARGE, SPARSE)
     ]
     return {
         "machine": report["machine"],
         "settings": report["settings"],
         "apache": report["apache"],
-        "seconds": [
+        "measures": [
             {
                 **{name: measure[name] for name in ("job", "workload", "cache", "side")},
-                "median": round(statistics.median(sample["wall"] for sample in measure["samples"]), 3),
+                "wallSeconds": round(statistics.median(sample["wall"] for sample in measure["samples"]), 3),
+                "microsecondsPerMessage": _per_message(measure["samples"]),
             }
             for measure in wanted
         ],
     }
 
 
-def lines(measured: Mapping[str, Any]) -> Iterator[str]:
-    """The table's lines, from `medians`; a row for each job and cache that was measured."""
-    seconds = {
-        (one["job"], one["workload"], one["cache"], one["side"]): float(one["median"]) for one in measured["seconds"]
-    }
+def _per_message(samples: Sequence[Mapping[str, Any]]) -> float | None:
+    """The median, inside the job; None where a process did not measure itself."""
+    found = [1e6 * one["seconds"] / one["messages"] for one in samples if one["seconds"] is not None]
+    return round(statistics.median(found), 4) if found else None
+
+
+def whole(measured: Mapping[str, Any]) -> Iterator[str]:
+    """How many times as fast as Apache, process against process; a row for each job and cache that was measured."""
+    found = _by_key(measured, "wallSeconds")
+    heads = ("times as fast as Apache, whole processes", *_BODIES)
+    yield from table(heads, list(_ratios(found, [(job, label, job) for job, label in WHOLE], Side.COMMAND)))
+
+
+def inside(measured: Mapping[str, Any]) -> Iterator[str]:
+    """The same without the start of a process, by message."""
+    found = _by_key(measured, "microsecondsPerMessage")
+    rows = _ratios(found, [(job, label, peer or job) for job, label, peer in INSIDE], Side.OURS)
+    yield from table(("times as fast as Apache, starts not counted", *_BODIES), list(rows))
+
+
+def seconds(measured: Mapping[str, Any]) -> Iterator[str]:
+    """What a user waits for."""
+    found = _by_key(measured, "wallSeconds")
     rows = []
-    for job, label in ROWS:
+    for job, workload, label in SECONDS:
         for cache in Cache:
-            cells = [_cell(seconds, job, workload, cache.value) for workload in _WORKLOADS]
+            value = found.get((job, workload, cache.value, Side.COMMAND.value))
+            if value is not None:
+                rows.append((label + _COLD[cache], f"{value:.1f}" if value >= 1 else f"{value:.2f}"))
+    yield from table(("command, whole process", "s"), rows, numbers=(1,))
+
+
+TABLES: Mapping[str, Callable[[Mapping[str, Any]], Iterator[str]]] = {
+    "whole": whole,
+    "inside": inside,
+    "seconds": seconds,
+}
+
+
+def _by_key(measured: Mapping[str, Any], value: str) -> dict[Key, float]:
+    return {
+        (one["job"], one["workload"], one["cache"], one["side"]): float(one[value])
+        for one in measured["measures"]
+        if one[value] is not None
+    }
+
+
+def _ratios(found: Mapping[Key, float], rows: Sequence[tuple[str, str, str]], side: Side) -> Iterator[list[str]]:
+    """Label and ratios of each job (and its peer) and cache of which there is one."""
+    for job, label, peer in rows:
+        assert BY_NAME[job].apache
+        for cache in Cache:
+            cells = []
+            for workload in _WORKLOADS:
+                ours = found.get((job, workload, cache.value, side.value))
+                theirs = found.get((peer, workload, cache.value, Side.APACHE.value))
+                cells.append(_ratio(theirs / ours) if ours and theirs else None)
             if any(cells):
-                cold = ", page cache cold" if cache is Cache.COLD else ""
-                rows.append([label + cold, *(cell or "-" for cell in cells)])
-    yield from table(HEADS, rows)
+                yield [label + _COLD[cache], *(one or "-" for one in cells)]
 
 
-def _cell(seconds: Mapping[tuple[str, str, str, str], float], job: str, workload: str, cache: str) -> str | None:
-    assert BY_NAME[job].command
-    ours, theirs = (seconds.get((job, workload, cache, side.value)) for side in (Side.COMMAND, Side.APACHE))
-    if ours is None or theirs is None:
-        return None
-    return f"{theirs / ours:.1f}"
+def _ratio(value: float) -> str:
+    return f"{value:.1f}" if value >= 1 else f"{value:.2f}"
+
+
+def filled(text: str, measured: Mapping[str, Any]) -> str:
+    """README.md's text with its tables made anew. Raises ValueError: a table has no place in it."""
+    for name, lines in TABLES.items():
+        front, rest = text.split(begin(name))
+        _, behind = rest.split(END, 1)
+        text = "\n".join([front + begin(name), "", *lines(measured), "", END + behind])
+    return text
 
 
 def main(words: Sequence[str]) -> int:
@@ -86,11 +172,9 @@ def main(words: Sequence[str]) -> int:
         print("usage: python -m engine.bench.readme_table REPORT.json", file=sys.stderr)
         return 2
     measured = medians(json.loads(Path(words[0]).read_text(encoding="utf-8")))
+    text = filled(README.read_text(encoding="utf-8"), measured)
     MEASURED.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
-    text = README.read_text(encoding="utf-8")
-    front, rest = text.split(BEGIN)
-    behind = rest.split(END)[1]
-    README.write_text("\n".join([front + BEGIN, "", *lines(measured), "", END + behind]), encoding="utf-8")
+    README.write_text(text, encoding="utf-8")
     return 0
 
 

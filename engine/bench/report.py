@@ -145,7 +145,9 @@ def against_text(verdict: Verdict) -> str:
     """What a floor is held against, in words."""
     peer = verdict.floor.peer
     cold = ", cold" if verdict.floor.cold else ""
-    return verdict.floor.against.value + cold + (f", against Apache's {peer}" if peer else "")
+    if verdict.floor.against is Against.OTHER:
+        return f"seconds, whole process, to those of {peer}{cold}"
+    return f"{verdict.floor.against.value}{cold}" + (f", against Apache's {peer}" if peer else "")
 
 
 def _missed(results: Results, floor: Floor) -> Iterator[str]:

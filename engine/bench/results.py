@@ -130,6 +130,12 @@ class Results:
         ours, theirs = self.wall(place, Side.COMMAND), self.wall(place, Side.APACHE)
         return None if ours is None or theirs is None else theirs / ours
 
+    def command_ratio(self, place: Place, other: str) -> float | None:
+        """How many times the seconds of another command of ours a command takes on the same store."""
+        ours = self.wall(place, Side.COMMAND)
+        theirs = self.wall(Place(other, place.workload, place.cache), Side.COMMAND)
+        return None if not ours or not theirs else ours / theirs
+
     def memory(self, place: Place, side: Side) -> tuple[float, float] | None:
         """Peak of resident memory with and without mapped files (bytes), median of the rounds."""
         all_of_it = self.median(place, side, lambda sample: sample.peak_rss)
@@ -176,6 +182,8 @@ class Results:
             return self.crc_share(place)
         if floor.against is Against.SECONDS:
             return self.wall(place, Side.COMMAND)
+        if floor.against is Against.OTHER:
+            return self.command_ratio(place, floor.peer or floor.job)
         memory = self.memory(place, Side.COMMAND)
         return None if memory is None else memory[1] / MIB
 

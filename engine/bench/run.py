@@ -371,7 +371,8 @@ class _Run:
                 )
             if side is Side.COMMAND:
                 env = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
-                sample = measure(self._command(task, job), answers=False, timeout=self.wanted.limit, env=env)
+                words = self._command(task, job)
+                sample = measure(words, answers=False, timeout=self.wanted.limit, env=env, exits=job.exits)
                 return replace(sample, messages=task.count)
             with self._prepared(small, job, side, "preload") as first:
                 sample = self._child(task, first)

@@ -128,6 +128,8 @@ class Workload:
         return pool[at : at + self.body].tobytes()
 
 
+LARGE = "large"
+LARGE_FILES = 8
 SPARSE = "sparse"
 SPARSE_FILES = 100
 _SPARSE_RECORDS = MIB
@@ -151,7 +153,9 @@ def growing(size: int = GIB) -> dict[str, Workload]:
 
 
 def workloads(size: int = GIB) -> dict[str, Workload]:
-    """Those of the bench, by name, with logs of `size` bytes; the sparse one has a hundred files of that size."""
+    """Those of the bench, by name, with logs of `size` bytes; the large one has eight files of that size, the sparse
+    one a hundred that are nearly empty.
+    """
     found = (
         Workload("b1k", KIB),
         Workload("b128", 128),
@@ -160,7 +164,8 @@ def workloads(size: int = GIB) -> dict[str, Workload]:
     )
     sized = {one.name: one.sized(size) for one in found}
     fill = min(0.25, _SPARSE_RECORDS / size)
-    return {**sized, SPARSE: Workload(SPARSE, 128, size=SPARSE_FILES * size, segment=size, fill=fill)}
+    large = Workload(LARGE, KIB, size=LARGE_FILES * size, segment=size)
+    return {**sized, LARGE: large, SPARSE: Workload(SPARSE, 128, size=SPARSE_FILES * size, segment=size, fill=fill)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,11 +157,18 @@ def test_a_process_that_fails_says_why(code: str, said: str) -> None:
         measure(python(code), answers=True, timeout=2)
 
 
+def test_an_exit_code_that_tells_of_findings_is_no_failure() -> None:
+    assert measure(python("raise SystemExit(1)"), answers=False, timeout=60, exits=(0, 1)).wall > 0
+    with pytest.raises(StorageError, match="exit code 1"):
+        measure(python("raise SystemExit(1)"), answers=False, timeout=60)
+
+
 # --- whole runs ------------------------------------------------------------------------------------------------------
 
 
 def test_a_run_without_apache(tmp_path: Path, few_files: None) -> None:
-    names = tuple(job.name for job in JOBS)
+    jobs = [job for job in JOBS if job.command or job.name in (LIMITS, "put-batch", "query")]
+    names = tuple(job.name for job in jobs)
     wanted = Wanted(
         PROGRAM, tmp_path / "report", MIB, ("b128", "sparse"), names, 1, apache=False, work=tmp_path / "work"
     )
@@ -170,11 +177,11 @@ def test_a_run_without_apache(tmp_path: Path, few_files: None) -> None:
     assert results.failures == []
     text = (tmp_path / "report" / report.REPORT).read_text()
     assert "left out: not asked for" in text
-    for job in JOBS:
+    for job in jobs:
         assert f"## {job.name}: " in text
     said = json.loads((tmp_path / "report" / report.DATA).read_text())
     measured = {(m["job"], m["workload"], m["side"]) for m in said["measures"]}
-    for job in JOBS:
+    for job in jobs:
         workload = "sparse" if job.workloads == ("sparse",) else "b128"
         assert not job.inside or (job.name, workload, "ours") in measured
         assert job.command is None or (job.name, workload, "rstore command") in measured
@@ -350,7 +357,7 @@ def test_apache_is_asked_with_the_same_settings(plain: Kept) -> None:
         assert word in words
 
 
-def test_the_table_of_the_readme_is_of_whole_processes(
+def test_the_tables_of_the_readme_are_of_medians(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     results = results_of(
@@ -358,16 +365,23 @@ def test_the_table_of_the_readme_is_of_whole_processes(
         *(("recover-queues", "b128", Side.COMMAND, sample(0.1, wall=w)) for w in (1.0, 9.0, 1.25)),
         *(("recover-queues", "b128", Side.APACHE, sample(0.1, wall=w)) for w in (3.0, 1.0, 9.0)),
         ("verify-crc", "b1k", Side.COMMAND, sample(0.1, wall=1.0)),
+        ("put-batch", "b1k", Side.OURS, sample(1.0, 2000)),
+        ("put-batch", "b1k", Side.APACHE, sample(0.1, 2000)),
+        ("put-one", "b1k", Side.APACHE, sample(1.5, 1000)),
+        *(("status", "sparse", Side.COMMAND, sample(0.1, wall=w)) for w in (0.25, 0.3, 9.0)),
     )
     report.write(results, tmp_path)
     monkeypatch.setattr(readme_table, "MEASURED", tmp_path / "bench.json")
     monkeypatch.setattr(readme_table, "README", tmp_path / "README.md")
-    (tmp_path / "README.md").write_text(f"before\n\n{readme_table.BEGIN}\nold\n{readme_table.END}\n\nbehind\n")
+    places = "\n\n".join(f"{readme_table.begin(name)}\nold\n{readme_table.END}" for name in readme_table.TABLES)
+    (tmp_path / "README.md").write_text(f"before\n\n{places}\n\nbehind\n")
     assert readme_table.main([str(tmp_path / report.DATA)]) == 0
     text = (tmp_path / "README.md").read_text()
-    row = "| recovery of what a killed broker leaves, untouched | 2.4 | - |"
-    assert row in text.splitlines()
-    assert text.count("\n| ") == 2, "what has no peer is no row"
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    assert "| recovery of what a killed broker leaves, untouched | 2.4 | - |" in rows
+    assert "| put in batches of a client's bytes, against its puts one by one | - | 3.0 |" in rows
+    assert "| `status`, 100 segments (100 GiB, nearly empty) | 0.30 |" in rows
+    assert len(rows) == 3 + 3, "what has no peer is no row"
     assert text.startswith("before\n\n")
     assert text.endswith(f"{readme_table.END}\n\nbehind\n")
     assert "old" not in text
@@ -376,6 +390,16 @@ def test_the_table_of_the_readme_is_of_whole_processes(
     assert (tmp_path / "README.md").read_text() == before
     assert readme_table.main([]) == 2
     assert "usage" in capsys.readouterr().err
+
+
+def test_a_command_is_held_against_another_one_on_the_same_store() -> None:
+    results = results_of(
+        ("plan-start", "large", Side.COMMAND, sample(0.1, wall=3.0)),
+        ("check", "large", Side.COMMAND, sample(0.1, wall=1.5)),
+    )
+    verdict = verdict_of(results, "plan-start", Against.OTHER)
+    assert (verdict.found, verdict.met) == (pytest.approx(2.0), False)
+    assert report.against_text(verdict) == "seconds, whole process, to those of check"
 
 
 def test_floors_of_a_cold_page_cache_are_their_own() -> None:

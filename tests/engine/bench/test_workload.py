@@ -85,7 +85,7 @@ def test_keys_and_topics() -> None:
 @pytest.mark.parametrize("size", [MIB, 128 * MIB])
 def test_those_of_the_bench(size: int) -> None:
     found = workloads(size)
-    assert set(found) == {"b1k", "b128", "queues", "b64k", "sparse"}
-    assert {one.size for name, one in found.items() if name != "sparse"} == {size}
-    assert found["sparse"].size == 100 * size
+    assert set(found) == {"b1k", "b128", "queues", "b64k", "large", "sparse"}
+    assert {one.size for name, one in found.items() if name not in ("large", "sparse")} == {size}
+    assert (found["large"].size, found["sparse"].size) == (8 * size, 100 * size)
     assert found["queues"].queues == 10_000
