@@ -142,10 +142,11 @@ class ReadStore(MessageReader):
             return [there]  # another address than the broker's: it was written by hand, or the broker has moved
         if topic is not None:
             known.demand_topic(topic)
-        if problem is not None:
-            raise problem
         until = datetime.fromtimestamp(newest / 1000).isoformat(" ", "milliseconds")
         index = f"it is not in the index, which goes up to {until}" if newest else "there is no index"
+        if problem is not None:
+            hint = f"as a client's id {index}"
+            raise FormatError(problem.message, path=problem.path, offset=problem.offset, hint=hint)
         raise InvalidArgument(
             f"no message {msg_id}",
             path=self.files.root,

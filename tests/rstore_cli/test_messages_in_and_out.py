@@ -364,6 +364,15 @@ def test_a_message_by_its_client_s_id_with_and_without_a_topic(new_store: Path, 
     check_clean(new_store)
 
 
+def test_an_id_that_nothing_has_and_that_points_into_a_message(new_store: Path, cli: Cli) -> None:
+    """Read as a broker's id it is a place in the log: that no record begins there is half of the answer."""
+    assert cli("--store", new_store, "put", "T", "--body", "x", "--keys", "k").code == 0
+    ran = cli("--store", new_store, "get", "--msg-id", "3C29AC8D15C649BF0000000000000011")
+    assert ran.code == 4
+    assert "as a client's id it is not in the index, which goes up to" in ran.error_line
+    check_clean(new_store)
+
+
 def test_an_id_of_the_client_s_own_making(new_store: Path, cli: Cli) -> None:
     cli("--store", new_store, "put", "T", "--property", "UNIQ_KEY=order 4711", "--body", "x")
     (found,) = cli("--store", new_store, "get", "--msg-id", "order 4711", "--json").lines

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -28,6 +29,24 @@ def test_all_incidents_and_scenes() -> None:
 
 def test_the_picture_shows_the_first_incident() -> None:
     assert picture.PICTURE.read_text(encoding="utf-8") == picture.draw(), "python -m tests.docs.picture draws it"
+
+
+def test_readme_opens_with_the_first_incident(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its commands as they are pasted, on the store of the first incident; who pastes them answers the questions."""
+    block = (runbook.RUNBOOK.parent / "README.md").read_text(encoding="utf-8").split("![")[0]
+    first, *lines = re.findall(r"^    \$ (.+?)(?:\s+# .*)?$", block, flags=re.MULTILINE)
+    assert len(block.splitlines()) < 20
+    with SCENES["does-not-start"](tmp_path) as stands_for:
+        where, store = re.fullmatch(r"cd (\S+) && export RSTORE_STORE=(\w+)", first).groups()
+        monkeypatch.chdir(stands_for["/data"] + where.removeprefix("/data"))
+        monkeypatch.setenv("RSTORE_STORE", store)
+        asks = ("rstore recover --bridge", "rstore undo")
+        ran = [run(cli, f"{line} --yes" if line in asks else line) for line in lines]
+    assert [code for code, _ in ran] == [1, 0, 4, 1, 0, 0, 0], list(zip(lines, ran, strict=True))
+    assert "00000000000000262144  [file-size]" in ran[0][1]
+    assert "LOST if a broker starts now: 603 messages" in ran[2][1]
+    assert "LOST, 603 messages" in block
+    assert "Nothing is wrong." in ran[5][1]
 
 
 @pytest.mark.parametrize("incident", INCIDENTS, ids=[incident.scene for incident in INCIDENTS])
