@@ -71,7 +71,7 @@ DOCTOR_CODES: dict[str, Code] = {
     ),
     "disk-full": Code(
         _WARNING,
-        "the disk is used above 90 % (diskSpaceWarningLevelRatio): a broker refuses every put",
+        "the disk is used above diskSpaceWarningLevelRatio: a broker refuses every put",
         "free space; rstore status shows it",
     ),
     "disk-forced": Code(
@@ -103,7 +103,7 @@ DOCTOR_CODES: dict[str, Code] = {
 """Every code that doctor reports; those that check has, too, mean the same."""
 
 _CODE_14 = {
-    "disk-full": "the disk is used above 90 %",
+    "disk-full": "the disk is used above diskSpaceWarningLevelRatio",
     "read-only": "the file system is read-only",
     "permission": "files can't be written",
     "slave": "this broker is a slave",
@@ -280,8 +280,9 @@ def _below(disk: Disk, path: str, depth: int = 4) -> Iterator[str]:
 
 def _room(config: StoreConfig, root: str, used: float, found: Findings) -> None:
     percent = f"{used:.0%} used"
-    if used > config.disk_space_warning_level_ratio:
-        found.add("disk-full", root, root, percent)
+    full = config.disk_space_warning_level_ratio
+    if used > full:
+        found.add("disk-full", root, root, f"{percent}, the limit is {100 * full:.4g}%")
     elif used > config.disk_space_clean_forcibly_ratio or used * 100 > config.disk_max_used_space_ratio:
         found.add("disk-forced", root, root, percent)
     if config.broker_role is BrokerRole.SLAVE:

@@ -51,6 +51,7 @@ _RECORDS = 8
 _CONFIG_DIRECTORIES = ("topics", "subscriptionGroups", "consumerOffsets")
 _OWN_CONFIG = ("consumerOrderInfo.json", "timercheck", "timermetrics", "transactionMetrics")
 _TIERED_METADATA = "tieredStoreMetadata.json"
+_TABLE_END = struct.pack("<Q", 0x88E241B785F4CFF7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,14 +242,30 @@ def refuse_queue(root: str, newer: Newer, topic: str) -> None:
 
 
 def _rocksdb_sign(disk: Disk, directory: str) -> str | None:
-    """The file in a directory that only RocksDB writes: CURRENT, which names a manifest."""
+    """The file in a directory that only RocksDB writes: CURRENT, which names a manifest, a manifest, or a table.
+
+    An interrupted copy, or a hand that cleaned up, may have left any of them alone.
+    """
+    if not disk.is_dir(directory):
+        return None
     path = os.path.join(directory, "CURRENT")
-    entry = disk.look(path) if disk.is_dir(directory) else None
-    if entry is None or not entry.is_file:
-        entries = disk.scandir(directory) if disk.is_dir(directory) else ()
-        others = (entry.name for entry in entries if entry.is_file)  # a directory is a topic, whatever its name
-        return next((one for one in others if one.startswith("MANIFEST-")), None)
-    return "CURRENT" if disk.read_file(path, 9) == b"MANIFEST-" else None
+    entry = disk.look(path)
+    if entry is not None and entry.is_file and disk.read_file(path, 9) == b"MANIFEST-":
+        return "CURRENT"
+    others = [one for one in disk.scandir(directory) if one.is_file]  # a directory is a topic, whatever its name
+    manifest = next((one.name for one in others if one.name.startswith("MANIFEST-")), None)
+    return manifest or next((one.name for one in others if one.name.endswith(".sst") and _is_table(disk, one)), None)
+
+
+def _is_table(disk: Disk, entry: Entry) -> bool:
+    """Whether the file ends as a table of RocksDB does (BlockBasedTableBuilder: kBlockBasedTableMagicNumber)."""
+    if entry.size < len(_TABLE_END):
+        return False
+    reader = disk.open_reader(entry.path)
+    try:
+        return reader.read(entry.size - len(_TABLE_END), len(_TABLE_END)) == _TABLE_END
+    finally:
+        reader.close()
 
 
 def _has_tables(disk: Disk, directory: str) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.rstore_cli.conftest import Cli
 from tests.support import stores
 from tests.support.fixtures import FIXTURES
@@ -79,3 +81,22 @@ def test_every_command_takes_a_configuration_as_a_broker_does(fixture_store: Sto
     text = cli("--store", store, "-c", COMMENTED, "doctor")
     assert "[conf-danger]" in text.out
     assert text.err == ""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("check", "plan-start", "verify-crc", "recover --dry-run", "reindex --dry-run", "expire --dry-run --force"),
+        *("truncate --to-offset 0 --dry-run", "rebuild-config --dry-run", "dump commitlog", "get T 0", "query T k"),
+        *("offsets list", "config history", "salvage list", "salvage scan", "undo --list", "put T --body x", "flush"),
+        *("recover --yes", "reindex --yes", "expire --yes", "salvage replay --dry-run", "top --once"),
+        "replicate --from 127.0.0.1:1 --until-caught-up",
+    ],
+)
+def test_no_command_refuses_it(words: str, fixture_copy: Store, cli: Cli) -> None:
+    """Whatever a command has to say of the store: nothing of it is about the file, but one note."""
+    ran = cli("--store", fixture_copy("clean-small"), "-c", COMMENTED, *words.split())
+    notes = [line for line in ran.err.splitlines() if str(COMMENTED) in line and not line.startswith("rstore:")]
+    assert len(notes) == 1, ran
+    assert notes[0].startswith("note: not in force in a broker as ")
+    assert ran.code != 2 or words.startswith("query"), ran

@@ -197,7 +197,30 @@ def test_records_with_a_crc_are_told_behind_a_damaged_one(
     assert (ran.code, "a RocketMQ 5 store" in ran.err) == (4, True), ran.err
 
 
-LEFT = ("epochFileCheckpoint", "timerwheel/", "timerlog/README", "consumequeue/x.sst", "batchconsumequeue/lost+found/")
+@pytest.mark.parametrize("sign", ["CURRENT", "MANIFEST-000005", "000010.sst"])
+def test_any_file_of_rocksdb_alone_tells_its_queues(
+    sign: str, unpacked: Callable[[str], Path], tmp_path: Path, cli: Cli
+) -> None:
+    """As an interrupted copy leaves it: no queues of files are built beside what is left of those in RocksDB."""
+    store = tmp_path / "copy"
+    shutil.copytree(unpacked("rocksdb") / "commitlog", store / "commitlog")
+    (store / "consumequeue").mkdir()
+    shutil.copy(unpacked("rocksdb") / "consumequeue" / sign, store / "consumequeue")
+    before = stores.snapshot(store)
+    ran = cli("--store", store, "recover", "--yes")
+    assert (ran.code, f"consume queues in RocksDB (consumequeue/{sign})" in ran.err) == (4, True), ran.err
+    assert cli("--store", store, "--json", "status").json["newer"][0]["where"] == f"consumequeue/{sign}"
+    assert stores.snapshot(store) == before
+
+
+LEFT = (
+    "epochFileCheckpoint",
+    "timerwheel/",
+    "timerlog/README",
+    "consumequeue/x.sst",
+    "consumequeue/CURRENT",
+    "batchconsumequeue/lost+found/",
+)
 
 
 @pytest.mark.parametrize("left", LEFT)

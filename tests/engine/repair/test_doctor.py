@@ -313,7 +313,9 @@ def test_the_brokers_file_is_looked_at(fixture_copy: Store, tmp_path: Path) -> N
     assert told["conf-unknown"].where == f"{conf}:4"
     assert "brokerName is meant?" in told["conf-unknown"].message
     assert not found.starts
-    assert "disk-full" in {f.code for f in found.findings}  # half used, and 0.4 is the limit
+    (full,) = [f.message for f in found.findings if f.code == "disk-full"]
+    assert "50% used, the limit is 40%" in full
+    assert "90 %" not in "".join((full, *(found.code_14 or ())))
     assert found.to_json()["configuration"]["keys"][1]["verdict"] == "misread"
     conf.write_text("mappedFileSizeCommitLog=131072 # as the files\n")
     (wrong,) = [f for f in doctor(Half(), settings, str(conf)).findings if f.code == "size-setting"]
