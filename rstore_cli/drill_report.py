@@ -58,7 +58,7 @@ def _drill(one: DrillResult) -> Iterator[str]:
     yield ""
     for step in one.steps:
         times = f" ({step.tried} of {step.of})" if step.of else ""
-        yield f"{step.number}. {_cell(step.said or step.do)}{times}"
+        yield f"{step.number}. {_cell(one.told(step))}{times}"
     if one.failures:
         yield ""
         yield "| step | expected | found | after |"

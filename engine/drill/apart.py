@@ -24,7 +24,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from engine.drill.child import Task, settings_text
 from engine.drill.files import copy_tree, data_bytes, demand_room, fingerprint, remove_tree, snapshot
-from engine.drill.result import DrillReport, DrillResult, Failure, Original
+from engine.drill.result import CARRIED_OUT, DrillReport, DrillResult, Failure, Original
 from engine.drill.scene import moved
 from engine.errors import InvalidArgument, StoreLocked
 from engine.files.disk import Disk
@@ -265,5 +265,5 @@ class _Runs:
         if result is not None:
             return DrillResult.from_json(result)
         broken = DrillResult(drill.name, drill.purpose)
-        broken.fail(Failure(0, "carried out", "an end", said or "the process ended without a result"))
+        broken.fail(Failure(0, CARRIED_OUT, "an end", said or "the process ended without a result"))
         return broken

@@ -180,13 +180,26 @@ def _rot_index(disk: Disk, scene: Scene, step: Harm) -> str:
 _BIT_ROT = {"commitlog": _rot_log, "consumequeue": _rot_queue, "index": _rot_index}
 
 
+_NAMES_TOLD = 8
+
+
 # --- names ------------------------------------------------------------------------------------------------------------
+
+
+def _there(root: str, pattern: str) -> str:
+    """What the store has in the innermost directory of a pattern that is there."""
+    inside = os.path.dirname(pattern)
+    while inside and not os.path.isdir(os.path.join(root, inside)):
+        inside = os.path.dirname(inside)
+    names = sorted(os.listdir(os.path.join(root, inside)))
+    more = f" and {len(names) - _NAMES_TOLD} more" if len(names) > _NAMES_TOLD else ""
+    return f"in {inside or 'its directory'}: {', '.join(names[:_NAMES_TOLD]) or 'nothing'}{more}"
 
 
 def _remove(scene: Scene, pattern: str) -> str:
     found = sorted(glob.glob(os.path.join(glob.escape(scene.root), pattern)))
     if not found:
-        raise InvalidArgument(f"nothing in the store is called {pattern}", path=scene.root)
+        raise InvalidArgument(f"nothing in the store is called {pattern}", hint=_there(scene.root, pattern))
     for path in found:
         if os.path.isdir(path):
             shutil.rmtree(path)

@@ -32,6 +32,9 @@ from engine.drill.script import (
     name_of,
 )
 from engine.errors import InvalidArgument, from_os_error
+from engine.format.index_file import IndexLayout
+from engine.format.queue_unit import UNIT_SIZE
+from engine.format.topic_rules import refused_by_client
 from engine.repair.doctor import DOCTOR_CODES
 from engine.repair.finding import CODES
 
@@ -40,6 +43,7 @@ _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 CLIENTS_MAX = 64
 PATIENCE_MS = 10_000
+_HELP = "compare: rstore drill show disk-full-real; engine/drill/DRILLS.md has the language"
 RESERVED = ("all", "list", "run", "show")
 BEFORE, PLANNED = "before", "planned"
 """States that a crash step remembers by itself: before it, and as it ends when nothing fails."""
@@ -74,7 +78,7 @@ def parse_script(text: bytes, source: str) -> Drill:
         raise InvalidArgument("the drill is no UTF-8 text", path=source, offset=error.start) from None
     except (tomllib.TOMLDecodeError, _Wrong) as error:
         kind = "the drill is no TOML: " if isinstance(error, tomllib.TOMLDecodeError) else ""
-        raise InvalidArgument(f"{kind}{error}", path=source, hint="engine/drill/DRILLS.md has the language") from None
+        raise InvalidArgument(f"{kind}{error}", path=source, hint=_HELP) from None
 
 
 def _drill(table: Mapping[str, Any], source: str, text: str) -> Drill:
@@ -132,7 +136,7 @@ def _table(kind: type[_T], table: Any, where: str) -> _T:
         raise _Wrong(where, "a table")
     hints = get_type_hints(kind)
     fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    _known(table, tuple(fields), where)
+    _known(table, tuple(fields), where, STEPS if kind in STEPS.values() else {})
     for name, field in fields.items():
         missing = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if missing and name not in table:
@@ -168,14 +172,22 @@ def _value(value: Any, kind: Any, where: str) -> Any:
     return value
 
 
-def _known(table: Mapping[str, Any], names: Sequence[str], where: str) -> None:
+def _known(
+    table: Mapping[str, Any], names: Sequence[str], where: str, steps: Mapping[str, type[AnyStep]] | None = None
+) -> None:
+    """Raises for a key that is not one of `names`; `steps`: other steps that may have it."""
     for key in table:
         if key not in names:
-            raise _Wrong(where, f"no key {key!r}{_meant(key, names)}; there are {', '.join(names)}")
+            owners = [name for name, kind in (steps or {}).items() if key in kind.__dataclass_fields__]
+            other = f" (a key of {' and '.join(owners)})" if owners else _meant(key, names)
+            raise _Wrong(where, f"no key {key!r}{other}; there are {', '.join(names)}")
 
 
 def _meant(word: object, names: Any) -> str:
-    close = get_close_matches(str(word), [str(name) for name in names], 1)
+    """The nearest of the names; or the one that it begins with, as of Apache's SYNC_FLUSH."""
+    said = str(word).lower()
+    some = [str(name) for name in names]
+    close = get_close_matches(said, some, 1) or [name for name in some if said.startswith(name)]
     return f" (did you mean {close[0]}?)" if close else ""
 
 
@@ -195,6 +207,7 @@ def _check_command(step: RunCommand, where: str) -> None:
 
 def _check(drill: Drill) -> None:
     """What no single key can tell: the order of steps, and names that are used."""
+    _check_store(drill.store)
     is_open = served = False
     remembered: set[str] = set()
     for number, step in enumerate(drill.steps, 1):
@@ -234,7 +247,7 @@ def _check_expect(step: AnyStep, expect: Expect, is_open: bool, remembered: set[
     if expect.refused is not None and not isinstance(step, Put):
         raise _Wrong(where, "refused is expected of a put")
     if is_open and given & {"check", "store", "bytes", "settled", "takes_puts"}:
-        raise _Wrong(where, "of an open store only puts and what is read can be judged")
+        raise _Wrong(where, "of an open store only puts and what is read can be judged: close it first")
     if expect.may_find is not None and expect.check is None:
         raise _Wrong(where, "may_find goes with check")
     for code in (*(expect.findings or ()), *(expect.may_find or ())):
@@ -243,6 +256,29 @@ def _check_expect(step: AnyStep, expect: Expect, is_open: bool, remembered: set[
     for name in (*(expect.store or ()), *(expect.bytes or ())):
         if name not in remembered:
             raise _Wrong(where, f"nothing is remembered as {name!r}")
+
+
+def _check_store(store: StoreSpec) -> None:
+    sizes = ("commitlog_file_size", "queue_file_units", "index_slots", "index_entries", "file_system")
+    for key in sizes:
+        value = getattr(store, key)
+        if value is not None and value < 1:
+            raise _Wrong(f"store, {key}", f"at least 1, not {value}")
+    index = IndexLayout(store.index_slots, store.index_entries).file_size
+    first = store.commitlog_file_size + store.queue_file_units * UNIT_SIZE + index
+    if store.file_system is not None and store.file_system <= first:
+        why = f"{store.file_system} bytes are too few: the first files of log, queue and index take {first}"
+        raise _Wrong("store, file_system", why)
+
+
+def _check_topics(topics: Sequence[str], where: str) -> None:
+    for topic in topics:
+        why = refused_by_client(topic)
+        if why is not None:
+            several = [one.strip() for one in topic.split(",")]
+            listed = ", ".join(f'"{one}"' for one in several)
+            more = f"; several topics: [{listed}]" if len(several) > 1 else ""
+            raise _Wrong(f"{where}, topics", f"{topic!r}: {why}{more}")
 
 
 def _check_numbers(drill: Drill, step: AnyStep, where: str) -> None:
@@ -254,11 +290,18 @@ def _check_numbers(drill: Drill, step: AnyStep, where: str) -> None:
         case Put():
             demand(step.count > 0, "count", "at least 1")
             demand(step.queues > 0, "queues", "at least 1")
-            demand(1 < step.body < drill.store.commitlog_file_size // 4, "body", "2 to a quarter of a log file")
+            size = drill.store.commitlog_file_size
+            demand(
+                1 < step.body < size // 4,
+                "body",
+                f"{step.body}: 2 or more, and less than a quarter of a log file (commitlog_file_size = {size})",
+            )
+            _check_topics(step.topics, where)
             demand(step.patience_ms >= 0, "patience_ms", "not below 0")
             demand(1 <= step.clients <= CLIENTS_MAX, "clients", f"1 to {CLIENTS_MAX}")
         case Open():
             demand(step.queues > 0, "queues", "at least 1")
+            _check_topics(step.topics, where)
         case Harm():
             demand(0 <= step.at <= 1, "at", "from 0 (the front) to 1 (the end)")
             demand(step.count > 0, "count", "at least 1")
@@ -269,9 +312,14 @@ def _check_numbers(drill: Drill, step: AnyStep, where: str) -> None:
             demand(inside, "path", "below the store")
         case Room():
             given = [step.used_ratio is not None, step.leave is not None, step.free]
-            demand(sum(given) == 1, "used_ratio", "one of used_ratio, leave and free")
+            if sum(given) != 1:
+                raise _Wrong(where, "give one of used_ratio = RATIO, leave = BYTES and free = true")
             demand(step.used_ratio is None or 0 <= step.used_ratio <= 1, "used_ratio", "0 to 1")
-            demand(step.leave is None or drill.store.file_system is not None, "leave", "wants store.file_system")
+            if step.leave is not None:
+                space = drill.store.file_system
+                if space is None:
+                    raise _Wrong(f"{where}, leave", "wants a disk of its own: file_system = BYTES in [store]")
+                demand(0 <= step.leave < space, "leave", f"{step.leave}: from 0, below file_system = {space}")
         case _:
             pass
     crash = step.crash if isinstance(step, Put | RunCommand) else None

@@ -14,6 +14,10 @@ FAILURES_MAX = 20
 """So many are told one by one; the rest is counted."""
 
 
+CARRIED_OUT = "carried out"
+"""What is expected of every step: that it does what its script says, without an error."""
+
+
 @dataclass(slots=True)
 class StepResult:
     """One step. `tried`: interruptions that were tried, `of` how many there are; `how` they came about."""
@@ -35,6 +39,13 @@ class Failure:
     wanted: str
     found: str
     branch: str = ""
+
+    @property
+    def said(self) -> str:
+        """What did not hold, in words."""
+        if self.expectation == CARRIED_OUT:
+            return f"step {self.step} failed" if self.step else "the drill failed"
+        return f"step {self.step}: {self.expectation} should be {self.wanted}"
 
 
 @dataclass(slots=True)
@@ -72,6 +83,13 @@ class DrillResult:
     def of(self) -> int:
         """How many there are."""
         return sum(step.of for step in self.steps)
+
+    def told(self, step: StepResult) -> str:
+        """What a step did, in words; or that it was not carried out."""
+        if step.said or self.verdict != "failed":
+            return step.said or step.do
+        failed = any(failure.step == step.number for failure in self.failures)
+        return f"{step.do}: {'failed' if failed else 'not reached'}"
 
     def fail(self, failure: Failure) -> None:
         """Note what did not hold."""

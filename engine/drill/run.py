@@ -18,7 +18,7 @@ from engine.drill.crash import StepFailed, quiet_threads
 from engine.drill.files import copy_tree, remove_tree
 from engine.drill.judge import Judge
 from engine.drill.ledger import Clock, Ledger
-from engine.drill.result import DrillResult, Failure, StepResult
+from engine.drill.result import CARRIED_OUT, DrillResult, Failure, StepResult
 from engine.drill.scene import Place, Scene, moved
 from engine.drill.script import Drill, Put, RunCommand, name_of
 from engine.drill.steps import How, NotHere, perform
@@ -95,7 +95,7 @@ class _Run:
             try:
                 self._go_on(scene, 0)
             finally:
-                scene.close()
+                self._close(scene)
 
     def _first(self, source: StoreConfig | None) -> Scene:
         """The store to begin with."""
@@ -174,7 +174,7 @@ class _Run:
                 finally:
                     self._tick()
                     if child is not scene:
-                        child.close()
+                        self._close(child)
             if not tries:
                 raise StepFailed("there is nothing to interrupt")
         self._note(index, said)
@@ -189,6 +189,11 @@ class _Run:
         if step.remember is not None:
             scene.states[step.remember] = content(scene.new_disk(), scene.config)
         return not unmet
+
+    def _close(self, scene: Scene) -> None:
+        """A store that a failed step has left open may not close: its disk is still full, and the failure is told."""
+        with contextlib.suppress(RStoreError) if self._result.failed else contextlib.nullcontext():
+            scene.close()
 
     @contextlib.contextmanager
     def _failing(self, number: int, branch: tuple[str, ...]) -> Iterator[None]:
@@ -208,7 +213,7 @@ class _Run:
 
     def _fail(self, number: int, branch: tuple[str, ...], found: str) -> None:
         self._result.judged += 1
-        self._result.fail(Failure(number, "carried out", "no error", found, "; ".join(branch)))
+        self._result.fail(Failure(number, CARRIED_OUT, "no error", found, "; ".join(branch)))
 
     def _note(self, index: int, said: list[str]) -> None:
         here = self._result.steps[index]

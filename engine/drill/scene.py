@@ -121,11 +121,13 @@ class Scene:
         if self.served is not None:
             served, self.served = self.served, None
             served.stop()
-        if self.session is not None:
-            session, self.session = self.session, None
-            session.close()
-        if not self.place.keep:
-            remove_tree(os.path.dirname(self.root))
+        try:
+            if self.session is not None:
+                session, self.session = self.session, None
+                session.close()
+        finally:
+            if not self.place.keep:
+                remove_tree(os.path.dirname(self.root))
 
 
 def moved(config: StoreConfig, root: str) -> StoreConfig:

@@ -215,7 +215,7 @@ def _room(scene: Scene, step: Room, how: How) -> str:
     if usable < step.leave:
         raise StepFailed(f"the file system has {usable} bytes left, fewer than {step.leave}")
     _fill(ballast, scene.root, step.leave)
-    return f"the file system is filled but for {step.leave} bytes"
+    return "the file system is full" if not step.leave else f"the file system has {step.leave} bytes left"
 
 
 def _fill(path: str, root: str, leave: int) -> None:

@@ -187,14 +187,14 @@ def _show_report(output: Output, found: DrillReport) -> None:
         output.text()
         for step in found.drills[0].steps:
             tried = f" ({step.tried} of {step.of})" if step.of else ""
-            output.text(f"  {step.number}. {printable(step.said or step.do)}{tried}")
+            output.text(f"  {step.number}. {printable(found.drills[0].told(step))}{tried}")
     for one in found.drills:
         if one.why is not None:
             output.text()
             output.text(f"{one.name} was not run: {printable(one.why)}")
         for failure in one.failures:
             output.text()
-            output.text(f"{one.name}, step {failure.step}: {failure.expectation} should be {printable(failure.wanted)}")
+            output.text(f"{one.name}, {printable(failure.said)}")
             output.text(f"  found: {printable(failure.found)}")
             if failure.branch:
                 output.text(f"  after: {printable(failure.branch)}")

@@ -65,7 +65,8 @@ def test_the_worked_example_runs_and_prints_what_it_says(tmp_path: Path, capsys:
     path.write_text(code.replace("refused = true, ", ""))
     ended, out = run()
     assert ended == 1
-    assert failed[0] in out
+    assert [line for line in out if line.startswith("orders-disk-full,")] == [failed[0]]
+    assert "  5. disk: not reached" in out
     assert any(masked(line.strip()).startswith(masked(failed[1].split(":")[0])) for line in out)
 
 

@@ -14,6 +14,8 @@ from engine.errors import InvalidArgument, StorageError
 
 HEAD = 'name = "x"\npurpose = "y"\n'
 PUT = '[[step]]\ndo = "put"\n'
+DISK = '[[step]]\ndo = "disk"\n'
+SMALL = "[store]\nfile_system = 1_000_000\n"
 COMMAND = '[[step]]\ndo = "command"\nname = "recover"\n'
 
 
@@ -68,8 +70,18 @@ BAD = {
     HEAD + PUT + "count = true": "step 1 (put), count: a whole number, not True",
     HEAD + PUT + "count = 0": "count: at least 1",
     HEAD + PUT + "topics = []": "topics: is empty",
-    HEAD + PUT + "body = 100000": "body: 2 to a quarter",
+    HEAD
+    + PUT
+    + "body = 100000": "body: 100000: 2 or more, and less than a quarter of a log file (commitlog_file_size = 16384)",
+    HEAD
+    + PUT
+    + 'topics = "Orders,Payments"': "topics: 'Orders,Payments': The specified topic[Orders,Payments] contains",
+    HEAD + PUT + 'topics = "a,b"': 'several topics: ["a", "b"]',
+    HEAD + PUT + 'topics = ["T", ""]': "step 1 (put), topics: '': The specified topic is blank",
+    HEAD
+    + '[[step]]\ndo = "open"\nserve = true\ntopics = "a b"': "step 1 (open), topics: 'a b': The specified topic[a b]",
     HEAD + PUT + 'flush = "never"': "flush: 'never'; there are sync, async",
+    HEAD + PUT + 'flush = "SYNC_FLUSH"': "flush: 'SYNC_FLUSH' (did you mean sync?); there are sync, async",
     HEAD + PUT + "expect = 3": "expect: a table",
     HEAD + PUT + "expect = { lost = 0 }": "expect: no key 'lost'",
     HEAD + PUT + 'expect = { check = "clear" }': "check: 'clear' (did you mean clean?)",
@@ -90,14 +102,27 @@ BAD = {
     HEAD + '[[step]]\ndo = "close"': "the store is not open",
     HEAD + '[[step]]\ndo = "open"': "left open",
     HEAD + '[[step]]\ndo = "open"\n' + COMMAND: "the store is open: close it first",
-    HEAD + '[[step]]\ndo = "open"\nexpect = { check = "clean" }': "of an open store",
+    HEAD + '[[step]]\ndo = "open"\nexpect = { check = "clean" }': "of an open store only puts and what is read can be "
+    "judged: close it first",
     HEAD + '[[step]]\ndo = "damage"\nkind = "remove"': "path: goes with remove",
     HEAD + '[[step]]\ndo = "damage"\nkind = "remove"\npath = "../x"': "path: below the store",
     HEAD + '[[step]]\ndo = "damage"\nkind = "remove"\npath = "/x"': "path: below the store",
     HEAD + '[[step]]\ndo = "damage"\nat = 2': "at: from 0",
     HEAD + '[[step]]\ndo = "damage"\nwhere = "index"\nlast_files = true': "last_files: goes with",
-    HEAD + '[[step]]\ndo = "disk"': "one of used_ratio, leave and free",
-    HEAD + '[[step]]\ndo = "disk"\nleave = 3': "wants store.file_system",
+    HEAD + DISK: "step 1 (disk): give one of used_ratio = RATIO, leave = BYTES and free = true",
+    HEAD + DISK + "free = false": "step 1 (disk): give one of",
+    HEAD + DISK + "leave = 3": "step 1 (disk), leave: wants a disk of its own: file_system = BYTES in [store]",
+    HEAD + SMALL + DISK + "leave = -5": "step 1 (disk), leave: -5: from 0, below file_system = 1000000",
+    HEAD + SMALL + DISK + "leave = 1_000_000": "leave: 1000000: from 0, below",
+    HEAD + SMALL + DISK + "leave = 0\npatience_ms = 5": "no key 'patience_ms' (a key of put); there are",
+    HEAD + "[store]\nfile_system = 0\n" + PUT: "store, file_system: at least 1, not 0",
+    HEAD
+    + "[store]\nfile_system = 16_384\n"
+    + PUT: "store, file_system: 16384 bytes are too few: the first files of log, queue and index take 17664",
+    HEAD + SMALL + "commitlog_file_size = 1_073_741_824\n" + PUT: "store, file_system: 1000000 bytes are too few",
+    HEAD + "[store]\ncommitlog_file_size = -1\n" + PUT: "store, commitlog_file_size: at least 1, not -1",
+    HEAD + "[store]\nqueue_file_units = 0\n" + PUT: "store, queue_file_units: at least 1, not 0",
+    HEAD + "[store]\nindex_slots = 0\n" + PUT: "store, index_slots: at least 1, not 0",
     HEAD + '[store]\nfile_system = "3M"\n' + PUT: "store, file_system: a whole number, not '3M'",
     "name = ": "the drill is no TOML",
 }
@@ -110,6 +135,7 @@ def test_what_is_wrong_is_named(text: str) -> None:
     assert BAD[text] in found.value.message
     assert found.value.path == "x.toml"
     assert found.value.exit_code == 2
+    assert "rstore drill show" in (found.value.hint or "")
 
 
 def test_files(tmp_path: Path) -> None:
