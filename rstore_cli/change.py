@@ -60,8 +60,6 @@ class Change(ABC, Generic[Plan]):
     """Whether the store's daemon carries the plan out, which was made for an open store."""
     verbose = False
     """Whether a refused plan is shown as a whole."""
-    settles = True
-    """Whether a plan that changes nothing ends a repair that was killed as its last step."""
 
     def __init__(self, settings: Settings) -> None:
         from engine.files.disk import Disk
@@ -113,6 +111,10 @@ class Change(ABC, Generic[Plan]):
         """What to do next, when the plan was carried out, or changes nothing."""
         return None
 
+    def unchanged(self, config: StoreConfig) -> None:
+        """The plan changes nothing: end what a killed run of this kind had done all of, and no other repair."""
+        return
+
     def discard(self, plan: Plan) -> None:
         """Give back what a plan holds when it isn't carried out."""
 
@@ -141,8 +143,6 @@ class Change(ABC, Generic[Plan]):
 
     def _change(self, config: StoreConfig, *, yes: bool) -> int:
         from engine.format import names
-        from engine.repair.finish import finish
-        from engine.repair.memory import forget
         from engine.repair.newer import refuse_change
         from engine.repair.survey import survey
 
@@ -163,9 +163,7 @@ class Change(ABC, Generic[Plan]):
                 if self.refusal(plan) is not None:
                     return self._show(plan)
                 if not self.changes(plan):
-                    if self.settles:
-                        forget(self.disk, root)
-                        finish(self.disk, survey(self.disk, config).config)
+                    self.unchanged(files.config)
                     return self._show(plan)
                 if not self.output.json:
                     self.text(plan, done=False, salvage=None)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from engine.errors import CannotMend, InvalidArgument, RStoreError
+from engine.errors import InvalidArgument, RStoreError
 from engine.format.quantities import counted
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class _Change(Generic[Plan]):
     """A command that changes a store: lock, plan, apply. The flow is that of `rstore_cli.change`, with `--yes`.
 
     `changes`: whether applying the plan changes a byte. `apply` says what was done. `discard` gives back what a plan
-    holds.
+    holds. `unchanged`: what is done where nothing is to be changed.
     """
 
     plan: Callable[[Disk, StoreConfig, Options], Plan]
@@ -97,24 +97,22 @@ class _Change(Generic[Plan]):
     log_begin: Callable[[Plan], int | None] = lambda _: None
     log_end: Callable[[Plan], int | None] = lambda _: None
     discard: Callable[[Disk, Plan], None] = lambda disk, plan: None
+    unchanged: Callable[[Disk, StoreConfig], None] = lambda disk, config: None
 
     def __call__(self, disk: Disk, config: StoreConfig, options: Options) -> Outcome:
         """Run it. Raises RStoreError."""
         from engine.files.lock import StoreLock
-        from engine.repair.finish import finish
-        from engine.repair.memory import forget
         from engine.repair.survey import survey
 
-        root = survey(disk, config).root
-        with StoreLock(disk, root):
+        files = survey(disk, config)
+        with StoreLock(disk, files.root):
             plan = self.plan(disk, config, options)
             try:
                 refusal = self.refusal(plan)
                 if refusal is not None:
                     raise refusal
                 if not self.changes(plan):
-                    forget(disk, root)
-                    finish(disk, survey(disk, config).config)  # of a repair that was killed as its last step
+                    self.unchanged(disk, files.config)
                     return Outcome(0, None, "nothing to do", log_begin=self.log_begin(plan), log_end=self.log_end(plan))
                 said = self.apply(disk, plan, options)
                 return Outcome(0, None, said, changed=True, log_begin=self.log_begin(plan), log_end=self.log_end(plan))
@@ -149,6 +147,12 @@ def _apply_recover(disk: Disk, plan: RecoverPlan, options: Options, command: str
         "keys put": plan.index.keys_put,
     }
     return ", ".join(f"{count} {what}" for what, count in parts.items() if count) or "marks and names only"
+
+
+def _unchanged_recover(disk: Disk, config: StoreConfig) -> None:
+    from engine.repair.memory import forget
+
+    forget(disk, os.fspath(config.store_path_root_dir))
 
 
 def _plan_truncate(disk: Disk, config: StoreConfig, options: Options) -> TruncatePlan:
@@ -194,7 +198,11 @@ def _plan_reindex(disk: Disk, config: StoreConfig, options: Options) -> ReindexP
     queues, index = bool(options.get("consumequeue")), bool(options.get("index"))
     topic, both = options.get("topic"), not queues and not index
     scope = Scope(queues or both, index or (both and topic is None), topic, options.get("from"))
-    root = survey(disk, config).root
+    files = survey(disk, config)
+    root = files.root
+    refused = reindex_swap.refusal(disk, files)
+    if refused is not None:
+        raise refused
     reindex_swap.clear(disk, root)
     into = reindex_swap.build_directory(root)
     disk.mkdirs(into)
@@ -203,10 +211,6 @@ def _plan_reindex(disk: Disk, config: StoreConfig, options: Options) -> ReindexP
     except Exception:
         reindex_swap.clear(disk, root)
         raise
-
-
-def _refuse_reindex(plan: ReindexPlan) -> RStoreError | None:
-    return CannotMend("the store was not closed", path=plan.files.root) if plan.files.abort else None
 
 
 def _apply_reindex(disk: Disk, plan: ReindexPlan, options: Options) -> str:
@@ -221,6 +225,12 @@ def _discard_reindex(disk: Disk, plan: ReindexPlan) -> None:
     from engine.repair.reindex_swap import clear
 
     clear(disk, os.path.dirname(plan.built))
+
+
+def _unchanged_reindex(disk: Disk, config: StoreConfig) -> None:
+    from engine.repair.reindex_swap import unchanged
+
+    unchanged(disk, config)
 
 
 def _plan_expire(disk: Disk, config: StoreConfig, options: Options) -> ExpirePlan:
@@ -269,6 +279,12 @@ def _apply_offset(disk: Disk, plan: OffsetPlan, options: Options) -> str:
 
     set_offset(disk, plan)
     return f"{options['group']} reads {options['to']} next"
+
+
+def _unchanged_offset(disk: Disk, config: StoreConfig) -> None:
+    from engine.repair.finish import settle
+
+    settle(disk, config)
 
 
 # --- what only looks --------------------------------------------------------------------------------------------------
@@ -323,6 +339,7 @@ COMMANDS: Mapping[str, Command] = {
             _would_change,
             _apply_recover,
             log_end=lambda plan: plan.log.end.end,
+            unchanged=_unchanged_recover,
         ),
         {"normal": bool, "abnormal": bool, "bridge": bool, "cut": bool, "whole": bool, "no_salvage": bool},
     ),
@@ -337,7 +354,14 @@ COMMANDS: Mapping[str, Command] = {
         {"to_record": int, "to_offset": int, "to_time": int, "whole": bool, "no_salvage": bool},
     ),
     "reindex": Command(
-        _Change(_plan_reindex, _refuse_reindex, lambda plan: plan.changed, _apply_reindex, discard=_discard_reindex),
+        _Change(
+            _plan_reindex,
+            lambda _: None,
+            lambda plan: plan.changed,
+            _apply_reindex,
+            discard=_discard_reindex,
+            unchanged=_unchanged_reindex,
+        ),
         {"consumequeue": bool, "index": bool, "topic": str, "from": int},
     ),
     "expire": Command(
@@ -351,7 +375,7 @@ COMMANDS: Mapping[str, Command] = {
         {"force": bool, "reserved_hours": float, "disk_ratio": int},
     ),
     "offsets set": Command(
-        _Change(_plan_offset, lambda _: None, lambda plan: plan.changed, _apply_offset),
+        _Change(_plan_offset, lambda _: None, lambda plan: plan.changed, _apply_offset, unchanged=_unchanged_offset),
         {"group": str, "topic": str, "queue": int, "to": int},
     ),
     "undo": Command(_Change(_plan_undo, lambda _: None, lambda _: True, _apply_undo)),

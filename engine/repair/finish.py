@@ -4,6 +4,8 @@ A repair of config/ alone (`Repair.is_config`) and one of the store neither end 
 nothing of what the other had still to do, and a broker may have committed offsets between them. A killed repair of
 config/ needs no going on, as each file is replaced in one rename: whatever repair comes next closes it (`settle`). A
 killed repair of the store must be ended first (`demand_none_of_store`).
+
+A command that changes nothing ends no repair but killed ones of its own kind that had done all (`finish_swaps`).
 """
 
 from __future__ import annotations
@@ -47,6 +49,31 @@ def settle(disk: Disk, config: StoreConfig) -> None:
         disk.step("salvage.settled")
 
 
+def finish_swaps(disk: Disk, config: StoreConfig) -> None:
+    """Close killed runs of `reindex` that had swapped in all that they were to, where nothing else is open."""
+    open_ones = _open(disk, config, of_config=False)
+    root = os.fspath(config.store_path_root_dir)
+    if open_ones and all(one.is_reindex and _has_swapped(disk, root, one) for one in open_ones):
+        _close(disk, config, open_ones, whole=True)
+        disk.step("salvage.finished")
+
+
+def _has_swapped(disk: Disk, root: str, repair: Repair) -> bool:
+    """Whether each old file lies in its salvage directory, and each new one at its place."""
+    return all(
+        disk.exists(os.path.join(root, piece["path"]))
+        if piece["action"] == "create"
+        else disk.exists(os.path.join(repair.directory, piece["file"]))
+        for piece in repair.pieces
+    )
+
+
+def killed_before_reindex(disk: Disk, config: StoreConfig) -> Refused | None:
+    """Why `reindex` does not begin: its end would end a killed repair of another kind, which has more to do."""
+    open_ones = [one for one in _open(disk, config, of_config=False) if not one.is_reindex]
+    return _interrupted(config, open_ones, "queues or index are rebuilt") if open_ones else None
+
+
 def begin_config(disk: Disk, config: StoreConfig) -> None:
     """Before a repair of config/: a killed one is gone on from where nothing has changed since, else closed.
 
@@ -62,11 +89,15 @@ def demand_none_of_store(disk: Disk, config: StoreConfig) -> None:
     """Raise Refused where a repair of the store was killed: config/ is not changed before a recovery has ended it."""
     open_ones = _open(disk, config, of_config=False)
     if open_ones:
-        raise Refused(
-            "a repair of this store was interrupted: it has to be finished before config/ is changed",
-            path=open_ones[-1].directory,
-            next_step=step(config, Fix.RECOVER),
-        )
+        raise _interrupted(config, open_ones, "config/ is changed")
+
+
+def _interrupted(config: StoreConfig, open_ones: Sequence[Repair], what: str) -> Refused:
+    return Refused(
+        f"a repair of this store was interrupted: it has to be finished before {what}",
+        path=open_ones[-1].directory,
+        next_step=step(config, Fix.RECOVER),
+    )
 
 
 def changed_since(disk: Disk, config: StoreConfig, killed: Sequence[Repair]) -> str | None:

@@ -12,14 +12,18 @@ import os
 from typing import TYPE_CHECKING
 
 from engine.format import names
-from engine.repair.finish import finish, settle
+from engine.repair import next_step
+from engine.repair.finish import finish, finish_swaps, killed_before_reindex, settle
 from engine.repair.repairs import digest, is_below, listing
 from engine.repair.salvage import Saved, goes, new_directory, write_manifest
 from engine.repair.trees import remove_tree
 
 if TYPE_CHECKING:
+    from engine.config import StoreConfig
+    from engine.errors import RStoreError
     from engine.files.disk import Disk
     from engine.repair.reindex import ReindexPlan
+    from engine.repair.survey import StoreFiles
 
 BUILD = names.REINDEX_BUILD
 """Where it is built, in the store's directory."""
@@ -31,6 +35,17 @@ _WHY = "rebuilt from the log"
 def build_directory(root: str) -> str:
     """Where in the store it is built."""
     return os.path.join(root, BUILD)
+
+
+def refusal(disk: Disk, files: StoreFiles) -> RStoreError | None:
+    """Why nothing is swapped into a store: it was not closed, or a repair of another kind was killed."""
+    return next_step.not_closed(files) if files.abort else killed_before_reindex(disk, files.config)
+
+
+def unchanged(disk: Disk, config: StoreConfig) -> None:
+    """Nothing differs: settle repairs of config/, and end killed swaps that had done all. The lock is held."""
+    settle(disk, config)
+    finish_swaps(disk, config)
 
 
 def clear(disk: Disk, root: str) -> None:

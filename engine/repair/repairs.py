@@ -65,6 +65,11 @@ class Repair:
         paths = [piece["path"] for piece in self.pieces]
         return bool(paths) and all(path.split(os.sep)[0] == names.CONFIG for path in paths)
 
+    @property
+    def is_reindex(self) -> bool:
+        """Whether it swaps in queues and index that were built from the log: each new file is there, or is not yet."""
+        return self.manifest.get("command") == "reindex"
+
 
 def repairs(disk: Disk, root: str) -> list[Repair]:
     """Every repair of a store whose manifest can be read, oldest first."""

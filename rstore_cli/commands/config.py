@@ -109,6 +109,11 @@ class _Restore(Change["RestorePlan"]):
         if not plan.changed:
             self.output.text("Nothing to do: the file holds that state.")
 
+    def unchanged(self, config: StoreConfig) -> None:
+        from engine.repair.finish import settle
+
+        settle(self.disk, config)
+
     def apply(self, plan: RestorePlan) -> str | None:
         from engine.repair.config.restore import restore as bring_back
 

@@ -82,7 +82,7 @@ class _Expire(Change["ExpirePlan"]):
         said = self._daemon.ask("GET", "/in-use")
         if said is not None:
             self._in_use = said["inUse"]
-            self.beside, self.settles = True, False
+            self.beside = True
         return super().run(config, dry_run=dry_run, yes=yes)
 
     @contextlib.contextmanager

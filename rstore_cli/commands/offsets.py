@@ -131,6 +131,11 @@ class _SetOffset(Change["OffsetPlan"]):
         if not plan.changed:
             self.output.text("Nothing to do: that is its offset.")
 
+    def unchanged(self, config: StoreConfig) -> None:
+        from engine.repair.finish import settle
+
+        settle(self.disk, config)
+
     def apply(self, plan: OffsetPlan) -> str | None:
         from engine.repair.offsets import set_offset
 

@@ -145,6 +145,11 @@ class _RebuildConfig(Change["RebuildPlan"]):
         if len(one.lines) > _SHOWN:
             self.output.text(f"  … and {len(one.lines) - _SHOWN} more (--json lists all)")
 
+    def unchanged(self, config: StoreConfig) -> None:
+        from engine.repair.finish import settle
+
+        settle(self.disk, config)
+
     def apply(self, plan: RebuildPlan) -> str | None:
         from engine.repair.config.apply import apply
 

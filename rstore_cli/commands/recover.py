@@ -146,6 +146,12 @@ class Recover(Change["RecoverPlan"]):
 
         return after(plan)
 
+    def unchanged(self, config: StoreConfig) -> None:
+        """See the base. A plan that changes nothing has found no killed repair; what was read before is done with."""
+        from engine.repair.memory import forget
+
+        forget(self.disk, os.fspath(config.store_path_root_dir))
+
     def text(self, plan: RecoverPlan, *, done: bool, salvage: str | None) -> None:
         """See the base."""
         from rstore_cli.plan_text import show_plan

@@ -171,11 +171,9 @@ class _Reindex(Change["ReindexPlan"]):
             raise
 
     def refusal(self, plan: ReindexPlan) -> RStoreError | None:
-        from engine.repair import next_step
+        from engine.repair import reindex_swap
 
-        if not plan.files.abort:
-            return None
-        return next_step.not_closed(plan.files)
+        return reindex_swap.refusal(self.disk, plan.files)
 
     def changes(self, plan: ReindexPlan) -> bool:
         return plan.changed
@@ -204,6 +202,11 @@ class _Reindex(Change["ReindexPlan"]):
         found = reindex_swap.swap(self.disk, plan)
         self.settings.on_interrupt = "they are rebuilt"
         return found
+
+    def unchanged(self, config: StoreConfig) -> None:
+        from engine.repair import reindex_swap
+
+        reindex_swap.unchanged(self.disk, config)
 
     def discard(self, plan: ReindexPlan) -> None:
         self._give_back(plan.built)

@@ -220,7 +220,6 @@ def _age(text: str) -> int:
 
 class _Replay(Change["ReplayPlan"]):
     name = "salvage replay"
-    settles = False
     _done = False
 
     def __init__(self, settings: Settings, request: Request) -> None:
@@ -281,7 +280,6 @@ class _Replay(Change["ReplayPlan"]):
 
 class _Prune(Change["PrunePlan"]):
     name = "salvage prune"
-    settles = False
     _done = False
 
     def __init__(self, settings: Settings, ids: tuple[str, ...], keep: int | None, before_ms: int | None) -> None:

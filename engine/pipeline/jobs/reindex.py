@@ -50,11 +50,9 @@ from engine.pipeline.known import demand_known
 from engine.pipeline.result import JobResult, Table
 from engine.pipeline.splits import SPLIT_BYTES, plan_splits
 from engine.pipeline.stores import demand_idle
-from engine.repair import next_step, reindex_swap
-from engine.repair.finish import finish
+from engine.repair import reindex_swap
 from engine.repair.guessed_sizes import guessed_sizes
 from engine.repair.known import known_places
-from engine.repair.memory import forget
 from engine.repair.newer import refuse_open
 from engine.repair.odd import demand_movable
 from engine.repair.reindex import ReindexPlan, Scope, beginning, kept_queues, step_over
@@ -229,8 +227,9 @@ def _begin(
         into = stack.enter_context(tempfile.TemporaryDirectory(prefix="rstore-reindex-", ignore_cleanup_errors=True))
     files = survey(disk, store.config)
     demand_movable(files.odd)
-    if files.abort and options.output is None:
-        raise next_step.not_closed(files)
+    refused = None if options.output is not None else reindex_swap.refusal(disk, files)
+    if refused is not None:
+        raise refused
     store = replace(store, segments=files.log)  # what was found before the lock may have grown
     begin, first = beginning(files, options.scope)
     plan = ReindexPlan(files, into, first.path, first.offset, 0)
@@ -438,8 +437,7 @@ def _finish(one: _Build, options: ReindexOptions) -> None:
     if one.plan.changed:
         one.salvage = reindex_swap.swap(one.disk, one.plan)
     else:
-        forget(one.disk, one.files.root)
-        finish(one.disk, one.files.config)
+        reindex_swap.unchanged(one.disk, one.files.config)
 
 
 def _result(
