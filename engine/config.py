@@ -293,6 +293,16 @@ def load(path: Path, base: StoreConfig | None = None) -> StoreConfig:
         raise InvalidArgument(error.message, path=path, hint=error.hint) from None
 
 
+def _demand_paths(found: Mapping[str, str]) -> None:
+    """Raise InvalidArgument for an empty path: a broker puts / and a name behind it. Source: StorePathConfigHelper."""
+    for key, first in (("storePathRootDir", "/consumequeue"), ("storePathCommitLog", "/" + "0" * 20)):
+        if found.get(key) == "":
+            raise InvalidArgument(
+                f"{key} is empty: a broker makes its files at / then ({first})",
+                hint="give it a directory, or take the line out",
+            )
+
+
 def load_broker(path: Path, base: StoreConfig | None = None) -> StoreConfig:
     """Settings from a broker's file (broker.conf), on top of `base`: what a broker started with it has in force.
 
@@ -306,7 +316,9 @@ def load_broker(path: Path, base: StoreConfig | None = None) -> StoreConfig:
     except OSError as error:
         raise from_os_error(error, "reading the configuration", path) from None
     try:
-        return _on_top(base, read_properties(data).values, strict=False)
+        found = read_properties(data).values
+        _demand_paths(found)
+        return _on_top(base, found, strict=False)
     except InvalidArgument as error:
         hint = error.hint or f"what a broker makes of the file: rstore doctor --conf {shlex.quote(os.fspath(path))}"
         raise InvalidArgument(error.message, path=path, hint=hint) from None
@@ -329,7 +341,8 @@ def of_store(root: Path | None = None, file: Path | None = None) -> StoreConfig:
     for name in ("store_path_commit_log", "read_only_commit_log_store_paths"):
         setting = getattr(found, name)
         if setting:
-            changes[name] = ",".join(str(_moved(part, on_top.store_path_root_dir, root)) for part in _paths(setting))
+            parts = (str(_moved(part, on_top.store_path_root_dir, root)) for part in _paths(setting))
+            changes[name] = ",".join(parts) + ("," if "," in setting else "")  # which keeps a blank before it
     return found.with_changes(store_path_root_dir=root, **changes)
 
 

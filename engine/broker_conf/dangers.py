@@ -164,6 +164,9 @@ def _paths(facts: _Facts) -> Iterator[Danger]:
             "segments are not there for the broker",
             "end storePathCommitLog with a comma",
         )
+    for key in ("storePathRootDir", "storePathCommitLog"):
+        if facts.store(key) == "":
+            yield Danger((key,), f"{key} is empty: the broker makes its files at /", "a path, or no such line")
     for key in ("storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths"):
         parts = str(facts.store(key) or "").split(",") if key != "storePathRootDir" else [facts.text(STORE, key)]
         if key in facts.misread:

@@ -242,9 +242,9 @@ class _Run:
         """What the names and lengths of files alone tell."""
         files, found = self._files, self._found
         done = repairs(self._disk, files.root)
-        file_findings(self._named, found, live=self.live, done=done, layout=self._layout)
+        file_findings(self._disk, self._named, found, live=self.live, done=done, layout=self._layout)
         room_findings(self._disk, files, found)
-        path_findings(self._disk, files, found)
+        path_findings(self._disk, files.config, found)
         for start, end in self._known.bridged:
             segment = next((s for s in files.log if s.offset <= start < s.end), None)
             if segment is not None:

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from engine.format import names
+from engine.repair.blank_paths import hint_of, key_of, meant_instead
 from engine.repair.finding import Fix
 from engine.repair.known import known_of
 from engine.repair.layout import UNREAD, arranged
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 
 def file_findings(
+    disk: Disk,
     files: StoreFiles,
     found: Findings,
     *,
@@ -69,7 +71,8 @@ def file_findings(
     if not files.checkpoint_ok and (files.log or files.queues):
         found.add("checkpoint-missing", names.CHECKPOINT, names.CHECKPOINT)
     if is_log_gone(files, layout) and any(queue.files for queue in files.queues):
-        found.add("log-gone", names.COMMITLOG, os.fspath(files.config.commit_log_paths[0]))
+        hint = next((told for p in files.config.log_directories if (told := _blank(disk, files.config, p))), None)
+        found.add("log-gone", names.COMMITLOG, os.fspath(files.config.commit_log_paths[0]), hint=hint)
 
 
 def _newer_findings(files: StoreFiles, found: Findings) -> None:
@@ -98,10 +101,18 @@ def absent_paths(disk: Disk, config: StoreConfig) -> list[str]:
     return [path for path in config.log_directories if config.store_path_commit_log and not disk.is_dir(path)]
 
 
-def path_findings(disk: Disk, files: StoreFiles, found: Findings) -> None:
+def path_findings(disk: Disk, config: StoreConfig, found: Findings) -> None:
     """Directories of the log that are not there."""
-    for path in absent_paths(disk, files.config):
-        found.add("path-missing", path, path)
+    for path in absent_paths(disk, config):
+        found.add("path-missing", path, path, hint=_blank(disk, config, path))
+
+
+def _blank(disk: Disk, config: StoreConfig, path: str) -> str | None:
+    """What to do where a blank in the settings is why a directory is not there."""
+    plain = meant_instead(disk, path)
+    if plain is None:
+        return None
+    return f'"{path}" has a blank at an end, "{plain}" is there: {hint_of(config, key_of(config, path))}'
 
 
 def _layout_findings(files: StoreFiles, layout: Layout, found: Findings, leave_out: frozenset[str]) -> None:

@@ -22,7 +22,7 @@ from engine.files.lock import holder_of
 from engine.format import names
 from engine.repair import next_step
 from engine.repair.check_config import read_config
-from engine.repair.check_files import absent_paths, as_planned, file_findings, gap_findings, room_findings, settled
+from engine.repair.check_files import as_planned, file_findings, gap_findings, path_findings, room_findings, settled
 from engine.repair.check_served import check_served
 from engine.repair.create import SIZES
 from engine.repair.doctor_conf import CONF_CODES, look_at_conf, unread_keys
@@ -186,8 +186,7 @@ def doctor(disk: Disk, config: StoreConfig, conf: str | None = None) -> DoctorRe
 
 def _survey(disk: Disk, config: StoreConfig, root: str, found: Findings) -> StoreFiles | None:
     try:
-        for path in absent_paths(disk, config):
-            found.add("path-missing", path, path)
+        path_findings(disk, config, found)
         return survey(disk, settled(disk, config))
     except NotAStore as error:
         found.add("store-missing" if "no store" in error.message else "store-kind", root, root, error.message)
@@ -213,7 +212,7 @@ def _look(disk: Disk, given: StoreConfig, files: StoreFiles, found: Findings, un
         found.add("mount-top", odd.path, odd.path)
     done = repairs(disk, files.root)
     told = frozenset(odd.path for odd in (*twice, *tops))
-    file_findings(files, found, live=live, done=done, leave_out=told, layout=layout)
+    file_findings(disk, files, found, live=live, done=done, leave_out=told, layout=layout)
     planned = as_planned(files, layout)
     gap_findings(disk, planned, found, done)
     room_findings(disk, files, found)

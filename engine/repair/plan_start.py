@@ -230,10 +230,10 @@ def _look_for_next(disk: Disk, plan: StartPlan) -> None:
     found = Findings()
     layout = None if live else layout_of(disk, files)
     plan.gone = is_log_gone(files, layout)
-    file_findings(files, found, live=live, done=done, layout=layout)
+    file_findings(disk, files, found, live=live, done=done, layout=layout)
     planned = as_planned(files, layout)
     gap_findings(disk, planned, found, done)
-    path_findings(disk, files, found)
+    path_findings(disk, files.config, found)
     check_served(disk, planned, read_config(disk, files.config, files.root, found), found, live=live)
     for code in plan.wrong:
         found.add(code, "log", names.COMMITLOG)

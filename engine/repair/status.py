@@ -227,11 +227,11 @@ def status(
     findings = Findings(STATUS_CODES)
     done = repairs(disk, named.root)
     layout = None if holder is not None else layout_of(disk, named)
-    file_findings(named, findings, live=holder is not None, done=done, layout=layout)
+    file_findings(disk, named, findings, live=holder is not None, done=done, layout=layout)
     files = as_planned(named, layout)
     gap_findings(disk, files, findings, done)
     room_findings(disk, files, findings)
-    path_findings(disk, files, findings)
+    path_findings(disk, files.config, findings)
     steps = _Steps(progress, 2 * len(files.queues))
     # Before the queues: what a live consumer reads meanwhile must not look as if it were ahead of them.
     config_files = read_config(disk, files.config, files.root, findings)
