@@ -52,7 +52,7 @@ def doctor(
     if output.json:
         output.document({**found.to_json(), "sparkJobs": spark.to_json()})
     else:
-        said = "Nothing here keeps a broker from starting." if found.starts else "A broker does not start like this:"
+        said = "Nothing here keeps a broker from starting." if found.starts else "Start no broker like this:"
         output.text(f"{said} The log was not read." if found.starts else said)
         if found.configuration is not None:
             output.text(_counts(str(file), found.configuration))

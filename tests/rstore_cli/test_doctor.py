@@ -35,6 +35,19 @@ def test_what_keeps_a_broker_from_starting_is_1(fixture_copy: Store, cli: Cli) -
     assert "ERROR    commitlog/.DS_Store  [file-stray]" in ran.out
 
 
+def test_a_broker_that_would_start_without_its_topics_is_not_said_not_to_start(fixture_copy: Store, cli: Cli) -> None:
+    """ConfigManager#load: an empty file with an empty .bak is no reason for Apache's broker not to start."""
+    store = fixture_copy("clean-small")
+    (store / "config").mkdir()
+    for name in ("topics.json", "topics.json.bak"):
+        (store / "config" / name).touch()
+    ran = cli("--store", store, "doctor")
+    assert ran.code == 1
+    assert ran.out.startswith("Start no broker like this:\n")
+    assert "a broker starts without it" in ran.out
+    assert "does not start" not in ran.out
+
+
 def test_no_store_is_a_finding(tmp_path: Path, cli: Cli) -> None:
     ran = cli("--store", tmp_path / "none", "doctor", "--json")
     assert ran.code == 1
