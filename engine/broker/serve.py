@@ -15,10 +15,10 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from engine.broker import consumer_filters, health, schedule, stats
+from engine.broker import consumer_filters, health, ports, schedule, stats
 from engine.broker.broker import Broker
 from engine.broker.deleted import remove_revived, topics_with_queues
 from engine.broker.door import Door
@@ -26,6 +26,7 @@ from engine.broker.handlers.pull import TICK_MS, PullHandler
 from engine.broker.http import Operations
 from engine.broker.live import Live
 from engine.broker.name_servers import NameServers
+from engine.broker.ports import Listening
 from engine.broker.recovered import recovering
 from engine.broker.server import Everyone, Switchboard, broker_handlers, listen, name_handlers
 from engine.errors import RStoreError, StorageError
@@ -60,16 +61,6 @@ _WATCH_S = 5
 """How often files of the ACL are looked at. Source: AclFileWatchService#WATCH_INTERVAL."""
 
 
-@dataclass(frozen=True, slots=True)
-class Listening:
-    """Where clients find us. `metrics`: where who watches does; `ha`: where a master's slaves do."""
-
-    broker: str
-    names: str | None
-    metrics: str | None = None
-    ha: str | None = None
-
-
 def serve(
     config: StoreConfig,
     settings: BrokerSettings,
@@ -77,7 +68,9 @@ def serve(
     ready: Callable[[Listening], None] = lambda _: None,
     log: logging.Logger | None = None,
 ) -> None:
-    """Run the daemon until SIGTERM or SIGINT; returns when everything is stored and closed.
+    """Run the daemon until SIGTERM, SIGINT or SIGHUP; returns when everything is stored and closed.
+
+    A SIGHUP that is ignored (nohup) stays so.
 
     Raises:
         StoreLocked, Refused, CannotMend: the store can't be opened. StorageError: a port is taken; or closing failed.
@@ -98,8 +91,9 @@ async def _serve(
 ) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # as a Java machine ends, Apache's broker in it
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, stop.set)
     room = max(FEWEST, _descriptors() - FOR_THE_STORE)
     settings = replace(settings, connections=min(settings.connections, room))
     before = topics_with_queues(Disk(), config)
@@ -111,7 +105,13 @@ async def _serve(
     try:
         async with Daemon(settings, store, loop, log, door, before) as daemon:
             where = daemon.listening
-            told = {"broker": where.broker, "names": where.names, "metrics": where.metrics, "ha": where.ha}
+            told = {
+                "broker": where.broker,
+                "listens": where.bound,
+                "names": where.names,
+                "metrics": where.metrics,
+                "ha": where.ha,
+            }
             log.info("serving", extra={**told, "max_offset": store.log.max_offset})
             gc.collect()
             gc.freeze()  # what is there now stays: it need not be looked through again and again
@@ -187,9 +187,7 @@ class Daemon:
             await self._end_services()
             if isinstance(error, RStoreError):
                 raise
-            raise StorageError(
-                f"can't listen: {error.strerror or error}", hint="is a broker running? see listenPort and --names-port"
-            ) from None
+            raise StorageError(f"can't listen: {error.strerror or error}") from None
         self._start_timers()
         self._broker.role.start(self._name_servers)
         if self._name_servers is not None:
@@ -199,6 +197,9 @@ class Daemon:
             self._log.warning(
                 f"{settings.listen_host} is listened on without ACL or enforced TLS: who reaches it may read and write"
             )
+        unreachable = ports.unreachable(settings, self.listening.broker)
+        if unreachable is not None:
+            self._log.warning(unreachable)
         self._health.ready = True
         return self
 
@@ -209,7 +210,8 @@ class Daemon:
         # The port is known before anything is answered: it is part of the storeHost of every message.
         everyone = Everyone()
         board = Switchboard(settings, {}, lambda _: None, self._log, everyone=everyone)
-        server = await listen(board, settings, loop, settings.listen_port, door.context, self._log)
+        with ports.binding(settings.listen_host, settings.listen_port, ports.BROKER):
+            server = await listen(board, settings, loop, settings.listen_port, door.context, self._log)
         self._servers.append(server)
         port = server.sockets[0].getsockname()[1]
         broker = self._broker = Broker(settings, self._store, loop, port, self._log)
@@ -238,23 +240,26 @@ class Daemon:
             self._name_servers = NameServers(broker, door.name_servers, door.client_context, self._log)
         vip = {code: handler for code, handler in handlers.items() if code not in _NOT_VIP}
         if settings.listen_port:
-            await self._add(Switchboard(settings, vip, lost, self._log, "vip", everyone), port - _VIP_BELOW)
+            vip_board = Switchboard(settings, vip, lost, self._log, "vip", everyone)
+            await self._add(vip_board, port - _VIP_BELOW, ports.VIP)
         names = None
         if settings.name_service_port is not None:
             name_board = Switchboard(
                 settings, name_handlers(broker), self._name_client_lost, self._log, "names", everyone
             )
-            names = await self._add(name_board, settings.name_service_port)
+            names = await self._add(name_board, settings.name_service_port, ports.NAMES)
         self._health = health.Health(self._store, self._log, lambda: role.divergence)
         live = Live(broker, pulls, self._boards)
         operations = Operations(live, self._health, [broker.offsets, broker.schedule], self._log)
         self._operations = operations
-        metrics = await operations.start(settings.listen_host, settings.metrics_port)
+        with ports.binding(settings.listen_host, settings.metrics_port or 0, ports.METRICS):
+            metrics = await operations.start(settings.listen_host, settings.metrics_port)
         self.listening = Listening(
             broker.address,
             None if names is None else f"{settings.broker_ip1}:{names}",
-            None if metrics is None else f"{settings.listen_host}:{metrics}",
+            None if metrics is None else ports.joined(settings.listen_host, metrics),
             ha,
+            settings.listen_host,
         )
 
     def _start_timers(self) -> None:
@@ -334,9 +339,10 @@ class Daemon:
         if not await broker.flow.settled(_SETTLE_S):
             self._log.warning("puts are under way, and are not waited for any longer")
 
-    async def _add(self, board: Switchboard, port: int) -> int:
+    async def _add(self, board: Switchboard, port: int, option: str) -> int:
         context = None if self._door is None else self._door.context
-        server = await listen(board, self._settings, self._loop, port, context, self._log)
+        with ports.binding(self._settings.listen_host, port, option):
+            server = await listen(board, self._settings, self._loop, port, context, self._log)
         self._servers.append(server)
         self._boards.append(board)
         return int(server.sockets[0].getsockname()[1])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from engine.broker import tls
 from engine.broker.ha import settings as ha
 from engine.broker.ha.settings import HaSettings
+from engine.broker.ports import is_loopback
 from engine.broker.tls import TlsMode, TlsSettings
 from engine.broker_conf.keys import all_keys
 from engine.broker_conf.values import Kind, demand, read_value
@@ -181,11 +182,7 @@ class BrokerSettings:
     @property
     def is_open_to_all(self) -> bool:
         """Whether others than this machine can reach us, and nothing tells who may."""
-        try:
-            local = ipaddress.ip_address(self.listen_host).is_loopback
-        except ValueError:
-            local = self.listen_host == "localhost"
-        return not local and not self.acl_enable and self.tls.mode is not TlsMode.ENFORCING
+        return not is_loopback(self.listen_host) and not self.acl_enable and self.tls.mode is not TlsMode.ENFORCING
 
     def store_host(self, port: int) -> Host:
         """The storeHost of messages. Raises InvalidArgument: brokerIP1 is no address."""

@@ -14,7 +14,7 @@ from rstore_cli._common import settings_of
 from rstore_cli.daemon_log import Format, Level, begin
 
 if TYPE_CHECKING:
-    from engine.broker.serve import Listening
+    from engine.broker.ports import Listening
     from engine.config import BrokerRole
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -82,7 +82,7 @@ def serve(
         typer.Option("--log-file", metavar="FILE", help="The log's file, not stderr; rotated at 64 MiB, 8 kept."),
     ] = None,
 ) -> None:
-    """Serve the store to RocketMQ clients until SIGTERM or Ctrl-C: broker and name service in one process.
+    """Serve the store to RocketMQ clients until SIGTERM, SIGHUP or Ctrl-C: broker and name service in one process.
 
     Recovers the store first, as `recover` would; damage in the middle is refused (exit 4). A second start on the same
     store is refused (exit 3). `rstore status`, `flush`, `expire` and `top` ask the running daemon.
@@ -131,16 +131,23 @@ def serve(
     def ready(where: Listening) -> None:
         if answer.json:
             answer.document(
-                {"broker": where.broker, "nameService": where.names, "metrics": where.metrics, "ha": where.ha}
+                {
+                    "broker": where.broker,
+                    "listens": where.bound,
+                    "nameService": where.names,
+                    "metrics": where.metrics,
+                    "ha": where.ha,
+                }
             )
         else:
-            answer.text(f"The broker listens on {where.broker}.")
-            if where.names is not None:
-                answer.text(f"The name service listens on {where.names}.")
+            told = "" if where.bound == where.broker else f"; clients are told {where.broker}"
+            answer.text(f"The broker listens on {where.bound}{told}.")
+            if where.names_bound is not None:
+                answer.text(f"The name service listens on {where.names_bound}.")
             if where.ha is not None:
                 answer.text(f"Slaves find it on {where.ha}.")
-            if where.metrics is not None:
-                answer.text(f"Metrics and health are at http://{where.metrics}/.")
+            if where.url is not None:
+                answer.text(f"Metrics and health are at {where.url}.")
         sys.stdout.flush()  # somebody may wait for it at the other end of a pipe
 
     settings.on_interrupt = "the store was closed"

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -78,7 +80,7 @@ def stored(where: str) -> int:
     return asyncio.run(run())
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_clean_stop(root: Path, number: int) -> None:
     daemon = Process(root)
     assert (root / "abort").exists()
@@ -88,7 +90,8 @@ def test_a_clean_stop(root: Path, number: int) -> None:
 
 
 def test_a_second_start_and_commands_are_refused(root: Path) -> None:
-    daemon = Process(root)
+    daemon = Process(root, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    daemon.process.send_signal(signal.SIGHUP)  # under nohup it goes on
     second = subprocess.run(command(root, "--port", "0", "--no-names"), capture_output=True, text=True, check=False)
     assert second.returncode == 3
     assert second.stderr.count("\n") == 1
@@ -102,7 +105,7 @@ def test_a_port_that_is_taken_is_one_line(root: Path) -> None:
         port = taken.getsockname()[1]
         done = subprocess.run(command(root, "--port", str(port)), capture_output=True, text=True, check=False)
     assert done.returncode == 5
-    assert "can't listen" in done.stderr
+    assert f"can't listen on 127.0.0.1:{port}: address already in use (another port: --port or" in done.stderr
     assert done.stderr.count("\n") == 1
 
 
@@ -169,13 +172,24 @@ def test_killed_while_many_send_with_sync_flush(root: Path) -> None:
 
 
 def test_what_people_read(root: Path) -> None:
+    """With a brokerIP1 as a broker.conf has it: where we listen is not where clients are sent."""
     process = subprocess.Popen(
-        command(root, "--port", "0", "--no-names"), stdout=subprocess.PIPE, text=True, env={**os.environ}
-    )
+        command(root, "--port", "0", "--no-names", "--metrics-port", "0", more="brokerIP1=192.0.2.7\n"),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ},
+    )  # fmt: skip
     assert process.stdout is not None
-    assert process.stdout.readline().startswith("The broker listens on 127.0.0.1:")
+    lines = [process.stdout.readline() for _ in range(3)]
+    (found,) = re.findall(
+        r"The broker listens on 127\.0\.0\.1:(\d+); clients are told 192\.0\.2\.7:(\d+)\.\n", lines[0]
+    )
+    assert found[0] == found[1]
+    (url,) = re.findall(r"at (http://127\.0\.0\.1:\d+/)\.", lines[2])
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        assert "/metrics" in answer.read().decode()
     process.terminate()
-    assert process.wait(30) == 0
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert "only 127.0.0.1 is listened on: add --listen 0.0.0.0" in stderr
 
 
 @pytest.mark.parametrize(
@@ -195,7 +209,8 @@ def test_who_is_let_in_must_make_sense(tmp_path: Path, words: tuple[str, str], c
 
 def test_open_to_all_is_one_line(root: Path) -> None:
     words = ("--listen", "0.0.0.0", "--port", "0", "--no-names", "--log-level", "warning")
-    process = subprocess.Popen(command(root, *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    said = command(root, *words, more="brokerIP1=192.0.2.7\n")
+    process = subprocess.Popen(said, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline()
     process.terminate()

@@ -273,7 +273,7 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
     async def run() -> None:
         async with daemon(tmp_path / "a") as first:
             port = int(first.listening.broker.rpartition(":")[2])
-            with pytest.raises(StorageError, match="can't listen"):
+            with pytest.raises(StorageError, match=f"can't listen on 127.0.0.1:{port}: address already in use"):
                 async with daemon(tmp_path / "b", listen_port=port):
                     pass
 
