@@ -44,6 +44,7 @@ class Settings:
         on_interrupt: what to say when Ctrl-C ends the command now.
         refused_plan: the plan of a change that was refused, for the error's JSON.
         words: the command line as it was typed, without the program's name.
+        root: the store's directory, once the settings are loaded.
     """
 
     store: Path | None = None
@@ -53,6 +54,7 @@ class Settings:
     on_interrupt: str = "nothing was changed"
     refused_plan: dict[str, Any] | None = None
     words: tuple[str, ...] = ()
+    root: str | None = None
 
     def output(self) -> Output:
         """Where the command's answer goes."""
@@ -73,6 +75,7 @@ class Settings:
         from engine.config import of_store
 
         found = replace(of_store(self.store, self.config), typed=self.named)
+        self.root = str(found.store_path_root_dir)
         self._note_misread()
         return found
 

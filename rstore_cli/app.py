@@ -24,6 +24,7 @@ from typer.core import TyperGroup
 
 from engine.errors import RStoreError
 from rstore_cli._common import ENVIRONMENT, INTERRUPTED, OK, PIPE_CLOSED, USAGE, Settings, settings_of
+from rstore_cli.error_text import error_lines
 from rstore_cli.screen import paint, takes_colour
 
 COMMANDS = {
@@ -296,7 +297,7 @@ def _report(
     *,
     hint: str | None = None,
 ) -> int:
-    """One line on stderr; with --json an object on stdout, too."""
+    """One line on stderr, of a refusal with the next command in another; with --json an object on stdout, too."""
     try:
         if settings.json:
             known: dict[str, Any] = {
@@ -310,9 +311,12 @@ def _report(
                 known["next"] = error.next.to_json()
             print(json.dumps({**(settings.refused_plan or {}), "error": known}))
         sys.stdout.flush()
-        told = line if hint is None else f"{line} ({hint})"
+        told = [line if hint is None else f"{line} ({hint})"]
+        if error is not None:
+            told = error_lines(error, root=settings.root, planned=settings.refused_plan is not None)
         name = paint("rstore:", "red") if takes_colour(sys.stderr) else "rstore:"
-        print(f"{name} {' '.join(told.split(chr(10)))}", file=sys.stderr)
+        first, *more = (" ".join(one.split("\n")) for one in told)
+        print(f"{name} {first}", *more, sep="\n", file=sys.stderr)
     except BrokenPipeError:
         _close_quietly()
     return exit_code

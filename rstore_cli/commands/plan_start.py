@@ -36,9 +36,8 @@ def plan_start(context: typer.Context) -> None:
         _show(output, plan)
     elif plan.refusal is None:
         output.document(plan.to_json())
-    else:
-        settings.refused_plan = plan.to_json()
     if plan.refusal is not None:
+        settings.refused_plan = plan.to_json()
         raise plan.refusal
     if plan.apache.outcome.value != "opens":
         raise typer.Exit(1)
@@ -87,5 +86,5 @@ def _show(output: Output, plan: StartPlan) -> None:
         output.text("Whether a message or a key would be lost is not known: queues were not compared with the log.")
     elif plan.apache.outcome.value == "opens":
         output.text("No message and no key would be lost.")
-    if plan.next is not None:
+    if plan.next is not None and plan.refusal is None:
         output.text(f"Next: {plan.next}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -42,11 +43,20 @@ class Ran:
 
     @property
     def error_line(self) -> str:
-        """The one line that an error is; fails when there is more."""
+        """The one line that an error is; of a refusal the lines below it, too. Fails when there is more."""
         assert "Traceback" not in self.err
-        (line,) = self.err.splitlines()
+        line, *more = self.err.splitlines()
         assert line.startswith("rstore: ")
-        return line
+        assert [one.split(" ")[0] for one in more] in ([], ["Next:"], ["Note:", "Next:"], ["Note:"])
+        assert not more or line.startswith("rstore: refused: ")
+        return " ".join([line, *more])
+
+    @property
+    def next_command(self) -> list[str]:
+        """The words that a refusal tells to run next, without the program's name."""
+        program, *words = shlex.split(self.err.splitlines()[-1].removeprefix("Next: "))
+        assert program == "rstore"
+        return words
 
 
 Cli = Callable[..., Ran]

@@ -67,7 +67,7 @@ def test_what_is_refused(fixture_copy: Store, store: Path, cli: Cli) -> None:
     crashed = fixture_copy("crashed-small")
     ran = cli("--store", crashed, *NOW, "--yes")
     assert ran.code == 4
-    assert f"next: rstore --store {crashed} recover (" in ran.error_line
+    assert f"Next: rstore --store {crashed} recover" in ran.error_line
     assert cli("--store", store, "expire", "--disk-ratio", "101").code == 2
     with StoreLock(Disk(), str(store)):
         assert cli("--store", store, *NOW, "--yes").code == 3

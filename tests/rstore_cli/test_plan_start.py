@@ -32,7 +32,7 @@ def test_damage_in_the_middle(damaged: Path, cli: Cli) -> None:
     before = stores.snapshot(damaged)
     ran = cli("--store", damaged, "plan-start")
     assert ran.code == 4
-    assert "next: rstore --store " in ran.error_line
+    assert "Next: rstore --store " in ran.error_line
     assert "LOST if a broker starts now" in ran.out
     found = cli("--store", damaged, "plan-start", "--json")
     assert (found.code, found.json["error"]["code"], found.json["losesData"]) == (4, "refused", True)

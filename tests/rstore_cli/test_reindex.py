@@ -76,7 +76,7 @@ def test_what_is_refused(fixture_copy: Store, damaged: Path, cli: Cli) -> None:
     crashed = fixture_copy("crashed-small")
     ran = cli("--store", crashed, "reindex", "--yes")
     assert ran.code == 4
-    assert "next: rstore --store " in ran.error_line
+    assert "Next: rstore --store " in ran.error_line
     assert not (crashed / "reindex.tmp").exists()
     assert cli("--store", crashed, "reindex", "--topic", "T", "--index").code == 2
     ran = cli("--store", damaged, "reindex", "--yes")
