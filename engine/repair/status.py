@@ -50,6 +50,9 @@ _EXACT_QUEUE = 1 << 15
 HOURS = 24
 _RATES = (1, 6, 24)
 
+_ABSENT = ("file-absent", "path-missing")
+"""Data that comes back with its disk."""
+
 STATUS_CODES: dict[str, Code] = {
     "consumer-behind": Code(
         Severity.WARNING,
@@ -272,6 +275,8 @@ def status(
     usage = disk.usage(usage_at)
     who = f"process {holder.pid}" if holder is not None and holder.pid else "another process"
     told = findings.result()
+    if any(f.code in _ABSENT for f in told):  # a queue's minimum is that of the files which are there
+        told = tuple(f for f in told if f.code != "consumer-behind")
     state, what = _state(files, holder, told)
     following = next_step.of_findings(files.config, told, everything=False, live=holder is not None)
     return StoreStatus(

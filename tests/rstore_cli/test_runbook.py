@@ -23,6 +23,9 @@ def test_all_incidents_and_scenes() -> None:
     assert len(INCIDENTS) == 12
     assert [int(incident.title.split(".")[0]) for incident in INCIDENTS] == list(range(1, 13))
     assert {incident.scene for incident in INCIDENTS} == set(SCENES)
+    head = runbook.RUNBOOK.read_text(encoding="utf-8").split("\n## ")[0]
+    pasted = [line.split(" # ")[0].strip() for line in head.splitlines() if line.startswith("    ")]
+    assert pasted == [f"cd /{HOME}", "export RSTORE_STORE=store"]  # what test_an_incident does
     for incident in INCIDENTS:
         assert any(command.line.startswith("rstore ") for command in incident.commands), incident.title
 

@@ -15,6 +15,7 @@ from engine.files.disk import Disk
 from engine.repair.consumers import DELIVERY
 from engine.repair.status import StoreStatus, status
 from engine.repair.unread import GroupUnread
+from tests.engine.opening import assert_sound
 from tests.engine.repair.aged import age, units
 from tests.support.config import write_config
 
@@ -102,6 +103,22 @@ def test_offsets_out_of_range_are_findings(store: Path) -> None:
     assert group(found, "behind", "Hot").messages == end - low
     assert group(found, "behind", "Hot").size == sum(u["size"] for u in own("Hot", 0) if u["offset"] >= low)
     assert group(found, "g", "Gone").messages == 0
+
+
+def test_what_lies_on_a_disk_that_is_not_mounted_is_not_said_to_be_gone(store: Path) -> None:
+    offsets(store, {"Hot@behind": {0: 2}})
+    first = min((store / "commitlog").iterdir())
+    away = store.parent / "away"
+    shutil.move(first, away)
+    first.symlink_to(store.parent / "not-mounted" / first.name)
+    assert codes(look(store)) == ["file-absent"]
+    first.unlink()
+    assert codes(look(store)) == ["consumer-behind"]
+    paths = f"{store / 'commitlog'},{store.parent / 'not-mounted'}"
+    assert codes(look(store, store_path_commit_log=paths)) == ["path-missing"]
+    shutil.move(away, first)
+    assert codes(look(store)) == []
+    assert_sound(StoreConfig(store_path_root_dir=store))
 
 
 def test_queues_without_an_offset_are_told_not_counted(store: Path) -> None:
