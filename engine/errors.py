@@ -209,5 +209,6 @@ def from_os_error(error: OSError, doing: str, path: str | os.PathLike[str], offs
     said = (error.strerror or str(error)).lower()
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFull(f"{doing}: {said}", path=path, offset=offset, hint="free space, then run it again")
-    hint = "look at the file's owner and mode" if error.errno in (errno.EACCES, errno.EPERM) else None
+    denied = error.errno in (errno.EACCES, errno.EPERM)
+    hint = "look at owner and mode of the file and its directory: ls -ld; run rstore as that user" if denied else None
     return StorageError(f"{doing}: {said}", path=path, offset=offset, hint=hint)

@@ -73,7 +73,10 @@ class Settings:
         from dataclasses import replace
 
         from engine.config import of_store
+        from rstore_cli.access import demand_access
 
+        if self.store is not None:
+            demand_access(self.store, self.words)
         found = replace(of_store(self.store, self.config), typed=self.named)
         self.root = str(found.store_path_root_dir)
         self._note_misread()

@@ -149,6 +149,7 @@ StoreOption = Annotated[
     Path | None,
     typer.Option(
         "--store",
+        readable=False,
         metavar="DIR",
         envvar="RSTORE_STORE",
         show_envvar=True,
@@ -162,6 +163,7 @@ ConfigOption = Annotated[
     typer.Option(
         "--config",
         "-c",
+        readable=False,
         metavar="FILE",
         envvar="RSTORE_CONF",
         show_envvar=True,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -289,15 +288,6 @@ def test_a_full_disk_is_5(fixture_copy: Store, cli: Cli, monkeypatch: pytest.Mon
     ran = cli("--store", store, "recover", "--yes")
     assert ran.code == 5
     assert "free space" in ran.error_line
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_that_may_not_be_read(fixture_copy: Store, cli: Cli) -> None:
-    store = fixture_copy("clean-small")
-    next((store / "commitlog").iterdir()).chmod(0)
-    ran = cli("--store", store, "verify-crc")
-    assert ran.code == 5
-    assert "owner and mode" in ran.error_line
 
 
 # --- Ctrl-C, pipes ---------------------------------------------------------------------------------------------------
