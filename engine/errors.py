@@ -9,7 +9,7 @@
     │   ├── LogIsGone                log-gone         4     queues without a commit log
     │   ├── DataIsAbsent             data-absent      4     a link of the store leads to what is not there
     │   ├── NewerStore               newer-store      4     a store of RocketMQ 5: it is read, and never changed
-    │   └── NoRoomToSave             no-room          4     what would be cut can't be saved first
+    │   └── NoRoomToSave             no-room          4     no room for what is saved and made
     ├── TimeIsUp                     time-box         1     not finished in the time that was given; run it again
     ├── CannotMend                   cannot-mend      4     damage that this command can't mend
     │   ├── NotAStore                not-a-store      4     the directory holds no store (or another kind of store)
@@ -148,7 +148,7 @@ class NewerStore(Refused):
 
 
 class NoRoomToSave(Refused):
-    """What a repair would cut can't be saved first."""
+    """There is no room for what a repair saves first, and for what it makes."""
 
     code = "no-room"
 

@@ -465,6 +465,11 @@ class Disk:
         with self.doing(Operation.STAT, path):
             return Path(path).stat().st_dev
 
+    def blocks(self, path: str) -> int:
+        """Bytes of the blocks that a file has, those that were reserved and not yet written among them."""
+        with self.doing(Operation.STAT, path):
+            return Path(path).stat().st_blocks * 512
+
     def disk_used_ratio(self, path: str) -> float:
         """Used ÷ (used + usable), rounded up to a whole per cent (Apache UtilAll.getDiskPartitionSpaceUsedPercent).
 

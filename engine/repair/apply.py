@@ -35,7 +35,8 @@ from engine.repair.plan import RecoverPlan
 from engine.repair.queue_plan import QueuePlan
 from engine.repair.queue_write import QueueWriter
 from engine.repair.relocate import relocate
-from engine.repair.salvage import save
+from engine.repair.room import room_to_make
+from engine.repair.salvage import demand_room_to_make, save
 from engine.repair.shifted import put_back
 from engine.repair.spool import CHUNK_ROWS
 from engine.repair.trees import zero_range
@@ -88,12 +89,22 @@ def apply(
     settle(disk, plan.files.config)
     salvage = None
     marks = clean and plan.marks
+    making = room_to_make(disk, plan)
     if keep and (plan.changed or marks):
         pieces = list(pieces_of(disk, plan))
         bridged = [(bridge.offset, bridge.length) for bridge in plan.log.bridges]
         salvage = save(
-            disk, plan.files.config, command, pieces, accepted=plan.accepted, bridged=bridged, into=salvage_dir
+            disk,
+            plan.files.config,
+            command,
+            pieces,
+            accepted=plan.accepted,
+            bridged=bridged,
+            into=salvage_dir,
+            making=making,
         )
+    else:
+        demand_room_to_make(disk, making)
     state = _Applier(disk, plan, salvage).run(clean)
     forget(disk, plan.files.root)
     finish(disk, plan.files.config, whole=keep or not (plan.changed or marks))

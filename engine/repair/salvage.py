@@ -14,15 +14,16 @@ import time
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
-from engine.errors import DiskFull, InvalidArgument, NoRoomToSave
+from engine.errors import DiskFull, InvalidArgument, NoRoomToSave, StorageError
 from engine.files.written import BLOCK, blocks, blocks_taken, data_ranges
 from engine.format import names
 from engine.repair.next_step import bring, command_line
 from engine.repair.repairs import MANIFEST, OF_ZEROS, Listing, config_places, digest, listing, relative, repairs
+from engine.repair.trees import remove_tree
 from engine.repair.undo_names import missing_directories
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from engine.config import StoreConfig
     from engine.files.disk import Disk
@@ -95,30 +96,49 @@ def save(
     accepted: Sequence[tuple[int, int]] = (),
     bridged: Sequence[tuple[int, int]] = (),
     into: str | None = None,
+    making: Mapping[str, int] | None = None,
 ) -> str:
     """Copy the pieces and write the manifest, durably.
 
     `accepted`: lost stretches of the log (physical offset, length) that the operator chose to go on behind; later
     starts know them from here. `bridged`: stretches that get inert content. `into`: a
-    directory outside of the store, which takes what is saved; salvage/ in the store then has a link to it.
+    directory outside of the store, which takes what is saved; salvage/ in the store then has a link to it. `making`:
+    what the repair takes itself afterwards (engine.repair.room).
 
     Returns:
         the directory, below the store's salvage/.
 
     Raises:
-        NoRoomToSave: the file system has no room for them; nothing is left behind. InvalidArgument: `into` is in the
-        store. StorageError: reading or writing failed.
+        NoRoomToSave: the file system has no room for them. InvalidArgument: `into` is in the store. StorageError:
+        reading or writing failed. Nothing is left behind.
     """
     root = os.fspath(config.store_path_root_dir)
     places = (relative(root, piece.path) for piece in pieces)
     files = listing(disk, config, config_places({"path": place} for place in places))
-    _demand_room(disk, config, pieces, files, into)
+    _demand_room(disk, config, pieces, files, into, making or {})
     directory = new_directory(disk, root, command, into)
-    saved = [_save_piece(disk, root, directory, number, piece) for number, piece in enumerate(pieces, 1)]
-    disk.step("salvage.copied")
-    write_manifest(disk, directory, command, files, saved, accepted=accepted, bridged=bridged)
-    disk.step("salvage.written")
+    try:
+        saved = [_save_piece(disk, root, directory, number, piece) for number, piece in enumerate(pieces, 1)]
+        disk.step("salvage.copied")
+        write_manifest(disk, directory, command, files, saved, accepted=accepted, bridged=bridged)
+        disk.step("salvage.written")
+    except StorageError as error:
+        if not _taken_away(disk, directory):
+            error.hint = "; ".join(filter(None, [error.hint, f"{directory} holds a part of a copy: remove it"]))
+        raise
     return directory
+
+
+def _taken_away(disk: Disk, directory: str) -> bool:
+    """Remove what was begun: the manifest first, so that nobody takes the rest for a repair."""
+    try:
+        disk.unlink(os.path.join(directory, MANIFEST), missing_ok=True)
+        remove_tree(disk, disk.behind_link(directory))
+        if disk.link_of(directory):
+            disk.unlink(directory)
+    except StorageError:
+        return False
+    return True
 
 
 def write_manifest(
@@ -192,11 +212,21 @@ def _outside(disk: Disk, root: str, into: str) -> str:
     return os.path.join(place, f"{os.path.basename(store)}-{digest}")
 
 
-def _demand_room(disk: Disk, config: StoreConfig, pieces: Sequence[Piece], files: Listing, into: str | None) -> None:
-    """Raise NoRoomToSave unless the file system takes what is to be saved: data, notes, blocks that are begun."""
+def _demand_room(
+    disk: Disk,
+    config: StoreConfig,
+    pieces: Sequence[Piece],
+    files: Listing,
+    into: str | None,
+    making: Mapping[str, int],
+) -> None:
+    """Raise NoRoomToSave unless file systems take what is saved (data, notes, blocks that are begun), and is made."""
     root = os.fspath(config.store_path_root_dir)
     place = root if into is None else _there(disk, _outside(disk, root, into))
-    usable = disk.usage(place).usable
+    here = disk.device(place)
+    made = sum(count for path, count in making.items() if disk.device(path) == here)
+    demand_room_to_make(disk, {path: count for path, count in making.items() if disk.device(path) != here})
+    usable = disk.usage(place).usable - made
     notes = 2 * len(json.dumps(files, indent=1)) + _PIECE_NOTE * len(pieces) + 6 * BLOCK
     if notes + sum(_bytes_to_copy(disk, piece, look=False) for piece in pieces) <= usable:
         return
@@ -205,10 +235,26 @@ def _demand_room(disk: Disk, config: StoreConfig, pieces: Sequence[Piece], files
     if needed <= usable:
         return
     saves = command_line(config, "recover", "--salvage-dir", "DIR")
-    advice = "free space" if into is not None else f"free space, or save on another disk: {saves}"
+    helps = into is None and usable >= 0
+    advice = f"free space, or save on another disk: {saves}" if helps else "free space"
+    also = f", and {made} bytes for the files that it makes" if made else ""
     raise NoRoomToSave(
-        f"saving what the repair changes needs {needed} bytes, {usable} are free", path=place, next_step=bring(advice)
+        f"saving what the repair changes needs {needed} bytes{also}, {usable + made} are free",
+        path=place,
+        next_step=bring(advice),
     )
+
+
+def demand_room_to_make(disk: Disk, making: Mapping[str, int]) -> None:
+    """Raise NoRoomToSave unless file systems have the room that a repair takes (engine.repair.room)."""
+    for path, count in making.items():
+        usable = disk.usage(path).usable
+        if count > usable:
+            raise NoRoomToSave(
+                f"the files that the repair makes need {count} bytes, {usable} are free",
+                path=path,
+                next_step=bring("free space"),
+            )
 
 
 def _there(disk: Disk, path: str) -> str:

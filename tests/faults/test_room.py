@@ -1,0 +1,200 @@
+"""The room that a repair asks for is what it takes, in blocks: what it saves, and the files that it makes."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine.config import StoreConfig
+from engine.errors import DiskFull, NoRoomToSave
+from engine.files.disk import Disk, Usage
+from engine.files.faults import FaultyDisk
+from engine.format.message import Message
+from engine.repair.apply import apply
+from engine.repair.plan import RecoverPlan
+from engine.repair.recover import plan_recover
+from engine.repair.room import room_to_make
+from engine.store import MessageStore
+from tests.engine.repair import test_rules as rules
+from tests.support import stores
+from tests.support.checking import check_clean
+
+BLOCK = 4096
+LARGE = {"max_hash_slot_num": 100_000, "max_index_num": 400_000}
+"""Index files of 8.4 MB: Apache's have 420 MB."""
+
+
+class Cramped(Disk):
+    """Says that there are only so many bytes left."""
+
+    def __init__(self, usable: int) -> None:
+        super().__init__()
+        self._usable = usable
+
+    def usage(self, path: str) -> Usage:
+        return Usage(1 << 40, (1 << 40) - self._usable, self._usable)
+
+
+def settings(root: Path) -> StoreConfig:
+    return rules.settings(root).with_changes(mapped_file_size_consume_queue=20 * 3000, **LARGE)
+
+
+def blocks(root: Path) -> int:
+    return sum(path.lstat().st_blocks * 512 for path in root.rglob("*") if path.is_file())
+
+
+def put(root: Path, first: int, end: int) -> None:
+    with MessageStore.open(settings(root)) as opened:
+        for i in range(first, end):
+            keys = {"KEYS": f"key{i}", "UNIQ_KEY": f"unique{i:06d}"}
+            assert opened.put(Message("T", b"%06d" % i * 16, queue_id=i % 2, properties=keys)).ok
+
+
+def index_gone(root: Path) -> None:
+    shutil.rmtree(root / "index")
+
+
+def index_wrong(root: Path) -> None:
+    """It goes, and is made again: what the old one had is free before."""
+    (path,) = (root / "index").iterdir()
+    with path.open("r+b") as file:
+        file.seek(4)
+        file.write(b"\xff" * 20)
+
+
+def queues_gone(root: Path) -> None:
+    shutil.rmtree(root / "consumequeue")
+
+
+def copied_with_holes(root: Path) -> None:
+    """`cp --sparse`: the index gets blocks again as soon as a key is put, the log where its end is made zeros."""
+    with sorted((root / "commitlog").iterdir())[-1].open("r+b") as file:
+        file.seek(2600)
+        file.write(b"\xff" * 300)
+    copy = root.with_name("copy")
+    subprocess.run(["cp", "-a", "--sparse=always", root, copy], check=True)
+    shutil.rmtree(root)
+    copy.rename(root)
+    (root / "abort").touch()
+
+
+def index_behind(root: Path) -> None:
+    """An index of some days ago, copied with holes: it gets blocks for all of it before a key is put."""
+    (path,) = (root / "index").iterdir()
+    old = root.with_name("index")
+    subprocess.run(["cp", "-a", "--sparse=always", path, old], check=True)
+    put(root, 300, 350)
+    old.rename(path)
+
+
+def damaged(root: Path) -> None:
+    rules.damage(root, 20_000, b"\xff" * 3000)
+    shutil.rmtree(root / "consumequeue" / "T" / "1")
+
+
+def untouched(root: Path) -> None:
+    pass
+
+
+CASES: dict[str, Callable[[Path], None]] = {
+    "index-gone": index_gone,
+    "index-wrong": index_wrong,
+    "queues-gone": queues_gone,
+    "copied-with-holes": copied_with_holes,
+    "index-behind": index_behind,
+    "damaged": damaged,
+    "untouched": untouched,
+}
+
+
+@pytest.fixture(params=CASES)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    root = tmp_path / "store"
+    put(root, 0, 300)
+    CASES[request.param](root)
+    return root
+
+
+def plan_of(disk: Disk, root: Path) -> RecoverPlan:
+    return plan_recover(disk, settings(root), bridge=True)
+
+
+def asked(root: Path, usable: int) -> tuple[int, int]:
+    """Bytes to save and bytes to make, as a refusal names them."""
+    with pytest.raises(NoRoomToSave) as refused:
+        apply(Cramped(usable), plan_of(Disk(), root))
+    numbers = re.findall(r"(\d+) bytes", refused.value.message)
+    return int(numbers[0]), int(numbers[1]) if "that it makes" in refused.value.message else 0
+
+
+def test_what_is_asked_for_is_what_is_taken(store: Path) -> None:
+    plan = plan_of(Disk(), store)
+    if not (plan.changed or plan.marks):
+        assert room_to_make(Disk(), plan) == {}
+        return
+    made = sum(room_to_make(Disk(), plan).values())
+    before, had = stores.snapshot(store), blocks(store)
+    saving, told = asked(store, 0)
+    assert told == made
+    assert asked(store, saving + made - BLOCK)
+    assert stores.snapshot(store) == before
+    disk = Cramped(saving + made)
+    salvage = apply(disk, plan_of(disk, store)).salvage
+    assert salvage is not None
+    taken = blocks(store) - had
+    kept = blocks(Path(salvage))
+    assert taken - kept <= made + BLOCK  # the checkpoint, where there was none
+    assert made <= max(0, taken - kept) + blocks(store / "index") // 100 + 8 * BLOCK
+    assert kept <= saving
+    known = {"log-bridged"} if plan.log.bridges else set()
+    check_clean(store, settings(store), known=known, why="bytes were overwritten" if known else "")
+
+
+def test_without_salvage_there_must_be_room_as_well(store: Path) -> None:
+    plan = plan_of(Disk(), store)
+    made = sum(room_to_make(Disk(), plan).values())
+    if made:
+        before = stores.snapshot(store)
+        with pytest.raises(NoRoomToSave, match=f"{made} bytes, {made - 1} are free"):
+            apply(Cramped(made - 1), plan, keep=False)
+        assert stores.snapshot(store) == before
+    apply(Cramped(made), plan_of(Disk(), store), keep=False)
+    known = {"log-bridged"} if plan.log.bridges else set()
+    check_clean(store, settings(store), known=known, why="bytes were overwritten" if known else "")
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["salvage", "--salvage-dir"])
+def test_a_disk_that_gets_full_while_saving_leaves_nothing_and_the_next_run_works(
+    elsewhere: bool, tmp_path: Path
+) -> None:
+    """Another process took the room that was there when it was asked for."""
+    root, into = tmp_path / "store", tmp_path / "elsewhere"
+    rules.put(root, 60)
+    rules.damage(root, 5_000, b"\xff" * 3000)
+    before = stores.contents(root)
+    salvage_dir = str(into) if elsewhere else None
+    for number in range(200):
+        disk = FaultyDisk(None)
+        plan = plan_recover(disk, rules.settings(root), bridge=True)
+        disk.fail_after(number)
+        done = disk.steps_seen.count("salvage.written")
+        try:
+            apply(disk, plan, salvage_dir=salvage_dir)
+        except DiskFull:
+            if "salvage.written" in disk.steps_seen[done:]:
+                break
+        salvage = root / "salvage"
+        assert not salvage.exists() or not list(salvage.iterdir()), number
+        assert not into.exists() or not [path for path in into.rglob("*") if path.is_file()], number
+        shutil.rmtree(salvage, ignore_errors=True)
+        assert stores.contents(root) == before, number
+    else:
+        pytest.fail("it never came so far as to change the store")
+    assert number > 4
+    apply(Disk(), plan_recover(Disk(), rules.settings(root), bridge=True), salvage_dir=salvage_dir)
+    check_clean(root, rules.settings(root), known={"log-bridged"}, why="bytes were overwritten")
