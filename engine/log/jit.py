@@ -10,6 +10,7 @@ That something is compiled is said to `LOGGER` before it begins; the command lin
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import logging
@@ -66,7 +67,7 @@ class _Place:
     def ensure_cache_path(self) -> None:
         """Make the directory. Raises OSError: it can't be written."""
         if not self._directory.is_dir():
-            self._directory.mkdir(parents=True)
+            self._directory.mkdir(parents=True, exist_ok=True)  # another process may just make it
             _forget_others(self._directory)
         tempfile.TemporaryFile(dir=self._directory).close()
 
@@ -124,5 +125,6 @@ def _digest_of_shared() -> str:
 
 def _forget_others(directory: Path) -> None:
     for other in directory.parent.iterdir():
-        if other != directory and other.stat().st_mtime < time.time() - _KEPT_S:
-            shutil.rmtree(other, ignore_errors=True)
+        with contextlib.suppress(OSError):  # another process may just remove it
+            if other != directory and other.stat().st_mtime < time.time() - _KEPT_S:
+                shutil.rmtree(other, ignore_errors=True)

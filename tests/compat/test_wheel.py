@@ -7,10 +7,14 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from rstore_cli.app import COMMANDS
+from rstore_cli.completion_scripts import SCRIPTS
 
 from . import fixtures
 
@@ -52,6 +56,16 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+def test_man_pages_and_completions_are_in_it(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as packed:
+        inside = {name.partition(".data/data/")[2]: packed.read(name) for name in packed.namelist()}
+    for name in ("rstore", *(f"rstore-{command}" for command in COMMANDS)):
+        assert inside[f"share/man/man1/{name}.1"].startswith(b".TH"), name
+    places = {"bash": "bash-completion/completions/rstore", "zsh": "zsh/site-functions/_rstore"}
+    for shell, place in {**places, "fish": "fish/vendor_completions.d/rstore.fish"}.items():
+        assert inside[f"share/{place}"].decode() == SCRIPTS[shell]
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_clean_environment(version: str, wheel: Path, tmp_path: Path) -> None:
     place = tmp_path / "venv"
@@ -68,6 +82,8 @@ def test_a_clean_environment(version: str, wheel: Path, tmp_path: Path) -> None:
         return done.stdout
 
     assert "recover" in rstore("--help")
+    assert (place / "share" / "man" / "man1" / "rstore-recover.1").exists()
+    assert (place / "share" / "bash-completion" / "completions" / "rstore").exists()
     before = json.loads(rstore("recover", "--dry-run", "--json", code=1))
     rstore("recover", "--yes")
     assert before["mode"] == "abnormal"

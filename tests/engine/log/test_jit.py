@@ -6,7 +6,10 @@ import os
 import shutil
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -62,3 +65,28 @@ def test_where_the_cache_cannot_be_written_it_still_works(tmp_path: Path) -> Non
     place = installed(tmp_path / "one")
     assert compiled(place, taken)
     assert list((place / "engine" / "log" / "__pycache__").glob("crc_kernel*.nbi"))
+
+
+def test_processes_that_start_at_once_all_keep_their_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each makes the directory that is not there yet, and removes what old versions have left."""
+    from engine.log import crc_kernel
+    from engine.log.jit import _Place
+
+    together, rounds = 8, 16
+    start = Barrier(together)
+
+    def first(place: _Place) -> None:
+        start.wait()
+        place.ensure_cache_path()
+
+    with ThreadPoolExecutor(together) as pool:
+        for number in range(rounds):
+            monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / str(number)))
+            kernels = tmp_path / str(number) / "rstore" / "kernels"
+            if number % 2:
+                for old in "abcd":
+                    (kernels / old).mkdir(parents=True)
+                    os.utime(kernels / old, (0, time.time() - 90 * 86400))
+            places = [_Place(crc_kernel.crc32.py_func, crc_kernel.__file__) for _ in range(together)]
+            list(pool.map(first, places))
+            assert [str(path) for path in kernels.iterdir()] == [places[0].get_cache_path()]
