@@ -2,6 +2,7 @@
 
     RStoreError                      code             exit
     ├── InvalidArgument              usage            2     a value that no store can take
+    ├── NotFound                     not-found        1     nothing matches what was searched for; nothing is wrong
     ├── StoreLocked                  locked           3     a live process holds the store
     ├── Refused                      refused          4     data would be lost; nothing was changed
     │   ├── DamageInTheMiddle        damage           4     sound records lie behind a damaged stretch
@@ -101,6 +102,13 @@ class InvalidArgument(RStoreError):
 
     code = "usage"
     exit_code = 2
+
+
+class NotFound(RStoreError):
+    """Nothing is there that matches what was searched for, and nothing is wrong."""
+
+    code = "not-found"
+    exit_code = 1
 
 
 class StoreLocked(RStoreError):

@@ -15,16 +15,19 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from engine.errors import FormatError, InvalidArgument, StorageError
+from engine.errors import FormatError, InvalidArgument, NextStep, NotFound, StorageError
 from engine.files.disk import Disk
 from engine.format import names, properties
-from engine.format.message import decode, make_msg_id
+from engine.format.message import decode, make_msg_id, parse_msg_id
+from engine.format.quantities import counted
 from engine.log.closed_log import ClosedLogReader
 from engine.log.closed_queue import ClosedExt, ClosedQueue
 from engine.log.derive import TopicQueue
 from engine.log.index_reader import ClosedIndexFile
 from engine.log.message_reader import MessageReader
+from engine.log.place import Lies
 from engine.log.results import StoreClosed
+from engine.repair import next_step
 from engine.repair.known_names import KnownNames
 from engine.repair.newer import refuse_queue
 from engine.repair.survey import survey
@@ -32,12 +35,17 @@ from engine.repair.survey import survey
 if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.format.message import StoredMessage
+    from engine.log.place import Place
 
 
 MOST_ALIKE = 64
 """Messages of one client's id that are looked for in a topic."""
 _KEPT_OPEN = 64
 """Index files that stay open: a query asks all of them."""
+
+
+def _time(millis: int) -> str:
+    return datetime.fromtimestamp(millis / 1000).isoformat(" ", "milliseconds")
 
 
 class ReadStore(MessageReader):
@@ -88,7 +96,7 @@ class ReadStore(MessageReader):
             StoreClosed, StorageError. NewerStore: the topic has queues of a kind that only RocketMQ 5 reads.
         """
         self._readable_log()
-        refuse_queue(self.files.root, self.files.newer, topic)
+        refuse_queue(self.files.config, self.files.root, self.files.newer, topic)
         wanted = TopicQueue(topic, queue_id)
         with self._lock:
             found = self._queues.get(wanted)
@@ -116,13 +124,14 @@ class ReadStore(MessageReader):
             topic: only its messages.
 
         Returns:
-            The messages in log order, MOST_ALIKE of them and the newest; never none.
+            The messages in log order, MOST_ALIKE of them and the newest; never none. One that has another id than
+            that lies where an offset message id points: the id names another address than the broker's.
 
         Raises:
-            InvalidArgument: no message has that id, or no such topic. FormatError: an offset message id points at
-            bytes that are no record. StorageError.
+            NotFound: no message has that id. InvalidArgument: no such topic, or the message is not of it.
+            FormatError: an offset message id points into damage. StorageError.
         """
-        there, problem = self._at_msg_id(msg_id)
+        there = self._at_msg_id(msg_id)
         if there is not None and make_msg_id(there.store_host, there.physical_offset) == msg_id.upper():
             if topic not in (None, there.topic):
                 raise InvalidArgument(f"message {msg_id} is one of topic {there.topic}, not of {topic}")
@@ -142,25 +151,76 @@ class ReadStore(MessageReader):
             return [there]  # another address than the broker's: it was written by hand, or the broker has moved
         if topic is not None:
             known.demand_topic(topic)
-        until = datetime.fromtimestamp(newest / 1000).isoformat(" ", "milliseconds")
-        index = f"it is not in the index, which goes up to {until}" if newest else "there is no index"
-        if problem is not None:
-            hint = f"as a client's id {index}"
-            raise FormatError(problem.message, path=problem.path, offset=problem.offset, hint=hint)
-        raise InvalidArgument(
-            f"no message {msg_id}",
+        as_brokers = self._why_not_there(msg_id)
+        where = f"under topic {topic}" if topic is not None else f"under {counted(len(known.topics), 'topic')}"
+        as_clients = f"{where} not in the index, which goes up to {_time(newest)}" if newest else self._no_index
+        if topic is None and not known.topics:
+            why = (
+                f"topics are in RocksDB ({known.hidden}), which rstore does not read"
+                if known.hidden
+                else "none is left"
+            )
+            as_clients = f"it is looked for by topic, and {why}: name one before --msg-id"
+        raise NotFound(
+            f"no message with the id {msg_id}",
             path=self.files.root,
-            hint=f"as a broker's id: {self.log_range}; as a client's: {index}",
+            hint=f"as a broker's id: {as_brokers}; as a client's: {as_clients}",
+            next_step=next_step.search_log(self.files.config, msg_id),
         )
 
-    def _at_msg_id(self, msg_id: str) -> tuple[StoredMessage | None, FormatError | None]:
-        """What lies where an offset message id points; the error where that is no record."""
+    def message_at(self, physical_offset: int) -> StoredMessage:
+        """The message at a physical offset.
+
+        Raises:
+            InvalidArgument: none begins there, which is told. FormatError: the log is damaged there. StorageError.
+        """
         try:
-            return self.look_by_msg_id(msg_id), None
+            found = self.look_message(physical_offset)
+        except FormatError:
+            place = self._place(physical_offset)
+            following = next_step.command_line(self.files.config, "get", "--physical-offset", str(place.start))
+            raise InvalidArgument(
+                f"no message begins at {physical_offset}, which is {place}",
+                path=place.path or self.files.root,
+                hint=self.log_range if place.lies is Lies.NOTHING else None,
+                next_step=NextStep(following, "shows that record") if place.lies is Lies.RECORD else None,
+            ) from None
+        if found is None:
+            raise InvalidArgument(f"no message at {physical_offset}", path=self.files.root, hint=self.log_range)
+        return found
+
+    @property
+    def _no_index(self) -> str:
+        return "nothing is in the index" if self.files.index else "there are no index files"
+
+    def _at_msg_id(self, msg_id: str) -> StoredMessage | None:
+        """The message that begins where an offset message id points."""
+        try:
+            return self.look_by_msg_id(msg_id)
+        except (InvalidArgument, FormatError):
+            return None
+
+    def _why_not_there(self, msg_id: str) -> str:
+        """Why no message has this offset message id. Raises FormatError: the log is damaged where it points."""
+        try:
+            _, offset = parse_msg_id(msg_id)
         except InvalidArgument:
-            return None, None
-        except FormatError as error:
-            return None, error
+            return "it has not the form of one"
+        place = self._place(offset, f"if a broker gave the id {msg_id}, it points there")
+        return f"it points at {offset}, which is {place}"
+
+    def _place(self, offset: int, hint: str | None = None) -> Place:
+        """What lies where no record begins. Raises FormatError: damage, with a `hint` for who asked."""
+        place = self._readable_log().place_at(offset)
+        if place.lies is Lies.DAMAGE:
+            raise FormatError(
+                f"the log is damaged from {place.start} on ({place.reason}), no message can be read",
+                path=place.path,
+                offset=offset,
+                hint=hint,
+                next_step=next_step.read(self.files.config),
+            )
+        return place
 
     def _readable_log(self) -> ClosedLogReader:
         if self._closed:

@@ -60,7 +60,7 @@ class Settings:
         """Where the command's answer goes."""
         from rstore_cli.render import Output
 
-        return Output(json=self.json, quiet=self.quiet)
+        return Output(json=self.json, quiet=self.quiet, typed=self.named)
 
     def load(self) -> StoreConfig:
         """The store's settings: rstore.conf in the store, over it the file of -c, over it --store.

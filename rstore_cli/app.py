@@ -301,13 +301,15 @@ def _report(
 ) -> int:
     """One line on stderr, of a refusal with the next command in another; with --json an object on stdout, too."""
     try:
+        from engine.repair.next_step import for_store
+
         if settings.json:
             known: dict[str, Any] = {
                 "code": code,
-                "message": line if error is None else error.message,
+                "message": for_store(settings.named, line) if error is None else error.message,
                 "path": None if error is None else error.path,
                 "offset": None if error is None else error.offset,
-                "hint": hint if error is None else error.hint,
+                "hint": hint if error is None else error.hint and for_store(settings.named, error.hint),
             }
             if error is not None and error.next is not None:
                 known["next"] = error.next.to_json()
@@ -317,7 +319,7 @@ def _report(
         if error is not None:
             told = error_lines(error, root=settings.root, planned=settings.refused_plan is not None)
         name = paint("rstore:", "red") if takes_colour(sys.stderr) else "rstore:"
-        first, *more = (" ".join(one.split("\n")) for one in told)
+        first, *more = (for_store(settings.named, " ".join(one.split("\n"))) for one in told)
         print(f"{name} {first}", *more, sep="\n", file=sys.stderr)
     except BrokenPipeError:
         _close_quietly()

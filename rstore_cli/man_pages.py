@@ -16,7 +16,7 @@ from rstore_cli.completion_scripts import SCRIPTS
 
 EXITS = {
     OK: "Done; or, of a dry run, nothing would change.",
-    FOUND: "Done, but there are problems; or a dry run that would change something.",
+    FOUND: "Done, but there are problems, or nothing was found; or a dry run that would change something.",
     USAGE: "The command line or a setting is wrong.",
     LOCKED: "Another process has the store.",
     REFUSED: "Refused: a message would be lost, or the store is not in a state for this.",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from engine.repair.next_step import command_line
 from rstore_cli.messages import to_json, to_text
 
 if TYPE_CHECKING:
+    from engine.config import StoreConfig
     from engine.errors import FormatError
     from engine.format.message import StoredMessage
     from rstore_cli.render import Output
@@ -16,15 +18,16 @@ A_BODY, ONE_BODY = 200, 20_000
 
 
 class Shower:
-    """Shows messages, and counts them and those whose body isn't what its CRC says.
+    """Shows messages of the store that `config` names, and counts them and those whose body isn't what its CRC says.
 
     Attributes:
         shown: messages so far.
         bad: those that are not sound, or can't be read.
     """
 
-    def __init__(self, output: Output, *, decompress: bool, limit: int = A_BODY) -> None:
+    def __init__(self, output: Output, config: StoreConfig, *, decompress: bool, limit: int = A_BODY) -> None:
         self.output = output
+        self._next = f"Next: {command_line(config, 'verify-crc')}"
         self.shown = self.bad = 0
         self._decompress = decompress
         self._limit = limit
@@ -39,9 +42,9 @@ class Shower:
                 self.output.raw(line)
         if not message.crc_ok:
             self.bad += 1
-            self.output.warn(f"! the body at {message.physical_offset} is not what its CRC says: rstore verify-crc")
+            self.output.warn(f"! the body at {message.physical_offset} is not what its CRC says. {self._next}")
 
     def broken(self, queue: str, error: FormatError) -> None:
         """Bytes that a queue names and that are no record."""
         self.bad += 1
-        self.output.warn(f"! a message of {queue} can't be read: {error.message}. Next: rstore verify-crc")
+        self.output.warn(f"! a message of {queue} can't be read: {error.message}. {self._next}")

@@ -27,6 +27,7 @@ Tick = Callable[[int, int], None]
 
 SLOW = 1.0
 """Seconds that something may take before its progress is shown."""
+BATCHES = "A record of a topic with batch consume queues holds several messages, and is counted as one."
 _BAR, _BAR_LEAST = 32, 8
 _BIDI = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
@@ -39,9 +40,13 @@ def say_not_read(output: Output, typed: Sequence[str], files: Iterable[OddFile])
 
 
 class Output:
-    """Where a command's answer goes."""
+    """Where a command's answer goes.
 
-    def __init__(self, *, json: bool, quiet: bool) -> None:
+    `typed`: the arguments that named the store: sentences that name a command of rstore are printed with them.
+    """
+
+    def __init__(self, *, json: bool, quiet: bool, typed: tuple[str, ...] = ()) -> None:
+        self._typed = typed
         self.json = json
         self.quiet = quiet
         self.ascii = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "") != "utf8"
@@ -71,7 +76,7 @@ class Output:
 
     def text(self, text: str = "", *, style: str | None = None) -> None:
         """A sentence for people, on stdout; on a terminal its lines are broken at blanks."""
-        for line in told(text, self.width):
+        for line in told(self._named(text), self.width):
             print(paint(line, style) if style is not None and self.colour else line)
 
     def raw(self, text: str) -> None:
@@ -82,24 +87,33 @@ class Output:
         """Something beside the answer, on stderr; not with --quiet."""
         if not self.quiet:
             sys.stdout.flush()
-            print(text, file=sys.stderr)
+            print(self._named(text), file=sys.stderr)
 
     def warn(self, text: str) -> None:
         """Something beside the answer that has to be said."""
         sys.stdout.flush()
-        print(paint(text, "yellow") if takes_colour(sys.stderr) else text, file=sys.stderr)
+        named = self._named(text)
+        print(paint(named, "yellow") if takes_colour(sys.stderr) else named, file=sys.stderr)
 
     def facts(self, rows: Sequence[tuple[str, str]], *, styles: Mapping[str, str] | None = None) -> None:
         """Names and values, one below the other; `styles`: of the values with these names."""
         names = max((cells(name) for name, _ in rows), default=0)
         for name, value in rows:
             style = (styles or {}).get(name)
-            for number, line in enumerate(facts_lines(name, value, names, self.width)):
+            for number, line in enumerate(facts_lines(name, self._named(value), names, self.width)):
                 if not self.colour:
                     print(line)
                     continue
                 head, rest = line[: len(name)] if number == 0 else "", line[len(name) if number == 0 else 0 :]
                 print((paint(head, "bold") if head else "") + (paint(rest, style) if style else rest))
+
+    def _named(self, text: str) -> str:
+        """The text as who named a store can copy its commands."""
+        if not self._typed or "rstore " not in text:
+            return text
+        from engine.repair.next_step import for_store
+
+        return for_store(self._typed, text)
 
     def table(
         self,

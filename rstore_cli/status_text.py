@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from engine.repair.newer import BATCH_QUEUES, ROCKSDB_CONFIG, ROCKSDB_QUEUES
+from engine.repair.next_step import command_line
 from rstore_cli.render import Output, count, moment, printable, short, size
 
 if TYPE_CHECKING:
@@ -142,8 +144,16 @@ def _queues_line(found: StoreStatus) -> str:
 def _sizes(found: StoreStatus) -> list[str]:
     inferred = any(not given for _, given in found.sizes.values())
     values = ", ".join(f"{key} {value}" for key, (value, _) in found.sizes.items())
-    has_files = bool(found.files.log)
-    return [values] + (["(told by the files)" if has_files else "(Apache's defaults)"] if inferred else [])
+    if not inferred:
+        return [values]
+    files = found.files
+    there = (bool(files.log), bool(files.queues), bool(files.index), bool(files.index))
+    if not any(there):
+        return [values, "(Apache's defaults)"]
+    given = [was_given for _, was_given in found.sizes.values()]
+    of_default = [key for key, told, known in zip(found.sizes, there, given, strict=True) if not told and not known]
+    also = f"; {', '.join(of_default)}: Apache's default, as no file tells" if of_default else ""
+    return [values, f"(told by the files{also})"]
 
 
 # --- the disk --------------------------------------------------------------------------------------------------------
@@ -250,6 +260,7 @@ def _hours(output: Output, found: StoreStatus, hours: int) -> None:
     if not told:
         return
     shown = told[-hours:]
+    newer = found.files.newer
     about = "~" if found.estimated else ""
     most = max(hour.size for hour in shown) or 1
     rows = [[moment(h.start)[:16], f"{about}{h.messages:,}", size(h.size)] for h in shown]
@@ -258,17 +269,33 @@ def _hours(output: Output, found: StoreStatus, hours: int) -> None:
         messages, total = sum(h.messages for h in before), sum(h.size for h in before)
         rows.insert(0, ["before", f"{about}{messages:,}", size(total)])
     heads = ["stored in the hour from", "messages", "log"]
+    numbers = [1, 2]
+    if newer.no_queue_files:  # they tell how many
+        heads, numbers, rows = [heads[0], heads[2]], [1], [[row[0], row[2]] for row in rows]
     if room := output.room_for_bars(heads, rows):
         bars = [output.bar(hour.size / most, room) for hour in shown]
         rows = [[*row, bar] for row, bar in zip(rows, [""] * (len(rows) - len(bars)) + bars, strict=True)]
         heads.append("")
     output.text()
-    output.table(heads, rows, numbers=(1, 2))
+    output.table(heads, rows, numbers=numbers)
+    if newer.some_queues:
+        what = ROCKSDB_QUEUES if newer.no_queue_files else BATCH_QUEUES
+        counts = command_line(found.files.config, "verify-crc")
+        output.text(f"messages are counted by queues, and {what} are not read: {counts} counts the log's records")
 
 
 def _unread(output: Output, found: StoreStatus) -> None:
     unread = found.unread
     behind = [g for g in unread.by_messages() if g.messages or g.unknown]
+    if found.files.newer.no_config_files:
+        output.text()
+        where = found.files.newer.where(ROCKSDB_CONFIG)
+        output.text(f"{ROCKSDB_CONFIG} ({where}) are not read: nobody knows here what is unread")
+        return
+    if found.files.newer.no_queue_files:
+        output.text()
+        output.text(f"{ROCKSDB_QUEUES} are not read: nobody knows here what is unread")
+        return
     if not found.files.queues:
         return
     output.text()

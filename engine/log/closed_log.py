@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from engine.errors import StorageError
 from engine.format.message import BLANK_SIZE, MIN_RECORD_SIZE
+from engine.log.place import Place, place_at
 from engine.log.scan import FIRST_WINDOW, Blank, Damage, Gap, RecordBatch, Scanner
 from engine.log.source import ClosedLog, Segment
 from engine.log.walk import Row, walk
@@ -37,6 +38,7 @@ class ClosedLogReader:
         self._scanner = Scanner(
             self.source, check_crc=config.check_crc_on_recover, max_message_size=config.max_message_size
         )
+        self._config = config
         self._hint = hint
         self._last = self._last_written()
         self._end: int | None = None
@@ -61,7 +63,11 @@ class ClosedLogReader:
         return self._end
 
     def roll_next_file(self, offset: int) -> int:
-        """Where the next file starts."""
+        """Where records may lie again behind a place that has none: in the next file, or, in a file that is there and
+        damaged, right behind it. (A broker's own files are whole or being removed: it goes on with the next.)
+        """
+        if self.source.segment_at(offset) is not None:
+            return offset + 1
         return offset + self._file_size - offset % self._file_size
 
     def read_at(self, offset: int, size: int) -> memoryview | None:
@@ -87,6 +93,17 @@ class ClosedLogReader:
             if end < offset + size:
                 return None
         return offset, self.source.read(offset, end - offset)
+
+    def place_at(self, offset: int) -> Place:
+        """What lies at an offset where no record begins. Raises StorageError."""
+        config = self._config
+        return place_at(
+            self.source,
+            offset,
+            self.max_offset,
+            max_message_size=config.max_message_size,
+            check_crc=config.check_crc_on_recover,
+        )
 
     def close(self) -> None:
         """Close the files."""

@@ -74,7 +74,8 @@ class CheckResult:
 
     `counts`: what was looked at, and occurrences by code and severity. `complete`: False when the time was up,
     or the store has parts that are not read.
-    `next`: what to do next, None for nothing.
+    `next`: what to do next, None for nothing. `batches`: the store has topics of RocketMQ 5 with several messages in a
+    record, which is counted as one.
     """
 
     ok: bool
@@ -85,6 +86,7 @@ class CheckResult:
     complete: bool = True
     seconds: float = 0.0
     next: NextStep | None = None
+    batches: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """The JSON of cli.md (check)."""
@@ -191,7 +193,7 @@ class _Run:
         if everything and not self.live and following == next_step.step(self._files.config, Fix.REBUILD):
             findings = self._without_a_circle(findings)
             following = next_step.of_findings(self._files.config, findings, everything=True)
-        findings = next_step.advised(findings, following)
+        findings = next_step.advised(self._files.config, findings, following)
         by_severity = Counter(f.severity for f in findings)
         return CheckResult(
             ok=not any(f.severity is not Severity.INFO for f in findings),
@@ -200,6 +202,7 @@ class _Run:
             root=self._files.root,
             live=self.live,
             complete=everything and not self._files.newer.not_looked_at,
+            batches=bool(self._files.newer.batch_topics),
             seconds=time.monotonic() - began,
             next=following,
         )

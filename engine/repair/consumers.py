@@ -15,7 +15,7 @@ from engine.repair.config.shapes import CONSUMERS, DELAYS, as_long
 from engine.repair.dump import read_config
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from engine.files.disk import Disk
 
@@ -74,8 +74,10 @@ class Consumers:
         return [(group, offset) for group, offset in sorted(self.offsets.get(queue, {}).items()) if offset > end]
 
 
-def read_consumers(disk: Disk, root: str, queues: Iterable[TopicQueue]) -> Consumers:
-    """What config/ says of these queues. Raises StorageError."""
+def read_consumers(
+    disk: Disk, root: str, queues: Iterable[TopicQueue], also: Callable[[str], bool] = lambda _: False
+) -> Consumers:
+    """What config/ says of these queues, and of all queues of the topics that `also` takes. Raises StorageError."""
     offsets: dict[TopicQueue, dict[str, int]] = {}
     problems: list[str] = []
     by_topic: dict[str, list[TopicQueue]] = {}
@@ -87,7 +89,7 @@ def read_consumers(disk: Disk, root: str, queues: Iterable[TopicQueue]) -> Consu
             continue
         for number, offset in table.items():
             queue = TopicQueue(topic, _number(number))
-            if queue in by_topic.get(topic, ()) and _number(offset) >= 0:
+            if (queue in by_topic.get(topic, ()) or also(topic)) and queue.queue_id >= 0 and _number(offset) >= 0:
                 offsets.setdefault(queue, {})[group] = _number(offset)
     levels = _table(disk, root, DELAYS, problems)
     for queue in by_topic.get(names.SCHEDULE_TOPIC, ()) if levels else ():

@@ -129,6 +129,11 @@ class DoctorResult:
     next: NextStep | None = None
     configuration: Report | None = None
 
+    @property
+    def newer(self) -> bool:
+        """Whether the store is one of RocketMQ 5, and no broker of 4.9 is to be started on it."""
+        return any(one.code == next_step.NEWER for one in self.findings)
+
     def to_json(self) -> dict[str, Any]:
         """One document; findings as check's."""
         return {
@@ -177,7 +182,7 @@ def doctor(disk: Disk, config: StoreConfig, conf: str | None = None) -> DoctorRe
     findings = found.result()
     live = any(f.code == "running" for f in findings)
     following = next_step.of_findings(config, findings, everything=False, live=live)
-    findings = next_step.advised(findings, following)
+    findings = next_step.advised(config, findings, following)
     present = {f.code for f in findings}
     reasons = [why for code, why in _CODE_14.items() if code in present]
     starts = not any(f.severity is Severity.ERROR for f in findings)

@@ -142,7 +142,7 @@ def dump_queue(
         InvalidArgument: there is no such queue. NotAStore, CannotMend, StorageError.
     """
     files = survey(disk, config)
-    refuse_queue(files.root, files.newer, topic)
+    refuse_queue(files.config, files.root, files.newer, topic)
     found = next((q for q in files.queues if q.queue == TopicQueue(topic, queue_id)), None)
     if found is None:
         from engine.repair.known_names import KnownNames

@@ -6,6 +6,8 @@ was deleted and that the log still holds.
 
 Known is a topic that has queue files or an entry in topics.json, a queue that has files or that topics.json gives its
 topic, a group that has an offset, an entry in subscriptionGroup.json, or a topic of its retries or dead letters.
+
+Where RocketMQ 5 keeps topics and groups in RocksDB, nobody here knows which there are: then no name is an error.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from engine.repair.config.shapes import (
     TOPICS,
     as_int,
 )
+from engine.repair.newer import ROCKSDB_CONFIG
 from engine.repair.survey import survey
 
 if TYPE_CHECKING:
@@ -53,12 +56,14 @@ class KnownNames:
         configured: by topic, how many queues topics.json gives it.
         groups: consumer groups.
         roots: the stores' directories.
+        hidden: where topics and groups are that are not read, like config/topics/; empty where all of them are.
     """
 
     files: Mapping[str, frozenset[int]]
     configured: Mapping[str, int]
     groups: frozenset[str]
     roots: tuple[str, ...]
+    hidden: str = ""
 
     @classmethod
     def of(cls, disk: Disk, files: StoreFiles) -> KnownNames:
@@ -82,6 +87,7 @@ class KnownNames:
             {topic: _queues_of(value) for topic, value in topics.items()},
             frozenset(groups - {""}),
             (files.root,),
+            files.newer.where(ROCKSDB_CONFIG),
         )
 
     @classmethod
@@ -96,14 +102,16 @@ class KnownNames:
         configured: dict[str, int] = {}
         groups: set[str] = set()
         roots: list[str] = []
+        hidden = ""
         for one in several:
+            hidden = hidden or one.hidden
             for topic, ids in one.files.items():
                 files[topic] = files.get(topic, frozenset()) | ids
             for topic, count in one.configured.items():
                 configured[topic] = max(count, configured.get(topic, 0))
             groups |= one.groups
             roots += one.roots
-        return cls(files, configured, frozenset(groups), tuple(roots))
+        return cls(files, configured, frozenset(groups), tuple(roots), hidden)
 
     @property
     def topics(self) -> frozenset[str]:
@@ -123,18 +131,18 @@ class KnownNames:
 
     def demand_topic(self, topic: str) -> None:
         """Raises InvalidArgument: no such topic; it names the nearest ones."""
-        if topic not in self.topics:
+        if topic not in self.topics and not self.hidden:
             raise self._unknown("topic", topic, self.topics)
 
     def demand_group(self, group: str) -> None:
         """Raises InvalidArgument: no such group; it names the nearest ones."""
-        if group not in self.groups:
+        if group not in self.groups and not self.hidden:
             raise self._unknown("group", group, self.groups)
 
     def demand_queue(self, topic: str, queue_id: int) -> None:
         """Raises InvalidArgument: no such topic, or it has no such queue."""
         self.demand_topic(topic)
-        if not self.has_queue(topic, queue_id):
+        if not self.has_queue(topic, queue_id) and not self.hidden:
             count = self.configured.get(topic, 0)
             ids = sorted(self.files.get(topic, frozenset()) | frozenset(range(count)))
             what = f"{topic} has the queues {_spans(ids)}" if ids else f"{topic} has no queues yet"
@@ -142,7 +150,7 @@ class KnownNames:
 
     def demand_queue_id(self, queue_id: int) -> None:
         """Raises InvalidArgument: no topic has such a queue."""
-        if not any(self.has_queue(topic, queue_id) for topic in self.topics):
+        if not self.hidden and not any(self.has_queue(topic, queue_id) for topic in self.topics):
             raise InvalidArgument(f"no topic has a queue {queue_id}", path=self._place)
 
     def meant_topic(self, topic: str) -> str:

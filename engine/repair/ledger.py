@@ -7,13 +7,14 @@ DefaultMessageStore#getMessage, OFFSET_OVERFLOW_BADLY). So each such group gets 
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.repair.consumers import DELIVERY, read_consumers
+from engine.repair.next_step import arguments, command_line
 
 if TYPE_CHECKING:
+    from engine.config import StoreConfig
     from engine.files.disk import Disk
     from engine.log.derive import TopicQueue
     from engine.repair.consumers import Consumers
@@ -64,22 +65,15 @@ class Above:
     queue: TopicQueue
     offset: int
     max_offset: int
+    config: StoreConfig
 
     @property
     def command(self) -> str | None:
         """What sets it right, None for the broker's own delivery of delayed messages (it corrects itself)."""
         if self.group == DELIVERY:
             return None
-        words = [
-            "rstore",
-            "offsets",
-            "set",
-            self.group,
-            self.queue.topic,
-            str(self.queue.queue_id),
-            str(self.max_offset),
-        ]
-        return shlex.join(words)
+        words = arguments(self.group, self.queue.topic, str(self.queue.queue_id), str(self.max_offset))
+        return command_line(self.config, "offsets", "set", *words)
 
     def to_json(self) -> dict[str, Any]:
         """One line of the plan's consumers."""
@@ -120,7 +114,7 @@ def ledger_of(disk: Disk, plan: RecoverPlan, consumers: Consumers | None = None)
     ]
     consumers = consumers or read_consumers(disk, plan.files.root, by_queue)
     above = [
-        Above(group, queue, offset, found.max_offset)
+        Above(group, queue, offset, found.max_offset, plan.files.config)
         for queue, found in sorted(by_queue.items())
         for group, offset in consumers.above(queue, found.max_offset)
     ]

@@ -19,10 +19,11 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.errors import NewerStore, NotAStore, StorageError
+from engine.errors import NewerStore, NextStep, NotAStore, StorageError
 from engine.files.listing import is_lost_found
 from engine.format import names
 from engine.format.message import MAGICS
+from engine.repair.next_step import command_line
 from engine.repair.trees import is_zero
 
 if TYPE_CHECKING:
@@ -42,6 +43,9 @@ TIERED = "older messages in tiered files"
 ROCKSDB_CONFIG = "topics, groups and offsets in RocksDB"
 ROCKSDB_STORE = "timers, transactions or index in RocksDB"
 FILES = "files of its own"
+
+TIMER_TOPIC = "rmq_sys_wheel_timer"
+"""Where messages wait for their time. Source: TimerMessageStore#TIMER_TOPIC."""
 
 _HEAD = struct.Struct(">iI")
 _CRC_PROPERTY = re.compile(rb"__CRC32#\x01([0-9]{10})\x02\Z")
@@ -72,10 +76,12 @@ class Newer:
     Attributes:
         parts: what RocketMQ 5 keeps here, the weightiest first.
         batch_topics: topics whose consume queues have a unit a batch.
+        left: all files that RocketMQ 4.9 does not have, where they are the only part.
     """
 
     parts: tuple[Part, ...] = ()
     batch_topics: frozenset[str] = frozenset()
+    left: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.parts)
@@ -83,6 +89,10 @@ class Newer:
     def has(self, what: str) -> bool:
         """Whether a part of this kind is there."""
         return any(part.what == what for part in self.parts)
+
+    def where(self, what: str) -> str:
+        """Where the part of this kind is; empty without one."""
+        return next((part.where for part in self.parts if part.what == what), "")
 
     @property
     def not_looked_at(self) -> tuple[Part, ...]:
@@ -174,9 +184,9 @@ def newer_parts(
     rest: list[str] = [name for name in ("timerwheel", "rocksdbstore", "compaction") if name in present]
     rest = [name for name in rest if _is_filled(disk, os.path.join(root, name))]
     rest += [f"config/{name}" for name in _OWN_CONFIG if disk.exists(os.path.join(config_dir, name))]
-    if not found and rest:
-        found.append(Part(FILES, rest[0]))
-    return Newer(tuple(found), frozenset(batch))
+    if found or not rest:
+        return Newer(tuple(found), frozenset(batch))
+    return Newer((Part(FILES, rest[0]),), left=tuple(rest))
 
 
 def demand_own_log(config: StoreConfig, root: str, present: Iterable[str]) -> None:
@@ -212,32 +222,49 @@ def refuse_change(root: str, newer: Newer) -> None:
 
 
 def _hands_off(newer: Newer) -> str:
-    if all(part.what == FILES for part in newer.parts):
+    if newer.left:
         return (
-            "status, check, dump and get read it; its own 5.x broker recovers it when it starts. Where a 4.9 broker "
-            f"writes it now, move what 5.x left away: {', '.join(part.where for part in newer.parts)}"
+            "status, check and dump read it; its own 5.x broker recovers it when it starts. Where a 4.9 broker "
+            f"writes it now, move what 5.x left away: {', '.join(newer.left)}"
         )
-    return "status, check, dump and get read it; its own 5.x broker recovers it when it starts"
+    return "status, check and dump read it; its own 5.x broker recovers it when it starts"
 
 
-def refuse_verdict(root: str, newer: Newer) -> None:
+def refuse_verdict(config: StoreConfig, root: str, newer: Newer) -> None:
     """Raises NewerStore when the store is RocketMQ 5's: what a 4.9 broker would do to it is no answer."""
     if newer:
         raise NewerStore(
             f"a RocketMQ 5 store, with {newer}: what its 5.x broker does at its start is not known here",
             path=root,
-            hint="rstore check reads it and says what is wrong with it",
+            next_step=NextStep(command_line(config, "check"), "reads it and says what is wrong with it"),
         )
 
 
-def refuse_queue(root: str, newer: Newer, topic: str) -> None:
+def refuse_queue(config: StoreConfig, root: str, newer: Newer, topic: str) -> None:
     """Raises NewerStore when this topic's consume queues are of a kind that is not read."""
     if newer.hides(topic):
-        kind = ROCKSDB_QUEUES if newer.no_queue_files else BATCH_QUEUES
+        what = f"topic {topic} has {BATCH_QUEUES}"
+        if newer.no_queue_files:
+            what = f"the store has its {ROCKSDB_QUEUES} ({newer.where(ROCKSDB_QUEUES)})"
         raise NewerStore(
-            f"topic {topic} has {kind}, which are not read here",
+            f"{what}, which rstore does not read",
             path=root,
-            hint="its records are in the log: rstore dump commitlog",
+            next_step=NextStep(
+                command_line(config, "dump", "commitlog", "--topic", topic),
+                "shows its messages, which are in the log, with their queue and queue offset",
+            ),
+        )
+
+
+def refuse_offsets(config: StoreConfig, root: str, newer: Newer) -> None:
+    """Raises NewerStore when the offsets of consumer groups are where they are not read."""
+    if newer.no_config_files:
+        raise NewerStore(
+            f"the store has its {ROCKSDB_CONFIG} ({newer.where(ROCKSDB_CONFIG)}), which rstore does not read",
+            path=root,
+            next_step=NextStep(
+                None, "start its own RocketMQ 5 broker and ask that: mqadmin consumerProgress -n NAMESRV -g GROUP"
+            ),
         )
 
 

@@ -11,6 +11,8 @@ check after something was changed.
 
 from __future__ import annotations
 
+import json
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
@@ -46,6 +48,14 @@ _COMMANDS: dict[Fix, tuple[tuple[str, ...], str, str | None]] = {
     ),
 }
 _ORDER = tuple(Fix)
+STORE_COMMANDS = (
+    *("init", "put", "get", "query", "recover", "salvage", "undo", "plan-start", "truncate", "reindex", "expire"),
+    *("rebuild-config", "config", "offsets", "dump", "verify-crc", "check", "doctor", "status", "flush", "serve"),
+    *("replicate", "top"),
+)
+"""Commands that go by --store and -c."""
+_NAMED = re.compile(rf"\brstore (?=(?:{'|'.join(STORE_COMMANDS)})\b(?!-| --conf\b))")
+"""What stands before such a command in a text. `doctor --conf FILE` is about the file alone."""
 NEWER = "newer-store"
 """The finding of a store that is never changed here."""
 THEIRS = NextStep(
@@ -56,6 +66,16 @@ THEIRS = NextStep(
 def command_line(config: StoreConfig, *words: str) -> str:
     """A command of rstore for this store, as a shell takes it."""
     return shlex.join(("rstore", *config.typed, *words))
+
+
+def arguments(*words: str) -> tuple[str, ...]:
+    """Arguments that stand by their place, told from options where one begins with a dash."""
+    return ("--", *words) if any(word.startswith("-") for word in words) else words
+
+
+def for_store(typed: Sequence[str], text: str) -> str:
+    """A text for who named the store with the arguments `typed`: each command in it names it, too, to be copied."""
+    return _NAMED.sub(lambda _: shlex.join(("rstore", *typed)) + " ", text) if typed else text
 
 
 def step(config: StoreConfig, fix: Fix) -> NextStep:
@@ -87,6 +107,18 @@ def cut_before(config: StoreConfig, offset: int) -> NextStep:
 def read(config: StoreConfig) -> NextStep:
     """For a command that has not read the log."""
     return NextStep(command_line(config, "check"), "reads the log, queues and index, which was not done here")
+
+
+def read_newer(config: StoreConfig) -> NextStep:
+    """Likewise, for a store of RocketMQ 5."""
+    return NextStep(command_line(config, "check"), "reads the log, and what else of such a store rstore reads")
+
+
+def search_log(config: StoreConfig, text: str) -> NextStep:
+    """For a message that the index does not lead to: every message of the log, those with a text in them."""
+    plain = json.dumps(text, ensure_ascii=False)[1:-1]
+    grep = shlex.join(("grep", "-F", "--", plain))
+    return NextStep(f"{command_line(config, 'dump', 'commitlog', '--json')} | {grep}", "looks into the log itself")
 
 
 def look(config: StoreConfig) -> NextStep:
@@ -123,7 +155,7 @@ def of_findings(
     """
     wrong = [one for one in findings if one.severity is not Severity.INFO]
     if any(one.code == NEWER for one in findings):
-        return None if everything and not wrong else THEIRS if wrong else read(config)
+        return None if everything and not wrong else THEIRS if wrong else read_newer(config)
     first = min(wrong, key=lambda one: _ORDER.index(one.fix), default=None)
     if first is None or (first.fix in (Fix.ADVISE, Fix.NOTHING) and not everything):
         return None if everything else read(config)
@@ -133,11 +165,11 @@ def of_findings(
     return bring(f"stop the process that has the store, then run {found}") if live else found
 
 
-def advised(findings: Sequence[Finding], following: NextStep | None) -> tuple[Finding, ...]:
+def advised(config: StoreConfig, findings: Sequence[Finding], following: NextStep | None) -> tuple[Finding, ...]:
     """The findings, with hints that name the command to run: for what a repair mends, the one that comes next."""
     out = []
     for one in findings:
-        hint = one.hint
+        hint = for_store(config.typed, one.hint)
         if one.fix in _COMMANDS and one.severity is not Severity.INFO and following is not None:
             hint = f"{hint}; next: {following}" if hint else str(following)
         out.append(replace(one, hint=hint))

@@ -18,10 +18,12 @@ from engine.log.closed_queue import ClosedQueue
 from engine.log.derive import TopicQueue
 from engine.repair.check_config import offsets_file
 from engine.repair.config.apply import Write, write_files
+from engine.repair.config.shapes import CONSUMERS
 from engine.repair.consumers import read_consumers
 from engine.repair.dump import read_config
 from engine.repair.finish import demand_none_of_store
 from engine.repair.known_names import KnownNames
+from engine.repair.newer import ROCKSDB_CONFIG, refuse_offsets
 from engine.repair.survey import survey
 
 if TYPE_CHECKING:
@@ -97,22 +99,26 @@ class OffsetPlan:
 
 @dataclass(frozen=True, slots=True)
 class GroupOffset:
-    """What a group has in a queue; the queue's range (queue offsets)."""
+    """What a group has in a queue; the queue's range (queue offsets), None where the queue is not read."""
 
     group: str
     queue: TopicQueue
     offset: int
-    min_offset: int
-    max_offset: int
+    min_offset: int | None
+    max_offset: int | None
 
     @property
-    def unread(self) -> int:
+    def unread(self) -> int | None:
         """Messages that it has not read."""
+        if self.min_offset is None or self.max_offset is None:
+            return None
         return max(0, self.max_offset - max(self.offset, self.min_offset))
 
     @property
     def problem(self) -> str | None:
         """What is wrong with it."""
+        if self.min_offset is None or self.max_offset is None:
+            return None
         if self.offset > self.max_offset:
             return "above the end"
         return "before the beginning" if self.offset < self.min_offset else None
@@ -143,17 +149,23 @@ def list_offsets(
         topic: only in the queues of this topic.
 
     Raises:
-        InvalidArgument: no such group, no such topic. NotAStore, StorageError.
+        InvalidArgument: no such group, no such topic. NewerStore: RocketMQ 5 keeps them in RocksDB, and the files of
+        config/ have none. NotAStore, StorageError.
     """
     files = survey(disk, config)
-    consumers = read_consumers(disk, files.root, (found.queue for found in files.queues))
+    consumers = read_consumers(disk, files.root, (found.queue for found in files.queues), files.newer.hides)
     found = []
     for queue in sorted(consumers.offsets):
         offsets = {g: offset for g, offset in consumers.offsets[queue].items() if group in (None, g)}
         if offsets and topic in (None, queue.topic):
-            low, high = _range(disk, files, queue)
+            low, high = (None, None) if files.newer.hides(queue.topic) else _range(disk, files, queue)
             found += [GroupOffset(g, queue, offset, low, high) for g, offset in offsets.items()]
+    if files.newer.no_config_files and found:
+        where = files.newer.where(ROCKSDB_CONFIG)
+        behind = f"config/{CONSUMERS} may be old: its 5.x broker keeps offsets in RocksDB ({where}), which are not read"
+        return sorted(found, key=lambda one: (one.group, one.queue)), (*consumers.problems, behind)
     if not found:
+        refuse_offsets(files.config, files.root, files.newer)
         known = KnownNames.of(disk, files)
         if group is not None:
             known.demand_group(group)

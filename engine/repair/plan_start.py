@@ -180,7 +180,7 @@ def plan_start(disk: Disk, config: StoreConfig, *, progress: Callable[[int, int]
         NotAStore, StorageError. NewerStore: it is RocketMQ 5's, whose start is another.
     """
     files = survey(disk, config)
-    refuse_verdict(files.root, files.newer)
+    refuse_verdict(files.config, files.root, files.newer)
     plan = _outcome(disk, config, files, progress)
     _configured(plan, config_start(disk, files.config, files.root))
     _look_for_next(disk, plan)

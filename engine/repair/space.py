@@ -35,9 +35,10 @@ class Hour:
     size: int = 0
     messages: int = 0
 
-    def to_json(self) -> dict[str, Any]:
-        """One line of "hours"."""
-        return {"hour": self.start, "physicalOffset": self.offset, "bytes": self.size, "messages": self.messages}
+    def to_json(self, *, counted: bool = True) -> dict[str, Any]:
+        """One line of "hours"; its messages are null where nothing counted them."""
+        messages = self.messages if counted else None
+        return {"hour": self.start, "physicalOffset": self.offset, "bytes": self.size, "messages": messages}
 
 
 @dataclass(slots=True)

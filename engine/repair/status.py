@@ -161,6 +161,7 @@ class StoreStatus:
     def to_json(self) -> dict[str, Any]:
         """One document."""
         log, files, older = self.log, self.files, self.hours[0]
+        counted = not files.newer.no_queue_files  # queues tell how many messages there are
         return {
             "store": files.root,
             "state": self.state.value,
@@ -192,10 +193,10 @@ class StoreStatus:
             "disk": {"usedRatio": self.disk_used, "total": self.disk_total, "usable": self.disk_usable},
             "forecast": self.forecast.to_json(),
             "estimated": self.estimated,
-            "messages": self.messages,
+            "messages": self.messages if counted else None,
             "topics": [t.to_json() for t in self.topics],
-            "hours": [h.to_json() for h in self.hours[1:]],
-            "olderHours": {"bytes": older.size, "messages": older.messages},
+            "hours": [h.to_json(counted=counted) for h in self.hours[1:]],
+            "olderHours": {"bytes": older.size, "messages": older.messages if counted else None},
             "unread": self.unread.to_json(),
             "findings": [f.to_json() for f in self.findings],
             "odd": [{"path": os.path.relpath(o.path, files.root), "why": o.why} for o in files.odd],
@@ -258,7 +259,7 @@ def status(
             space.add(rows.queue.topic, measured)
             unread.add(rows.queue, rows, measured)
             steps.done()
-        unread.finish()
+        unread.finish(files.newer.hides)
         rates = []
         if clock is not None and ends.max_timestamp > 0:
             for offset, before, there in clock.went_back:
@@ -295,7 +296,7 @@ def status(
         estimated=space.estimated,
         forecast=forecast(disk, files, rates[1:], rates[0] if rates else None, beside, writing),
         unread=unread,
-        findings=next_step.advised(told, following),
+        findings=next_step.advised(files.config, told, following),
         next=None if state is State.EMPTY else following,
         index_entries=entries,
         index_timestamp=index_timestamp,

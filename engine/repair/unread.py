@@ -23,6 +23,8 @@ from engine.repair.config.shapes import CONSUMERS, DELAYS, GROUPS, LMQ_TABLE
 from engine.repair.consumers import DELIVERY
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from engine.config import StoreConfig
     from engine.files.disk import Disk
     from engine.repair.check_config import ConfigFiles
@@ -149,9 +151,11 @@ class Unread:
                 found.oldest = first if found.oldest < 0 else min(found.oldest, first)
             found.queues.append(line)
 
-    def finish(self) -> None:
-        """Name the offsets of queues that are not there."""
+    def finish(self, hides: Callable[[str], bool]) -> None:
+        """Name the offsets of queues that are not there. `hides`: tells topics whose queues are not read."""
         for queue, offsets in self._offsets.items():
+            if hides(queue.topic):
+                continue
             for group, offset in offsets.items():
                 self._group(group, queue.topic)
                 if offset > 0:

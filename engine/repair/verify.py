@@ -66,7 +66,8 @@ class VerifyResult:
     `suspect`: sound records whose header, topic or properties can't be right (the first ones of `suspects`): readable.
     `unusual`: those that a client may have sent so (the first ones of `unusuals`); nothing tells.
     `not_read`: files beside the log's that hold something. `live`: another process held the store.
-    `end`: physical offset behind the last sound record (the start for none).
+    `end`: physical offset behind the last sound record (the start for none). `batches`: the store has topics of
+    RocketMQ 5 with several messages in a record, which is counted as one.
     """
 
     records: int = 0
@@ -82,6 +83,7 @@ class VerifyResult:
     end: int = 0
     live: bool = False
     not_read: tuple[OddFile, ...] = ()
+    batches: bool = False
 
     @property
     def clean(self) -> bool:
@@ -154,7 +156,9 @@ def verify(
     began = time.monotonic()
     files = survey(disk, config)
     live = holder_of(disk, files.root) is not None
-    found = VerifyResult(live=live, not_read=() if live else not_read(disk, config))
+    found = VerifyResult(
+        live=live, not_read=() if live else not_read(disk, config), batches=bool(files.newer.batch_topics)
+    )
     segments = [s for s in files.log if (start is None or s.end > start) and (end is None or s.offset < end)]
     if segments:
         with ClosedLog(disk, files.log) as log:

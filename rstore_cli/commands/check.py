@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rstore_cli._common import FOUND, parse_duration, settings_of
-from rstore_cli.render import Output, count, messages_in, printable, size
+from rstore_cli.render import BATCHES, Output, count, messages_in, printable, size
 
 if TYPE_CHECKING:
     from engine.errors import NextStep
@@ -60,6 +60,8 @@ def _show(output: Output, found: CheckResult) -> None:
         f"{count(seen['queues'], 'queue')}, {count(seen['indexEntries'], 'index entry', 'index entries')}, "
         f"{count(seen['configFiles'], 'config file')}; {found.seconds:.1f} s"
     )
+    if found.batches:
+        output.text(BATCHES)
     show_findings(output, found.findings, found.next)
     if not seen["configFiles"] and seen["units"] and not any(f.code == "config-missing" for f in found.findings):
         output.text(

@@ -42,7 +42,7 @@ def history_(
         for line in found:
             output.line(line.to_json())
     elif not found:
-        output.text("No state was kept: rstore serve keeps them while it runs.")
+        output.text("No state was kept: rstore serve keeps them while it runs, on stores of RocketMQ 4.9.")
     else:
         rows = [
             [moment(one.state.time_ms), one.state.name, size(one.state.size), one.state.id, printable(one.change)]

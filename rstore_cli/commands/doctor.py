@@ -53,6 +53,8 @@ def doctor(
         output.document({**found.to_json(), "sparkJobs": spark.to_json()})
     else:
         said = "Nothing here keeps a broker from starting." if found.starts else "Start no broker like this:"
+        if found.starts and found.newer:
+            said = "Nothing that was looked at keeps its own RocketMQ 5 broker from starting."
         output.text(f"{said} The log was not read." if found.starts else said)
         if found.configuration is not None:
             output.text(_counts(str(file), found.configuration))

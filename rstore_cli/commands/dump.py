@@ -81,8 +81,12 @@ def commitlog(
             damaged |= row.kind == DAMAGE
             shown += row.kind != DAMAGE
             sys.stdout.write(row_text(row, redact=redact))
-    if topic is not None and not shown:
-        KnownNames.of_store(Disk(), config).demand_topic(topic)
+    if topic is not None and not shown and limit != 0:
+        known = KnownNames.of_store(Disk(), config)
+        known.demand_topic(topic)
+        unknown = f"; whether there is one is not known: topics are in RocksDB ({known.hidden}), which are not read"
+        output.note(f"no message of topic {topic} was met in the log{unknown if known.hidden else ''}")
+        damaged |= bool(known.hidden)  # nothing else tells a wrong name
     if damaged:
         raise typer.Exit(FOUND)
 
@@ -246,6 +250,8 @@ def config(context: typer.Context) -> None:
 
     from engine.files.disk import Disk
     from engine.repair.dump import dump_config
+    from engine.repair.newer import ROCKSDB_CONFIG
+    from engine.repair.survey import survey
 
     broken = False
     some = False
@@ -261,7 +267,10 @@ def config(context: typer.Context) -> None:
         if file.source is not None:
             output.raw(json.dumps(file.value, indent=2, ensure_ascii=False))
         output.text()
-    if not some:
+    hidden = survey(Disk(), store).newer.where(ROCKSDB_CONFIG)
+    if hidden:
+        output.note(f"note: {ROCKSDB_CONFIG} ({hidden}) are not read: start its own RocketMQ 5 broker and ask that")
+    elif not some:
         output.note("no configuration here: a broker keeps it in config/ in the store's directory")
     if broken:
         raise typer.Exit(FOUND)

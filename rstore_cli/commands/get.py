@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,11 +10,9 @@ import typer
 from engine.errors import FormatError, InvalidArgument
 from engine.format.quantities import counted
 from rstore_cli._common import FOUND, parse_size, parse_time, settings_of
-from rstore_cli.render import say_not_read
+from rstore_cli.render import moment, say_not_read
 
 if TYPE_CHECKING:
-    from engine.format.message import StoredMessage
-    from engine.log.filters import TagFilter
     from engine.read_store import ReadStore
     from rstore_cli.message_rows import Shower
 
@@ -66,51 +65,63 @@ def get(
     config = settings.load()
 
     from engine.files.disk import Disk
-    from engine.log.filters import TagFilter
+    from engine.format.properties import UNIQ_KEY
     from engine.read_store import ReadStore
     from engine.repair.not_read import not_read
     from rstore_cli.message_rows import A_BODY, ONE_BODY, Shower
 
     with ReadStore(config) as store:
         say_not_read(output, config.typed, not_read(Disk(), config))
-        show = Shower(output, decompress=decompress, limit=ONE_BODY if by_place else A_BODY)
+        show = Shower(output, config, decompress=decompress, limit=ONE_BODY if by_place else A_BODY)
         if msg_id is not None:
             for message in store.find_message(msg_id, topic):
+                if msg_id.upper() not in (message.msg_id, message.properties.get(UNIQ_KEY, "").upper()):
+                    output.note(
+                        f"note: no message has the id {msg_id}: it names another broker; this lies where it points"
+                    )
                 show.show(message)
         elif place is not None:
-            show.show(_at(store, place))
+            show.show(store.message_at(place))
         elif topic is not None and queue is not None:
             start = store.lower_bound(topic, queue, time) if time is not None else offset
-            _queue(store, show, topic, queue, start, count, None if tags is None else TagFilter.parse(tags))
-    if show.bad:
+            options = [
+                word for name, value in (("--tags", tags), ("--count", count)) if value for word in (name, str(value))
+            ]
+            options += [name for name, is_on in (("--decompress", decompress), ("--json", output.json)) if is_on]
+            asked = _Asked(topic, queue, count, tags, time, tuple(options))
+            _queue(store, show, asked, start)
+    if show.bad or (time is not None and not show.shown):
         raise typer.Exit(FOUND)
 
 
-def _at(store: ReadStore, place: int) -> StoredMessage:
-    found = store.look_message(place)
-    if found is None:
-        raise InvalidArgument(f"no message at {place}", path=store.files.root, hint=store.log_range)
-    return found
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Messages of a queue. `tags`: only with these; `time`: stored then (ms) or later; `options`: as typed."""
+
+    topic: str
+    queue_id: int
+    count: int
+    tags: str | None
+    time: int | None
+    options: tuple[str, ...]
+
+    def words(self, offset: int) -> tuple[str, ...]:
+        """The command that goes on at a queue offset."""
+        from engine.repair.next_step import arguments
+
+        return ("get", *self.options, *arguments(self.topic, str(self.queue_id), str(offset)))
 
 
-def _queue(
-    store: ReadStore,
-    show: Shower,
-    topic: str,
-    queue_id: int,
-    start: int | None,
-    count: int,
-    tags: TagFilter | None,
-) -> None:
+def _queue(store: ReadStore, show: Shower, asked: _Asked, start: int | None) -> None:
     from engine.format.message import decode
+    from engine.log.filters import TagFilter
+    from engine.repair.next_step import command_line
 
+    topic, queue_id, count = asked.topic, asked.queue_id, asked.count
+    tags = None if asked.tags is None else TagFilter.parse(asked.tags)
     queue = store.find_queue(topic, queue_id)
     if queue is None:
-        from engine.files.disk import Disk
-        from engine.repair.known_names import KnownNames
-
-        KnownNames.of(Disk(), store.files).demand_queue(topic, queue_id)
-        show.output.note(f"no such messages: nothing was ever put into {topic}/{queue_id}")
+        _without_files(store, show, asked)
         return
     low, high = queue.min_offset, queue.max_offset
     at = low if start is None else start
@@ -128,14 +139,43 @@ def _queue(
         shown += result.message_count
         if result.next_begin_offset <= at:
             break
-        if not result.messages and tags is None:
-            gone += result.next_begin_offset - at
+        if tags is None:
+            gone += result.next_begin_offset - at - result.message_count
         at = result.next_begin_offset
+    config = store.files.config
     if gone:
-        show.output.note(
-            f"note: {counted(gone, 'offset points', 'offsets point')} at messages that are not in the log (any more)"
+        show.bad += gone
+        show.output.warn(
+            f"! {counted(gone, 'offset points', 'offsets point')} at what is no message, or none any more. "
+            f"Next: {command_line(config, 'check')}"
         )
-    if not shown:
+    if not shown and asked.time is not None and start is not None and start >= high > low:
+        newest = moment(store.message_store_timestamp(topic, queue_id, high - 1))
+        last = command_line(config, *replace(asked, options=()).words(high - 1))
+        show.output.note(
+            f"no message of {topic}/{queue_id} was stored at {moment(asked.time)} or later: its newest was at "
+            f"{newest}. Next: {last} (shows that one)"
+        )
+    elif not shown:
         show.output.note(f"no such messages: {topic}/{queue_id} holds offsets {low} to {high}")
     elif at < high and shown == count:
-        show.output.note(f"more: rstore get {topic} {queue_id} {at}")
+        show.output.note(f"more: {command_line(config, *asked.words(at))}")
+
+
+def _without_files(store: ReadStore, show: Shower, asked: _Asked) -> None:
+    """Say why a queue that nothing is in has no files. Raises InvalidArgument: there is no such queue."""
+    from engine.files.disk import Disk
+    from engine.log.derive import TopicQueue
+    from engine.repair.known_names import KnownNames
+    from engine.repair.newer import TIMER, TIMER_TOPIC
+    from engine.repair.next_step import command_line
+
+    KnownNames.of(Disk(), store.files).demand_queue(asked.topic, asked.queue_id)
+    show.output.note(
+        f"no such messages: {asked.topic}/{asked.queue_id} has no files: nothing came into it, or all of it is deleted"
+    )
+    if store.files.newer.has(TIMER) and TopicQueue(TIMER_TOPIC, 0) in store.queues():
+        waiting = command_line(store.files.config, "get", TIMER_TOPIC, "0")
+        show.output.note(
+            f"note: messages for a later time wait in {TIMER_TOPIC}, the topic of each is REAL_TOPIC: {waiting}"
+        )

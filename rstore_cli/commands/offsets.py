@@ -53,8 +53,8 @@ def list_(
                 short(one.queue.topic),
                 str(one.queue.queue_id),
                 str(one.offset),
-                f"{one.min_offset} to {one.max_offset}",
-                str(one.unread),
+                "not read" if one.min_offset is None else f"{one.min_offset} to {one.max_offset}",
+                "?" if one.unread is None else str(one.unread),
                 one.problem or "",
             ]
             for one in found

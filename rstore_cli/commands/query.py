@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rstore_cli._common import FOUND, parse_time, settings_of
-from rstore_cli.render import moment, say_not_read
+from rstore_cli.render import moment, printable, say_not_read
+
+if TYPE_CHECKING:
+    from engine.read_store import ReadStore
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -44,15 +47,45 @@ def query(
 
     last = END_OF_TIME if end is None else parse_time(end, "--end")
     config = config.with_changes(max_msgs_num_batch=max(most, config.max_msgs_num_batch))
-    show = Shower(output, decompress=decompress)
+    show = Shower(output, config, decompress=decompress)
     with ReadStore(config) as store:
         say_not_read(output, config.typed, not_read(Disk(), config))
         result = store.query(topic, key, most, first, last)
         for record in result.messages:
             show.show(decode(record))
         if not result.messages:
-            KnownNames.of(Disk(), store.files).demand_topic(topic)
-            until = moment(result.index_last_update_timestamp)
-            output.note(f"no message of {topic} with the key {key} in the index (which goes up to {until})")
+            known = KnownNames.of(Disk(), store.files)
+            known.demand_topic(topic)
+            output.note(_why_none(store, topic, key, begin=first, end=last, hidden=known.hidden))
     if show.bad or not show.shown:
         raise typer.Exit(FOUND)
+
+
+def _why_none(store: ReadStore, topic: str, key: str, *, begin: int, end: int, hidden: str) -> str:
+    """What is true where a query finds nothing. `begin`, `end`: as asked for (ms)."""
+    from engine.format.message import decode
+    from engine.log.message_reader import END_OF_TIME
+    from engine.repair.next_step import arguments, command_line, search_log
+
+    config = store.files.config
+    anywhere = store.query(topic, key, 1)
+    if anywhere.messages:
+        bounds = [f"after {moment(begin)}"] * (begin > 0) + [f"before {moment(end)}"] * (end < END_OF_TIME)
+        if len(bounds) > 1:
+            bounds = [f"between {moment(begin)} and {moment(end)}"]
+        newest = moment(decode(anywhere.messages[-1]).store_timestamp)
+        every = command_line(config, "query", *arguments(topic, key))
+        return (
+            f"the key {printable(key)} of {topic} is in the index, but with no message stored {bounds[0]}: "
+            f"the newest was stored at {newest}. Next: {every} (shows all)"
+        )
+    if not store.files.index:
+        index = "there are no index files"
+    elif until := anywhere.index_last_update_timestamp:
+        index = f"it is not in the index, which goes up to {moment(until)}"
+    else:
+        index = "the index has no entries"
+    text = f"no message of {topic} with the key {printable(key)}: {index}"
+    if hidden:
+        text += f". Whether {topic} exists is not known: topics are in RocksDB ({hidden}), which rstore does not read"
+    return f"{text}. Next: {search_log(config, key)}"

@@ -9,7 +9,7 @@ import typer
 
 from rstore_cli._common import FOUND, Settings, parse_size, settings_of
 from rstore_cli._spark import Conf, Master, SparkOptions, SplitBytes, UseSpark, on_spark, the_stores
-from rstore_cli.render import Output, count, messages_in, say_not_read, size
+from rstore_cli.render import BATCHES, Output, count, messages_in, say_not_read, size
 
 if TYPE_CHECKING:
     from engine.repair.verify import Bad, VerifyResult
@@ -100,6 +100,8 @@ def _show(output: Output, found: VerifyResult, named: tuple[str, ...]) -> None:
         f"{messages_in(found.messages, found.records, 'sound record')}, {size(found.size)}, "
         f"offsets {found.start} to {found.end}, in {found.seconds:.1f} s{rate}"
     )
+    if found.batches:
+        output.text(BATCHES)
     if found.live:
         output.text("A live process holds the store: the log was checked as far as it is written.")
     say_not_read(output, named, found.not_read)

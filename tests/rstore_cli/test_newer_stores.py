@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rstore_cli.app import COMMANDS
-from tests.rstore_cli.conftest import Cli
+from tests.rstore_cli.conftest import Cli, Ran
 from tests.support import newer, stores
 from tests.support.checking import check_clean
 
@@ -66,7 +69,7 @@ def test_what_is_sound_is_read(name: str, unpacked: Callable[[str], Path], cli: 
     before = stores.snapshot(root)
     for words in READ:
         ran = cli("--store", root, *words.split())
-        assert ran.code == 0, (words, ran)
+        assert ran.code == (4 if (name, words) == ("rocksdb", "offsets list") else 0), (words, ran)
         assert "Traceback" not in ran.err
     status = cli("--store", root, "--json", "status").json
     assert {part["what"] for part in status["newer"]} == KINDS[name]
@@ -119,10 +122,118 @@ def test_queues_that_are_not_read_are_named(name: str, topic: str, unpacked: Cal
     for words in (("get", topic, "0"), ("dump", "consumequeue", topic, "0")):
         ran = cli("--store", unpacked(name), *words)
         assert ran.code == 4
-        assert f"topic {topic} has" in ran.error_line
-        assert "not read here" in ran.error_line
+        assert ("consume queues in RocksDB" if name == "rocksdb" else f"topic {topic} has batch") in ran.error_line
+        assert "which rstore does not read" in ran.error_line
+        (log,) = suggested(ran)
+        assert all(f"{topic}/" in line for line in cli(*log).out.splitlines() if line.startswith(topic))
+        assert len(cli(*log, "--json").lines) == (20 if name == "rocksdb" else 10)
     shown = cli("--store", unpacked(name), "status").out
     assert "not in them yet" not in shown
+
+
+LOOKED_FOR = (
+    *("query T nokey", "query T T-4 --end 2020-01-01", "get T 0 -n 1", "get T 0 --at 2099-01-01", "get Late 0"),
+    *("get --msg-id nosuch", "get T --msg-id 7F000001000078BF0000000000000005", "get --physical-offset 5"),
+    *("dump commitlog --topic nosuch", "dump consumequeue T 0", "offsets list --group nosuch", "plan-start", "top"),
+)
+
+
+def suggested(ran: Ran) -> list[list[str]]:
+    """The arguments of the commands that are to be run next: of one that is piped, the first."""
+    found = re.findall(r"(?:next +|[Nn]ext: |more: )rstore (.+?)(?: \(| \| |$)", ran.out + ran.err, re.MULTILINE)
+    return [shlex.split(words) for words in found]
+
+
+@pytest.mark.parametrize("name", [*KINDS, "killed"])
+def test_every_command_that_is_suggested_works(name: str, unpacked: Callable[[str], Path], cli: Cli) -> None:
+    root = unpacked(name)
+    commands: set[tuple[str, ...]] = set()
+    for words in (*READ, *LOOKED_FOR):
+        ran = cli("--store", root, *words.split())
+        assert ran.code != 0 or words not in LOOKED_FOR[1:2] + LOOKED_FOR[5:8], (words, ran)
+        commands |= {tuple(command) for command in suggested(ran)}
+    assert len(commands) >= 5
+    for command in commands:
+        assert command[:2] == ("--store", str(root))
+        ran = cli(*command)
+        assert ran.code in (0, 1), (command, ran)
+        assert ran.out or "no message of topic" in ran.err, (command, ran)
+
+
+def test_what_rocksdb_hides_is_never_called_missing(unpacked: Callable[[str], Path], cli: Cli) -> None:
+    """No topic, no group, no message and no index: all of it is there, and only not read."""
+    root = unpacked("rocksdb")
+    hidden = "in RocksDB (config/topics/)"
+    for words in ("offsets list", "offsets list --group g", "offsets list --topic T"):
+        ran = cli("--store", root, *words.split())
+        assert (ran.code, hidden in ran.error_line) == (4, True), words
+    for words in ("query T nokey", "query nosuch T-4", "dump commitlog --topic nosuch"):
+        ran = cli("--store", root, *words.split())
+        assert (ran.code, ran.out, hidden in ran.err) == (1, "", True), words
+        assert "no topic" not in ran.err
+    assert hidden in cli("--store", root, "dump", "config").err
+    status = cli("--store", root, "status")
+    assert "0 messages" not in status.out
+    assert f"offsets {hidden} are not read: nobody knows here what is unread" in status.out
+    (heads,) = (line for line in status.out.splitlines() if "stored in the hour" in line)
+    assert "messages" not in heads
+    told = cli("--store", root, "status", "--json").json
+    assert {told["messages"], told["olderHours"]["messages"], *(hour["messages"] for hour in told["hours"])} == {None}
+
+
+def test_a_clients_id_where_topics_are_in_rocksdb(unpacked: Callable[[str], Path], cli: Cli) -> None:
+    root = unpacked("rocksdb")
+    (one, *_) = cli("--store", root, "--json", "query", "T", "T-4").lines
+    of_client = one["properties"]["UNIQ_KEY"]
+    assert cli("--store", root, "--json", "get", "T", "--msg-id", of_client).lines == [one]
+    bare = cli("--store", root, "get", "--msg-id", of_client)
+    assert bare.code == 1
+    assert "there are no index files" not in bare.error_line
+    assert "name one before --msg-id" in bare.error_line
+    (log,) = suggested(bare)
+    found = [line for line in cli(*log).out.splitlines() if of_client in line]
+    assert [json.loads(line)["msgId"] for line in found] == [one["msgId"]]
+
+
+@pytest.mark.parametrize(("name", "topic"), [("rocksdb", "T"), ("batch", "B")])
+def test_offsets_in_queues_that_are_not_read_are_shown(
+    name: str, topic: str, unpacked: Callable[[str], Path], tmp_path: Path, cli: Cli
+) -> None:
+    """Of groups that a file of config/ names; nobody says that their queue is not there."""
+    root = stores.copy(unpacked(name), tmp_path / name)
+    for part in ("topics", "subscriptionGroups", "consumerOffsets"):
+        shutil.rmtree(root / "config" / part, ignore_errors=True)
+    (root / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": {f"{topic}@g": {"0": 3}}}))
+    ran = cli("--store", root, "offsets", "list")
+    assert (ran.code, ran.err) == (0, "")
+    assert "not read" in ran.out
+    (line,) = cli("--store", root, "--json", "offsets", "list").lines
+    assert (line["group"], line["offset"], line["maxOffset"], line["unread"]) == ("g", 3, None, None)
+    assert "consumer-queue" not in {f["code"] for f in cli("--store", root, "--json", "status").json["findings"]}
+
+
+def test_old_offsets_beside_rocksdb_are_said_to_be_old(
+    unpacked: Callable[[str], Path], tmp_path: Path, cli: Cli
+) -> None:
+    root = stores.copy(unpacked("rocksdb"), tmp_path / "store")
+    (root / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": {"T@g": {"0": 3}}}))
+    ran = cli("--store", root, "offsets", "list")
+    assert (ran.code, "may be old" in ran.err, "T" in ran.out) == (1, True, True)
+
+
+def test_records_of_batches_are_said_to_count_as_one(unpacked: Callable[[str], Path], cli: Cli) -> None:
+    """40 messages were sent to B, in ten records."""
+    for name, told in (("batch", True), ("default", False)):
+        for command in ("check", "verify-crc"):
+            out = cli("--store", unpacked(name), command).out
+            assert ("holds several messages, and is counted as one" in out) == told, (name, command)
+
+
+def test_what_5_left_is_named_as_a_whole(unpacked: Callable[[str], Path], cli: Cli) -> None:
+    """Moving one part away led to the next refusal, over the next part."""
+    line = cli("--store", unpacked("default"), "recover", "--dry-run").error_line
+    for part in ("timerwheel", "rocksdbstore", "compaction", "config/timercheck", "config/transactionMetrics"):
+        assert part in line
 
 
 def test_an_index_entry_by_tag_that_is_not_its_records_is_found(

@@ -128,6 +128,7 @@ def store_lag(store: StoreRef, options: LagOptions, now: int) -> StoreLag:
     from engine.log.source import ClosedLog
     from engine.repair.finding import Findings
     from engine.repair.log_clock import store_time_at
+    from engine.repair.newer import BATCH_QUEUES, ROCKSDB_CONFIG, ROCKSDB_QUEUES
     from engine.repair.queue_rows import QueueRows
     from engine.repair.queue_space import last_row, measure
     from engine.repair.status import STATUS_CODES
@@ -143,10 +144,12 @@ def store_lag(store: StoreRef, options: LagOptions, now: int) -> StoreLag:
         rows = QueueRows(disk, queue)
         cuts = unread.cuts(rows.queue)
         unread.add(rows.queue, rows, measure(rows, last_row(rows), begin, cuts, _ROWS_AT_MOST))
-    unread.finish()
+    unread.finish(files.newer.hides)
     found = []
     notes = [f"{name} has no offset anywhere: what it has read is not known" for name in unread.without]
-    if unread.source is None:
+    newer, hidden = files.newer, (ROCKSDB_QUEUES, BATCH_QUEUES, ROCKSDB_CONFIG)
+    notes += [f"{part.what} ({part.where}): not read" for part in newer.parts if part.what in hidden]
+    if unread.source is None and not newer.no_config_files:
         notes.append(f"there is no config/{unread.name}: what groups have read is not known")
     estimated = False
     with ClosedLog(disk, files.log) as log:

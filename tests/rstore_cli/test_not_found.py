@@ -1,0 +1,76 @@
+"""`get` and `query` where nothing is say what was searched, and exit with 1; damage is still damage."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from tests.rstore_cli.conftest import Cli
+from tests.support.checking import check_clean
+
+
+def test_an_id_that_points_between_messages_is_no_damage(new_store: Path, cli: Cli) -> None:
+    """A client's id and a broker's look alike: "no message starts here: magic …", exit 4, was told of a sound log."""
+    first, second = (cli("--store", new_store, "put", "T", "--body", body, "--json").json for body in "ab")
+    size = second["physicalOffset"] - first["physicalOffset"]
+    inside, behind = (f"{first['msgId'][:16]}{offset:016X}" for offset in (5, 2 * size))
+    for msg_id, where in ((inside, f"inside a record at 0 to {size}"), (behind, "outside of the log")):
+        for words in (("get", "--msg-id", msg_id), ("get", "T", "--msg-id", msg_id)):
+            ran = cli("--store", new_store, *words)
+            assert (ran.code, where in ran.error_line) == (1, True), ran
+            assert f"dump commitlog --json | grep -F -- {msg_id}" in ran.error_line
+    assert cli("--store", new_store, "get", "--msg-id", inside, "--json").json["error"]["code"] == "not-found"
+    at = cli("--store", new_store, "get", "--physical-offset", "5")
+    assert (at.code, f"inside a record at 0 to {size}" in at.error_line) == (2, True)
+    assert f"next: rstore --store {new_store} get --physical-offset 0 " in at.error_line
+    elsewhere = cli("--store", new_store, "get", "--msg-id", f"0A0000010000{first['msgId'][12:]}")
+    assert (elsewhere.code, "it names another broker" in elsewhere.err) == (0, True)
+    check_clean(new_store)
+
+
+def test_an_id_that_points_into_damage_says_so(new_store: Path, cli: Cli) -> None:
+    put = ("put", "T", "--queue", "0", "--json", "--body")
+    ids = [cli("--store", new_store, *put, body).json["msgId"] for body in "abc"]
+    (segment,) = (new_store / "commitlog").iterdir()
+    with segment.open("r+b") as file:
+        file.seek(int(ids[1][16:], 16))
+        file.write(b"\xff" * 16)
+    for words in (("--msg-id", ids[1]), ("--physical-offset", str(int(ids[1][16:], 16)))):
+        ran = cli("--store", new_store, "get", *words)
+        assert (ran.code, "the log is damaged from" in ran.error_line) == (4, True), ran
+        assert ran.next_command == ["--store", str(new_store), "check"]
+    for sound in (ids[0], ids[2]):
+        assert cli("--store", new_store, "get", "--msg-id", sound).code == 0
+    queue = cli("--store", new_store, "get", "T", "0", "--json")  # the sound one behind it was passed over in silence
+    assert ([m["msgId"] for m in queue.lines], queue.code) == ([ids[0], ids[2]], 1)
+    assert "1 offset points at what is no message" in queue.err
+    check_clean(new_store, known=("log-damage", "unit-nowhere", "index-nowhere"), why="it was damaged on purpose")
+
+
+def test_without_a_topic_that_is_known_none_is_looked_for(new_store: Path, cli: Cli) -> None:
+    unique = "7F0000015BD418B4AAC2914F53A10000"
+    cli("--store", new_store, "put", "T", "--property", f"UNIQ_KEY={unique}", "--body", "x")
+    shutil.rmtree(new_store / "consumequeue")
+    shutil.rmtree(new_store / "config", ignore_errors=True)
+    ran = cli("--store", new_store, "get", "--msg-id", unique)
+    assert (ran.code, "by topic, and none is left: name one before --msg-id" in ran.error_line) == (1, True), ran
+    assert cli("--store", new_store, "get", "T", "--msg-id", unique).code == 0
+    assert cli("--store", new_store, "recover", "--whole", "--yes").code == 0
+    check_clean(new_store)
+
+
+def test_a_time_behind_the_newest_message(new_store: Path, cli: Cli) -> None:
+    cli("--store", new_store, "put", "T", "--keys", "k", "--body", "x")
+    ran = cli("--store", new_store, "get", "T", "0", "--at", "2099-01-01")
+    assert (ran.code, ran.out) == (1, "")
+    assert "was stored at 2099-01-01 00:00:00.000 or later: its newest was at" in ran.err
+    for words, said in (
+        ("--begin 2099-01-01", "after 2099-01-01 00:00:00.000"),
+        ("--end 2020-01-01", "before 2020-01-01 00:00:00.000"),
+        ("--begin 2019-01-01 --end 2020-01-01", "between 2019-01-01 00:00:00.000 and 2020-01-01 00:00:00.000"),
+    ):
+        ran = cli("--store", new_store, "query", "T", "k", *words.split())
+        assert (ran.code, ran.out) == (1, "")
+        assert f"the key k of T is in the index, but with no message stored {said}: the newest" in ran.err
+    assert "is in the index, but" not in cli("--store", new_store, "query", "T", "no", "--end", "2020-01-01").err
+    check_clean(new_store)
