@@ -347,6 +347,11 @@ class MessageStore(MessageReader):
         """Whether a put has held the append lock longer than osPageCacheBusyTimeOutMills."""
         return self._puts.page_cache_busy
 
+    @property
+    def out_of_room(self) -> DiskFull | None:
+        """Why puts get no next file of the log; None: they do. Raises StorageError."""
+        return self._puts.out_of_room(self._disk)
+
     # --- reading (MessageReader has the rest) -----------------------------------------------------------------------
 
     def find_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:

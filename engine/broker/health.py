@@ -33,7 +33,7 @@ class Reason(NamedTuple):
 
 
 CODES = {
-    "disk-full": "a disk is nearly full, or full: puts are refused; pulls go on",
+    "disk-full": "a disk is nearly full, or has no room for the log's next file: puts are refused; pulls go on",
     "not-writeable": "the store takes no puts, as something has failed for good: look at the message, start it again",
     "dispatch-stuck": f"messages are in the log, and nobody has brought them to their queues for {STUCK_S:.0f} s",
     "diverged": "a slave's log and its master's are not the same: nothing is copied any more; look at the message",
@@ -111,7 +111,8 @@ class Health:
         flags = self._store.flags
         refused, _ = flags.refusal
         if not refused:
-            return []
+            out = self._store.out_of_room
+            return [] if out is None else [Reason("disk-full", str(out))]
         return [
             Reason("disk-full" if isinstance(error, DiskFull) else "not-writeable", str(error))
             for error in flags.errors

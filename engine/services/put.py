@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from engine.config import BrokerRole
-from engine.errors import RStoreError, StorageError
+from engine.errors import DiskFull, RStoreError, StorageError
 from engine.format import properties
 from engine.log.results import (
     MessageRefused,
@@ -27,6 +27,7 @@ from engine.services.waiting import FlushFuture, Pending
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
+    from engine.files.disk import Disk
     from engine.format.batch import BatchItem
     from engine.format.columns import MessageColumns
     from engine.format.message import Message
@@ -85,6 +86,8 @@ class PutService:
         self._max_lmq = config.max_lmq_consume_queue_num if limits_queues else None
         self._asks_more = self._slave or limits_queues
         self._patience = (max(config.sync_flush_timeout, config.slave_timeout) + _GRACE_MS) / 1000
+        self._paths = [str(path) for path in config.commit_log_paths]
+        self._no_room: tuple[DiskFull, int] | None = None
         self.closed = False
         self.replicate: Replicate | None = None
 
@@ -143,6 +146,8 @@ class PutService:
         except WriteFailed as error:
             return PutResult(PutMessageStatus.UNKNOWN_ERROR, error=error)
         except StorageError as error:
+            if isinstance(error, DiskFull):
+                self._no_room = (error, log.max_offset)
             return PutResult(PutMessageStatus.CREATE_MAPEDFILE_FAILED, error=error)
         self._appended()
         if self._never_waits:
@@ -191,6 +196,21 @@ class PutService:
     def waits(self) -> bool:
         """Whether puts may wait for flush or slave."""
         return not self._never_waits
+
+    def out_of_room(self, disk: Disk) -> DiskFull | None:
+        """Why the last put got no file of the log; None: there is room for one now, or a later put was stored.
+
+        No flag says it: each put tries again, as in Apache, and what fits into the last file is stored.
+        """
+        noted = self._no_room
+        if noted is None:
+            return None
+        error, end = noted
+        if self._log.max_offset == end and all(disk.usage(path).usable < self._log.file_size for path in self._paths):
+            return error
+        if self._no_room is noted:
+            self._no_room = None
+        return None
 
     @property
     def page_cache_busy(self) -> bool:

@@ -206,6 +206,39 @@ def test_a_full_disk_and_a_failed_flush_are_not_well(tmp_path: Path, caplog: pyt
         asyncio.run(run())
 
 
+def test_no_room_for_the_next_file_of_the_log_is_not_well(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A disk that is used for less than the guard's 90 %, and has no room for another segment."""
+
+    class Small(FaultyDisk):
+        usable = 3 << 20
+
+        def usage(self, path: str) -> Usage:
+            return Usage(16 << 20, 12 << 20, self.usable)
+
+    async def run() -> None:
+        disk = Small(None, mapped=False)
+        async with daemon(tmp_path / "s", metrics_port=0, disk=disk) as found:
+            client = await Client.to(found.listening.broker)
+            assert (await client.put("T", b"x")).code == 0
+            disk.fail_when(lambda doing: doing.operation is Operation.ALLOCATE and "commitlog" in doing.path)
+            codes: list[int] = []
+            while 1 not in codes and len(codes) < 20:
+                codes.append((await client.put("T", bytes(1 << 20))).code)
+            assert codes[-1] == 1
+            status, said = await get(found, "/health")
+            assert (status, [one["code"] for one in said["reasons"]]) == (503, ["disk-full"])
+            assert "no space left on device" in said["reasons"][0]["message"]
+            found.health.tick()
+            assert "not well" in caplog.messages
+            disk.heal()
+            disk.usable = 5 << 20  # seen at once, not by the next put: who is not well may be sent nothing
+            assert (await get(found, "/health"))[0] == 200
+            assert (await client.put("T", b"x")).code == 0
+
+    asyncio.run(run())
+    assert_sound(StoreConfig(store_path_root_dir=tmp_path / "s").with_changes(**SMALL))
+
+
 def test_retention_is_a_service_of_the_daemon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
