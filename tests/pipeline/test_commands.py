@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -214,6 +215,18 @@ def test_out_to_a_table_and_back(fixture_store: Store, cli: Cli, tmp_path: Path)
     check_clean(new, StoreConfig(store_path_root_dir=new))
     other = cli("pipeline", "diff", store, fixture_store("lmq"), "--json")
     assert (other.code, other.json["ok"]) == (1, False)
+
+
+def test_several_topics_out_and_in(fixture_store: Store, cli: Cli, tmp_path: Path) -> None:
+    store, table, new = fixture_store("clean-small"), tmp_path / "table", tmp_path / "new"
+    lines = [line for line in cli("--store", store, "dump", "commitlog", "--json").lines if line["kind"] == "message"]
+    by_topic = Counter(line["topic"] for line in lines)
+    (a, first), (b, second), (c, third), *_ = by_topic.most_common()
+    out = cli("pipeline", "export", store, "--output", table, "--topic", a, "--topic", f"{b},{c}", "--json", *SMALL)
+    assert (out.code, out.json["messages"]) == (0, first + second + third)
+    back = cli("pipeline", "import", table, "--output", new, "--topic", f"{a},{b}", "--json")
+    assert (back.code, back.json["messages"]) == (0, first + second)
+    check_clean(new, StoreConfig(store_path_root_dir=new))
 
 
 def test_what_is_in_the_logs(fixture_store: Store, cli: Cli) -> None:

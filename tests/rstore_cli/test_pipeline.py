@@ -11,10 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from engine.errors import InvalidArgument
 from engine.files.disk import Disk
 from engine.files.lock import StoreLock
 from engine.pipeline.stores import find_stores
+from rstore_cli._spark import topic_names
 from tests.rstore_cli.conftest import Cli
+from tests.rstore_cli.walking import commands
 from tests.support import stores
 
 Store = Callable[[str], Path]
@@ -83,6 +86,23 @@ def test_a_usage_error_is_one_line_and_2(args: tuple[str, ...], says: str, fixtu
     assert says in ran.error_line
     with_json = cli("--store", fixture_store("clean-small"), *args, "--json")
     assert (with_json.code, with_json.json["error"]["code"]) == (2, "usage")
+
+
+def test_several_topics_are_given_one_by_one_or_in_a_word() -> None:
+    """`--topic A --topic B` was B alone, `A,B` a topic of that name: tests/pipeline/test_commands.py exports them."""
+    assert topic_names(["A", "B"]) == topic_names(["A,B"]) == topic_names(["A, B", "A"]) == ("A", "B")
+    assert topic_names(None) == ()
+    for nothing in ([""], [","]):
+        with pytest.raises(InvalidArgument, match="--topic: no name"):
+            topic_names(nothing)
+    taken = {
+        words[1]: option.multiple
+        for words, command in commands()
+        for option in command.params
+        if words[0] == "pipeline" and "--topic" in option.opts
+    }
+    assert taken["export"]
+    assert taken["import"]
 
 
 @pytest.mark.parametrize("job", ["verify", "stats", "lag", "grep", "reindex"])
