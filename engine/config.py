@@ -21,10 +21,11 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from engine.broker_conf import values
+from engine.broker_conf.disk_levels import CLEAN_FORCIBLY, WARNING_LEVEL
 from engine.broker_conf.in_force import queue_file_size
 from engine.broker_conf.keys import all_keys
 from engine.errors import DataIsAbsent, InvalidArgument, NotAFile, from_os_error
-from engine.format.delay import DEFAULT_LEVELS
+from engine.format.delay import DEFAULT_LEVELS, DelayLevels
 from engine.format.queue_unit import UNIT_SIZE
 
 MIB = 1 << 20
@@ -47,7 +48,7 @@ class BrokerRole(enum.Enum):
     SLAVE = "SLAVE"
 
 
-NOT_SETTINGS = frozenset({"other", "given", "typed"})
+NOT_SETTINGS = frozenset({"other", "given", "typed", "origin"})
 """Fields of `StoreConfig` that are no setting of Apache's."""
 
 
@@ -58,6 +59,7 @@ class StoreConfig:
     A path of None is the default place below the root. `given` names the fields that somebody set: a size that nobody
     gave is inferred from the files of an existing store (engine.repair.survey). The two `disk_space_…` are parts of 1,
     which a broker takes as properties of its JVM (-Drocketmq.broker.diskSpace…Ratio) and we from its file.
+    `origin`: the file that said it, of fields that a file said.
     `typed`: the arguments that named this store on the command line (`--store DIR`, `-c FILE`), so that a command that
     is named next can be copied and run.
     """
@@ -81,8 +83,8 @@ class StoreConfig:
     redelete_hanged_file_interval: int = 120_000
     delete_when: str = "04"
     disk_max_used_space_ratio: int = 75
-    disk_space_clean_forcibly_ratio: float = 0.85
-    disk_space_warning_level_ratio: float = 0.90
+    disk_space_clean_forcibly_ratio: float = CLEAN_FORCIBLY / 100
+    disk_space_warning_level_ratio: float = WARNING_LEVEL / 100
     file_reserved_time: int = 72
     max_message_size: int = 4 * MIB
     check_crc_on_recover: bool = True
@@ -123,6 +125,7 @@ class StoreConfig:
     other: Mapping[str, str] = field(default_factory=dict)
     given: frozenset[str] = frozenset()
     typed: tuple[str, ...] = ()
+    origin: Mapping[str, Path] = field(default_factory=dict, compare=False)
 
     @property
     def commit_log_paths(self) -> tuple[Path, ...]:
@@ -241,8 +244,10 @@ def _ratio(key: str, text: str) -> float:
     return found
 
 
-def _on_top(base: StoreConfig | None, found: Mapping[str, str], *, strict: bool) -> StoreConfig:
-    """Raises InvalidArgument."""
+def _on_top(
+    base: StoreConfig | None, found: Mapping[str, str], *, strict: bool, path: Path | None = None
+) -> StoreConfig:
+    """`path`: of the file. Raises InvalidArgument."""
     hints, known = get_type_hints(StoreConfig), _known()
     changes: dict[str, Any] = {}
     for key in found.keys() & known.keys():
@@ -257,11 +262,31 @@ def _on_top(base: StoreConfig | None, found: Mapping[str, str], *, strict: bool)
         changes["mapped_file_size_consume_queue"] = queue_file_size(changes["mapped_file_size_consume_queue"])
     other = {key: value for key, value in found.items() if key not in known}
     base = base or StoreConfig()
-    return dataclasses.replace(base, other={**base.other, **other}).with_changes(**changes)
+    origin = {**base.origin, **({} if path is None else dict.fromkeys(changes, path))}
+    return dataclasses.replace(base, other={**base.other, **other}, origin=origin).with_changes(**changes)
 
 
-def parse(text: str, base: StoreConfig | None = None) -> StoreConfig:
+def delay_levels(config: StoreConfig) -> DelayLevels:
+    """The levels of messageDelayLevel, for who can't do without them; who only reads takes `DelayLevels.or_defaults`.
+
+    Raises:
+        InvalidArgument: it is not a list of times: with its file, its value and the next command.
+    """
+    text = config.message_delay_level
+    try:
+        return DelayLevels.parse(text)
+    except InvalidArgument as error:
+        path, what = config.origin.get("message_delay_level"), error.message.removeprefix("messageDelayLevel ")
+        next_step = "" if path is None else f"; then: rstore doctor --conf {shlex.quote(os.fspath(path))}"
+        raise InvalidArgument(
+            f"messageDelayLevel = {values.shown(text)} {what}", path=path, hint=f"write {error.hint}{next_step}"
+        ) from None
+
+
+def parse(text: str, base: StoreConfig | None = None, path: Path | None = None) -> StoreConfig:
     """Settings from the text of a Java properties file, on top of `base` (default: Apache's defaults); strictly.
+
+    `path`: of the file, to be told.
 
     Raises:
         InvalidArgument: a value of the wrong kind, or a size that no store can have.
@@ -272,7 +297,7 @@ def parse(text: str, base: StoreConfig | None = None) -> StoreConfig:
         found = javaproperties.loads(text)
     except ValueError as error:
         raise InvalidArgument(f"not a properties file: {error}") from None
-    return _on_top(base, found, strict=True)
+    return _on_top(base, found, strict=True, path=path)
 
 
 def load(path: Path, base: StoreConfig | None = None) -> StoreConfig:
@@ -288,7 +313,7 @@ def load(path: Path, base: StoreConfig | None = None) -> StoreConfig:
     except UnicodeDecodeError as error:
         raise InvalidArgument("the configuration is no UTF-8 text", path=path, offset=error.start) from None
     try:
-        return parse(text, base)
+        return parse(text, base, path)
     except InvalidArgument as error:
         raise InvalidArgument(error.message, path=path, hint=error.hint) from None
 
@@ -318,7 +343,7 @@ def load_broker(path: Path, base: StoreConfig | None = None) -> StoreConfig:
     try:
         found = read_properties(data).values
         _demand_paths(found)
-        return _on_top(base, found, strict=False)
+        return _on_top(base, found, strict=False, path=path)
     except InvalidArgument as error:
         hint = error.hint or f"what a broker makes of the file: rstore doctor --conf {shlex.quote(os.fspath(path))}"
         raise InvalidArgument(error.message, path=path, hint=hint) from None

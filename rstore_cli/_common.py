@@ -97,17 +97,26 @@ class Settings:
     def _note_misread(self) -> None:
         if self.config is None or self.quiet:
             return
+        import shlex
+
         from engine.broker_conf.not_keys import is_of_the_jvm
         from engine.broker_conf.report import Judgement, read_conf
+        from rstore_cli.render import printable
 
-        found = read_conf(self.config.read_bytes()).verdicts
-        odd = [v for v in found if v.judgement is not Judgement.IN_FORCE and not is_of_the_jvm(v.key)]
+        report = read_conf(self.config.read_bytes())
+        command = shlex.join(["rstore", "doctor", "--conf", str(self.config)])
+        stops = [danger for danger in report.dangers if danger.stops]
+        for danger in stops:
+            print(f"note: a broker does not start with {self.config}: {danger.what}: {command}", file=sys.stderr)
+        told = {key for danger in stops for key in danger.keys}
+        odd = [
+            v
+            for v in report.verdicts
+            if v.key not in told and v.judgement is not Judgement.IN_FORCE and not is_of_the_jvm(v.key)
+        ]
         if odd:
-            import shlex
-
-            keys = list(dict.fromkeys(verdict.key for verdict in odd))
+            keys = list(dict.fromkeys(printable(verdict.name) for verdict in odd))
             some = ", ".join(keys[:6]) + (f" and {len(keys) - 6} more" if len(keys) > 6 else "")
-            command = shlex.join(["rstore", "doctor", "--conf", str(self.config)])
             print(f"note: not in force in a broker as {self.config} has it: {some}: {command}", file=sys.stderr)
 
 

@@ -18,7 +18,7 @@ import orjson
 from engine.broker.config_file import DataVersion
 from engine.broker.settings import FIELDS, BrokerSettings, demand_readable
 from engine.broker.settings_log import tell_settings
-from engine.broker_conf.properties import ENCODING
+from engine.broker_conf.values import ENCODING
 from engine.config import NOT_SETTINGS, StoreConfig, apache_key, parse
 from engine.errors import InvalidArgument
 from engine.files.disk import Disk

@@ -15,9 +15,10 @@ from engine.broker.config_file import KeptTable
 from engine.broker.offsets import at_most_the_end
 from engine.broker.putting import STORED, put
 from engine.broker.topics import DLQ, RETRY
+from engine.config import delay_levels
 from engine.errors import CannotMend, RStoreError
 from engine.format import names, properties, queue_unit, sysflag
-from engine.format.delay import DelayLevels, queue_of_level
+from engine.format.delay import queue_of_level
 from engine.format.message import DueMessage
 from engine.format.queue_unit import UNIT_SIZE
 
@@ -52,7 +53,7 @@ class ScheduleService(KeptTable):
     def __init__(self, broker: Broker, file: ConfigFile) -> None:
         super().__init__(file)
         self._broker = broker
-        self._levels = DelayLevels.parse(broker.store.config.message_delay_level)
+        self._levels = delay_levels(broker.store.config)
         self._offsets: dict[int, int] = {}
         self._under_way: set[int] = set()
         self._stopped = False

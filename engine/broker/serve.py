@@ -29,6 +29,7 @@ from engine.broker.name_servers import NameServers
 from engine.broker.ports import Listening
 from engine.broker.recovered import recovering
 from engine.broker.server import Everyone, Switchboard, broker_handlers, listen, name_handlers
+from engine.config import delay_levels
 from engine.errors import RStoreError, StorageError
 from engine.files.disk import Disk
 from engine.repair.guessed_sizes import of_puts
@@ -74,7 +75,9 @@ def serve(
 
     Raises:
         StoreLocked, Refused, CannotMend: the store can't be opened. StorageError: a port is taken; or closing failed.
+        InvalidArgument: messageDelayLevel can't be read, with which Apache's broker does not start either.
     """
+    delay_levels(config)
     try:
         import uvloop
 

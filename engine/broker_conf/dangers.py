@@ -6,111 +6,63 @@ Sources are named at each rule; the classes are those of 4.9.8.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
 
 from engine.broker_conf.delete_when import read_delete_when
-from engine.broker_conf.in_force import BROKER, SERVER, STORE, InForce
-from engine.broker_conf.values import Kind, Value, read_value, shown
+from engine.broker_conf.disk_levels import CLEAN_FORCIBLY, WARNING_LEVEL
+from engine.broker_conf.facts import Danger, Facts
+from engine.broker_conf.in_force import BROKER, STORE, InForce
+from engine.broker_conf.start_rules import is_address, start_dangers
+from engine.broker_conf.values import Kind, as_meant, read_value, shown
 from engine.format.numbers import INT_MAX
 
-_PORT_MAX = 65_535
-_FORCED = 85
-"""Per cent used above which segments go whatever their age. Source: CleanCommitLogService."""
-
-
-@dataclass(frozen=True, slots=True)
-class Danger:
-    """`keys`: that make it, together. `stops`: a broker does not start with it."""
-
-    keys: tuple[str, ...]
-    what: str
-    hint: str
-    stops: bool = False
-
-    def to_json(self) -> dict[str, Any]:
-        """One line of "dangers"."""
-        return {"keys": list(self.keys), "what": self.what, "hint": self.hint, "starts": not self.stops}
-
-
-@dataclass(frozen=True, slots=True)
-class _Facts:
-    """What is in force, what was read before the start overruled some, what is written, and what of it was misread."""
-
-    settings: InForce
-    read: InForce
-    written: Mapping[str, str]
-    misread: Mapping[str, str]
-
-    def text(self, owner: str, key: str) -> str:
-        value = self.settings[owner, key]
-        return "" if value is None else str(value)
-
-    def number(self, owner: str, key: str) -> int:
-        value = self.settings[owner, key]
-        assert isinstance(value, int)
-        return value
-
-    def store(self, key: str) -> Value:
-        return self.settings[STORE, key]
+_LEAST_ADDRESS = 6
+"""Characters below which a broker asks its name server for the master. Source: BrokerController#initialize."""
 
 
 def dangers_of(
     settings: InForce, read: InForce, written: Mapping[str, str], misread: Mapping[str, str]
 ) -> tuple[Danger, ...]:
     """All of them, those that keep a broker from starting first."""
-    facts = _Facts(settings, read, written, misread)
-    found = [danger for rule in _RULES for danger in rule(facts)]
+    facts = Facts(settings, read, written, misread)
+    found = [*start_dangers(facts), *(danger for rule in _RULES for danger in rule(facts))]
     return tuple(sorted(found, key=lambda danger: not danger.stops))
 
 
-def _retention(facts: _Facts) -> Iterator[Danger]:
+def _retention(facts: Facts) -> Iterator[Danger]:
     """Source: UtilAll#isItTimeToDo, CleanCommitLogService#isSpaceToDelete."""
     text = facts.text(STORE, "deleteWhen")
     problem = read_delete_when(text).problem(text)
     if problem is not None:
-        until = "" if "names no hour" in problem else "; puts are refused at 90 % used"
+        until = "" if "names no hour" in problem else f"; puts are refused at {WARNING_LEVEL} % used"
         yield Danger(("deleteWhen",), problem + until, "write hours alone, like deleteWhen=04 or 04;16")
     kept = facts.number(STORE, "fileReservedTime")
     if kept <= 0:
-        yield Danger(
-            ("fileReservedTime",), f"fileReservedTime = {kept}: every segment but the last goes at once", "name hours"
-        )
+        what = f"fileReservedTime = {kept}: every segment but the last goes with the next deleteWhen"
+        yield Danger(("fileReservedTime",), what, "name hours")
     ratio = facts.number(STORE, "diskMaxUsedSpaceRatio")
-    if ratio > _FORCED and facts.store("cleanFileForciblyEnable"):
+    if ratio > CLEAN_FORCIBLY and facts.store("cleanFileForciblyEnable"):
         yield Danger(
             ("diskMaxUsedSpaceRatio",),
-            f"diskMaxUsedSpaceRatio = {ratio}: above {_FORCED} % used segments go whatever their age, before any that "
-            "has expired does for want of space",
-            f"a value below {_FORCED}",
+            f"diskMaxUsedSpaceRatio = {ratio}: above {CLEAN_FORCIBLY} % used segments go whatever their age, before "
+            "any that has expired does for want of space",
+            f"a value below {CLEAN_FORCIBLY}",
         )
 
 
-def _role(facts: _Facts) -> Iterator[Danger]:
+def _role(facts: Facts) -> Iterator[Danger]:
     """Source: BrokerStartup#createBrokerController."""
-    if "brokerRole" in facts.misread:
+    if _means_another(facts, "brokerRole", "ASYNC_MASTER"):
         yield Danger(
             ("brokerRole",),
             f"brokerRole = {shown(facts.misread['brokerRole'])} can't be read: the broker is an ASYNC_MASTER, "
             "and a second one of its name if it was to be a slave",
             "ASYNC_MASTER, SYNC_MASTER or SLAVE, and nothing behind it",
         )
-    number = facts.number(BROKER, "brokerId")
-    if facts.store("brokerRole") == "SLAVE" and not facts.store("enableDLegerCommitLog") and number <= 0:
-        yield Danger(
-            ("brokerRole", "brokerId"), f"a SLAVE with brokerId {number}", "give a slave a number above 0", stops=True
-        )
-    if facts.store("enableDLegerCommitLog"):
-        missing = [key for key in ("dLegerGroup", "dLegerPeers", "dLegerSelfId") if not facts.store(key)]
-        if missing:
-            yield Danger(
-                ("enableDLegerCommitLog", *missing), f"DLedger without {', '.join(missing)}", "name them", stops=True
-            )
 
 
-def _durability(facts: _Facts) -> Iterator[Danger]:
+def _durability(facts: Facts) -> Iterator[Danger]:
     """Source: CommitLog, MessageStoreConfig#isTransientStorePoolEnable."""
-    if "flushDiskType" in facts.misread:
+    if _means_another(facts, "flushDiskType", "ASYNC_FLUSH"):
         yield Danger(
             ("flushDiskType",),
             f"flushDiskType = {shown(facts.misread['flushDiskType'])} can't be read: ASYNC_FLUSH is in force, puts are "
@@ -125,28 +77,30 @@ def _durability(facts: _Facts) -> Iterator[Danger]:
             "transientStorePoolEnable has no effect with SYNC_FLUSH or on a SLAVE",
             "decide for one of them",
         )
+    interval = facts.number(STORE, "flushIntervalCommitLog")
+    if interval < 0 and facts.store("flushDiskType") == "ASYNC_FLUSH" and facts.store("flushCommitLogTimed"):
+        what = f"flushIntervalCommitLog = {interval}: the log is never flushed but when the broker stops"
+        yield Danger(("flushIntervalCommitLog",), what, "at least 0")
     if not facts.store("checkCRCOnRecover"):
         yield Danger(("checkCRCOnRecover",), "recovery takes damaged bodies for sound ones", "leave it at true")
 
 
-def _addresses(facts: _Facts) -> Iterator[Danger]:
-    """Source: BrokerStartup#createBrokerController, RemotingUtil#string2SocketAddress, NettyRemotingServer."""
-    servers = facts.settings[BROKER, "namesrvAddr"]
-    wrong = None if servers is None else unreadable_server(str(servers))
-    if wrong is not None:
-        yield Danger(
-            ("namesrvAddr",),
-            f"namesrvAddr: {shown(wrong)} is no address",
-            "host:port;host:port, without blanks, and nothing behind it",
-            stops=True,
-        )
-    port = facts.number(SERVER, "listenPort")
-    if not 2 < port < _PORT_MAX:
-        yield Danger(("listenPort",), f"listenPort = {port}: it, port + 1 and port − 2 are needed", "3 to 65534", True)
+def _addresses(facts: Facts) -> Iterator[Danger]:
+    """Source: BrokerOuterAPI#registerBrokerAll, BrokerController#initialize, HAService.HAClient#connectMaster."""
     for key in ("brokerIP1", "brokerIP2"):
-        if key in facts.misread:
-            yield Danger((key,), f"{key} = {shown(facts.misread[key])}: no client finds the broker there", "an address")
-    if "aclEnable" in facts.misread:
+        who = "client" if key == "brokerIP1" else "slave"
+        if key in facts.misread or facts.written.get(key) == "":
+            what = f"{key} = {shown(facts.written[key])}: no {who} finds the broker there"
+            yield Danger((key,), what, "an address, and nothing behind it")
+    for server in str(facts.settings[BROKER, "namesrvAddr"] or "").split(";"):
+        if server != server.strip() and is_address(server):
+            what = f"namesrvAddr: {shown(server)} has a blank in its name: the broker never registers there"
+            yield Danger(("namesrvAddr",), what, "host:port;host:port, without blanks")
+    master = facts.text(STORE, "haMasterAddress")
+    if facts.store("brokerRole") == "SLAVE" and len(master) >= _LEAST_ADDRESS and not is_address(master):
+        what = f"haMasterAddress = {shown(master)} is no address: the slave never gets a message"
+        yield Danger(("haMasterAddress",), what, "host:port, and nothing behind it")
+    if _means_another(facts, "aclEnable", "false"):
         yield Danger(
             ("aclEnable",),
             f"aclEnable = {shown(facts.misread['aclEnable'])} is taken for false: anybody may do anything",
@@ -154,7 +108,7 @@ def _addresses(facts: _Facts) -> Iterator[Danger]:
         )
 
 
-def _paths(facts: _Facts) -> Iterator[Danger]:
+def _paths(facts: Facts) -> Iterator[Danger]:
     """Source: CommitLog#CommitLog, MultiPathMappedFileQueue."""
     logs = facts.text(STORE, "storePathCommitLog")
     if facts.store("readOnlyCommitLogStorePaths") and "," not in logs:
@@ -169,7 +123,10 @@ def _paths(facts: _Facts) -> Iterator[Danger]:
             yield Danger((key,), f"{key} is empty: the broker makes its files at /", "a path, or no such line")
     for key in ("storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths"):
         parts = str(facts.store(key) or "").split(",") if key != "storePathRootDir" else [facts.text(STORE, key)]
-        if key in facts.misread:
+        if as_meant(facts.misread.get(key, "")) != facts.misread.get(key, ""):
+            what = f"{key} = {shown(facts.misread[key])} is read as ISO-8859-1: the broker makes its files elsewhere"
+            yield Danger((key,), what, "\\u escapes, or a path of ASCII characters alone")
+        elif key in facts.misread:
             yield Danger(
                 (key,),
                 f"{key} = {shown(facts.misread[key])} is taken as it stands: "
@@ -180,14 +137,15 @@ def _paths(facts: _Facts) -> Iterator[Danger]:
             yield Danger((key,), f"{key}: a directory whose name begins or ends with a blank", "commas without blanks")
 
 
-def _sizes(facts: _Facts) -> Iterator[Danger]:
+def _sizes(facts: Facts) -> Iterator[Danger]:
     """Source: MappedFile, IndexFile, CommitLog.DefaultAppendMessageCallback (END_FILE_MIN_BLANK_LENGTH)."""
     segment = facts.number(STORE, "mappedFileSizeCommitLog")
     lowest = {"mappedFileSizeCommitLog": 4096, "mappedFileSizeConsumeQueue": 20, "maxHashSlotNum": 1, "maxIndexNum": 2}
     for key, least in lowest.items():
         size = facts.number(STORE, key)
         if not least <= size <= INT_MAX:
-            yield Danger((key,), f"{key} = {size}: no store can have it", f"at least {least}", stops=size <= 0)
+            what = f"{key} = {size}: no store can have it: existing files do not load, and no new one is made"
+            yield Danger((key,), what, f"at least {least}")
     largest = facts.number(STORE, "maxMessageSize")
     if segment >= lowest["mappedFileSizeCommitLog"] and not 0 < largest < segment:
         yield Danger(
@@ -196,7 +154,7 @@ def _sizes(facts: _Facts) -> Iterator[Danger]:
             "a smaller maxMessageSize" if largest > 0 else "at least 1",
         )
     for key in ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum"):
-        if key in facts.misread and _unreadable(facts.misread[key]):
+        if _means_another(facts, key, str(facts.store(key))) and _unreadable(facts.misread[key]):
             yield Danger(
                 (key,),
                 f"{key} = {shown(facts.misread[key])} can't be read: files of another size do not load",
@@ -204,7 +162,7 @@ def _sizes(facts: _Facts) -> Iterator[Danger]:
             )
 
 
-def _permission(facts: _Facts) -> Iterator[Danger]:
+def _permission(facts: Facts) -> Iterator[Danger]:
     """Source: PermName."""
     allowed = facts.number(BROKER, "brokerPermission")
     if allowed & 6 != 6:
@@ -212,7 +170,7 @@ def _permission(facts: _Facts) -> Iterator[Danger]:
         yield Danger(("brokerPermission",), f"brokerPermission = {allowed}: {refused} are refused", "6 for both")
 
 
-_RULES: tuple[Callable[[_Facts], Iterator[Danger]], ...] = (
+_RULES: tuple[Callable[[Facts], Iterator[Danger]], ...] = (
     _retention,
     _role,
     _durability,
@@ -223,21 +181,10 @@ _RULES: tuple[Callable[[_Facts], Iterator[Danger]], ...] = (
 )
 
 
-def unreadable_server(text: str) -> str | None:
-    """The first part of namesrvAddr that is no host:port; None: each is one."""
-    parts = text.split(";")
-    if len(parts) > 1:
-        while parts and not parts[-1]:  # as String#split
-            parts.pop()
-    for part in parts:
-        _, colon, port = part.rpartition(":")
-        try:
-            number = read_value(Kind.INT, port) if colon else -1
-        except ValueError:
-            return part
-        if not isinstance(number, int) or not 0 <= number <= _PORT_MAX:
-            return part
-    return None
+def _means_another(facts: Facts, key: str, in_force: str) -> bool:
+    """Whether it was misread and its first word is not what is in force for that reason."""
+    words = facts.misread.get(key, "").split()
+    return key in facts.misread and (words[:1] or [""])[0].lower() != in_force.lower()
 
 
 def _unreadable(text: str) -> bool:

@@ -8,19 +8,22 @@ Sources: MixAll#properties2Object, BrokerStartup#createBrokerController, Message
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 
+from engine.broker_conf.disk_levels import max_used
 from engine.broker_conf.keys import BY_PROCESSORS, Key, all_keys
 from engine.broker_conf.values import Value, read_value
-from engine.format.numbers import INT_MIN
+from engine.format.numbers import INT_MAX, INT_MIN
 from engine.format.queue_unit import UNIT_SIZE
 
 InForce = dict[tuple[str, str], Value]
 """Class and key → value."""
-STORE, BROKER, SERVER = "MessageStoreConfig", "BrokerConfig", "NettyServerConfig"
-RATIO_LIMITS = (10, 95)
-"""Source: MessageStoreConfig#getDiskMaxUsedSpaceRatio."""
+STORE, BROKER = "MessageStoreConfig", "BrokerConfig"
+REGISTER_LIMITS = (10_000, 60_000)
+"""ms that a broker limits registerNameServerPeriod to."""
+SERVER, CLIENT = "NettyServerConfig", "NettyClientConfig"
 
 
 def of_file(values: Mapping[str, str]) -> InForce:
@@ -40,6 +43,11 @@ def started(found: InForce) -> InForce:
         found[BROKER, "brokerId"] = 0
     if found[STORE, "enableDLegerCommitLog"]:
         found[BROKER, "brokerId"] = -1
+    bits = _filter_bits(found[BROKER, "maxErrorRateOfBloomFilter"], found[BROKER, "expectConsumerNumUseFilter"])
+    found[STORE, "bitMapLengthConsumeQueueExt"] = bits or found[STORE, "bitMapLengthConsumeQueueExt"]
+    period = found[BROKER, "registerNameServerPeriod"]
+    if isinstance(period, int):  # Source: BrokerController#start
+        found[BROKER, "registerNameServerPeriod"] = min(max(period, REGISTER_LIMITS[0]), REGISTER_LIMITS[1])
     port = found[SERVER, "listenPort"]
     found[STORE, "haListenPort"] = None if not isinstance(port, int) else port + 1
     return found
@@ -77,11 +85,22 @@ def _by_getters(found: InForce) -> None:
     size, ratio = found[STORE, "mappedFileSizeConsumeQueue"], found[STORE, "diskMaxUsedSpaceRatio"]
     if isinstance(size, int) and isinstance(ratio, int):
         found[STORE, "mappedFileSizeConsumeQueue"] = queue_file_size(size)
-        found[STORE, "diskMaxUsedSpaceRatio"] = min(max(ratio, RATIO_LIMITS[0]), RATIO_LIMITS[1])
+        found[STORE, "diskMaxUsedSpaceRatio"] = max_used(ratio)
     if found[STORE, "storePathCommitLog"] is None:
         found[STORE, "storePathCommitLog"] = f"{found[STORE, 'storePathRootDir']}{os.sep}commitlog"
     if found[STORE, "flushDiskType"] != "ASYNC_FLUSH" or found[STORE, "brokerRole"] == "SLAVE":
         found[STORE, "transientStorePoolEnable"] = False
+
+
+def _filter_bits(errors: Value, consumers: Value) -> int | None:
+    """Bits of a Bloom filter in whole bytes; None where a broker makes none.
+
+    Source: ConsumerFilterManager#ConsumerFilterManager, BloomFilter#createByFn.
+    """
+    if not isinstance(errors, int) or not isinstance(consumers, int) or not 0 < errors < 100 or consumers < 1:
+        return None
+    bits = math.ceil(consumers * math.log2(100 / errors) * math.log2(math.e))
+    return min(-(-bits // 8) * 8, INT_MAX)
 
 
 def _processors() -> int:

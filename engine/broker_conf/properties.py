@@ -9,9 +9,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from engine.broker_conf.values import ENCODING
 from engine.errors import InvalidArgument
 
-ENCODING = "iso-8859-1"
 _NATURAL = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
 _LONE_BACKSLASH = re.compile(r"[ \t\f]*\\[\r\n]*")
 _NOTHING = re.compile(r"[ \t\f]*(?:[#!].*)?\s*", re.DOTALL)

@@ -11,15 +11,25 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.broker_conf import in_force
-from engine.broker_conf.dangers import Danger, dangers_of
+from engine.broker_conf.dangers import dangers_of
+from engine.broker_conf.facts import Danger
 from engine.broker_conf.keys import Key, all_keys
 from engine.broker_conf.not_keys import STARTUP_KEYS, nearest, why_not
-from engine.broker_conf.properties import ENCODING, Line, read_properties
-from engine.broker_conf.values import Kind, Value, as_text, read_value, shown
+from engine.broker_conf.properties import Line, read_properties
+from engine.broker_conf.values import Kind, Value, as_meant, as_text, read_value, shown
 from engine.errors import InvalidArgument
 
 _COMMENT = re.compile(r"\s[#!]")
-_ASCII_END = 0x80
+_BOM = "\xef\xbb\xbf"
+"""A byte order mark of UTF-8, as Java reads it."""
+
+
+_NO_FREE_TEXT = frozenset(
+    {
+        *("deleteWhen", "messageDelayLevel", "namesrvAddr", "haMasterAddress", "brokerIP1", "brokerIP2"),
+        *("dLegerPeers", "dLegerSelfId", "preferredLeaderId", "messageStorePlugIn", "msgTraceTopicName"),
+    }
+)
 
 
 class Judgement(enum.Enum):
@@ -47,6 +57,11 @@ class Verdict:
     meaning: str = ""
 
     @property
+    def name(self) -> str:
+        """The key as the file has it."""
+        return as_meant(self.key)
+
+    @property
     def text(self) -> str:
         """One sentence, where it is not in force as written."""
         if self.judgement is Judgement.UNKNOWN:
@@ -60,9 +75,9 @@ class Verdict:
     def to_json(self) -> dict[str, Any]:
         """One line of "keys"."""
         return {
-            "key": self.key,
+            "key": self.name,
             "line": self.line,
-            "written": self.written,
+            "written": as_meant(self.written),
             "verdict": self.judgement.value,
             "inForce": self.in_force,
             "why": self.why or None,
@@ -124,8 +139,7 @@ def _judge(line: Line, last: Line, read: in_force.InForce, settings: in_force.In
         why = why_not(line.key)
         if why is not None:
             return verdict(Judgement.IGNORED, None, why)
-        meant = nearest(line.key)
-        return verdict(Judgement.UNKNOWN, None, f"{meant} is meant?" if meant else "")
+        return verdict(Judgement.UNKNOWN, None, _unknown(line.key))
     if line != last:
         return verdict(Judgement.IGNORED, None, f"line {last.number} has the key, too, and counts")
     if not keys:
@@ -138,14 +152,30 @@ def _judge(line: Line, last: Line, read: in_force.InForce, settings: in_force.In
     return verdict(Judgement.MISREAD if why else Judgement.IN_FORCE, value, why)
 
 
+def _unknown(key: str) -> str:
+    """Why a broker has no such key, and which is meant; "": nobody knows."""
+    bare = key.removeprefix(_BOM)
+    meant = bare if bare in all_keys() else nearest(bare)
+    why = f"{meant} is meant?" if meant else ""
+    if key == bare:
+        return why
+    mark = "the file begins with a byte order mark (BOM), which is part of it: save it without"
+    return f"{mark}; {why}" if why else mark
+
+
 def _plain(value: Value) -> str:
     """Text in quotes: a blank at its end is seen."""
-    return shown(value) if isinstance(value, str) and value else as_text(value) or "nothing"
+    if not isinstance(value, str) or not value:
+        return as_text(value) or "nothing"
+    return shown(value) if as_meant(value) == value else f"{shown(value)}, each byte of it a character of ISO-8859-1"
 
 
 _OVERRULED = {
     "brokerId": "the start of the broker makes it {}, as its role or DLedger demands",
     "haListenPort": "the start of the broker makes it listenPort + 1, {}",
+    "registerNameServerPeriod": "the broker limits it to 10000 to 60000: {}",
+    "bitMapLengthConsumeQueueExt": "the start of the broker computes it, {} from expectConsumerNumUseFilter and "
+    "maxErrorRateOfBloomFilter",
 }
 
 
@@ -158,7 +188,7 @@ def _misread(key: Key, text: str, value: Value) -> str:
     if key.kind is Kind.BOOLEAN and text.lower() not in ("true", "false"):
         return f"neither true nor false{_why_text(text)}"
     if key.kind is Kind.STRING:
-        return _odd_text(text)
+        return _odd_text(text, escapes=key.name not in _NO_FREE_TEXT)
     if taken != value:
         return f"{as_text(taken)} can't be"
     return ""
@@ -170,15 +200,12 @@ def _why_text(text: str) -> str:
     return ": the blanks at its end are part of it" if text != text.rstrip() else ""
 
 
-def _odd_text(text: str) -> str:
+def _odd_text(text: str, *, escapes: bool) -> str:
+    """`escapes`: characters that are not ASCII make sense here."""
     if _COMMENT.search(text):
         return "a comment ends no value, it is part of it"
     if text != text.strip():
         return "the blanks at its end are part of it"
-    if any(ord(char) >= _ASCII_END for char in text):
-        try:
-            meant = text.encode(ENCODING).decode("utf-8")
-        except ValueError:
-            return ""
-        return f"read as ISO-8859-1, not as UTF-8 ({meant}): \\u escapes are needed"
-    return ""
+    if as_meant(text) == text:
+        return ""
+    return "read as ISO-8859-1, not as UTF-8" + (": \\u escapes are needed" if escapes else "")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from engine.broker_conf.disk_levels import CLEAN_FORCIBLY, RATIO_LIMITS
 from engine.broker_conf.keys import Row, keys_of
 from engine.broker_conf.values import Kind
 from engine.format.delay import DEFAULT_LEVELS
 
+_LOW, _HIGH = RATIO_LIMITS
+_MAX_USED = f"per cent used above which expired segments go at any hour, {_LOW} to {_HIGH}"
 _INT, _LONG, _BOOL, _TEXT = Kind.INT, Kind.LONG, Kind.BOOLEAN, Kind.STRING
 
 _ROWS: tuple[Row, ...] = (
@@ -29,7 +32,12 @@ _ROWS: tuple[Row, ...] = (
     ("destroyMapedFileIntervalForcibly", _INT, 120_000, "how long a reader may hold a file that is to go"),
     ("redeleteHangedFileInterval", _INT, 120_000, "when a file that was held is tried again"),
     ("deleteWhen", _TEXT, "04", "hours of the day at which expired segments go, with semicolons between"),
-    ("diskMaxUsedSpaceRatio", _INT, 75, "per cent used above which expired segments go at any hour, 10 to 95"),
+    (
+        "diskMaxUsedSpaceRatio",
+        _INT,
+        75,
+        _MAX_USED,
+    ),
     ("fileReservedTime", _INT, 72, "hours that a segment is kept after its last message"),
     ("putMsgIndexHightWater", _INT, 600_000, "no longer used"),
     ("maxMessageSize", _INT, 4 << 20, "largest body"),
@@ -63,7 +71,7 @@ _ROWS: tuple[Row, ...] = (
     ("slaveTimeout", _INT, 3000, "how long a put of a SYNC_MASTER waits for a slave"),
     ("messageDelayLevel", _TEXT, DEFAULT_LEVELS, "times of the delay levels, with blanks between"),
     ("flushDelayOffsetInterval", _LONG, 10_000, "between two writes of delayOffset.json"),
-    ("cleanFileForciblyEnable", _BOOL, True, "segments go whatever their age on a disk that is used above 85 %"),
+    ("cleanFileForciblyEnable", _BOOL, True, f"segments go whatever their age on a disk used above {CLEAN_FORCIBLY} %"),
     ("warmMapedFileEnable", _BOOL, False, "new segments are written with zeros before use"),
     ("offsetCheckInSlave", _BOOL, False, "a slave, too, corrects the offset of a pull outside its queue"),
     ("debugLockEnable", _BOOL, False, "an append lock held for long leaves the stacks of all threads in a file"),

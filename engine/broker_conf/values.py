@@ -6,13 +6,13 @@ Sources: MixAll#properties2Object, Integer#parseInt, Long#parseLong, Boolean#par
 from __future__ import annotations
 
 import enum
-import unicodedata
 
 from engine.errors import InvalidArgument
-from engine.format.numbers import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN
+from engine.format.numbers import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN, read_java_int
 
 Value = str | int | bool | None
-_BMP = 0x10000
+ENCODING = "iso-8859-1"
+"""What Java takes a properties file for. Source: java.util.Properties#load(InputStream)."""
 _SHOWN = 32
 """Characters of a value that a message shows, quotes among them."""
 
@@ -54,7 +54,7 @@ def read_value(kind: Kind, text: str) -> Value:
         ValueError: it can't read it, and keeps the value that it has.
     """
     if kind in _LIMITS:
-        return _integer(text, *_LIMITS[kind])
+        return read_java_int(text, *_LIMITS[kind])
     if kind is Kind.BOOLEAN:
         return text.lower() == "true"
     if kind.words and text not in kind.words:
@@ -79,31 +79,23 @@ def as_text(value: Value) -> str:
     return str(value).lower() if isinstance(value, bool) else "" if value is None else str(value)
 
 
-def _integer(text: str, low: int, high: int) -> int:
-    """Java takes a sign and any decimal digits of the basic plane, and no blank."""
-    digits = text[1:] if text[:1] in ("+", "-") else text
-    if not digits:
-        raise ValueError("no digits")
-    value = 0
-    for char in digits:
-        digit = unicodedata.decimal(char, None) if ord(char) < _BMP else None
-        if digit is None:
-            raise ValueError(f"no integer: {shown(text)}")
-        value = value * 10 + digit
-        if value > high + 1:
-            raise ValueError(f"out of range: {shown(text)}")
-    value = -value if text[0] == "-" else value
-    if not low <= value <= high:
-        raise ValueError(f"out of range: {shown(text)}")
-    return value
+def as_meant(text: str) -> str:
+    """What the file says, of text that Java has made of its bytes by ISO-8859-1: UTF-8 where they are UTF-8."""
+    if text.isascii():
+        return text
+    try:
+        return text.encode(ENCODING).decode("utf-8")
+    except ValueError:
+        return text
 
 
 def shown(text: str, limit: int = _SHOWN) -> str:
-    """In quotes for a message: what is no ASCII as escapes, no more than the beginning of what is long."""
-    found = ascii(text)
+    """In quotes for a message, as the file has it: control characters escaped, only the beginning of what is long."""
+    text = as_meant(text)
+    found = repr(text)
     if len(found) <= limit:
         return found
     head = text[:limit]
-    while head and len(ascii(head)) > limit - 3:
+    while head and len(repr(head)) > limit - 3:
         head = head[:-1]
-    return ascii(head + "...")
+    return repr(head + "...")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.errors import InvalidArgument
-from engine.format.numbers import LONG_MAX, LONG_MIN, parse_int, wrap_long
+from engine.format.numbers import LONG_MAX, LONG_MIN, read_java_int, wrap_long
 
 DEFAULT_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 _UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_LIKE = "times with one blank between, like 1s 5s 1m 2h"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,15 +22,28 @@ class DelayLevels:
     def parse(cls, text: str = DEFAULT_LEVELS) -> DelayLevels:
         """Levels from a setting like "1s 5s 1m 2h". Source: ScheduleMessageService#parseDelayLevel.
 
+        A setting of blanks alone names no level; Apache's broker starts with it, and puts delayed messages into a queue
+        −1 that nobody delivers. It is refused here.
+
         Raises:
-            InvalidArgument: a word is no time.
+            InvalidArgument: a word is no time, without which Apache's broker does not start, or there is none.
         """
+        words = _split(text)
         try:
-            return cls(tuple(parse_int(word[:-1], LONG_MIN, LONG_MAX) * _UNITS[word[-1]] for word in text.split(" ")))
+            found = cls(tuple(read_java_int(word[:-1], LONG_MIN, LONG_MAX) * _UNITS[word[-1]] for word in words))
         except (ValueError, KeyError, IndexError):
-            raise InvalidArgument(
-                f"messageDelayLevel is not a list of times: {text!r}", hint="like 1s 5s 1m 2h"
-            ) from None
+            raise InvalidArgument("messageDelayLevel is not a list of times", hint=_LIKE) from None
+        if not words:
+            raise InvalidArgument("messageDelayLevel names no level", hint=_LIKE)
+        return found
+
+    @classmethod
+    def or_defaults(cls, text: str) -> DelayLevels:
+        """For who only reads: the default levels in place of a setting that can't be read, with which no broker ran."""
+        try:
+            return cls.parse(text)
+        except InvalidArgument:
+            return cls.parse()
 
     @property
     def max_level(self) -> int:
@@ -48,3 +62,11 @@ class DelayLevels:
 def queue_of_level(level: int) -> int:
     """Queue of SCHEDULE_TOPIC_XXXX where a level waits. Source: ScheduleMessageService#delayLevel2QueueId."""
     return level - 1
+
+
+def _split(text: str) -> list[str]:
+    """Source: String#split(" "), which leaves out empty words at the end."""
+    words = text.split(" ")
+    while len(text) > 0 and words and not words[-1]:
+        words.pop()
+    return words

@@ -6,6 +6,7 @@ All of them are plain ints at run time.
 from __future__ import annotations
 
 import re
+import unicodedata
 from typing import NewType
 
 PhysicalOffset = NewType("PhysicalOffset", int)
@@ -22,6 +23,7 @@ INT_MAX = (1 << 31) - 1
 LONG_MIN = -(1 << 63)
 LONG_MAX = (1 << 63) - 1
 
+_BMP = 0x10000
 _INTEGER = re.compile(r"[+-]?[0-9]{1,100}")
 
 
@@ -34,6 +36,29 @@ def parse_int(text: str, low: int = INT_MIN, high: int = INT_MAX) -> int:
     if _INTEGER.fullmatch(text) and low <= (value := int(text)) <= high:
         return value
     raise ValueError(f"no int: {text[:100]!r}")
+
+
+def read_java_int(text: str, low: int = INT_MIN, high: int = INT_MAX) -> int:
+    """As `parse_int`, for settings: Java takes any decimal digits of the basic plane, and as many zeros before them.
+
+    Raises:
+        ValueError: it is none, or not within [low, high].
+    """
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if not digits:
+        raise ValueError("no digits")
+    value = 0
+    for char in digits:
+        digit = unicodedata.decimal(char, None) if ord(char) < _BMP else None
+        if digit is None:
+            raise ValueError(f"no integer: {text[:100]!r}")
+        value = value * 10 + digit
+        if value > high + 1:
+            raise ValueError(f"out of range: {text[:100]!r}")
+    value = -value if text[0] == "-" else value
+    if not low <= value <= high:
+        raise ValueError(f"out of range: {text[:100]!r}")
+    return value
 
 
 def wrap_long(value: int) -> int:

@@ -73,7 +73,7 @@ class DeriveRules:
     def of(cls, config: StoreConfig) -> DeriveRules:
         """The rules of a store with these settings."""
         return cls(
-            DelayLevels.parse(config.message_delay_level),
+            DelayLevels.or_defaults(config.message_delay_level),
             config.enable_multi_dispatch,
             config.enable_lmq,
             config.message_index_enable,

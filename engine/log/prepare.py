@@ -17,6 +17,7 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
+from engine.config import delay_levels
 from engine.errors import InvalidArgument
 from engine.format import names, properties, sysflag
 from engine.format.delay import DelayLevels, queue_of_level
@@ -142,7 +143,8 @@ class Preparer:
     """Prepares messages by a store's settings. Thread-safe: what it remembers could be made anew at any time."""
 
     def __init__(self, config: StoreConfig) -> None:
-        self._levels = DelayLevels.parse(config.message_delay_level)
+        self._levels: DelayLevels | None = None  # a store whose own can't be read takes what is not delayed
+        self._config = config
         self._max_message_size = config.max_message_size
         self._max_record = config.mapped_file_size_commit_log - BLANK_SIZE
         self._multi_dispatch = config.enable_multi_dispatch
@@ -201,6 +203,8 @@ class Preparer:
 
     def _delayed(self, message: Message) -> Message:
         """The message as it waits in the schedule topic."""
+        if self._levels is None:
+            self._levels = delay_levels(self._config)
         level = properties.delay_level(message.properties)
         clamped = self._levels.clamp(level)
         changes = {properties.REAL_TOPIC: message.topic, properties.REAL_QID: str(message.queue_id)}

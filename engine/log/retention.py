@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.broker_conf.delete_when import read_delete_when
-from engine.broker_conf.in_force import RATIO_LIMITS
+from engine.broker_conf.disk_levels import max_used as limited
 from engine.format import names
 
 if TYPE_CHECKING:
@@ -130,7 +130,6 @@ class Rules:
     @classmethod
     def of(cls, config: StoreConfig, *, max_used: int | None = None, reserved_hours: float | None = None) -> Rules:
         """The settings of a store; what is given (per cent, hours) overrules them."""
-        low, high = RATIO_LIMITS
         limit = config.disk_max_used_space_ratio if max_used is None else max_used
         reserved = config.file_reserved_time if reserved_hours is None else reserved_hours
         when = read_delete_when(config.delete_when)
@@ -139,7 +138,7 @@ class Rules:
             when.hours,
             when.stops_at is not None,
             () if problem is None else (problem,),
-            min(max(limit, low), high) / 100,
+            limited(limit) / 100,
             round(reserved * _HOUR_MS),
             config.clean_file_forcibly_enable,
             config.disk_space_clean_forcibly_ratio,
@@ -166,6 +165,11 @@ class Rules:
         if space.above:
             return Why.SPACE
         return Why.TIME if hour in self.hours else None
+
+    @property
+    def no_reason(self) -> str:
+        """Why no round deletes now, where `why` finds no reason; of a deleteWhen that is wrong, as doctor says it."""
+        return self.problems[0] if self.problems else "it is not the hour (deleteWhen), and there is room"
 
     def batch(self, modified_ms: Iterable[int], now_ms: int, *, hurry: bool) -> Batch:
         """The files that go: `modified_ms` are the last modifications of all but the last file, oldest file first.

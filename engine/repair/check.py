@@ -419,7 +419,7 @@ class _Run:
             rows = QueueRows(self._disk, queue)
             ends[queue.queue], starts[queue.queue] = (rows.extent, rows.first) if queue.files else (0, 0)
         check_config.check_consumers(config, ends, found, files.newer)
-        levels = DelayLevels.parse(files.config.message_delay_level)
+        levels = DelayLevels.or_defaults(files.config.message_delay_level)
         check_config.check_delays(config, levels, ends, starts, found)
         present = {queue.queue.topic for queue in files.queues} | files.newer.batch_topics
         if not files.newer.no_queue_files:

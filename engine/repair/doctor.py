@@ -14,6 +14,8 @@ import shutil
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from engine.broker_conf.delete_when import read_delete_when
+from engine.broker_conf.disk_levels import max_used
 from engine.config import BrokerRole, apache_key
 from engine.errors import CannotMend, NextStep, NotAStore, StorageError
 from engine.files.entry import Kind
@@ -76,6 +78,11 @@ DOCTOR_CODES: dict[str, Code] = {
     ),
     "disk-forced": Code(
         _WARNING, "the disk is used so much that a broker deletes segments early", "free space before a broker starts"
+    ),
+    "disk-stuck": Code(
+        _WARNING,
+        "the disk is used so much that a broker would delete segments, and its deleteWhen keeps it from that",
+        "write hours alone, like deleteWhen=04 or 04;16",
     ),
     "config-none": Code(
         _INFO,
@@ -287,8 +294,13 @@ def _room(config: StoreConfig, root: str, used: float, found: Findings) -> None:
     full = config.disk_space_warning_level_ratio
     if used > full:
         found.add("disk-full", root, root, f"{percent}, the limit is {100 * full:.4g}%")
-    elif used > config.disk_space_clean_forcibly_ratio or used * 100 > config.disk_max_used_space_ratio:
-        found.add("disk-forced", root, root, percent)
+    elif used > config.disk_space_clean_forcibly_ratio or used * 100 > max_used(config.disk_max_used_space_ratio):
+        wrong = read_delete_when(config.delete_when)
+        problem = None if wrong.stops_at is None else wrong.problem(config.delete_when)
+        if problem is None:
+            found.add("disk-forced", root, root, percent)
+        else:
+            found.add("disk-stuck", root, root, f"{percent}; {problem}")
     if config.broker_role is BrokerRole.SLAVE:
         found.add("slave", "brokerRole", "brokerRole")
 

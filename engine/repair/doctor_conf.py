@@ -41,7 +41,7 @@ def look_at_conf(disk: Disk, path: str, found: Findings) -> Report:
     for verdict in report.verdicts:
         if verdict.judgement in _BY_JUDGEMENT:
             where = f"{path}:{verdict.line}"
-            found.add(_BY_JUDGEMENT[verdict.judgement], where, where, f"{verdict.key}: {verdict.text}")
+            found.add(_BY_JUDGEMENT[verdict.judgement], where, where, f"{verdict.name}: {verdict.text}")
     return report
 
 

@@ -54,7 +54,7 @@ class ExpirePlan:
     """One round. `why`: the reason to delete, None when there is none; `pinned`: what keeps the first that stays.
 
     `segments`: those that go, oldest first. `log_min`: the log's first byte afterwards. `is_open`: of an open store.
-    `stopped`: a deleteWhen that is no number is why there is none.
+    `no_reason`: why there is none, "" when there is one.
     """
 
     files: StoreFiles
@@ -72,7 +72,7 @@ class ExpirePlan:
     halves: tuple[Half, ...]
     problems: tuple[str, ...]
     is_open: bool = False
-    stopped: bool = False
+    no_reason: str = ""
 
     @property
     def changed(self) -> bool:
@@ -190,7 +190,7 @@ def plan_expire(
         halves=halves,
         problems=(*rule.problems, *consumers.problems),
         is_open=in_use is not None,
-        stopped=why is None and rule.stops,
+        no_reason="" if why is not None else rule.no_reason,
     )
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.broker_conf.delete_when import read_delete_when
-from engine.broker_conf.in_force import RATIO_LIMITS
+from engine.broker_conf.disk_levels import max_used
 from engine.repair.space import HOUR_MS, covered
 
 if TYPE_CHECKING:
@@ -291,8 +291,7 @@ def _file_systems(
 
 def _levels(config: StoreConfig) -> list[tuple[float, str]]:
     """What a broker does above which per cent. A deleteWhen that is no number leaves retention nothing to do."""
-    low, high = RATIO_LIMITS
-    first = min(high, max(low, config.disk_max_used_space_ratio))
+    first = max_used(config.disk_max_used_space_ratio)
     forced = _percent(config.disk_space_clean_forcibly_ratio)
     full = (_percent(config.disk_space_warning_level_ratio), "puts are refused")
     when = read_delete_when(config.delete_when)

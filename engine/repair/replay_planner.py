@@ -66,7 +66,7 @@ def plan_replay(disk: Disk, config: StoreConfig, request: Request, *, progress: 
         saved=saved,
         own=target.own,
         cut=spans[0].offset if spans else 0,
-        levels=DelayLevels.parse(target.config.message_delay_level),
+        levels=DelayLevels.or_defaults(target.config.message_delay_level),
         now_ms=disk.now_ms(),
         topics=request.topics,
         displaced=request.displaced,

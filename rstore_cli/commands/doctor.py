@@ -39,7 +39,7 @@ def doctor(
     if config is None:
         file = conf or settings.config
         assert file is not None
-        _only_conf(output, file)
+        _only_conf(output, file, unread_store=conf is None)
         return
 
     from engine.files.disk import Disk
@@ -90,7 +90,8 @@ def _settings(settings: Settings) -> StoreConfig | None:
         settings.quiet = quiet
 
 
-def _only_conf(output: Output, file: Path) -> None:
+def _only_conf(output: Output, file: Path, *, unread_store: bool) -> None:
+    """`unread_store`: a store was named, too, which can't be read with such settings."""
     from engine.broker_conf.report import Judgement
     from engine.broker_conf.values import shown
     from engine.files.disk import Disk
@@ -101,18 +102,20 @@ def _only_conf(output: Output, file: Path) -> None:
     found = Findings(CONF_CODES)
     report = look_at_conf(Disk(), str(file), found)
     if output.json:
-        output.document({"ok": report.starts, "file": str(file), **report.to_json()})
+        output.document({"ok": report.starts and not unread_store, "file": str(file), **report.to_json()})
     else:
         output.text(_counts(str(file), report))
         for verdict in report.verdicts:
-            line = f"{verdict.line:>4}  {printable(verdict.key)}"
+            line = f"{verdict.line:>4}  {printable(verdict.name) or shown('')}"
             if verdict.judgement is Judgement.IN_FORCE:
                 output.text(f"{line} = {shown(verdict.written, 60)}")
             else:
                 output.text(f"{line}  [{verdict.judgement.value}]")
                 output.text(f"        {verdict.text}")
         show_findings(output, tuple(f for f in found.result() if f.code in ("conf-start", "conf-danger")), None)
-    if not report.starts:
+        if unread_store:
+            output.text("The store was not looked at: no store can have these settings.")
+    if unread_store or not report.starts:
         raise typer.Exit(FOUND)
 
 

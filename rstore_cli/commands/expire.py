@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from engine.errors import RStoreError
     from engine.repair.expire import ExpirePlan, Rules
 
-_NO_REASON = "it is not the hour (deleteWhen), and there is room"
-_STOPPED = "deleteWhen is no number, which ends each round"
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 _SHOWN = 20
@@ -121,7 +119,7 @@ class _Expire(Change["ExpirePlan"]):
                 ("store", plan.files.root),
                 (
                     "reason",
-                    plan.why or f"none: {_STOPPED if plan.stopped else _NO_REASON}; --force asks by hand",
+                    plan.why or f"none: {plan.no_reason}; --force asks by hand",
                 ),
                 ("disk", f"{plan.disk_used:.0%} used" + (", files go whatever their age" if plan.at_once else "")),
                 ("commit log", f"{count(len(plan.segments), 'file')} with {count(plan.records, 'record')} go"),
@@ -140,7 +138,7 @@ class _Expire(Change["ExpirePlan"]):
             output.text(f"  - {place}, stored {moment(half.store_timestamp)}")
         if len(plan.halves) > _SHOWN:
             output.text(f"  … and {len(plan.halves) - _SHOWN} more (--json lists all)")
-        for problem in plan.problems[:_SHOWN]:
+        for problem in [one for one in plan.problems if one != plan.no_reason][:_SHOWN]:
             output.text(f"  - {printable(problem)}")
         output.text()
         output.text("What expires is deleted for good, not saved." if plan.changed else "Nothing to do.")

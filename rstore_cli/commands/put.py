@@ -78,10 +78,13 @@ def put(
         _check_topic(topic)
     if body_size is not None and count is None:
         raise InvalidArgument("--size goes with --count")
+    from engine.config import delay_levels
     from rstore_cli.put_lines import open_lines, parsed
 
     config = settings.load()
     store_host = _store_host(config)
+    if delay_level is not None:
+        delay_levels(config)
     if jsonl is None:
         assert topic is not None
         payload = _payload(body, body_file, None if count is None else body_size or "1K")
@@ -220,7 +223,8 @@ def _told(error: RStoreError, before: str) -> RStoreError:
 
 def _answer(append: AppendResult, message: Message, config: StoreConfig) -> dict[str, Any]:
     """What a broker's SendResult says, with the topic and queue that the message really went to."""
-    from engine.format.delay import DelayLevels, queue_of_level
+    from engine.config import delay_levels
+    from engine.format.delay import queue_of_level
     from engine.format.names import SCHEDULE_TOPIC
     from engine.format.properties import delay_level
     from engine.format.sysflag import is_consumable
@@ -229,7 +233,7 @@ def _answer(append: AppendResult, message: Message, config: StoreConfig) -> dict
     level = delay_level(message.properties) if is_consumable(message.sys_flag) else 0
     if level > 0:
         topic = SCHEDULE_TOPIC
-        queue_id = queue_of_level(DelayLevels.parse(config.message_delay_level).clamp(level))
+        queue_id = queue_of_level(delay_levels(config).clamp(level))
     return {
         "status": "PUT_OK",
         "msgId": append.msg_id,

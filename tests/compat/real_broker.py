@@ -21,7 +21,7 @@ from tests.compat.served import SETTINGS
 
 START_S = 60
 STOP_S = 60
-_OPENED = [
+OPENED = [
     option
     for package in ("sun.nio.ch", "java.nio", "jdk.internal.ref")
     for option in (
@@ -31,7 +31,9 @@ _OPENED = [
         f"java.base/{package}=ALL-UNNAMED",
     )
 ]
-_LOGBACK = """<configuration>
+NO_TLS = "-Dtls.server.mode=disabled"
+"""Without it each start makes two certificates, which takes seconds."""
+LOGBACK = """<configuration>
   <appender name="F" class="ch.qos.logback.core.FileAppender">
     <file>{file}</file>
     <encoder><pattern>%d{{HH:mm:ss.SSS}} %-5level [%thread] %logger - %msg%n</pattern></encoder>
@@ -182,11 +184,12 @@ def _start(
     apache: toolchain.ApacheBroker | None = None,
 ) -> subprocess.Popen[bytes]:
     (home / "conf").mkdir(parents=True, exist_ok=True)
-    (home / "conf" / f"logback_{name}.xml").write_text(_LOGBACK.format(file=home / f"{name}.log", level=level))
+    (home / "conf" / f"logback_{name}.xml").write_text(LOGBACK.format(file=home / f"{name}.log", level=level))
     conf = home / f"{name}.conf"
     conf.write_text("".join(f"{key}={value}\n" for key, value in said.items()) + settings)
     command = [
-        str(toolchain.java()), f"-Xms{heap}", f"-Xmx{heap}", "-XX:MaxDirectMemorySize=2g", *_OPENED, *java_options,
+        str(toolchain.java()), f"-Xms{heap}", f"-Xmx{heap}", "-XX:MaxDirectMemorySize=2g",
+        *OPENED, NO_TLS, *java_options,
         f"-Drocketmq.home.dir={home}", f"-Duser.home={home}",
         "-cp", (apache or toolchain.apache_broker()).class_path, main, "-c", str(conf),
     ]  # fmt: skip

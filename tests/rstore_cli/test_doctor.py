@@ -9,6 +9,7 @@ import pytest
 
 from tests.rstore_cli.conftest import Cli
 from tests.support import stores
+from tests.support.checking import check_clean
 from tests.support.fixtures import FIXTURES
 
 Store = Callable[[str], Path]
@@ -74,9 +75,8 @@ def test_a_configuration_that_no_broker_starts_with_is_1(tmp_path: Path, cli: Cl
     ran = cli("doctor", "--conf", conf)
     assert ran.code == 1
     assert "[conf-start]" in ran.out
-    assert (
-        cli("--store", tmp_path, "-c", conf, "doctor").out == ran.out
-    )  # no store can have that size: no store is read
+    with_store = cli("--store", tmp_path, "-c", conf, "doctor")
+    assert with_store.out == ran.out + "The store was not looked at: no store can have these settings.\n"
     assert cli("--store", tmp_path, "-c", conf, "status").error_line.endswith(f"rstore doctor --conf {conf})")
     assert cli("doctor", "--conf", tmp_path / "none").code == 5
 
@@ -117,3 +117,31 @@ def test_no_command_refuses_it(words: str, fixture_copy: Store, cli: Cli) -> Non
     assert len(notes) == 1, ran
     assert notes[0].startswith("note: not in force in a broker as ")
     assert ran.code != 2 or words.startswith("query"), ran
+
+
+def test_delay_levels_that_no_broker_reads(tmp_path: Path, cli: Cli) -> None:
+    """What needs no levels runs; what does refuses with the file, the key, the value and a command that works."""
+    small, conf, store = tmp_path / "small.conf", tmp_path / "broker.conf", tmp_path / "store"
+    small.write_text("mappedFileSizeCommitLog=131072\nmaxMessageSize=65536\nmaxHashSlotNum=200\nmaxIndexNum=800\n")
+    levels = "1s 5s # \u5ef6\u65f6\u7ea7\u522b"
+    conf.write_text(f"{small.read_text()}messageDelayLevel={levels}\n", encoding="utf-8")
+    assert cli("--store", store, "-c", small, "init").code == 0
+    assert cli("--store", store, "-c", small, "put", "T", "--body", "later", "--delay-level", "3").code == 0
+    bad = ("--store", store, "-c", conf)
+    why = f"messageDelayLevel = '{levels}' is not a list of times"
+    note = f"note: a broker does not start with {conf}: {why}: rstore doctor --conf {conf}"
+    runs = ("status", "recover --dry-run", "verify-crc", "dump commitlog", "reindex --dry-run", "put T --body a")
+    for command in runs:
+        ran = cli(*bad, *command.split())
+        assert (ran.code, ran.err.splitlines()) == (0, [note]), command
+    assert cli(*bad, "get", "T", "0", "0").code == 0
+    before = stores.snapshot(store)
+    for command in ("put T --body b --delay-level 2", "serve --port 0"):
+        refused = cli(*bad, *command.split())
+        assert refused.code == 2, command
+        assert f"{why}: {conf} (write times with one blank between, like 1s 5s 1m 2h; " in refused.err.splitlines()[-1]
+        assert refused.err.splitlines()[-1].endswith(f"then: rstore doctor --conf {conf})")
+    assert stores.snapshot(store) == before
+    told = cli("doctor", "--conf", conf)
+    assert (told.code, why in told.out) == (1, True)
+    check_clean(store)

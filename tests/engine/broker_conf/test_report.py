@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from engine.broker_conf.dangers import unreadable_server
 from engine.broker_conf.delete_when import read_delete_when
 from engine.broker_conf.in_force import SERVER, STORE
 from engine.broker_conf.keys import all_keys
 from engine.broker_conf.properties import Line, read_properties
 from engine.broker_conf.report import Judgement, Report, Verdict, read_conf
+from engine.broker_conf.start_rules import AT_LEAST, unreadable_server
 from engine.broker_conf.values import Kind, read_value, shown
 from engine.errors import InvalidArgument
 from tests.support.fixtures import FIXTURES
@@ -63,9 +63,11 @@ def test_a_file_with_comments_behind_its_values() -> None:
         ("enableLmq=yes", MISREAD, False, "neither true nor false"),
         ("brokerName=a#b", IN_FORCE, "a#b", ""),
         ("brokerName=a ", MISREAD, "a ", "the blanks at its end"),
-        ("brokerName=\u8def", MISREAD, "\u00e8\u00b7\u00af", "read as ISO-8859-1, not as UTF-8 (\u8def)"),
+        ("brokerName=\u8def", MISREAD, "\u00e8\u00b7\u00af", "read as ISO-8859-1, not as UTF-8"),
         ("brokerName=\\u8def", IN_FORCE, "\u8def", ""),
         ("brokerId=5", IGNORED, 0, "the start of the broker makes it 0"),
+        ("registerNameServerPeriod=5", IGNORED, 10_000, "limits it to 10000 to 60000: 10000"),
+        ("deleteWhen=4\u70b9", MISREAD, "4\u00e7\u0082\u00b9", "read as ISO-8859-1, not as UTF-8"),
         ("haListenPort=7", IGNORED, 10912, "listenPort + 1, 10912"),
         ("mapedFileSizeCommitLog=1", IGNORED, None, "mappedFileSizeCommitLog is read"),
         ("isEnableBatchPush=true", IGNORED, None, "read as enableBatchPush"),
@@ -103,7 +105,8 @@ def test_of_two_lines_with_a_key_the_last_counts() -> None:
             ("enableDLegerCommitLog", "dLegerGroup", "dLegerPeers", "dLegerSelfId"),
             "without",
         ),
-        ("mappedFileSizeCommitLog=-1", ("mappedFileSizeCommitLog",), "no store can have it"),
+        ("messageDelayLevel=1s,5s", ("messageDelayLevel",), "'1s,5s' is not a list of times"),
+        ("sendMessageThreadPoolNums=0", ("sendMessageThreadPoolNums",), "a pool needs a thread"),
         ("a=\\u12", (), "no broker starts"),
     ],
 )
@@ -119,7 +122,9 @@ def test_what_a_broker_does_not_start_with(text: str, keys: tuple[str, ...], wha
     [
         ("deleteWhen=04; 16", ("deleteWhen",), "outside of 04 o'clock: then nothing is deleted"),
         ("deleteWhen=24", ("deleteWhen",), "names no hour"),
-        ("fileReservedTime=0", ("fileReservedTime",), "goes at once"),
+        ("fileReservedTime=0", ("fileReservedTime",), "goes with the next deleteWhen"),
+        ("namesrvAddr=a:1; b:2", ("namesrvAddr",), "never registers there"),
+        ("storePathRootDir=/data/\u8def", ("storePathRootDir",), "makes its files elsewhere"),
         ("diskMaxUsedSpaceRatio=90", ("diskMaxUsedSpaceRatio",), "whatever their age"),
         ("brokerRole=SLAVE ", ("brokerRole",), "a second one of its name"),
         ("flushDiskType=SYNC_FLUSH ", ("flushDiskType",), "before they are on disk"),
@@ -132,6 +137,12 @@ def test_what_a_broker_does_not_start_with(text: str, keys: tuple[str, ...], wha
         ("storePathCommitLog=/a, /b", ("storePathCommitLog",), "begins or ends with a blank"),
         ("mappedFileSizeCommitLog=1048576 # 1M", ("mappedFileSizeCommitLog",), "files of another size do not load"),
         ("mappedFileSizeCommitLog=1048576", ("maxMessageSize",), "must fit into a segment"),
+        ("mappedFileSizeCommitLog=-1", ("mappedFileSizeCommitLog",), "existing files do not load"),
+        ("messageDelayLevel=\\u0020", ("messageDelayLevel",), "names no level"),
+        ("flushIntervalCommitLog=-1", ("flushIntervalCommitLog",), "never flushed"),
+        ("listenPort=2", ("listenPort",), "VIP"),
+        ("brokerIP1=", ("brokerIP1",), "no client finds"),
+        ("brokerRole=SLAVE\nbrokerId=1\nhaMasterAddress=a:1 # m", ("haMasterAddress",), "never gets a message"),
         ("brokerPermission=4", ("brokerPermission",), "sends are refused"),
     ],
 )
@@ -214,3 +225,45 @@ def test_delete_when_is_told_in_one_sentence() -> None:
 def test_long_and_foreign_text_is_shown_in_part() -> None:
     assert shown("short") == "'short'"
     assert all(len(shown(text)) <= 32 for text in ("x" * 99, "\u8def" * 99, "\U0001f600" * 9))
+
+
+def test_what_the_file_says_is_shown_as_it_says_it() -> None:
+    """Java reads ISO-8859-1; a file in UTF-8 is shown in UTF-8, and what a broker makes of it is said."""
+    verdict = only("brokerName=\u8def\u5f84 # \u8def")
+    assert verdict.text.endswith("in force: '\u8def\u5f84 # \u8def', each byte of it a character of ISO-8859-1")
+    assert verdict.to_json()["written"] == "\u8def\u5f84 # \u8def"
+    assert verdict.to_json()["inForce"] == verdict.in_force == verdict.written != "\u8def\u5f84 # \u8def"
+    (danger,) = read("messageDelayLevel=1s # \u79d2").dangers
+    assert danger.what == "messageDelayLevel = '1s # \u79d2' is not a list of times"
+    assert only("\u8def=1").name == "\u8def"
+    (german,) = read_conf("brokerName=\u00fc ".encode("iso-8859-1")).verdicts
+    assert german.text.endswith("in force: '\u00fc '")
+
+
+def test_a_byte_order_mark_is_named() -> None:
+    verdict = only("\ufeffbrokerName=a")
+    assert (verdict.judgement, verdict.name) == (UNKNOWN, "\ufeffbrokerName")
+    assert "byte order mark (BOM)" in verdict.why
+    assert verdict.why.endswith("brokerName is meant?")
+
+
+def test_the_start_computes_the_bits_of_a_filter() -> None:
+    verdict = only("bitMapLengthConsumeQueueExt=64")
+    assert (verdict.judgement, verdict.in_force) == (IGNORED, 112)
+    assert only("bitMapLengthConsumeQueueExt=112").judgement is IN_FORCE
+
+
+def test_each_lowest_number_is_one_of_a_key() -> None:
+    known = {(key.owner, key.name) for keys in all_keys().values() for key in keys}
+    assert AT_LEAST.keys() <= known
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("aclEnable=false # off", "flushDiskType=ASYNC_FLUSH\\t", "brokerRole=ASYNC_MASTER # the first"),
+        *("mappedFileSizeCommitLog=1073741824 # 1G", "deleteWhen=04;", "messageDelayLevel=1s 5s\\u0020"),
+    ],
+)
+def test_a_misread_value_whose_default_was_meant_is_no_danger(text: str) -> None:
+    assert read(text).dangers == ()

@@ -150,6 +150,7 @@ BY_OTHER_TESTS = {
         "read-only",
         "disk-full",
         "disk-forced",
+        "disk-stuck",
         "disk-room",
     ),
     *CONF_CODES,
@@ -225,12 +226,23 @@ def test_rights_and_read_only(fixture_store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("used", "code"), [(0.91, "disk-full"), (0.9, "disk-forced"), (0.76, "disk-forced"), (0.75, None)]
+    ("used", "code", "settings"),
+    [
+        (0.91, "disk-full", {}),
+        (0.9, "disk-forced", {}),
+        (0.76, "disk-forced", {}),
+        (0.75, None, {}),
+        (0.76, "disk-stuck", {"delete_when": "noon"}),
+        (0.85, "disk-forced", {"disk_max_used_space_ratio": 5}),
+        (0.95, "disk-forced", {"disk_max_used_space_ratio": 100, "disk_space_warning_level_ratio": 0.99}),
+        (0.11, "disk-forced", {"disk_max_used_space_ratio": 5}),
+        (0.09, None, {"disk_max_used_space_ratio": 5}),
+    ],
 )
-def test_the_disk(used: float, code: str | None, fixture_store: Store) -> None:
+def test_the_disk(used: float, code: str | None, settings: dict[str, Any], fixture_store: Store) -> None:
     disk = Half()
     disk.used = used
-    found = look(fixture_store("clean-small"), disk)
+    found = look(fixture_store("clean-small"), disk, **settings)
     assert codes(found) - {"size-needed"} == ({code} if code else set())
     assert bool(found.code_14) == (code == "disk-full")
     assert found.starts

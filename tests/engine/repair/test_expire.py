@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.broker_conf.delete_when import read_delete_when
 from engine.config import StoreConfig
 from engine.errors import CannotMend
 from engine.files.disk import Disk, Usage
@@ -95,8 +96,8 @@ def test_the_hour(tmp_path: Path) -> None:
     assert plan_expire(disk, several, Rules()).segments
     nonsense = settings(tmp_path).with_changes(delete_when="noon")
     plan = plan_expire(disk, nonsense, Rules())
-    assert (plan.why, plan.stopped) == (None, True)
-    assert "nothing is ever deleted" in plan.problems[0]
+    assert plan.why is None
+    assert plan.no_reason == plan.problems[0] == read_delete_when("noon").problem("noon")
     assert plan_expire(disk, nonsense, Rules(forced=True)).segments
 
 

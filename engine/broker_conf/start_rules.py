@@ -1,0 +1,204 @@
+"""What a broker does not start with, whatever store it has. tests/compat/test_starts.py has Apache's own try each.
+
+Sources are named at each rule; the classes are those of 4.9.8.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+
+from engine.broker_conf.facts import Danger, Facts
+from engine.broker_conf.in_force import BROKER, CLIENT, SERVER, STORE
+from engine.broker_conf.values import shown
+from engine.errors import InvalidArgument
+from engine.format.delay import DelayLevels
+from engine.format.numbers import INT_MAX, INT_MIN, read_java_int
+
+PORT_MAX = 65_535
+_CLASS = re.compile(r"[\w$.]+")
+
+_POOLS = (
+    *("sendMessageThreadPoolNums", "putMessageFutureThreadPoolNums", "pullMessageThreadPoolNums"),
+    *("processReplyMessageThreadPoolNums", "queryMessageThreadPoolNums", "adminBrokerThreadPoolNums"),
+    *("clientManageThreadPoolNums", "consumerManageThreadPoolNums", "heartbeatThreadPoolNums"),
+    "endTransactionThreadPoolNums",
+)
+_QUEUES = (
+    *("sendThreadPoolQueueCapacity", "putThreadPoolQueueCapacity", "pullThreadPoolQueueCapacity"),
+    *("replyThreadPoolQueueCapacity", "queryThreadPoolQueueCapacity", "clientManagerThreadPoolQueueCapacity"),
+    *("consumerManagerThreadPoolQueueCapacity", "heartbeatThreadPoolQueueCapacity"),
+    "endTransactionPoolQueueCapacity",
+)
+_POOL, _QUEUE, _PERIOD = "a pool needs a thread", "a queue needs room for a request", "a period must be longer than 0"
+
+AT_LEAST: Mapping[tuple[str, str], tuple[int, str]] = {
+    **{(BROKER, key): (1, _POOL) for key in _POOLS},
+    **{(BROKER, key): (1, _QUEUE) for key in _QUEUES},
+    (BROKER, "flushConsumerOffsetInterval"): (1, _PERIOD),
+    (STORE, "cleanResourceInterval"): (1, _PERIOD),
+    (STORE, "flushDelayOffsetInterval"): (1, _PERIOD),
+    (SERVER, "serverWorkerThreads"): (1, _POOL),
+    (SERVER, "serverSelectorThreads"): (0, "a pool has no negative number of threads"),
+    (CLIENT, "clientWorkerThreads"): (1, _POOL),
+    (BROKER, "expectConsumerNumUseFilter"): (1, "a bit map is made for a consumer at least"),
+    (BROKER, "maxErrorRateOfBloomFilter"): (1, "a rate of errors in per cent, 1 to 99"),
+}
+"""Class and key → the lowest number that a broker starts with, and why.
+
+Sources: BrokerController (ThreadPoolExecutor, LinkedBlockingQueue, ScheduledExecutorService#scheduleAtFixedRate),
+DefaultMessageStore#addScheduleTask, ScheduleMessageService#start, NettyRemotingServer, NettyRemotingClient,
+BloomFilter#createByFn."""
+
+_ERRORS_MAX = 99
+
+
+def start_dangers(facts: Facts) -> Iterator[Danger]:
+    """All that keep a broker from starting."""
+    for rule in _RULES:
+        yield from rule(facts)
+
+
+def _numbers(facts: Facts) -> Iterator[Danger]:
+    for (owner, key), (least, why) in AT_LEAST.items():
+        number = facts.number(owner, key)
+        if number < least and not (key == "flushDelayOffsetInterval" and _no_deliveries(facts)):
+            yield Danger((key,), f"{key} = {number}: {why}", f"at least {least}", stops=True)
+    errors = facts.number(BROKER, "maxErrorRateOfBloomFilter")
+    if errors > _ERRORS_MAX:
+        key = "maxErrorRateOfBloomFilter"
+        yield Danger((key,), f"{key} = {errors}: {AT_LEAST[BROKER, key][1]}", f"at most {_ERRORS_MAX}", stops=True)
+    segment, buffers = facts.number(STORE, "mappedFileSizeCommitLog"), facts.number(STORE, "transientStorePoolSize")
+    if facts.store("transientStorePoolEnable") and segment < 0 < buffers:
+        what = f"transientStorePoolEnable with mappedFileSizeCommitLog = {segment}: no buffer has this size"
+        yield Danger(("transientStorePoolEnable", "mappedFileSizeCommitLog"), what, "at least 4096", stops=True)
+    low, high = (facts.number(SERVER, f"writeBuffer{which}WaterMark") for which in ("Low", "High"))
+    if low > high > 0:
+        yield Danger(
+            ("writeBufferLowWaterMark", "writeBufferHighWaterMark"),
+            f"writeBufferLowWaterMark = {low} is above writeBufferHighWaterMark = {high}",
+            "the low one below the high one",
+            stops=True,
+        )
+
+
+def _no_deliveries(facts: Facts) -> bool:
+    """Source: DefaultMessageStore#start, #handleScheduleMessageService."""
+    return facts.store("brokerRole") == "SLAVE" or bool(facts.store("enableDLegerCommitLog"))
+
+
+def _delays(facts: Facts) -> Iterator[Danger]:
+    """Source: ScheduleMessageService#parseDelayLevel, whose false is that of DefaultMessageStore#load."""
+    text = facts.text(STORE, "messageDelayLevel")
+    try:
+        DelayLevels.parse(text)
+    except InvalidArgument as error:
+        if text.strip(" ") or not text:
+            what = f"messageDelayLevel = {shown(text)} is not a list of times"
+            yield Danger(("messageDelayLevel",), what, error.hint or "", stops=True)
+            return
+        yield Danger(
+            ("messageDelayLevel",),
+            "messageDelayLevel names no level: delayed messages go to a queue −1 that nobody delivers",
+            error.hint or "",
+        )
+
+
+def _role(facts: Facts) -> Iterator[Danger]:
+    """Source: BrokerStartup#createBrokerController, which looks at the role before DLedger overrules the number."""
+    number = facts.read[BROKER, "brokerId"]
+    if facts.store("brokerRole") == "SLAVE" and isinstance(number, int) and number <= 0:
+        yield Danger(
+            ("brokerRole", "brokerId"), f"a SLAVE with brokerId {number}", "give a slave a number above 0", stops=True
+        )
+
+
+def _addresses(facts: Facts) -> Iterator[Danger]:
+    """Source: BrokerStartup#createBrokerController, RemotingUtil#string2SocketAddress, NettyRemotingServer."""
+    servers = facts.settings[BROKER, "namesrvAddr"]
+    wrong = None if servers is None else unreadable_server(str(servers))
+    if wrong is not None:
+        yield Danger(
+            ("namesrvAddr",),
+            f"namesrvAddr: {shown(wrong)} is no address",
+            "host:port;host:port, without blanks, and nothing behind it",
+            stops=True,
+        )
+    port = facts.number(SERVER, "listenPort")
+    if not 2 <= port < PORT_MAX:
+        yield Danger(("listenPort",), f"listenPort = {port}: it, port + 1 and port − 2 are needed", "3 to 65534", True)
+    elif port == 2:
+        yield Danger(("listenPort",), "listenPort = 2: no client finds the VIP port, as port − 2 is any free one", "3")
+
+
+def _places(facts: Facts) -> Iterator[Danger]:
+    """Source: BrokerStartup#createBrokerController (logback), MessageStoreFactory#build."""
+    home = facts.settings[BROKER, "rocketmqHome"]
+    if "rocketmqHome" in facts.written and (home == "" or "rocketmqHome" in facts.misread):
+        yield Danger(
+            ("rocketmqHome",),
+            f"rocketmqHome = {shown(str(home))}: there is no conf/logback_broker.xml in it",
+            "the installation's directory, and nothing behind it",
+            stops=True,
+        )
+    classes = facts.text(BROKER, "messageStorePlugIn")
+    wrong = next((name for name in split(classes, ",") if not _CLASS.fullmatch(name)), None)
+    if classes.strip() and wrong is not None:
+        yield Danger(
+            ("messageStorePlugIn",),
+            f"messageStorePlugIn: no class is named {shown(wrong)}",
+            "names of classes with commas and no blanks between, and nothing behind them",
+            stops=True,
+        )
+
+
+def _dledger(facts: Facts) -> Iterator[Danger]:
+    """Source: DLedgerCommitLog#DLedgerCommitLog, DLedgerConfig."""
+    if not facts.store("enableDLegerCommitLog"):
+        return
+    missing = tuple(key for key in ("dLegerGroup", "dLegerPeers", "dLegerSelfId") if not facts.store(key))
+    if missing:
+        stops = missing != ("dLegerGroup",)
+        what = f"DLedger without {', '.join(missing)}"
+        yield Danger(("enableDLegerCommitLog", *missing), what, "name them" if missing[1:] else "name it", stops)
+    own = facts.text(STORE, "dLegerSelfId")
+    if "dLegerPeers" in missing or "dLegerSelfId" in missing:
+        return
+    peers = dict(part.partition("-")[::2] for part in split(facts.text(STORE, "dLegerPeers"), ";"))
+    if not _is_int(own[1:]):
+        what = f"dLegerSelfId = {shown(own)}: a character and a number are needed"
+        yield Danger(("dLegerSelfId",), what, "like n0", stops=True)
+    elif not is_address(peers.get(own, "")):
+        what = f"dLegerPeers has no {shown(own)}, dLegerSelfId, with an address"
+        yield Danger(("dLegerPeers", "dLegerSelfId"), what, "n0-host:port;n1-host:port", stops=True)
+
+
+def split(text: str, separator: str) -> list[str]:
+    """As Java's String#split: empty parts at the end are left out."""
+    parts = text.split(separator)
+    if len(parts) > 1:
+        while parts and not parts[-1]:
+            parts.pop()
+    return parts
+
+
+def unreadable_server(text: str) -> str | None:
+    """The first part of namesrvAddr that is no host:port; None: each is one."""
+    return next((part for part in split(text, ";") if not is_address(part)), None)
+
+
+def is_address(text: str) -> bool:
+    """Whether it is host:port. Source: RemotingUtil#string2SocketAddress."""
+    _, colon, port = text.rpartition(":")
+    return bool(colon) and _is_int(port, 0, PORT_MAX)
+
+
+def _is_int(text: str, low: int = INT_MIN, high: int = INT_MAX) -> bool:
+    try:
+        read_java_int(text, low, high)
+    except ValueError:
+        return False
+    return True
+
+
+_RULES: tuple[Callable[[Facts], Iterator[Danger]], ...] = (_numbers, _delays, _role, _addresses, _places, _dledger)
