@@ -5,10 +5,12 @@ a repair that does not fit is refused before its first byte, and one that fits i
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from engine.errors import NotAFile
 from engine.files.written import BLOCK, blocks_taken, data_ranges
 from engine.format import names
 from engine.format.queue_unit import UNIT_SIZE
@@ -109,9 +111,11 @@ class _Room:
                 ranges[offset].append((low, high))
         for offset, found in ranges.items():
             path = os.path.join(directory, names.segment_name(offset))
-            if self._disk.exists(path):
-                self._take(path, self._holes(path, found))
-            elif offset < queue.max_offset * UNIT_SIZE:
+            with contextlib.suppress(NotAFile):  # what stands in a file's place is moved away first
+                if self._disk.exists(path):
+                    self._take(path, self._holes(path, found))
+                    continue
+            if offset < queue.max_offset * UNIT_SIZE:
                 self._take(path, blocks_taken(found))
 
     # --- index ------------------------------------------------------------------------------------------------------
