@@ -92,7 +92,7 @@ class RStoreError(Exception):
 
     def __str__(self) -> str:
         where = "" if self.path is None else f": {self.path}"
-        if self.offset is not None:
+        if self.offset is not None and f"offset {self.offset} " not in self.message:
             where += f" at {self.offset}" if where else f": at {self.offset}"
         return self.message + where + ("" if self.hint is None else f" ({self.hint})")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,13 +100,13 @@ class Settings:
 
         from engine.broker_conf.not_keys import is_of_the_jvm
         from engine.broker_conf.report import Judgement, read_conf
-        from rstore_cli.render import printable
+        from rstore_cli.render import printable, say
 
         report = read_conf(self.config.read_bytes())
         command = shlex.join(["rstore", "doctor", "--conf", str(self.config)])
         stops = [danger for danger in report.dangers if danger.stops]
         for danger in stops:
-            print(f"note: a broker does not start with {self.config}: {danger.what}: {command}", file=sys.stderr)
+            say(f"note: a broker does not start with {self.config}: {danger.what}: {command}")
         told = {key for danger in stops for key in danger.keys}
         odd = [
             v
@@ -117,7 +116,7 @@ class Settings:
         if odd:
             keys = list(dict.fromkeys(printable(verdict.name) for verdict in odd))
             some = ", ".join(keys[:6]) + (f" and {len(keys) - 6} more" if len(keys) > 6 else "")
-            print(f"note: not in force in a broker as {self.config} has it: {some}: {command}", file=sys.stderr)
+            say(f"note: not in force in a broker as {self.config} has it: {some}: {command}")
 
 
 def settings_of(context: typer.Context) -> Settings:

@@ -25,7 +25,7 @@ from typer.core import TyperGroup
 from engine.errors import RStoreError
 from rstore_cli._common import ENVIRONMENT, INTERRUPTED, OK, PIPE_CLOSED, USAGE, Settings, settings_of
 from rstore_cli.error_text import error_lines
-from rstore_cli.screen import paint, takes_colour
+from rstore_cli.screen import paint, takes_colour, told, width
 
 COMMANDS = {
     "init": "Make an empty store.",
@@ -315,12 +315,17 @@ def _report(
                 known["next"] = error.next.to_json()
             print(json.dumps({**(settings.refused_plan or {}), "error": known}))
         sys.stdout.flush()
-        told = [line if hint is None else f"{line} ({hint})"]
+        said = [line if hint is None else f"{line} ({hint})"]
         if error is not None:
-            told = error_lines(error, root=settings.root, planned=settings.refused_plan is not None)
-        name = paint("rstore:", "red") if takes_colour(sys.stderr) else "rstore:"
-        first, *more = (for_store(settings.named, " ".join(one.split("\n"))) for one in told)
-        print(f"{name} {first}", *more, sep="\n", file=sys.stderr)
+            said = error_lines(error, root=settings.root, planned=settings.refused_plan is not None)
+        said[0] = f"rstore: {said[0]}"
+        room = width(sys.stderr)
+        text = "\n".join(
+            part for one in said for part in told(for_store(settings.named, " ".join(one.split("\n"))), room)
+        )
+        if takes_colour(sys.stderr):
+            text = text.replace("rstore:", paint("rstore:", "red"), 1)
+        print(text, file=sys.stderr)
     except BrokenPipeError:
         _close_quietly()
     return exit_code

@@ -34,13 +34,13 @@ SalvageDir = Annotated[
     typer.Option(
         "--salvage-dir",
         metavar="DIR",
-        help="Save what is removed below DIR, outside of the store (default: salvage/ in the store).",
+        help="Save removed data below DIR, outside of the store (default: salvage/ in the store).",
     ),
 ]
 
 
 Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Show a plan that is refused as a whole, not its first lines.")
+    bool, typer.Option("--verbose", "-v", help="Show the whole of a refused plan, not only its first lines.")
 ]
 _REFUSED_LINES = 10
 

@@ -42,7 +42,7 @@ class Shower:
                 self.output.raw(line)
         if not message.crc_ok:
             self.bad += 1
-            self.output.warn(f"! the body at {message.physical_offset} is not what its CRC says. {self._next}")
+            self.output.warn(f"! body CRC mismatch at {message.physical_offset}. {self._next}")
 
     def broken(self, queue: str, error: FormatError) -> None:
         """Bytes that a queue names and that are no record."""

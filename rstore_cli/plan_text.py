@@ -75,17 +75,17 @@ def show_plan(
     elif not changes:
         output.text(_nothing_to_do(plan))
     elif not keep:
-        output.text("What is removed is NOT saved (--no-salvage): it is lost for good.", style="yellow")
+        output.text("Removed data is NOT saved (--no-salvage): it is lost for good.", style="yellow")
     else:
         place = salvage_dir or os.path.join(plan.files.root, "salvage")
-        output.text(f"What is removed or overwritten is saved to {place} first.")
+        output.text(f"Removed and overwritten data is saved to {place} first.")
 
 
 def show_unread(output: Output, unread: Sequence[Unread]) -> None:
     """Print who has not read what goes."""
     if unread:
         output.text(
-            f"NOT READ YET: {count(sum(one.messages for one in unread), 'message')} that would go", style="yellow"
+            f"NOT READ YET: {count(sum(one.messages for one in unread), 'message')} to be removed", style="yellow"
         )
         output.text()
         output.table(
@@ -96,7 +96,7 @@ def show_unread(output: Output, unread: Sequence[Unread]) -> None:
                     short(one.queue.topic),
                     str(one.queue.queue_id),
                     str(one.offset),
-                    str(one.messages),
+                    f"{one.messages:,}",
                     f"{one.start} to {one.end - 1}",
                 ]
                 for one in unread[:_SHOWN]
@@ -114,7 +114,7 @@ def show_ledger(output: Output, ledger: Ledger, *, done: bool) -> None:
     for line in ledger.queues:
         lost += [f"{short(str(line.queue))} {_span(span)}: gone from the queue's end" for span in line.gone]
         lost += [
-            f"{short(str(line.queue))} {_span(span)}: lost; the queue shows the neighbour's message"
+            f"{short(str(line.queue))} {_span(span)}: lost; this offset returns an adjacent message instead"
             for span in line.repeated
         ]
         numbers += [
@@ -126,7 +126,7 @@ def show_ledger(output: Output, ledger: Ledger, *, done: bool) -> None:
         _list(output, "Queue offsets that change:", numbers)
     _list(
         output,
-        f"Groups that {'now' if done else 'will'} stand above the end of their queue; what sets them right:",
+        f"Groups whose offset {'is now' if done else 'will be'} above the end of their queue, and what sets it:",
         [
             f"{one.group} at {one.offset} in {one.queue}, which ends at {one.max_offset}: "
             + (one.command or "nothing to do, the broker corrects it when it starts")
@@ -141,7 +141,7 @@ def _span(span: tuple[int, int]) -> str:
 
 
 def _mode(plan: RecoverPlan) -> str:
-    why = "the abort file is there: the store was not closed" if plan.files.abort else "there is no abort file"
+    why = "abort file present: the store was not closed" if plan.files.abort else "no abort file"
     line = f"{plan.mode.value} ({why})"
     start = plan.log.start_file
     if start is None:
@@ -204,21 +204,23 @@ def _cut(plan: RecoverPlan) -> str:
     log = plan.log
     lines = []
     if log.bytes_cut:
-        lines.append(f"{size(log.bytes_cut)} behind offset {log.end.end} hold no message that stays")
+        lost = log.end.records_behind or log.end.stale is not None
+        empty, gone = "" if lost else "contain no message and ", " or removed" if log.removed else ""
+        lines.append(f"{size(log.bytes_cut)} after offset {log.end.end} {empty}will be zeroed{gone}")
     if log.removed:
         names = ", ".join(_below(plan, path) for path in sorted(log.removed)[:_SHOWN])
         empty = "" if log.bytes_cut else " (nothing in it)" if len(log.removed) == 1 else " (nothing in them)"
-        lines.append(f"{count(len(log.removed), 'commit log file')} behind the end removed{empty}: {names}")
+        lines.append(f"{count(len(log.removed), 'commit log file')} after the end removed{empty}: {names}")
     if log.mends:
         lines.append(f"{count(len(log.mends), 'record')} get their own physicalOffset mended")
     if log.requeued:
         lines.append(f"{count(len(log.requeued), 'record')} get queueId and queueOffset mended (listed below)")
     if log.end.stale is not None:
         stale = log.end.stale
-        lines.append(f"{count(stale.records, 'stale record')} behind the log's end set aside (listed below)")
+        lines.append(f"{count(stale.records, 'stale record')} after the log's end set aside (listed below)")
     if log.end.records_behind:
         what = "the damage" if plan.to is None else f"offset {log.end.end}"
-        lines.append(f"{count(log.end.records_behind, 'message')} behind {what} (listed below)")
+        lines.append(f"{count(log.end.records_behind, 'message')} after {what} (listed below)")
     if plan.ext:
         lines.append(f"{size(sum(cut.bytes_cut for cut in plan.ext))} of {count(len(plan.ext), 'queue extension')}")
     return "\n".join(lines) or "nothing"
@@ -257,8 +259,8 @@ def _queues(plan: RecoverPlan) -> str:
     if not plan.queues:
         return "none"
     if not changed:
-        return f"{count(len(plan.queues), 'queue')}, none changes"
-    return f"{count(len(plan.queues), 'queue')}, {len(changed)} of them change"
+        return f"{count(len(plan.queues), 'queue')}, unchanged"
+    return f"{count(len(plan.queues), 'queue')}, {len(changed):,} to change"
 
 
 def _index(plan: RecoverPlan) -> str:
@@ -271,7 +273,7 @@ def _index(plan: RecoverPlan) -> str:
     parts += [f"{r.name} keeps {r.keep} of {counted(r.had, 'entry', 'entries')}" for r in index.rewinds[:5]]
     if index.keys_put:
         parts.append(f"{count(index.keys_put, 'key')} put in again")
-    line = "; ".join(parts) or f"{count(len(index.names_after), 'file')}, none changes"
+    line = "; ".join(parts) or f"{count(len(index.names_after), 'file')}, unchanged"
     if index.trusted:
         line += f"\n{len(index.trusted)} of {count(len(index.names_after), 'file')} not compared with the log"
     return line
@@ -280,7 +282,7 @@ def _index(plan: RecoverPlan) -> str:
 def _marks(plan: RecoverPlan) -> str:
     if plan.trap is not None:
         return "the abort file stays, as damage stays in the log that a normal start would cut at (see below)"
-    abort = "the abort file goes; " if plan.files.abort else ""
+    abort = "the abort file is removed; " if plan.files.abort else ""
     return f"{abort}the checkpoint says that everything up to the last message is on disk"
 
 
@@ -290,13 +292,13 @@ def _behind(output: Output, plan: RecoverPlan) -> None:
         return
     output.text()
     records = sum(n for n, _ in behind.values())
-    what = "Sound messages behind the damage at" if plan.to is None else "Messages that go, from offset"
-    output.text(f"{what} {plan.log.end.end}: {records} in {count(len(behind), 'queue')}")
+    what = "Sound messages after the damage at" if plan.to is None else "Messages to be removed, from offset"
+    output.text(f"{what} {plan.log.end.end}: {records:,} in {count(len(behind), 'queue')}")
     output.text()
     rows = sorted(behind.items(), key=lambda item: -item[1][0])
     output.table(
         ["topic", "queue", "messages", "bytes"],
-        [[short(q.topic), str(q.queue_id), str(n), size(b)] for q, (n, b) in rows[:_SHOWN]],
+        [[short(q.topic), str(q.queue_id), f"{n:,}", size(b)] for q, (n, b) in rows[:_SHOWN]],
         numbers=(1, 2, 3),
     )
     if len(rows) > _SHOWN:
@@ -308,7 +310,7 @@ def _queue_table(output: Output, plan: RecoverPlan) -> None:
     if not changed:
         return
     output.text()
-    output.text("Queues that change:")
+    output.text("Queues to change:")
     output.text()
     output.table(
         ["topic", "queue", "offsets", "units cut", "rebuilt", "filled"],
@@ -317,9 +319,9 @@ def _queue_table(output: Output, plan: RecoverPlan) -> None:
                 short(q.queue.topic),
                 str(q.queue.queue_id),
                 f"{q.min_offset} to {q.max_offset}",
-                str(q.units_cut),
-                str(q.units_rebuilt),
-                str(q.units_filled),
+                f"{q.units_cut:,}",
+                f"{q.units_rebuilt:,}",
+                f"{q.units_filled:,}",
             ]
             for q in changed[:_SHOWN]
         ],
@@ -345,9 +347,9 @@ def _show_result(output: Output, plan: RecoverPlan, salvage: str | None, keep: b
     output.text()
     output.text(f"Done. The log ends at {end.end}.")
     if salvage is not None:
-        output.text(f"What was removed or overwritten is in {salvage}")
+        output.text(f"Removed and overwritten data is in {salvage}")
     elif plan.changed and not keep:
-        output.text("What was removed was not saved.")
+        output.text("Removed data was not saved.")
     if plan.trap is not None:
         output.text(
             f"Damage stays in the log at {plan.trap.offset} ({plan.trap.reason}): the abort file stays, too, "

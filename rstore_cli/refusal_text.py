@@ -46,7 +46,7 @@ def show_bridge_first(
         output.text()
         show_plan(output, bridged, changes=True, done=False, salvage=None, keep=keep, ledger=ledger)
         output.text()
-        output.text("What was refused, as it would end the log at the damage:" if behind else "What was refused:")
+        output.text("Refused, as it would end the log at the damage:" if behind else "What was refused:")
         output.text()
         show_plan(output, refused, changes=True, done=False, salvage=None, keep=keep, ledger=refused_ledger)
         return

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from engine.format.quantities import counted
-from rstore_cli.grid import facts_lines, left, table_lines
-from rstore_cli.screen import cells, is_terminal, paint, takes_colour, told, width
+from rstore_cli.grid import facts_lines, left, names_width, table_lines
+from rstore_cli.screen import is_terminal, paint, shorten, takes_colour, told, width
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -37,6 +37,13 @@ def say_not_read(output: Output, typed: Sequence[str], files: Iterable[OddFile])
     next_step = shlex.join(("rstore", *typed, "doctor"))
     for odd in files:
         output.warn(f"! {odd.path} was not read: {odd.why}, {odd.size} bytes. Next: {next_step}")
+
+
+def say(text: str, *, style: str | None = None) -> None:
+    """A sentence on stderr, behind what stdout has; one line, where there is no terminal to break it for."""
+    sys.stdout.flush()
+    for line in told(text, width(sys.stderr)):
+        print(paint(line, style) if style is not None and takes_colour(sys.stderr) else line, file=sys.stderr)
 
 
 class Output:
@@ -86,26 +93,23 @@ class Output:
     def note(self, text: str) -> None:
         """Something beside the answer, on stderr; not with --quiet."""
         if not self.quiet:
-            sys.stdout.flush()
-            print(self._named(text), file=sys.stderr)
+            say(self._named(text))
 
     def warn(self, text: str) -> None:
         """Something beside the answer that has to be said."""
-        sys.stdout.flush()
-        named = self._named(text)
-        print(paint(named, "yellow") if takes_colour(sys.stderr) else named, file=sys.stderr)
+        say(self._named(text), style="yellow")
 
     def facts(self, rows: Sequence[tuple[str, str]], *, styles: Mapping[str, str] | None = None) -> None:
         """Names and values, one below the other; `styles`: of the values with these names."""
-        names = max((cells(name) for name, _ in rows), default=0)
+        names = names_width((name for name, _ in rows), self.width)
         for name, value in rows:
             style = (styles or {}).get(name)
-            for number, line in enumerate(facts_lines(name, self._named(value), names, self.width)):
+            for line in facts_lines(name, self._named(value), names, self.width):
                 if not self.colour:
                     print(line)
                     continue
-                head, rest = line[: len(name)] if number == 0 else "", line[len(name) if number == 0 else 0 :]
-                print((paint(head, "bold") if head else "") + (paint(rest, style) if style else rest))
+                head, rest = line[:names].rstrip(), line[:names][len(line[:names].rstrip()) :] + line[names:]
+                print(paint(head, "bold") + (paint(rest, style) if style else rest))
 
     def _named(self, text: str) -> str:
         """The text as who named a store can copy its commands."""
@@ -217,7 +221,7 @@ def size(count: int) -> str:
     value = float(count)
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if abs(value) < 1024:
-            return counted(count, "byte", grouped=True) if unit == "bytes" else f"{value:.1f} {unit}"
+            return counted(count, "byte", zero=True) if unit == "bytes" else f"{value:.1f} {unit}"
         value /= 1024
     return f"{value:.1f} TiB"
 
@@ -238,14 +242,12 @@ count = counted
 
 def messages_in(messages: int, records: int, record: str = "record") -> str:
     """1,818 messages in 1,866 records: what queues show, and what the log holds (prepared and inert ones, too)."""
-    return f"{counted(messages, 'message', grouped=True)} in {counted(records, record, grouped=True)}"
+    return f"{counted(messages, 'message', zero=True)} in {counted(records, record, zero=True)}"
 
 
 def short(text: str, limit: int = 48) -> str:
     """A name for a table, safe for a terminal; the middle of a long one left out."""
-    safe = printable(text)
-    half = (limit - 1) // 2
-    return safe if len(safe) <= limit else f"{safe[:half]}…{safe[-half:]}"
+    return shorten(printable(text), limit)
 
 
 def printable(text: str, limit: int | None = None) -> str:

@@ -12,9 +12,11 @@ from typing import Any
 _SGR = {"bold": "1", "dim": "2", "red": "1;31", "green": "32", "yellow": "33"}
 _DUMB = frozenset({"", "dumb", "unknown"})
 _USUAL = 80
-_COMMAND = re.compile(r"rstore -|^(Next: )?rstore [-a-z ]+\(")
-_BREAKS = "/-_.%:,@#"
-"""Behind one of these a name is broken rather than anywhere."""
+_COMMAND = re.compile(r"""rstore(?= -)(?: (?:'[^']*'|"[^"]*"|[^\s();,'"])+)+|rstore [-a-z ]*[a-z](?= \()""")
+"""A command of ours, its arguments quoted as a shell takes them: with options, or in front of what it does."""
+_REPAIR = re.compile(r"[0-9]{8}T[0-9]{6}Z-")
+_BLANK = re.compile(r" +(?!(?:(?<=[0-9] )(?:(?:d|h|min|s|ms|bytes?|[KMGT]iB)\b|%)|(?<=-[0-9]{2} )[0-9]{2}:[0-9]{2}))")
+"""Where a line may be broken: neither between a number and its unit nor between a date and its time."""
 
 
 def is_terminal(stream: Any) -> bool:
@@ -65,56 +67,69 @@ def pad(text: str, room: int, *, right: bool = False) -> str:
     return blanks + text if right else text + blanks
 
 
-def wrap(text: str, room: int, *, words: bool = True) -> list[str]:
-    """Lines of at most `room` columns, broken at blanks. `words`: one that is longer is broken, too."""
+def shorten(text: str, room: int) -> str:
+    """A name in at most `room` columns: "…" stands for the middle of a longer one, as both ends tell names apart."""
+    if cells(text) <= room:
+        return text
+    tail = max(room - 1, 0) // 2
+    return _first(text, max(room - 1, 0) - tail) + "…" + _first(text[::-1], tail)[::-1]
+
+
+def _first(text: str, room: int) -> str:
+    """As many of its characters as fit."""
+    if text.isascii():
+        return text[:room]
+    end = 0
+    while end < len(text) and cells(text[: end + 1]) <= room:
+        end += 1
+    return text[:end]
+
+
+def wrap(text: str, room: int, *, whole: bool = True) -> list[str]:
+    """Lines of at most `room` columns, broken at blanks: never between a number and its unit, or a date and its time.
+
+    A longer word is shortened in its middle. `whole`: a command and an absolute path are not, as what is shortened
+    can't be copied: it stands on a line of its own, which the terminal breaks.
+    """
     if cells(text) <= room:
         return [text]
     lines, line = [], ""
-    for word in text.split(" "):
-        joined = f"{line} {word}" if line else word
-        if cells(joined) <= room:
-            line = joined
-            continue
-        if line:
+    for word in words(text):
+        part = word if whole and is_copied(word) else shorten(word, room)
+        joined = f"{line} {part}" if line else part
+        if line and cells(joined) > room:
             lines.append(line)
-        *whole, line = _pieces(word, room) if words else [word]
-        lines += whole
+            joined = part
+        line = joined
     return [*lines, line] if line else lines
 
 
-def holds_command(text: str) -> bool:
-    """Whether a command line of ours is in it, to be copied to a shell."""
-    return _COMMAND.search(text) is not None
+def words(text: str) -> list[str]:
+    """What a line is never broken within: words, numbers with their units, commands to be copied."""
+    found: list[str] = []
+    at = 0
+    for command in _COMMAND.finditer(text):
+        found += _BLANK.split(text[at : command.start()].strip(" "))
+        found.append(command.group())
+        at = command.end()
+        while at < len(text) and text[at] not in " (":  # the sign behind it
+            found[-1] += text[at]
+            at += 1
+    found += _BLANK.split(text[at:].strip(" "))
+    return [word for word in found if word]
+
+
+def is_copied(word: str) -> bool:
+    """Whether it is a command of ours, an absolute path or a repair's id, to be copied as a whole."""
+    return word.lstrip("('\"").startswith(("/", "rstore ")) or _REPAIR.search(word) is not None
 
 
 def told(text: str, room: int | None) -> list[str]:
-    """Lines of a text, for a terminal of that width (None: none); broken ones go on where their text began.
-
-    A word stays whole, and a text with a command in it is left to the terminal: what is broken can't be copied.
-    """
+    """Lines of a text, for a terminal of that width (None: none); broken ones go on where their text began."""
     if "\n" in text:
         return [line for part in text.split("\n") for line in told(part, room)]
-    if room is None or holds_command(text) or cells(text) <= room:
+    if room is None or cells(text) <= room:
         return [text]
     begin = len(text) - len(text.lstrip(" -!"))
-    first, *more = wrap(text[begin:], max(room - begin, 1), words=False)
+    first, *more = wrap(text[begin:], max(room - begin, 1))
     return [text[:begin] + first, *(" " * begin + line for line in more)]
-
-
-def _pieces(word: str, room: int) -> list[str]:
-    found = []
-    while cells(word) > room:
-        end = room if word.isascii() else _end(word, room)
-        at = max((word.rfind(sign, 0, end) for sign in _BREAKS), default=-1) + 1
-        end = at if at > end // 2 else end
-        found.append(word[:end])
-        word = word[end:]
-    return [*found, word]
-
-
-def _end(word: str, room: int) -> int:
-    """How many of its characters fit; one at least."""
-    end = 1
-    while end < len(word) and cells(word[: end + 1]) <= room:
-        end += 1
-    return end

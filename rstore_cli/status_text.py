@@ -36,7 +36,7 @@ def show(output: Output, found: StoreStatus, hours: int) -> None:
                 "checkpoint",
                 f"log {moment(point.physic_msg_timestamp)}, queues {moment(point.logics_msg_timestamp)}, "
                 f"index {moment(point.index_msg_timestamp)}"
-                + ("" if files.checkpoint_ok else "  (the file is missing or short)"),
+                + ("" if files.checkpoint_ok else " (file missing or short)"),
             ),
             ("sizes", "\n".join(_sizes(found))),
             ("disk", "\n".join(_disk(found.forecast))),
@@ -56,7 +56,7 @@ def show_daemon(output: Output, live: dict[str, Any]) -> None:
     connections = live["connections"]
     flow = live["flowControl"]
     refused = ", ".join(f"{number} {reason}" for reason, number in flow["refused"].items())
-    health = "well" if live["health"]["healthy"] else "; ".join(one["message"] for one in live["health"]["reasons"])
+    health = "healthy" if live["health"]["healthy"] else "; ".join(one["message"] for one in live["health"]["reasons"])
     output.facts(
         [
             ("daemon", f"process {live['pid']} at {live['address']}, up for {duration(live['uptime'])}"),
@@ -65,7 +65,7 @@ def show_daemon(output: Output, live: dict[str, Any]) -> None:
             ("held pulls", str(live["heldPulls"])),
             ("puts/s", _rates(live["rates"]["put"])),
             ("gets/s", _rates(live["rates"]["get"])),
-            ("behind", f"{size(live['flushBehind'])} to flush, {size(live['dispatchBehind'])} to dispatch"),
+            ("pending", f"{size(live['flushBehind'])} to flush, {size(live['dispatchBehind'])} to dispatch"),
             ("refused", refused or "nothing"),
             *replication(live["replication"]),
         ]
@@ -78,7 +78,7 @@ def replication(found: dict[str, Any]) -> list[tuple[str, str]]:
     copied = found.get("copied")
     if copied is not None:
         behind = "" if copied["behind"] is None else f", {size(copied['behind'])} behind"
-        lines = [("slave of", f"{copied['master'] or 'nobody yet'}: {copied['state']}{behind}")]
+        lines = [("slave of", f"{copied['master'] or 'no master yet'}: {copied['state']}{behind}")]
         return lines + [("trouble", printable(text)) for text in [copied["error"]] if text]
     return [
         ("slave", f"{one['address']}: " + ("silent" if one["acked"] is None else f"{size(one['behind'])} behind"))
@@ -88,7 +88,7 @@ def replication(found: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _rates(rates: dict[str, float | None]) -> str:
     known = [f"{rate:.1f} in {time}" for time, rate in rates.items() if rate is not None]
-    return ", ".join(known) or "not known yet"
+    return ", ".join(known) or "unknown yet"
 
 
 # --- the log and its times -------------------------------------------------------------------------------------------
@@ -130,15 +130,15 @@ def _queues_line(found: StoreStatus) -> str:
     log = found.log
     unread = ", ".join(part.where for part in found.files.newer.not_looked_at if "queues" in part.what)
     if not found.files.queues:
-        return f"none that is read here ({unread} is not)" if unread else "none"
+        return f"none read ({unread} is not read)" if unread else "none"
     about = "~" if found.estimated else ""
     line = f"{count(len(found.files.queues), 'queue')} of {count(len(found.topics), 'topic')}, "
-    line += f"{about}{found.messages:,} message{'' if found.messages == 1 else 's'}"
+    line += about + count(found.messages, "message", zero=True)
     if unread:
         return f"{line}; {unread} is not read"
     if log.behind:
-        return f"{line}; {count(log.behind, 'record')} ({size(log.behind_bytes)}) of the log are not in them yet"
-    return f"{line}; every message of the log's end is in them" if log.files else line
+        return f"{line}; {count(log.behind, 'record')} ({size(log.behind_bytes)}) of the log not dispatched yet"
+    return f"{line}; queues are up to date with the log" if log.files else line
 
 
 def _sizes(found: StoreStatus) -> list[str]:
@@ -153,7 +153,7 @@ def _sizes(found: StoreStatus) -> list[str]:
     given = [was_given for _, was_given in found.sizes.values()]
     of_default = [key for key, told, known in zip(found.sizes, there, given, strict=True) if not told and not known]
     also = f"; {', '.join(of_default)}: Apache's default, as no file tells" if of_default else ""
-    return [values, f"(told by the files{also})"]
+    return [values, f"(inferred from the files{also})"]
 
 
 # --- the disk --------------------------------------------------------------------------------------------------------
@@ -177,14 +177,14 @@ def _disk(forecast: Forecast) -> list[str]:
 def _fills(forecast: Forecast) -> list[str]:
     rate = forecast.rate
     if rate is None:
-        lines = ["there is nothing in the log to tell a rate by"]
+        lines = ["no messages, so no rate"]
     else:
         until = "now" if rate.live else f"its newest message, {moment(rate.end)}"
         over = f"over the {duration(rate.end - rate.start)} up to {until}"
         if rate.enough:
             lines = [f"{size(rate.per_hour)} of log an hour, {over}"]
         else:
-            lines = [f"{size(rate.size)} of log {over}: no forecast from less than an hour"]
+            lines = [f"{size(rate.size)} of log {over}: too short for a forecast (one hour at least)"]
     for system in forecast.file_systems:
         named = _named(system, forecast)
         if system.per_hour:
@@ -208,15 +208,15 @@ def _when(threshold: Threshold, *, live: bool) -> str:
     after = duration(round(threshold.hours * 3_600_000))
     at = f" ({moment(threshold.at)[:16]})" if threshold.at is not None else ""
     kept = ", if nothing is deleted" if threshold.retention_holds else ""
-    return f"{reached} in {after}{'' if live else ' of such writing'}{at}{kept}"
+    return f"{reached} in {after}{'' if live else ' at this rate'}{at}{kept}"
 
 
 def _retention(forecast: Forecast) -> str:
     kept = forecast.retention
     default = "" if kept.given else ", the default"
-    rule = f"segments go {kept.reserved} hours after their last message (fileReservedTime{default})"
+    rule = f"segments are deleted {count(kept.reserved, 'hour')} after their last message (fileReservedTime{default})"
     if kept.wait is None:
-        what = kept.problem if kept.stops else f"{kept.problem}: only when the disk gets full"
+        what = kept.problem if kept.stops else f"{kept.problem}: only when the disk is full"
         return f"{rule}, but {what}"
     if kept.problem is not None:
         rule += f", but {kept.problem}"
@@ -227,7 +227,7 @@ def _retention(forecast: Forecast) -> str:
     systems = [(_named(s, forecast), s.steady_ratio) for s in forecast.file_systems if s.steady_ratio is not None]
     if any(ratio > 1 for _, ratio in systems):
         small = ", ".join(name.removesuffix(": ") or "the disk" for name, ratio in systems if ratio > 1)
-        return f"{rule}.\nAt this rate {size(kept.steady)} of log come in before that: more than {small} can hold"
+        return f"{rule}.\nAt this rate {size(kept.steady)} of log arrive before that: more than {small} can hold"
     above = [t for s in forecast.file_systems for t in s.thresholds if not t.retention_holds]
     levels = ", ".join(f"{name}{_percent(ratio)}" for name, ratio in systems)
     text = f"{rule}.\nAt this rate the log levels off at {size(kept.steady)}, the disk at {levels}"
@@ -300,11 +300,11 @@ def _unread(output: Output, found: StoreStatus) -> None:
         return
     output.text()
     if unread.source is None and not any(g.messages for g in behind):
-        output.text(f"there is no config/{unread.name} that can be read: nobody knows what is unread")
+        output.text(f"lag unknown: {unread.name} missing or unreadable")
         return
     if behind:
         output.table(
-            ["group", "topic", "unread", "bytes", "oldest", ""],
+            ["group", "topic", "lag", "bytes", "oldest", ""],
             [
                 [
                     short(g.group, 32),
@@ -322,10 +322,10 @@ def _unread(output: Output, found: StoreStatus) -> None:
     done = len(unread.groups) - len(behind)
     lines = [] if unread.source is None else [f"offsets of config/{unread.source}, written {moment(unread.written)}"]
     if done:
-        lines.append(f"{count(done, 'more group')} of a topic {'has' if done == 1 else 'have'} read everything")
+        lines.append(f"{count(done, 'more group/topic pair')} {'has' if done == 1 else 'have'} no backlog")
     if unread.without:
         named = ", ".join(short(g, 32) for g in unread.without[:3]) + (", …" if len(unread.without) > 3 else "")
-        lines.append(f"without any offset (new, or broadcasting: then the clients keep them): {named}")
+        lines.append(f"groups without offsets (new, or broadcasting: the clients keep them): {named}")
     for line in lines:
         output.text(line)
 
@@ -341,7 +341,7 @@ def _warnings(output: Output, found: StoreStatus) -> None:
         hint = "" if finding.hint in ("", str(found.next)) else f". {finding.hint}"
         lines.append(f"{finding.where}: {finding.message}{hint}")
     if found.repairs:
-        lines.append(f"what earlier repairs removed is kept ({len(found.repairs)} so far), last: {found.repairs[-1]}")
+        lines.append(f"{count(len(found.repairs), 'earlier repair')} in salvage/, last: {found.repairs[-1]}")
     if lines:
         output.text()
         for line in lines:

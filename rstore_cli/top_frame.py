@@ -126,9 +126,9 @@ class Frame:
         disks = ", ".join(f"{name} {ratio:.0%}" for name, ratio in now["disks"].items()) or "not told"
         rows = [
             ("broker", f"{now['address']}, up for {duration(now['uptime'])}, {moment(now['time'])}"),
-            ("puts, gets", f"{self._sum('put'):.1f}/s, {self._sum('got'):.1f}/s"),
+            ("puts, gets", f"{self._sum('put'):,.1f}/s, {self._sum('got'):,.1f}/s"),
             ("clients", clients + held),
-            ("behind", f"{_size(now['flushBehind'])} to flush, {_size(now['dispatchBehind'])} to dispatch"),
+            ("pending", f"{_size(now['flushBehind'])} to flush, {_size(now['dispatchBehind'])} to dispatch"),
             ("disk", disks + (", PUTS ARE REFUSED" if now["writeable"] is False else "")),
         ]
         rows += replication(now["replication"]) if now.get("replication") else []
@@ -138,8 +138,8 @@ class Frame:
         """Heads and rows."""
         rows = [
             [
-                printable(row.topic), f"{row.put:.1f}", size(round(row.put_bytes)), f"{row.got:.1f}",
-                size(round(row.got_bytes)), str(row.lag),
+                printable(row.topic), f"{row.put:,.1f}", size(round(row.put_bytes)), f"{row.got:,.1f}",
+                size(round(row.got_bytes)), f"{row.lag:,}",
             ]
             for row in self.topics
         ]  # fmt: skip
@@ -148,7 +148,7 @@ class Frame:
     def group_table(self) -> tuple[Sequence[str], list[list[str]]]:
         """Heads and rows."""
         rows = [
-            [printable(row.group), printable(row.topic), str(row.lag), f"{row.growth:+.1f}", str(row.members)]
+            [printable(row.group), printable(row.topic), f"{row.lag:,}", f"{row.growth:+,.1f}", str(row.members)]
             for row in self.groups
         ]
         return ("group", "topic", "lag", "lag/s", "members"), rows

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from rstore_cli.grid import GAP, facts_lines
+from rstore_cli.grid import facts_lines, names_width, one_line_each
 from rstore_cli.render import printable
-from rstore_cli.screen import cells, pad
+from rstore_cli.screen import cells
 from rstore_cli.top_frame import Frame, Sort
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 Line = tuple[str, str]
 """Text and its style: "", bold, dim or red."""
 
-_NAME = 16
-"""Columns for a name, at least, before a column of numbers is left out."""
 _SORTS = {"p": Sort.PUT, "g": Sort.GET, "l": Sort.LAG, "n": Sort.NAME}
 _STEPS = {"up": -1, "down": 1, "k": -1, "j": 1}
 _TABLES = ("topics", "groups")
@@ -59,7 +53,7 @@ class Drawn:
 def draw(frame: Frame, view: View, columns: int, height: int, trouble: str = "") -> Drawn:
     """A screen of `height` lines, at most `columns` wide: facts, topics, groups, keys. `trouble`: what to say above."""
     facts = [*frame.facts(), *([("trouble", printable(trouble))] if trouble else [])]
-    names = max(cells(name) for name, _ in facts)
+    names = names_width((name for name, _ in facts), columns)
     lines = [
         (line, "red" if name == "trouble" or "PUTS ARE REFUSED" in value else "")
         for name, value in facts
@@ -69,14 +63,13 @@ def draw(frame: Frame, view: View, columns: int, height: int, trouble: str = "")
     counts = (len(frame.topics), len(frame.groups))
     shares = _shares(counts, room)
     tables = (
-        (*frame.topic_table(), 1, (4, 2)),
-        (*frame.group_table(), 2, (4, 3)),
+        (*frame.topic_table(), (1, 2, 3, 4, 5), (4, 2)),
+        (*frame.group_table(), (2, 3, 4), (4, 3)),
     )
     shown = []
-    for number, (heads, rows, texts, less) in enumerate(tables):
+    for number, (heads, rows, numbers, spare) in enumerate(tables):
         body, seen = _window(len(rows), view.first[number], shares[number])
-        wide = _narrowed(heads, rows, texts, less, columns)
-        drawn = _rows(*wide, texts, columns)
+        drawn = one_line_each(heads, rows, numbers, columns, spare)
         lines += [("", ""), (drawn[0], "bold")]
         lines += [(line, "") for line in drawn[1 + body.start : 1 + body.stop]]
         if seen:
@@ -111,45 +104,6 @@ def _window(many: int, first: int, room: int) -> tuple[range, str]:
     told = [f"{below} more"] if below else []
     told += [f"{above} above"] if above else []
     return range(start, start + seen), "… " + ", ".join(told)
-
-
-def _narrowed(
-    heads: Sequence[str], rows: Sequence[Sequence[str]], texts: int, less: Sequence[int], columns: int
-) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
-    """The table without the columns `less`, where names would have no room beside them."""
-    if _left(heads, rows, texts, columns) >= texts * _NAME:
-        return heads, rows
-    keep = [i for i in range(len(heads)) if i not in less]
-    return [heads[i] for i in keep], [[row[i] for i in keep] for row in rows]
-
-
-def _widths(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
-    return [max(cells(row[i]) for row in (heads, *rows)) for i in range(len(heads))]
-
-
-def _left(heads: Sequence[str], rows: Sequence[Sequence[str]], texts: int, columns: int) -> int:
-    """Columns that are left for names."""
-    return columns - sum(_widths(heads, rows)[texts:]) - GAP * (len(heads) - 1)
-
-
-def _rows(heads: Sequence[str], rows: Sequence[Sequence[str]], texts: int, columns: int) -> list[str]:
-    """The heads and each row as one line; names are shortened in their middle."""
-    widths = _widths(heads, rows)
-    left = max(_left(heads, rows, texts, columns), 8 * texts)
-    for i in range(texts):  # the last takes what the ones before do not need
-        widths[i] = min(widths[i], max(left // (texts - i), left - sum(widths[i + 1 : texts])))
-        left -= widths[i]
-    return [
-        (" " * GAP).join(pad(_cut(cell, widths[i]), widths[i], right=i >= texts) for i, cell in enumerate(row)).rstrip()
-        for row in (heads, *rows)
-    ]
-
-
-def _cut(name: str, room: int) -> str:
-    if cells(name) <= room:
-        return name
-    half = (room - 1) // 2
-    return f"{name[: room - 1 - half]}…{name[len(name) - half :]}"
 
 
 def keys_of(pressed: bytes) -> list[str]:

@@ -155,7 +155,7 @@ class FlowControl:
         self._last_slow = monotonic()
         if not self.beside:
             self.beside = True
-            self._log.warning("a put was slow: puts go beside from now on", extra={"took_ms": took_ns // 1_000_000})
+            self._log.warning("slow put: puts moved to worker thread", extra={"took_ms": took_ns // 1_000_000})
 
     def after_this(self, begin: Callable[[], None]) -> None:
         """Have a flush or a transfer begun when the loop has put all that came with the same bytes: one for all."""

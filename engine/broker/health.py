@@ -126,7 +126,7 @@ class Health:
         now |= {f"self-check-{number}": text for number, text in enumerate(store.self_check.problems)}
         for code, message in now.items():
             if code not in self._told:
-                self._log.error("not well", extra={"code": code, "why": message})
+                self._log.error("unhealthy", extra={"code": code, "why": message})
         for code in self._told.keys() - now.keys():
             self._log.info("well again", extra={"code": code})
         self._told = now
@@ -136,7 +136,7 @@ class Health:
                 break
             new.append(finding)
         for finding in reversed(new):
-            self._log.warning("dispatch met something", extra={"offset": finding.offset, "why": finding.text})
+            self._log.warning("dispatch finding", extra={"offset": finding.offset, "why": finding.text})
         self._finding = new[0] if new else self._finding
         status = store.clean.status
         files = (status.log_files, status.queue_files, status.index_files)

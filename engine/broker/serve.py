@@ -361,7 +361,7 @@ class Daemon:
             try:
                 work()
             except Exception:  # noqa: BLE001 - whatever it is, the others go on
-                self._log.exception("a timer failed, and goes on")
+                self._log.exception("timer callback failed; continuing")
 
     async def _keep(self, seconds: Callable[[], float], table: KeptTable) -> None:
         """Write a table now and then, beside the loop: a disk takes its time."""
@@ -372,7 +372,7 @@ class Daemon:
                 try:
                     await self._loop.run_in_executor(None, table.write, changes)
                 except RStoreError as error:
-                    self._log.error("a table was not written, and will be", extra={"why": str(error)})
+                    self._log.error("table write failed; will retry", extra={"why": str(error)})
 
     def _scan(self) -> None:
         not_held, self._not_held = self._pulls.not_held - self._not_held, self._pulls.not_held

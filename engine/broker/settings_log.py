@@ -29,6 +29,6 @@ def tell_settings(file: str, log: logging.Logger) -> None:
             log.warning("a setting is not in force as it stands", extra={"file": file, "why": why})
     unused = {v.key for v in report.of(Judgement.IN_FORCE) if v.key not in ours}
     if unused:
-        log.warning("settings that rstore has no use for", extra={"file": file, "why": ", ".join(sorted(unused))})
+        log.warning("ignored settings", extra={"file": file, "why": ", ".join(sorted(unused))})
     for danger in report.dangers:
         log.warning("a setting is dangerous", extra={"file": file, "why": danger.what, "hint": danger.hint})

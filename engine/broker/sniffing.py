@@ -84,7 +84,7 @@ class SniffingServer:
             try:
                 taken, peer = await self._loop.sock_accept(listening)
             except OSError as error:  # no descriptors left, most likely: others will be closed
-                self._log.error("can't accept, and will", extra={"why": str(error)})
+                self._log.error("accept failed; retrying", extra={"why": str(error)})
                 await asyncio.sleep(_AGAIN_S)
                 continue
             if not self._has_room():

@@ -141,7 +141,7 @@ class TopicTable(VersionedTable[TopicConfig]):
         """
         if not (0 <= topic.read_queues <= QUEUES_MAX and 0 <= topic.write_queues <= QUEUES_MAX):
             raise InvalidArgument(
-                f"a topic of {topic.read_queues} queues to read and {topic.write_queues} to write",
+                f"invalid number of queues: {topic.read_queues} to read, {topic.write_queues} to write",
                 hint=f"0 to {QUEUES_MAX}",
             )
         self._put(topic.name, topic)

@@ -190,7 +190,7 @@ def _misread(key: Key, text: str, value: Value) -> str:
     if key.kind is Kind.STRING:
         return _odd_text(text, escapes=key.name not in _NO_FREE_TEXT)
     if taken != value:
-        return f"{as_text(taken)} can't be"
+        return f"{as_text(taken)} is invalid"
     return ""
 
 

@@ -254,7 +254,7 @@ def _stranger(
     repeats: bool,
 ) -> str | None:
     if not found.crc_ok:
-        return "its body is not what its CRC says"
+        return "body CRC mismatch"
     if not is_one_of(bytes(record), ledger.appended.get(found.physical_offset, [])):
         return "never put"
     if (found.topic, found.queue_id, found.queue_offset) != place:

@@ -126,7 +126,7 @@ def list_segments(
     A directory that is not there is no error: it is in `missing`. `known`: what was just seen in some of them.
     """
     if file_size < 1:
-        raise InvalidArgument(f"segments of {file_size} bytes can't be")
+        raise InvalidArgument(f"segment size must be ≥ 1, not {file_size}")
     found: dict[int, SegmentFile] = {}
     odd: list[OddEntry] = []
     missing: list[str] = []

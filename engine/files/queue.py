@@ -57,7 +57,7 @@ class MappedFileQueue:
         single_pages: bool = False,
     ) -> None:
         if file_size < 1:
-            raise InvalidArgument(f"files of {file_size} bytes can't be")
+            raise InvalidArgument(f"file size must be ≥ 1, not {file_size}")
         self._disk = disk
         self._places: PathPolicy = SinglePath(directory) if isinstance(directory, str) else directory
         self._allocator = allocator

@@ -56,7 +56,7 @@ class TransientStorePool:
 
     def __init__(self, disk: Disk, count: int, size: int) -> None:
         if count < 1 or size < 1:
-            raise InvalidArgument(f"a pool of {count} buffers of {size} bytes is no pool")
+            raise InvalidArgument(f"pool must not be empty: {count} buffers of {size} bytes")
         self._disk = disk
         self._lock = threading.Lock()
         self.size = size

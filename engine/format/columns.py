@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import InvalidArgument
 from engine.format import batch
+from engine.format.quantities import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -135,7 +136,7 @@ class MessageColumns:
             ("properties", self.properties, self.properties_at, self.properties_length),
         ):
             if len(at) != count or len(length) != count:
-                raise InvalidArgument(f"columns of different lengths: {count} messages, {len(length)} {what}")
+                raise InvalidArgument(f"{what}: {len(length)} lengths for {counted(count, 'message')}")
             if count and (int(length.min()) < 0 or int(at.min()) < 0 or bool((length > len(buffer) - at).any())):
                 raise InvalidArgument(f"{what} outside of their buffer of {len(buffer)} bytes")
         return self

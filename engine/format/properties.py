@@ -73,7 +73,7 @@ def waits_for_flush(properties: Mapping[str, str]) -> bool:
 
 
 def delay_level(properties: Mapping[str, str]) -> int:
-    """The DELAY level, 0 without one. A value that is no int counts as 0."""
+    """The DELAY level, 0 without one. A value that is not a 32-bit integer counts as 0."""
     try:
         return parse_int(properties.get(DELAY, "0"))
     except ValueError:

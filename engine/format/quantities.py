@@ -31,17 +31,17 @@ _CLOCK = re.compile(r"(?:(today|yesterday)\b\s*)?(?:([0-9]{1,2}:[0-9]{2}(?::[0-9
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 
 
-def counted(number: int, one: str, many: str | None = None, *, grouped: bool = False) -> str:
-    """3 records, 1 record, no records: the one place that knows a noun's number.
+def counted(number: int, one: str, many: str | None = None, *, zero: bool = False) -> str:
+    """1,200 records, 1 record, no records: the one place that knows a noun's number.
 
     Args:
         number: how many.
         one: the noun in the singular.
         many: its plural, where that is not the singular with an s.
-        grouped: thousands get commas, and none is 0.
+        zero: whether none is "0 records", not "no records".
     """
     noun = one if number == 1 else many or one + "s"
-    return f"{number:,} {noun}" if grouped else f"{number or 'no'} {noun}"
+    return f"{number:,} {noun}" if number or zero else f"no {noun}"
 
 
 def parse_size(text: str, what: str) -> int:

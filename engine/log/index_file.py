@@ -34,6 +34,7 @@ from engine.format.index_file import (
     time_diff,
 )
 from engine.format.numbers import INT_MAX
+from engine.format.quantities import counted
 from engine.log.index_chain import NumberedSlots, Runs, link
 from engine.log.index_reader import CHUNK, IndexReader
 
@@ -169,7 +170,9 @@ class IndexFile(IndexReader):
             InvalidArgument: it has fewer entries. DiskFull, StorageError: run it again.
         """
         if not 0 <= keep <= self.entry_count:
-            raise InvalidArgument(f"{keep} entries can't be kept of {self.entry_count}", path=self.path)
+            raise InvalidArgument(
+                f"can't keep {keep} of {counted(self.entry_count, 'entry', 'entries')}", path=self.path
+            )
         self._file.ensure_allocated(0)
         slots = NumberedSlots(self.layout.slots)
         for first, mended in self._relinked(keep, slots):

@@ -358,7 +358,7 @@ class Scanner:
 
 
 def kernels_if_loaded() -> bool | None:
-    """What `Scanner` is told by who scans for as long as the process lives: by kernels at once, if they are here."""
+    """`kernels=` of `Scanner` for long-lived processes: kernels from the first byte on, where numba is installed."""
     return True if _KERNEL in sys.modules else None
 
 

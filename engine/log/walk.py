@@ -44,9 +44,9 @@ class Reason(enum.Enum):
     EMPTY = "nothing written here (zeros)"
     MAGIC = "no message magic"
     BLANK_LENGTH = "a blank record that doesn't end with its file"
-    SIZE = "a total size that can't be"
+    SIZE = "invalid total size"
     LENGTHS = "lengths that don't add up to the total size"
-    CRC = "a body that its CRC doesn't fit"
+    CRC = "body CRC mismatch"
     CUT = "the file ends inside a record"
     UNREADABLE = "the system can't read it"
 

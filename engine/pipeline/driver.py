@@ -40,14 +40,25 @@ def is_local(master: str) -> bool:
     return _LOCAL.fullmatch(master) is not None
 
 
-def _same_python(context: Any) -> None:
-    """On this machine workers are this very Python, unless PYSPARK_PYTHON or a setting names another.
+def python_of_workers(setting: str | None) -> str | None:
+    """The Python that workers are started with: as spark.pyspark.python says, else PYSPARK_PYTHON, else this very one.
 
-    Else they are the first `python3` of PATH, which has no numpy and no rstore where an environment is not activated.
+    Without it they are the first `python3` of PATH, which has no numpy and no rstore where an environment is not
+    activated. None: PYSPARK_PYTHON says it. The order is Spark's own (its configuration page, spark.pyspark.python).
+
+    Args:
+        setting: spark.pyspark.python, where it is given.
     """
-    named = "PYSPARK_PYTHON" in os.environ or context.getConf().contains("spark.pyspark.python")
-    if is_local(str(context.master)) and not named:
-        context.pythonExec = sys.executable
+    if setting is not None or "PYSPARK_PYTHON" not in os.environ:
+        return setting or sys.executable
+    return None
+
+
+def _same_python(context: Any) -> None:
+    """Workers on this machine; those of a cluster are its own matter."""
+    python = python_of_workers(context.getConf().get("spark.pyspark.python", None))
+    if python is not None and is_local(str(context.master)):
+        context.pythonExec = python
 
 
 def _own_errors() -> None:

@@ -6,19 +6,21 @@ rule here, some lines of Java, looks for such a pair, and puts a scan of the sam
 place. Janino compiles it, which is in every Spark: Spark's own generated code needs it.
 
 A read that names its `columns`, or has `pushFilters`, is left as it is. So is everything that the rule does not know:
-whatever goes wrong in it, the plan stays, and all columns are read. Each query that is narrowed so has a scan of its
-own: it settles for itself where the log ends.
+whatever goes wrong in it, the plan stays, all columns are read, and a warning says so once: in Python's log where the
+rule can't be put in, in Spark's (`rstore.StoreColumns`) where it fails. Each query that is narrowed so has a scan of
+its own: it settles for itself where the log ends.
 """
 
 from __future__ import annotations
 
-import contextlib
+import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _CLASS = "rstore.StoreColumns"
+_OFF = "column pruning is off, every column is decoded"
 _CHEAPEST = "size"
 """What is read where no column is needed: it stands in the table that the scan makes anyway."""
 _SOURCE = """
@@ -64,8 +66,8 @@ public class StoreColumns extends org.apache.spark.sql.catalyst.rules.Rule {
                         return found;
                     }
                 }
-            } catch (Throwable ignored) {
-                // all columns are read
+            } catch (Throwable why) {
+                tellOnce(why);
             }
             return otherwise.apply(node);
         }
@@ -86,6 +88,15 @@ public class StoreColumns extends org.apache.spark.sql.catalyst.rules.Rule {
 
         public Object applyOrElse(Object node, scala.Function1 otherwise) {
             return node == old ? by : otherwise.apply(node);
+        }
+    }
+
+    static boolean told = false;
+
+    static synchronized void tellOnce(Throwable why) {
+        if (!told) {
+            told = true;
+            org.slf4j.LoggerFactory.getLogger(StoreColumns.class).warn("@OFF@", why);
         }
     }
 
@@ -176,13 +187,13 @@ public class StoreColumns extends org.apache.spark.sql.catalyst.rules.Rule {
 
 
 def install(spark: SparkSession, name: str) -> bool:
-    """Put the rule into a session, once; a session of a Spark that is otherwise stays as it is. Whether it is there.
+    """Put the rule into a session, once; another Spark's session stays as it is, with a warning. Whether it is there.
 
     Args:
         spark: the session.
         name: of the data source.
     """
-    with contextlib.suppress(Exception):
+    try:
         jvm: Any = spark._jvm
         experimental = spark._jsparkSession.experimental()
         rules = experimental.extraOptimizations()
@@ -191,8 +202,10 @@ def install(spark: SparkSession, name: str) -> bool:
                 return True
         compiler = jvm.org.codehaus.janino.SimpleCompiler()
         compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
-        compiler.cook(_SOURCE.replace("@NAME@", name).replace("@CHEAPEST@", _CHEAPEST))
+        compiler.cook(_SOURCE.replace("@NAME@", name).replace("@CHEAPEST@", _CHEAPEST).replace("@OFF@", _OFF))
         rule = compiler.getClassLoader().loadClass(_CLASS).newInstance()
         getattr(experimental, "extraOptimizations_$eq")(rules.appended(rule))
-        return True
-    return False
+    except Exception as error:  # noqa: BLE001 - a Spark that is otherwise fails in ways nobody knows
+        logging.getLogger(__name__).warning("%s: %s", _OFF, " ".join(str(error).split()))
+        return False
+    return True

@@ -109,7 +109,7 @@ class Restorer:
                 "two rows of the same place" if place == self._last else "rows out of order", offset=place
             )
         self._last = place
-        why = None if row.get("crc_ok", True) else "its body is not what its CRC says"
+        why = None if row.get("crc_ok", True) else "body CRC mismatch"
         if why is None:
             try:
                 why = self._append(row, place)

@@ -16,7 +16,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import sysconfig
 import tempfile
 import threading
@@ -24,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from engine.errors import InvalidArgument, RStoreError
-from engine.pipeline.driver import is_local
+from engine.pipeline.driver import is_local, python_of_workers
 from engine.pipeline.failures import NOTES, UNKNOWN, SparkFailed, text_of, translate
 from engine.pipeline.java import SparkMissing, await_end, find_java
 from engine.pipeline.ready import demand_packages
@@ -282,9 +281,9 @@ def _places(scratch: str) -> dict[str, str]:
 def _environment(java: Path, master: str, given: Mapping[str, str]) -> dict[str, str]:
     """Variables for the JVM and its Python workers."""
     found = {"JAVA_HOME": os.fspath(java), NOTES: "1"}
-    python = given.get("spark.pyspark.python")
-    if python is not None or "PYSPARK_PYTHON" not in os.environ:
-        found["PYSPARK_PYTHON"] = python or sys.executable
+    python = python_of_workers(given.get("spark.pyspark.python"))
+    if python is not None:
+        found["PYSPARK_PYTHON"] = python
     hosts = _hosts(master)
     here = is_local(master) or (hosts and all(host.startswith(_LOOPBACK) for host, _ in hosts))
     if here and "SPARK_LOCAL_IP" not in os.environ:

@@ -24,6 +24,7 @@ from engine.files.lock import holder_of
 from engine.format import names
 from engine.format.checkpoint import SAFETY_MS
 from engine.format.delay import DelayLevels
+from engine.format.quantities import counted
 from engine.log.ahead import threads_of
 from engine.log.derive import TopicQueue
 from engine.log.scan import Scanner
@@ -293,7 +294,9 @@ class _Run:
         with ThreadPoolExecutor(min(threads_of(self._jobs), MOST_INDEX_FILES)) as pool:
             for number, part in enumerate(pool.map(look, whole)):
                 if part is None:
-                    self._seen.skipped.append(f"{len(whole) - number} of {len(whole)} index files, and keys in the log")
+                    self._seen.skipped.append(
+                        f"{len(whole) - number} of {counted(len(whole), 'index file')}, and keys in the log"
+                    )
                     pool.shutdown(cancel_futures=True)
                     return None
                 self._found.merge(part.findings)

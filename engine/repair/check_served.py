@@ -145,8 +145,8 @@ def _delayed(disk: Disk, files: StoreFiles) -> tuple[str, str]:
         rows = QueueRows(disk, queue)
         due = int(rows.read(rows.first, rows.first + 1)["tags_code"][0])
         if 0 < due < newest - _OVERDUE_MS:
-            return "config-missing", f"{count} delayed messages, some of them were due"
-    return "config-absent", f"{count} delayed messages"
+            return "config-missing", f"{counted(count, 'delayed message')}, some of them due"
+    return "config-absent", f"{counted(count, 'delayed message')}"
 
 
 def _hidden(disk: Disk, files: StoreFiles, found: ConfigFiles, findings: Findings) -> None:

@@ -162,7 +162,7 @@ def plan_expire(
     space = rule.space(use)
     hour = time.localtime(disk.now_ms() / 1000).tm_hour
     why = rule.why(space, hour, by_hand=rules.forced)
-    segments, pinned = ((), "no reason to delete") if why is None else _expired(disk, files, rule, space, in_use)
+    segments, pinned = ((), "no deletion is due") if why is None else _expired(disk, files, rule, space, in_use)
     left = files.log[len(segments) :]
     queues = expire_queues(disk, files, left[0].offset)
     consumers = read_consumers(disk, files.root, (queue.queue for queue in queues))
@@ -214,9 +214,9 @@ def apply_expire(disk: Disk, plan: ExpirePlan) -> None:
 def _told(why: Why, hour: int, use: DiskUse) -> str:
     match why:
         case Why.BY_HAND:
-            return "asked for by hand (--force)"
+            return "requested (--force)"
         case Why.SPACE:
-            return f"the disk is used to {max(use.log, use.queues):.0%}"
+            return f"the disk is {max(use.log, use.queues) * 100:.0f} % used"
         case Why.TIME:
             return f"it is {hour} o'clock (deleteWhen)"
 
@@ -232,12 +232,12 @@ def _expired(
     gone, next_one = files.log[: batch.count], files.log[batch.count].path
     match batch.stay:
         case Stay.BATCH:
-            pinned = f"a round deletes at most {BATCH_MAX} files: run it again for more"
+            pinned = f"a round deletes at most {BATCH_MAX} files: run it again to continue"
         case Stay.LAST if batch.count < len(files.log) - 1:
             pinned = f"{os.path.basename(next_one)} is still written to, or dispatched"
         case Stay.LAST:
-            pinned = f"{os.path.basename(next_one)} is the last file, which never goes"
+            pinned = f"{os.path.basename(next_one)} is the last file, which is never deleted"
         case Stay.YOUNG:
             left = disk.stat(next_one).mtime_ns // 1_000_000 + rule.reserved_ms - now
-            pinned = f"{os.path.basename(next_one)} may stay for {left / _HOUR_MS:.1f} more hours"
+            pinned = f"retention not reached: {os.path.basename(next_one)} is kept for {left / _HOUR_MS:.1f} more hours"
     return gone, pinned

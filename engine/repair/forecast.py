@@ -296,11 +296,11 @@ def _levels(config: StoreConfig) -> list[tuple[float, str]]:
     full = (_percent(config.disk_space_warning_level_ratio), "puts are refused")
     when = read_delete_when(config.delete_when)
     if when.stops_at is not None:
-        does = f"segments go at {when.clock()} o'clock only" if when.hours else "nothing goes"
+        does = f"files are deleted at {when.clock()} o'clock only" if when.hours else "nothing is deleted"
         return sorted([(first, f"{does} (deleteWhen)"), full], key=lambda level: level[0])
     off = "nothing more (cleanFileForciblyEnable is off)"
-    hurry = "segments go though they are young" if config.clean_file_forcibly_enable else off
-    old = "segments that are old enough go at any hour"
+    hurry = "files are deleted before their retention ends" if config.clean_file_forcibly_enable else off
+    old = "files past their retention are deleted at any hour"
     return sorted([(first, old), (forced, hurry), full], key=lambda level: level[0])
 
 

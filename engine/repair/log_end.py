@@ -215,9 +215,9 @@ def offset_behind_time(log: ClosedLog, scanner: Scanner, timestamp: int) -> int 
 
 def _no_boundary(to: int, start: int, end: int) -> Refused:
     return Refused(
-        f"the middle of a record, which takes {start} to {end}",
+        f"offset {to} is inside the record {start}–{end}",
         offset=to,
-        hint=f"cut before it with --to-offset {start}, or behind it with --to-offset {end}",
+        hint=f"cut before it with --to-offset {start}, or after it with --to-offset {end}",
     )
 
 

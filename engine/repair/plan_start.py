@@ -94,7 +94,7 @@ class StartPlan:
         """What would be lost, in words; empty when nothing would."""
         found = []
         if self.records_behind:
-            found.append(f"{counted(self.records_behind, 'message')} behind {self.apache.end}")
+            found.append(f"{counted(self.records_behind, 'message')} after {self.apache.end}")
         if self.short:
             found.append(f"{counted(sum(self.short.values()), 'message')} of {counted(len(self.short), 'queue')}")
         if self.keys_lost:

@@ -8,6 +8,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from engine.format.message import MIN_RECORD_SIZE
+from engine.format.quantities import counted
 from engine.format.queue_unit import PRE_BLANK, UNIT_SIZE
 from engine.repair.intervals import union
 from engine.repair.queue_at_work import QueueAtWork, runs, table_of
@@ -151,7 +152,7 @@ class Settler:
             if earlier.any():
                 self.findings.append(
                     f"{self._comparer.numbers[number]} #{start}: offsets begin anew with the record at {physical}; "
-                    f"{int(earlier.sum())} record(s) before it are in no queue"
+                    f"{counted(int(earlier.sum()), 'record')} before it in no queue"
                 )
                 group = group[~earlier]
         for run in runs(group):
@@ -187,8 +188,8 @@ class Settler:
             if not free or (expected is not None and not self._may_jump(start, expected, behind, run, many)):
                 if many > 1 or expected is None or expected in state.known or expected in state.written:
                     self.findings.append(
-                        f"{queue} #{start}: {len(run)} record(s) from {physical} on name queue offsets that others "
-                        "hold, or that can't be"
+                        f"{queue} #{start}: {counted(len(run), 'record')} from {physical} on: queue offsets that "
+                        "others hold, or invalid ones"
                     )
                     return
                 self.findings.append(f"{queue} #{expected}: the record at {physical} names queue offset {start}")

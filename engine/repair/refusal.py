@@ -139,8 +139,8 @@ def _moved(
             next_step=replace(next_step.step(files.config, Fix.BRIDGE), why="puts them back at their places"),
         )
     return CannotMend(
-        f"{records} records of this segment, from {first} on, say that they lie {moved[1]:+d} bytes from here, where "
-        "others are, or another segment",
+        f"{counted(records, 'record')} of this segment, from {first} on: physicalOffset off by {moved[1]:+d} bytes, "
+        "where others are, or another segment",
         path=segment.file,
         offset=first,
         hint="nothing was changed; if the file has another segment's name, give it its own name back",
@@ -266,7 +266,7 @@ def _log_is_gone(files: StoreFiles) -> RStoreError | None:
     if not held:
         return None
     return LogIsGone(
-        f"{len(held)} consume queues, but no commit log",
+        f"{counted(len(held), 'consume queue')}, but no commit log",
         path=os.fspath(files.config.commit_log_paths[0]),
         next_step=next_step.bring(
             "mount its disk; if the log is lost for good, --yes-the-log-is-gone removes the queues"

@@ -54,7 +54,9 @@ class BuiltQueue:
         """What an operator should hear of it."""
         found = []
         if self.filled:
-            found.append(f"{self.queue}: {self.filled} queue offsets have no message and repeat their neighbour")
+            found.append(
+                f"{self.queue}: {counted(self.filled, 'queue offset')} without a message, filled with the unit before"
+            )
         if self.lost:
             found.append(
                 f"{self.queue}: {counted(self.lost, 'message')} with a queue offset that can't be true, or is taken"

@@ -198,7 +198,7 @@ def is_below(path: object) -> bool:
 
 
 def _repair(disk: Disk, name: str, directory: str) -> Repair | None:
-    """A manifest that can't be read, or says what can't be, tells of nothing."""
+    """A manifest that can't be read, or contains an invalid value, tells of nothing."""
     try:
         manifest = json.loads(disk.read_file(os.path.join(directory, MANIFEST)))
         applied = os.path.join(directory, APPLIED)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from engine.files.written import is_zeros
 from engine.format import names
 from engine.format.message import ENCODE_OVERHEAD
+from engine.format.quantities import counted
 from engine.log.source import ClosedLog, Segment
 from engine.repair.intervals import Intervals
 from engine.repair.whole_records import whole
@@ -49,8 +50,8 @@ class Shift:
         many = abs(self.distance)
         way, what = ("behind", "inserted") if self.distance > 0 else ("before", "missing")
         return (
-            f"{self.records} records, from {self.start} on, lie {many} bytes {way} their place: {many} bytes are "
-            f"{what} in front of them"
+            f"{counted(self.records, 'record')} from {self.start} on lie {counted(many, 'byte')} {way} their place: "
+            f"so many are {what} before them"
         )
 
 

@@ -192,7 +192,7 @@ def _check_saved(disk: Disk, root: str, chain: list[Repair]) -> None:
                 raise CannotMend("what the repair set aside is no longer there", path=path)
             if piece["file"] is not None and not _is_saved(disk, root, repair, piece, later):
                 path = os.path.join(repair.directory, piece["file"])
-                raise CannotMend("what the repair saved is no longer what it was", path=path)
+                raise CannotMend("saved piece is corrupt (SHA-256 mismatch)", path=path)
         later |= {piece["path"] for piece in repair.pieces if piece["action"] in KEPT}
 
     newest = next((at for at, repair in enumerate(chain) if next(_relocated(repair), None)), None)

@@ -369,7 +369,9 @@ class DispatchService(Worker):
         if result.filled or result.refused:
             where = int(units.physical_offset[rows][0])
             if result.filled:
-                self._find(where, f"{queue}: {result.filled} queue offsets were missing and repeat their predecessor")
+                self._find(
+                    where, f"{queue}: {counted(result.filled, 'missing queue offset')}, filled with the unit before"
+                )
             if result.refused:
                 self._find(
                     where,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from engine.config import BrokerRole
 from engine.errors import DiskFull, RStoreError, StorageError
 from engine.format import properties
+from engine.format.quantities import counted
 from engine.log.results import (
     MessageRefused,
     PutMessageStatus,
@@ -183,7 +184,9 @@ class PutService:
             if targets.strip():
                 return PutResult(
                     PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED,
-                    error=RStoreError(f"there are {self._queues.lmq_count} light queues", hint="maxLmqConsumeQueueNum"),
+                    error=RStoreError(
+                        f"there are {counted(self._queues.lmq_count, 'light queue')}", hint="maxLmqConsumeQueueNum"
+                    ),
                 )
         return None
 

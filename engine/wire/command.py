@@ -181,7 +181,7 @@ def _number(said: Mapping[str, Any], name: str) -> int:
         except ValueError:
             value = None
     if not isinstance(value, int) or isinstance(value, bool) or not INT_MIN <= value <= INT_MAX:
-        raise BadHeader(f"{name} is no int", offset=0)
+        raise BadHeader(f"{name} is not a 32-bit integer", offset=0)
     return value
 
 

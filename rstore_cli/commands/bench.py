@@ -43,7 +43,7 @@ def bench(
     ] = 300,
     cold: Annotated[bool, typer.Option("--cold", help="With a cold page cache.")] = False,
     warm: Annotated[bool, typer.Option("--warm", help="With a warm page cache (default; with --cold: both).")] = False,
-    no_apache: Annotated[bool, typer.Option("--no-apache", help="Ours and the machine's limits alone.")] = False,
+    no_apache: Annotated[bool, typer.Option("--no-apache", help="Only rstore and the machine's limits.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Logs of 128 MiB, one round: to see that it runs.")] = False,
     growth: Annotated[
         bool, typer.Option("--growth", help="Recovery and verification of logs of 1, 4 and 16 files, too; takes long.")

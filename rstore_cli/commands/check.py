@@ -25,7 +25,7 @@ def check(
     ] = None,
     time_box: Annotated[
         str | None,
-        typer.Option("--time-box", metavar="TIME", help="Stop after so long (30s, 5m), and say what is left."),
+        typer.Option("--time-box", metavar="TIME", help="Time limit (30s, 5m); what was not checked is listed."),
     ] = None,
 ) -> None:
     """Check log, queues, extension, index, checkpoint and config against each other, both ways.
@@ -65,11 +65,11 @@ def _show(output: Output, found: CheckResult) -> None:
     show_findings(output, found.findings, found.next)
     if not seen["configFiles"] and seen["units"] and not any(f.code == "config-missing" for f in found.findings):
         output.text(
-            "There is no configuration (config/): a broker started here serves none of these topics; "
-            "rstore rebuild-config makes it from log and queues."
+            "No configuration (config/): a broker started here serves none of these topics; "
+            "rstore rebuild-config rebuilds it from log and queues."
         )
     if found.ok:
-        output.text("Nothing is wrong." if found.complete else "Nothing is wrong in what was looked at.")
+        output.text("Nothing is wrong." if found.complete else "Nothing is wrong in the part that was checked.")
     show_next(output, found.next)
 
 

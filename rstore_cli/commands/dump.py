@@ -23,7 +23,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     no_args_is_help=False,
-    help="Show every field of log, queues, index, checkpoint or config. Reads only, and goes on behind damage.",
+    help="Show every field of log, queues, index, checkpoint or config. Reads only; continues after damage.",
 )
 _WIDTHS = {"file": 17, "keyHash": 10, "physicalOffset": 14, "queueOffset": 12, "tagsCode": 12}
 """Columns of what usually stands below a head; of others 8."""
@@ -31,7 +31,7 @@ From = Annotated[str | None, typer.Option("--from", metavar="OFFSET", help="Firs
 To = Annotated[str | None, typer.Option("--to", metavar="OFFSET", help="Stop before this physical offset.")]
 QueueFrom = Annotated[str | None, typer.Option("--from", metavar="OFFSET", help="First queue offset.")]
 QueueTo = Annotated[str | None, typer.Option("--to", metavar="OFFSET", help="Stop before this queue offset.")]
-Limit = Annotated[int | None, typer.Option("--limit", min=0, metavar="N", help="At most so many.")]
+Limit = Annotated[int | None, typer.Option("--limit", min=0, metavar="N", help="Maximum rows.")]
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""`rstore expire`: one round of retention, after what it costs was told; in a store's daemon where there is one."""
+"""`rstore expire`: one round of retention, with its plan first; in a store's daemon where there is one."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def expire(
     context: typer.Context,
     reserved_hours: Annotated[
         float | None,
-        typer.Option("--reserved-hours", metavar="H", min=0, help="Hours that a file is kept (fileReservedTime)."),
+        typer.Option("--reserved-hours", metavar="H", min=0, help="Delete files older than this (fileReservedTime)."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="By hand: whatever the hour (deleteWhen).")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Delete at any hour, not only at deleteWhen.")] = False,
     disk_ratio: Annotated[
         int | None,
         typer.Option(
@@ -40,11 +40,11 @@ def expire(
             metavar="PERCENT",
             min=0,
             max=100,
-            help="Delete when the disk is used above this (diskMaxUsedSpaceRatio).",
+            help="Delete when disk usage is above this (diskMaxUsedSpaceRatio).",
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show the plan: exit 0 if nothing would go, else 1.")
+        bool, typer.Option("--dry-run", help="Only show the plan: exit 0 if nothing would be deleted, else 1.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
     verbose: Verbose = False,
@@ -53,10 +53,10 @@ def expire(
 
     Beside a running `rstore serve` the daemon deletes what the plan names; any other live process is refused (exit 3).
 
-    There is a reason to delete when it is deleteWhen o'clock, when the disk is used above the ratio, or with --force.
-    A file goes when it is older than the reserved hours; at once when the disk is used above 85 %. Oldest first, never
-    the last, at most 10 a round; queue and index files follow. What goes is gone: nothing is saved. So the plan says
-    what consumers have not read, and which delayed and half messages are in there.
+    A round deletes at deleteWhen o'clock, when disk usage is above the ratio, or with --force. It deletes files older
+    than the reserved hours, and younger ones when disk usage is above 85 %: oldest first, never the last file, at most
+    10 a round; queue and index files follow. Nothing is saved. So the plan lists what consumers have not read, and
+    which delayed and half messages would be deleted.
     """
     from engine.repair.expire import Rules
 
@@ -91,7 +91,7 @@ class _Expire(Change["ExpirePlan"]):
     def plan(self, config: StoreConfig) -> ExpirePlan:
         from engine.repair.expire import plan_expire
 
-        with self.output.progress("reading what goes") as tick:
+        with self.output.progress("reading files to delete") as tick:
             return plan_expire(self.disk, config, self._rules, progress=tick, in_use=self._in_use)
 
     def refusal(self, plan: ExpirePlan) -> RStoreError | None:
@@ -107,7 +107,7 @@ class _Expire(Change["ExpirePlan"]):
         output = self.output
         if done:
             output.text()
-            output.text(f"Done. The log begins at {plan.log_min}.")
+            output.text(f"Done. Log start: {plan.log_min}.")
             return
         from rstore_cli.plan_text import show_unread
 
@@ -119,20 +119,24 @@ class _Expire(Change["ExpirePlan"]):
                 ("store", plan.files.root),
                 (
                     "reason",
-                    plan.why or f"none: {plan.no_reason}; --force asks by hand",
+                    plan.why or f"none: {plan.no_reason}; --force deletes at any hour",
                 ),
-                ("disk", f"{plan.disk_used:.0%} used" + (", files go whatever their age" if plan.at_once else "")),
-                ("commit log", f"{count(len(plan.segments), 'file')} with {count(plan.records, 'record')} go"),
-                ("room", size(room)),
-                ("begins then at", str(plan.log_min)),
+                (
+                    "disk",
+                    f"{plan.disk_used * 100:.0f} % used"
+                    + (", files are deleted whatever their age" if plan.at_once else ""),
+                ),
+                ("commit log", _deleted(len(plan.segments), f" with {count(plan.records, 'record')}")),
+                ("space freed", size(room)),
+                ("log start afterwards", str(plan.log_min)),
                 ("stops there", plan.pinned),
-                ("queues", f"{count(queue_files, 'file')} go"),
-                ("index", f"{count(len(plan.index_removed), 'file')} go"),
+                ("queues", _deleted(queue_files)),
+                ("index", _deleted(len(plan.index_removed))),
             ]
         )
         if plan.halves:
             output.text()
-            output.text("Halves of transactions that nobody has committed or rolled back:")
+            output.text("Half messages neither committed nor rolled back:")
         for half in plan.halves[:_SHOWN]:
             place = f"{printable(str(half.queue))} at {half.physical_offset}"
             output.text(f"  - {place}, stored {moment(half.store_timestamp)}")
@@ -141,20 +145,24 @@ class _Expire(Change["ExpirePlan"]):
         for problem in [one for one in plan.problems if one != plan.no_reason][:_SHOWN]:
             output.text(f"  - {printable(problem)}")
         output.text()
-        output.text("What expires is deleted for good, not saved." if plan.changed else "Nothing to do.")
+        output.text("Deleted files are not saved." if plan.changed else "Nothing to do.")
 
     def apply(self, plan: ExpirePlan) -> str | None:
         from engine.repair.expire import apply_expire
 
         if self.beside:
-            self.settings.on_interrupt = "the daemon goes on with it"
+            self.settings.on_interrupt = "the daemon continues"
             done = self._daemon.ask("POST", "/expire", {"before": plan.log_min}, wait_s=WORK_S)
             if done is None:
                 raise StorageError("the daemon has gone", path=plan.files.root, hint="run rstore expire again")
             if done["minOffset"] < plan.log_min:
-                self.output.warn(f"The log begins at {done['minOffset']}: what is still read goes later.")
+                self.output.warn(f"Log start: {done['minOffset']}; files still being read are deleted later.")
             return None
         self.settings.on_interrupt = "some files are deleted, the store is sound; run rstore expire again for the rest"
         apply_expire(self.disk, plan)
         self.settings.on_interrupt = "the files are deleted"
         return None
+
+
+def _deleted(files: int, what: str = "") -> str:
+    return f"{count(files, 'file')}{what if files else ''} will be deleted"

@@ -28,7 +28,7 @@ def get(
     offset: Annotated[
         int | None, typer.Argument(metavar="OFFSET", min=0, help="First queue offset (default: the queue's first).")
     ] = None,
-    count: Annotated[int, typer.Option("--count", "-n", min=1, metavar="N", help="At most so many messages.")] = 32,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, metavar="N", help="Maximum messages.")] = 32,
     tags: Annotated[
         str | None, typer.Option("--tags", metavar="EXPR", help="Only with these tags: 'TagA || TagB'.")
     ] = None,

@@ -164,7 +164,7 @@ def grep(
         str | None, typer.Option("--where", metavar="SQL", help="For which this holds: SQL over the columns.")
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", min=0, metavar="N", help="Show at most so many; all are counted.")
+        int, typer.Option("--limit", min=0, metavar="N", help="Maximum rows to show; all are counted.")
     ] = 100,
     columns: Columns = None,
     excerpt: Annotated[

@@ -15,14 +15,16 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 _SHOWN = 20
+_STARTS = {"opens": "would succeed", "refuses": "would fail", "crashes": "would crash", "hangs": "would hang"}
 
 
 @app.command(name="plan-start")
 def plan_start(context: typer.Context) -> None:
     """What an Apache RocketMQ 4.9.8 broker started now would do to this store.
 
-    Normal or abnormal recovery, from which file, where it would cut, which files, messages and keys would go, or why it
-    would not start at all. Reads only. Exit code 4 when data would be lost, 1 when it would not start.
+    Normal or abnormal recovery, its first file, where it would cut the log, which files would be deleted and which
+    messages and keys lost, or why the broker would not start. Reads only. Exit code 4 when data would be lost, 1 when
+    it would not start.
     """
     from engine.files.disk import Disk
     from engine.repair.plan_start import plan_start as look
@@ -45,21 +47,21 @@ def plan_start(context: typer.Context) -> None:
 
 def _show(output: Output, plan: StartPlan) -> None:
     apache, files = plan.apache, plan.files
-    why = "the abort file is there" if files.abort else "there is no abort file"
-    removed = ", ".join(os.path.basename(segment.path) for segment in apache.removed[:_SHOWN])
+    why = "abort file present" if files.abort else "no abort file"
+    removed = [os.path.basename(segment.path) for segment in apache.removed[:_SHOWN]]
+    removed += [f"index/{name}" for name in plan.index_removed[:_SHOWN]]
     facts = [
         ("store", files.root),
-        ("a broker", f"{apache.outcome.value}{f': {apache.why}' if apache.why else ''}"),
+        ("broker start", f"{_STARTS[apache.outcome.value]}{f': {apache.why}' if apache.why else ''}"),
         ("recovery", f"{apache.mode.value} ({why})"),
     ]
     if apache.start is not None:  # else it refuses before it reads or cuts anything
         facts += [
             ("reads from", os.path.basename(apache.start.path)),
             ("reads", f"{size(plan.bytes_to_scan)}, about {plan.seconds:.1f} s at this machine's rate"),
-            ("log then", f"{apache.min_offset} to {apache.max_offset}, {count(apache.records, 'record')} read"),
-            ("cuts", f"{size(plan.bytes_cut)} behind {apache.end}" if plan.bytes_cut else "nothing"),
-            ("files that go", removed or "none"),
-            ("index that goes", ", ".join(plan.index_removed[:_SHOWN]) or "none"),
+            ("log afterwards", f"{apache.min_offset} to {apache.max_offset}, {count(apache.records, 'record')} read"),
+            ("cuts", f"{size(plan.bytes_cut)} after {apache.end}" if plan.bytes_cut else "nothing"),
+            ("files that would be deleted", ", ".join(removed) or "none"),
         ]
     output.facts(facts)
     for line in [*plan.settings, *(line for line in plan.problems[:_SHOWN] if line != apache.why)]:
@@ -70,7 +72,7 @@ def _show(output: Output, plan: StartPlan) -> None:
         output.table(
             ["topic", "queue", "cut with the log", "not in its queue"],
             [
-                [short(q.topic), str(q.queue_id), str(plan.behind.get(q, (0, 0))[0]), str(plan.short.get(q, 0))]
+                [short(q.topic), str(q.queue_id), f"{plan.behind.get(q, (0, 0))[0]:,}", f"{plan.short.get(q, 0):,}"]
                 for q in lost[:_SHOWN]
             ],
             numbers=(1, 2, 3),
@@ -81,9 +83,9 @@ def _show(output: Output, plan: StartPlan) -> None:
     if plan.loses:
         output.text(f"LOST if a broker starts now: {', '.join(plan.loses)}.", style="red")
     elif plan.absent is not None:
-        output.text(f"Whether a message or a key would be lost is not known: {plan.absent} is not there.")
+        output.text(f"Unknown whether messages or keys would be lost: {plan.absent} is missing.")
     elif not plan.compared:
-        output.text("Whether a message or a key would be lost is not known: queues were not compared with the log.")
+        output.text("Unknown whether messages or keys would be lost: queues were not compared with the log.")
     elif plan.apache.outcome.value == "opens":
         output.text("No message and no key would be lost.")
     if plan.next is not None and plan.refusal is None:

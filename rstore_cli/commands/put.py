@@ -54,9 +54,11 @@ def put(
     sync: Annotated[bool, typer.Option("--sync", help="Answer each put when it is on disk.")] = False,
     jsonl: Annotated[
         str | None,
-        typer.Option("--jsonl", metavar="FILE", help="Many: one JSON object a line, as get prints them; - is stdin."),
+        typer.Option("--jsonl", metavar="FILE", help="Messages from JSON lines, as get prints them; - is stdin."),
     ] = None,
-    count: Annotated[int | None, typer.Option("--count", min=1, metavar="N", help="Many alike, for load.")] = None,
+    count: Annotated[
+        int | None, typer.Option("--count", min=1, metavar="N", help="N messages alike, for load.")
+    ] = None,
     body_size: Annotated[
         str | None, typer.Option("--size", metavar="BYTES", help="Bytes of each body with --count (default 1K).")
     ] = None,
@@ -73,7 +75,7 @@ def put(
             "with --jsonl each line has its own tags, keys and properties", hint="leave the others out"
         )
     if topic is None and jsonl is None:
-        raise InvalidArgument("which topic?", hint="rstore put TOPIC --body TEXT")
+        raise InvalidArgument("TOPIC is required", hint="rstore put TOPIC --body TEXT")
     if topic is not None:
         _check_topic(topic)
     if body_size is not None and count is None:

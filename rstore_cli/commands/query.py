@@ -25,7 +25,7 @@ def query(
         typer.Option("--begin", metavar="TIME", help="Stored then or later: ISO 8601, epoch ms, '2 hours ago'."),
     ] = None,
     end: Annotated[str | None, typer.Option("--end", metavar="TIME", help="Stored then or before.")] = None,
-    most: Annotated[int, typer.Option("--max", min=1, metavar="N", help="The newest so many.")] = 64,
+    most: Annotated[int, typer.Option("--max", min=1, metavar="N", help="Return the N newest.")] = 64,
     decompress: Annotated[bool, typer.Option("--decompress", help="Show zlib-compressed bodies as sent.")] = False,
 ) -> None:
     """Find messages by key, through the index.

@@ -31,11 +31,11 @@ def recover(
     ] = False,
     cut: Annotated[
         bool,
-        typer.Option("--cut", help="End the log at damage that has sound records behind it; they go to salvage/."),
+        typer.Option("--cut", help="End the log at damage that sound records follow; they go to salvage/."),
     ] = False,
     bridge: Annotated[
         bool,
-        typer.Option("--bridge", help="Write inert records over such damage: everything sound behind it stays."),
+        typer.Option("--bridge", help="Write inert records over such damage: all sound records after it stay."),
     ] = False,
     whole: Annotated[
         bool,
@@ -47,16 +47,16 @@ def recover(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
     verbose: Verbose = False,
     no_salvage: Annotated[
-        bool, typer.Option("--no-salvage", help="Don't save what is removed: it is lost then. Wants --yes.")
+        bool, typer.Option("--no-salvage", help="Don't save removed data: it is lost. Requires --yes.")
     ] = False,
     salvage_dir: SalvageDir = None,
     log_is_gone: Annotated[
         bool,
-        typer.Option("--yes-the-log-is-gone", help="The commit log is really lost: remove the queues, too."),
+        typer.Option("--yes-the-log-is-gone", help="Confirm that the commit log is lost: remove the queues, too."),
     ] = False,
     time_box: Annotated[
         str | None,
-        typer.Option("--time-box", metavar="TIME", help="Stop reading after so long (30m, 2h); the next run goes on."),
+        typer.Option("--time-box", metavar="TIME", help="Time limit of reading (30m, 2h); the next run resumes."),
     ] = None,
     jobs: Annotated[
         int | None, typer.Option("--jobs", min=1, metavar="N", help="Threads that read the log (default: all cores).")
@@ -77,7 +77,8 @@ def recover(
         raise InvalidArgument("--bridge and --cut exclude each other", hint="--bridge loses nothing that is sound")
     if time_box is not None and dry_run:
         raise InvalidArgument(
-            "--time-box and --dry-run exclude each other", hint="a dry run writes nothing, so it can't be gone on with"
+            "--time-box and --dry-run exclude each other",
+            hint="a dry run writes nothing, so it saves no progress to resume",
         )
     if no_salvage and not (yes or dry_run):
         raise InvalidArgument("--no-salvage loses what recovery removes, for good", hint="give --yes, too, to do that")

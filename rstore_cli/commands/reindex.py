@@ -222,8 +222,8 @@ class _Reindex(Change["ReindexPlan"]):
 
 def _outlook(plan: ReindexPlan) -> str:
     if not plan.changed:
-        return "Nothing to do: what the log gives is there already, to the byte."
-    return f"What is replaced is moved to {os.path.join(plan.files.root, 'salvage')}."
+        return "Nothing to do: queues and index already match the log, byte for byte."
+    return f"Replaced files are moved to {os.path.join(plan.files.root, 'salvage')}."
 
 
 def _show(output: Output, plan: ReindexPlan) -> None:
@@ -237,7 +237,7 @@ def _show(output: Output, plan: ReindexPlan) -> None:
         [
             ("store", plan.files.root),
             ("commit log", f"{messages_in(plan.messages, plan.records)} read, up to offset {plan.log_end}"),
-            ("queues", f"{count(len(plan.queues), 'queue')} rebuilt, {len(changed)} of them differ{kept}"),
+            ("queues", f"{count(len(plan.queues), 'queue')} rebuilt, {len(changed)} differ{kept}"),
             ("index", index),
         ]
     )
@@ -246,7 +246,7 @@ def _show(output: Output, plan: ReindexPlan) -> None:
         output.table(
             ["topic", "queue", "offsets", "units rebuilt"],
             [
-                [short(q.queue.topic), str(q.queue.queue_id), f"{q.min_offset} to {q.max_offset}", str(q.units)]
+                [short(q.queue.topic), str(q.queue.queue_id), f"{q.min_offset} to {q.max_offset}", f"{q.units:,}"]
                 for q in changed[:_SHOWN]
             ],
             numbers=(1, 2, 3),

@@ -36,7 +36,7 @@ def replicate(
         bool, typer.Option("--until-caught-up", help="End when the copy has all that the broker had a moment ago.")
     ] = False,
     throttle: Annotated[
-        str | None, typer.Option("--throttle", metavar="SIZE", help="At most so many bytes a second: 20M.")
+        str | None, typer.Option("--throttle", metavar="SIZE", help="Maximum bytes a second, like 20M.")
     ] = None,
     compare: Annotated[
         str, typer.Option("--compare", metavar="SIZE", help="Bytes at the copy's end to compare first, or all.")

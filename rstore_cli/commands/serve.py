@@ -24,7 +24,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def serve(
     context: typer.Context,
     listen: Annotated[
-        str | None, typer.Option("--listen", metavar="ADDRESS", help="What is listened on (default: 127.0.0.1).")
+        str | None, typer.Option("--listen", metavar="ADDRESS", help="Address to listen on (default: 127.0.0.1).")
     ] = None,
     port: Annotated[
         int | None, typer.Option("--port", min=0, max=65535, metavar="PORT", help="The broker's (default: 10911).")
@@ -73,13 +73,13 @@ def serve(
     max_connections: Annotated[
         int | None, typer.Option("--max-connections", min=1, metavar="N", help="Open at a time (default: 20000).")
     ] = None,
-    log_level: Annotated[Level, typer.Option("--log-level", help="What is worth a line of the log.")] = Level.INFO,
+    log_level: Annotated[Level, typer.Option("--log-level", help="Minimum log level.")] = Level.INFO,
     log_format: Annotated[
         Format | None, typer.Option("--log-format", help="Of the log (default: text for a terminal, else json).")
     ] = None,
     log_file: Annotated[
         Path | None,
-        typer.Option("--log-file", metavar="FILE", help="The log's file, not stderr; rotated at 64 MiB, 8 kept."),
+        typer.Option("--log-file", metavar="FILE", help="Log file instead of stderr; rotated at 64 MiB, 8 kept."),
     ] = None,
 ) -> None:
     """Serve the store to RocketMQ clients until SIGTERM, SIGHUP or Ctrl-C: broker and name service in one process.

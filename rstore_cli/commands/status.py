@@ -16,21 +16,19 @@ _YEAR = 24 * 366
 @app.command()
 def status(
     context: typer.Context,
-    hours: Annotated[
-        int, typer.Option("--hours", min=1, max=_YEAR, help="Show the log's last so many hours one by one.")
-    ] = 24,
+    hours: Annotated[int, typer.Option("--hours", min=1, max=_YEAR, help="Recent hours to list.")] = 24,
     rate_hours: Annotated[
-        int, typer.Option("--rate-hours", min=1, max=_YEAR, help="Forecast with the rate of the last so many hours.")
+        int, typer.Option("--rate-hours", min=1, max=_YEAR, help="Recent hours whose rate the forecast uses.")
     ] = 24,
     full: Annotated[
-        bool, typer.Option("--full", help="Read every queue unit, no samples; all hours in --json. Takes longer.")
+        bool, typer.Option("--full", help="Read every queue unit, no samples; all hours in --json. Slower.")
     ] = False,
 ) -> None:
-    """What state the store is in, and why: offsets, space by topic and hour, when the disk is full, what is unread.
+    """State of the store, and why: offsets, space by topic and hour, when the disk is full, lag of the groups.
 
-    Reads only, and runs beside a live broker. It never reads the whole log: hours are found by looking for where they
-    begin, topics are told by the queues' units. Of very long queues it reads samples (~), unless --full is given.
-    A running `rstore serve` is asked what it is like now: connections, rates, held pulls, whether it is well.
+    Reads only, and runs beside a live broker. It never reads the whole log: the start of each hour is searched for,
+    topics are counted by queue units. Very long queues are sampled (~), unless --full is given.
+    A running `rstore serve` is asked for its connections, rates, held pulls and health.
     """
     settings = settings_of(context)
     output = settings.output()
@@ -47,7 +45,7 @@ def status(
     try:
         live = Daemon(config.store_path_root_dir).ask("GET", "/status")
     except StorageError as error:  # another user's, or it hangs: the files say enough
-        output.warn(f"The daemon could not be asked: {error}")
+        output.warn(f"The daemon did not answer: {error}")
     if output.json:
         output.document({**found.to_json(), "daemon": live})
     else:

@@ -28,11 +28,11 @@ def top(
         typer.Option("--broker", metavar="HOST:PORT", help="Any RocketMQ broker, instead of the daemon of --store."),
     ] = None,
     interval: Annotated[
-        float, typer.Option("--interval", "-i", min=0.1, max=3600, metavar="SECONDS", help="Between two frames.")
+        float, typer.Option("--interval", "-i", min=0.1, max=3600, metavar="SECONDS", help="Time between two frames.")
     ] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="One frame: what has happened in one interval.")] = False,
     sort: Annotated[Sort, typer.Option("--sort", help="Highest first.")] = Sort.LAG,
-    rows: Annotated[int, typer.Option("--rows", min=1, metavar="N", help="Of each table, at most.")] = ROWS,
+    rows: Annotated[int, typer.Option("--rows", min=1, metavar="N", help="Maximum rows of each table.")] = ROWS,
 ) -> None:
     """Watch a broker: topics with rates, consumer groups with lag, flush and dispatch distance, disk, clients.
 

@@ -28,7 +28,7 @@ def truncate(
         int | None, typer.Option("--to-offset", metavar="N", min=0, help="The log's new end: where a record begins.")
     ] = None,
     to_time: Annotated[
-        str | None, typer.Option("--to-time", metavar="TIME", help="Cut what was stored later than this.")
+        str | None, typer.Option("--to-time", metavar="TIME", help="Cut messages stored later than this.")
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show the plan: exit 0 if nothing would change, else 1.")
@@ -41,20 +41,20 @@ def truncate(
         bool, typer.Option("--yes", "-y", help="Don't ask; cut even what consumers have not read yet.")
     ] = False,
     no_salvage: Annotated[
-        bool, typer.Option("--no-salvage", help="Don't save what is removed: it is lost then. Wants --yes.")
+        bool, typer.Option("--no-salvage", help="Don't save removed data: it is lost. Requires --yes.")
     ] = False,
     salvage_dir: SalvageDir = None,
     verbose: Verbose = False,
 ) -> None:
     """Cut the log, its queues and index to one consistent point.
 
-    Everything that goes is saved to salvage/ in the store first, and the rest of the file is made zeros, so that no old
-    message comes back. What a consumer group has not read yet is only cut with --yes. Times are ISO 8601 (local), epoch
-    milliseconds, or "2 hours ago". The plan says which segments were read; --whole reads all up to the new end.
+    Removed data is saved to salvage/ in the store first, and the rest of the file is zeroed, so that no old message
+    comes back. Messages that a consumer group has not read are only cut with --yes. Times are ISO 8601 (local), epoch
+    milliseconds, or "2 hours ago". The plan lists which segments were read; --whole reads all up to the new end.
     """
     settings = settings_of(context)
     if (to_offset is None) == (to_time is None):
-        raise InvalidArgument("truncate wants --to-offset or --to-time, and only one of them")
+        raise InvalidArgument("truncate requires either --to-offset or --to-time")
     if no_salvage and not (yes or dry_run):
         raise InvalidArgument("--no-salvage loses what is cut, for good", hint="give --yes, too, to do that")
     when = None if to_time is None else parse_time(to_time, "--to-time")

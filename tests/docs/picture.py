@@ -19,7 +19,7 @@ from tests.docs.runbook import Command, incidents
 PICTURE = Path(__file__).resolve().parents[2] / "fixtures" / "first-incident.svg"
 WIDTH = 92
 _BAD, _GOOD = "bold red", "bold green"
-_STYLES = ((re.compile(r"LOST.*|behind 94058|cuts .*"), _BAD), (re.compile(r"bridged .*|Nothing is wrong.*"), _GOOD))
+_STYLES = ((re.compile(r"LOST.*|after 94058|cuts .*"), _BAD), (re.compile(r"bridged .*|Nothing is wrong.*"), _GOOD))
 
 
 def draw() -> str:

@@ -12,12 +12,14 @@ from engine.format.quantities import counted
 
 ROOT = Path(__file__).resolve().parents[2]
 NOUN = re.compile(
-    r"^ (new |more |sound |lost |bad )?"
-    r"(messages|records|groups|topics|queues|segments|repairs|keys|entries|pieces|units|connections|clients|offsets)\b"
+    r"^ (?:(?!of |more than )[a-z-]+ )?"
+    r"(?:messages|records|groups|topics|queues|segments|repairs|keys|entries|pieces|units|connections|clients|offsets"
+    r"|files|rows|tasks|splits|findings|lines|accounts|slaves|times|batches|drills|members)\b|^ [a-z]+\(s\)"
 )
-TOLD = [*sorted((ROOT / "rstore_cli").rglob("*.py")), *sorted((ROOT / "engine" / "repair").rglob("*.py"))]
+TOLD = [*sorted((ROOT / "rstore_cli").rglob("*.py")), *sorted((ROOT / "engine").rglob("*.py"))]
 ALWAYS_MANY = {
-    "end.stale.records", "records", "self.records", "_MOST_QUEUES", "_ROWS_AT_MOST", "len(counts)",
+    "end.stale.records", "_MOST_QUEUES", "_ROWS_AT_MOST", "len(counts)", "BATCH_MAX", "group.count", "layout.entries",
+    "len(lines) - _REFUSED_LINES + 1", "queue_id", "busy",
 }  # fmt: skip
 """Numbers that are two at least, or limits."""
 
@@ -40,7 +42,7 @@ def test_counted() -> None:
         "no messages",
         "1 message",
         "2 messages",
-        "1000 messages",
+        "1,000 messages",
     ]
-    assert counted(1000, "entry", "entries", grouped=True) == "1,000 entries"
-    assert [counted(n, "entry", "entries", grouped=True) for n in (0, 1)] == ["0 entries", "1 entry"]
+    assert counted(1000, "entry", "entries", zero=True) == "1,000 entries"
+    assert [counted(n, "entry", "entries", zero=True) for n in (0, 1)] == ["0 entries", "1 entry"]

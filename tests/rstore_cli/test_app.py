@@ -180,7 +180,7 @@ def test_times(monkeypatch: pytest.MonkeyPatch) -> None:
         (("recover", "--normal", "--abnormal"), "exclude each other"),
         (("recover", "--no-salvage"), "--yes"),
         (("recover", "--bridge", "--cut"), "exclude each other"),
-        (("put",), "which topic?"),
+        (("put",), "TOPIC is required"),
         (("put", "T", "--body", "x", "--count", "1", "--size", "1"), "exclude each other"),
         (("put", "T", "--property", "x"), "NAME=VALUE"),
         (("verify-crc", "--jobs", "0"), "--jobs"),

@@ -49,7 +49,7 @@ def test_in_words(store: Path, cli: Cli) -> None:
     (store / "config" / "consumerOffset.json").write_text(table)
     ran = cli("--store", store, *NOW)
     assert ran.code == 2
-    for word in ("NOT READ YET", "slow", "deleted for good, not saved", "last file"):
+    for word in ("NOT READ YET", "slow", "Deleted files are not saved", "last file"):
         assert word in ran.out
     assert "Done." in cli("--store", store, *NOW, "--yes").out
     assert "Nothing to do" in cli("--store", store, *NOW).out

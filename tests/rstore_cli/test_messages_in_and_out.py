@@ -310,7 +310,7 @@ def test_a_body_that_is_not_its_crc_s(damaged: Path, cli: Cli) -> None:
     ran = cli("--store", damaged, "get", "--physical-offset", str(bad["physicalOffset"]), "--json")
     assert ran.code == 1
     assert len(ran.lines) == 1
-    assert "not what its CRC says" in ran.err
+    assert "body CRC mismatch" in ran.err
 
 
 def test_a_queue_goes_on_behind_bytes_that_are_no_record(fixture_copy: Store, cli: Cli) -> None:

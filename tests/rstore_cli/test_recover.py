@@ -172,7 +172,7 @@ def test_damage_in_the_middle_is_refused_after_the_plan(args: tuple[str, ...], d
     assert re.fullmatch(r"--cut would give up \d+ sound messages instead\. --verbose shows both plans\.", lines[-1])
     assert len(lines) <= LINES
     whole = cli("--store", damaged, "recover", *args, "--verbose").out
-    assert whole.index("1 damaged range") < whole.index("Sound messages behind the damage")
+    assert whole.index("1 damaged range") < whole.index("Sound messages after the damage")
     assert whole.endswith("REFUSED, nothing was changed. The plan above is what --cut would do.\n")
     with_json = cli("--store", damaged, "recover", *args, "--json")
     assert with_json.code == 4

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rstore_cli.app import main
-from rstore_cli.grid import table_lines
+from rstore_cli.grid import one_line_each, table_lines
 from rstore_cli.render import Output
-from rstore_cli.screen import cells, holds_command, told, wrap
+from rstore_cli.screen import cells, is_copied, shorten, told, words, wrap
 from rstore_cli.status_text import show
 from tests.engine.opening import assert_sound
 from tests.engine.repair import aged
@@ -27,6 +28,7 @@ Store = Callable[[str], Path]
 SCREENS = Path(__file__).parent / "screens"
 LONG = "orders-settlement-eu-central-1-payments-reconciliation-nightly-batch"
 BIG = 9_000_000_000_000
+RATE = re.compile(r"about [0-9.]+ s at|\b[0-9]+ % used")
 WRITTEN = re.compile(r"written\s+\d{4}-\d\d-\d\d\s+[:.0-9]+")
 WIDTHS = (80, 50)
 REPAIR = re.compile(r"\b\d{8}T\d{6}Z(?=-)")
@@ -36,7 +38,8 @@ TIME = re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?=Z)")
 def golden(name: str, columns: int, seen: Terminal, root: Path) -> None:
     """What was seen is the file's text; times and the store's name, which are others each time, left aside."""
     text = TIME.sub("2026-01-02T03:04:05", REPAIR.sub("20260102T030405Z", seen.plain))
-    text = WRITTEN.sub("written 2026-01-02 03:04:05.678", text.replace(str(root), "/data/store"))
+    text = WRITTEN.sub("written 2026-01-02 03:04:05.678", text.replace(str(root), "data/store"))
+    text = text if name == "status" else RATE.sub("…", text)
     path = SCREENS / f"{name}-{columns}.txt"
     if os.environ.get("RSTORE_SCREENS") == "write":
         path.write_text(text, encoding="utf-8")
@@ -44,10 +47,10 @@ def golden(name: str, columns: int, seen: Terminal, root: Path) -> None:
 
 
 def assert_fits(text: str, columns: int) -> None:
-    """No line is wider, but one word alone, and a command line: those are copied as a whole."""
+    """No line is wider, but a command or an absolute path alone: those are copied as a whole."""
     for line in SGR.sub("", text).splitlines():
-        value = line.split("  ")[-1].strip(" -!")
-        assert cells(line) <= columns or holds_command(value) or " " not in value, line
+        found = words(line.split("  ")[-1].strip(" -!"))
+        assert cells(line) <= columns or (len(found) == 1 and is_copied(found[0])), line
 
 
 @pytest.fixture
@@ -79,19 +82,43 @@ def test_status(columns: int, fixture_copy: Store) -> None:
 
 
 @pytest.mark.parametrize("columns", WIDTHS)
-def test_plans_and_what_they_saved(columns: int, fixture_copy: Store, cli: Cli) -> None:
+def test_plans_and_what_they_saved(
+    columns: int, fixture_copy: Store, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = fixture_copy("crashed-small")
+    monkeypatch.chdir(store.parent)  # lines are as long on each machine
     at = "2023-11-14T22:15:00Z"
     with terminal(columns) as seen:
-        assert main(["--store", str(store), "truncate", "--to-time", at, "--whole", "--dry-run"]) == 1
-    golden("truncate", columns, seen, store)
+        assert main(["--store", store.name, "truncate", "--to-time", at, "--whole", "--dry-run"]) == 1
+    golden("truncate", columns, seen, Path(store.name))
     assert cli("--store", store, "recover", "--yes").code == 0
     with terminal(columns) as seen:
-        assert main(["--store", str(store), "undo", "--list"]) == 0
-        assert main(["--store", str(store), "salvage", "list"]) == 0
+        assert main(["--store", store.name, "undo", "--list"]) == 0
+        assert main(["--store", store.name, "salvage", "list"]) == 0
         (repair,) = os.listdir(store / "salvage")
-        assert main(["--store", str(store), "salvage", "show", repair]) == 0
-    golden("salvage", columns, seen, store)
+        assert main(["--store", store.name, "salvage", "show", repair]) == 0
+    golden("salvage", columns, seen, Path(store.name))
+    assert_sound(look(store, RoomyDisk(1, 2, LAST)).files.config)
+
+
+@pytest.mark.parametrize("columns", WIDTHS)
+def test_before_a_broker_starts_and_before_files_are_deleted(
+    columns: int, fixture_copy: Store, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = fixture_copy("crashed-small")
+    monkeypatch.chdir(store.parent)  # lines are as long on each machine
+    aged.age(store, "crashed-small")
+    with terminal(columns) as seen:
+        assert main(["--store", store.name, "plan-start"]) == 4
+    golden("plan-start", columns, seen, Path(store.name))
+    assert cli("--store", store, "recover", "--yes").code == 0
+    for segment in (store / "commitlog").iterdir():
+        os.utime(segment, (0, 0))
+    (store / "config").mkdir()
+    (store / "config" / "consumerOffset.json").write_text('{"offsetTable":{"Hot@settlement-of-the-night":{0:1}}}')
+    with terminal(columns) as seen:
+        assert main(["--store", store.name, "expire", "--dry-run", "--force"]) == 1
+    golden("expire", columns, seen, Path(store.name))
     assert_sound(look(store, RoomyDisk(1, 2, LAST)).files.config)
 
 
@@ -113,15 +140,46 @@ def test_every_screen_fits(words: str, columns: int, named: Path, capsys: pytest
 
 
 def test_what_is_copied_as_a_whole_is_not_broken(named: Path, cli: Cli) -> None:
-    for words in (["drill", "show", "bit-rot-cut"], ["get", LONG, "0", "0"], ["dump", "config"]):
+    for command in (["drill", "show", "bit-rot-cut"], ["get", LONG, "0", "0"], ["dump", "config"]):
         with terminal(50) as seen:
-            assert main(["--store", str(named), *words]) in (0, 1)
-        assert seen.plain == cli("--store", named, *words).out
+            assert main(["--store", str(named), *command]) in (0, 1)
+        assert seen.plain == cli("--store", named, *command).out
 
 
 def test_a_text_of_several_lines() -> None:
     assert told("one\n  - two three four\n\nfive", 10) == ["one", "  - two", "    three", "    four", "", "five"]
     assert told("  rstore --store /a/very/long/path check", 10) == ["  rstore --store /a/very/long/path check"]
+    assert told("Next: rstore --store '/a b(c)' check (reads the log)", 20) == [
+        "Next:",
+        "rstore --store '/a b(c)' check",
+        "(reads the log)",
+    ]
+
+
+def test_a_line_ends_neither_within_a_number_nor_within_a_name() -> None:
+    assert wrap("since 2026-01-02 03:04:05.678, 12 min 3 s", 26) == ["since", "2026-01-02 03:04:05.678,", "12 min 3 s"]
+    assert wrap("free: 46.8 GiB", 12) == ["free:", "46.8 GiB"]
+    assert wrap(f"topic {LONG} is there", 20) == ["topic", "orders-set…tly-batch", "is there"]
+    assert wrap(f"saved to /data/{LONG} first", 20) == ["saved to", f"/data/{LONG}", "first"]
+
+
+@pytest.mark.parametrize(
+    ("name", "room", "shown"),
+    [("orders", 6, "orders"), ("settlement", 6, "set…nt"), ("订单结算消费组", 8, "订单…组"), ("ab", 1, "…")],
+)
+def test_a_long_name_keeps_both_its_ends(name: str, room: int, shown: str) -> None:
+    assert shorten(name, room) == shown
+    assert cells(shown) <= room
+
+
+def test_an_error_fits_too_and_is_not_broken_for_programs(named: Path, cli: Cli) -> None:
+    command = ["--store", str(named), "truncate", "--to-offset", "0", "--dry-run"]
+    with terminal(50) as seen, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stderr", sys.stdout)
+        assert main(command) == 4
+    assert_fits(seen.text, 50)
+    assert "rstore: refused: consumers have not read" in seen.plain
+    assert [line.partition(":")[0] for line in cli(*command).err.splitlines()] == ["rstore", "Note"]
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
@@ -134,20 +192,19 @@ def test_a_table_that_fits_is_one_line_a_row() -> None:
     assert table_lines(heads, rows, [1], None) == (1, told)
 
 
-def test_numbers_are_never_broken_and_names_where_they_can_be_read_on() -> None:
+def test_numbers_are_never_broken_and_names_are_shortened() -> None:
     heads, rows = ["topic", "not in its queue", "messages"], [["SCHEDULE_TOPIC_XXXX", "12345678901", "5"]]
     assert table_lines(heads, rows, [1, 2], 40)[1] == [
         "                    not in its",
         "topic                    queue  messages",
-        "SCHEDULE_TOPIC_    12345678901         5",
-        "XXXX",
+        "SCHEDULE…PIC_XXXX  12345678901         5",
     ]
 
 
 def test_a_table_that_fits_in_no_way_is_told_row_by_row() -> None:
     heads = ["path", "offset", "why"]
     rows = [["commitlog/00000000000000000000", "123456789012", "behind the log's end"], ["x", "1", ""]]
-    assert table_lines(heads, rows, [1], 30) == (
+    assert table_lines(heads, rows, [1], 30, whole=[0]) == (
         0,
         [
             "path    commitlog/00000000000000000000",
@@ -161,8 +218,17 @@ def test_a_table_that_fits_in_no_way_is_told_row_by_row() -> None:
 
 
 def test_a_chinese_character_takes_two_columns() -> None:
-    assert wrap("订单结算", 5) == ["订单", "结算"]
+    assert wrap("订单 结算", 5) == ["订单", "结算"]
     assert table_lines(["键", "n"], [["订单", "1"]], [1], 80)[1] == ["键    n", "订单  1"]
+
+
+def test_where_lines_are_counted_a_row_is_one() -> None:
+    heads, rows = ["group", "topic", "lag", "members"], [["settlement-consumers", "orders-of-the-shop", "12,345", "3"]]
+    assert [one_line_each(heads, rows, (2, 3), room, spare=(3,))[1] for room in (80, 46, 12)] == [
+        "settlement-consumers  orders-of-the-shop  12,345        3",
+        "settlemen…onsumers  orders-of-the-shop  12,345",
+        "sett…ers  orde…hop  12,345",
+    ]
 
 
 # --- colour ----------------------------------------------------------------------------------------------------------

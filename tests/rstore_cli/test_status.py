@@ -154,5 +154,5 @@ def test_a_disk_that_is_too_small_for_the_retention(fixture_copy: Store, capsys:
 
 def test_minutes_of_data_forecast_nothing(fixture_store: Store, cli: Cli) -> None:
     text = cli("--store", fixture_store("crashed-small"), "status").out
-    assert "no forecast from less than an hour" in text
-    assert "of such writing" not in text
+    assert "too short for a forecast (one hour at least)" in text
+    assert "at this rate" not in text

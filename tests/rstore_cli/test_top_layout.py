@@ -59,7 +59,7 @@ def test_a_screen(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_topic_that_lags_is_seen_first_and_the_others_are_counted() -> None:
     seen = text(80, View())
-    assert re.search(r"^orders-7-\S+ .* 49000147$", seen, flags=re.MULTILINE)
+    assert re.search(r"^orders-7-\S+ .* 49,000,147$", seen, flags=re.MULTILINE)
     assert re.findall(r"^… .*$", seen, flags=re.MULTILINE) == ["… 2 more", "… 6 more"]
 
 

@@ -63,7 +63,7 @@ def test_in_words(fixture_copy: Store, cli: Cli, middle: int) -> None:
     store = fixture_copy("clean-small")
     assert cli("--store", store, "truncate", "--to-offset", str(middle)).code == 2
     out = cli("--store", store, "truncate", "--to-offset", str(middle), "--yes").out
-    for word in ("Messages that go, from offset", "salvage", "Done.", f"The log ends at {middle}"):
+    for word in ("Messages to be removed, from offset", "salvage", "Done.", f"The log ends at {middle}"):
         assert word in out
     assert "the log ends there already" in cli("--store", store, "truncate", "--to-offset", str(middle)).out
 

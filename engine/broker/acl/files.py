@@ -218,11 +218,11 @@ class AclFiles:
             file = accounts.read(self._text(path), path, self._now_ms())
             files[path] = file
             for warning in file.warnings:
-                self._log.warning("the ACL", extra={"path": path, "why": warning})
+                self._log.warning("ACL file warning", extra={"path": path, "why": warning})
             for account in file.accounts:
                 if account.access_key in table:
                     why = f"{account.access_key} stands in {home[account.access_key]}, which counts"
-                    self._log.warning("an account twice", extra={"path": path, "why": why})
+                    self._log.warning("duplicate account", extra={"path": path, "why": why})
                     continue
                 table[account.access_key] = account
                 home[account.access_key] = path

@@ -71,7 +71,7 @@ def _heartbeat(request: RemotingCommand) -> Mapping[str, Perm]:
             topics = [subscription.get("topic") for subscription in one.get("subscriptionDataSet") or ()]
             wanted.update((str(name), Perm.SUB) for name in (group, *topics) if name is not None)
     except (AttributeError, TypeError, Answer) as error:
-        raise BadRequest(f"a heartbeat that is none: {error}") from None
+        raise BadRequest(f"malformed heartbeat: {error}") from None
     return wanted
 
 

@@ -156,12 +156,12 @@ class MasterService:
                 client, address = listener.accept()
             except OSError as error:
                 if self._listener is not None:  # no descriptor left, a client that has gone already
-                    self._log.warning("a slave was not let in", extra={"why": str(error)})
+                    self._log.warning("slave connection rejected", extra={"why": str(error)})
                     time.sleep(_LOOK_S / 10)
                 continue
             peer = f"{address[0]}:{address[1]}"
             if not self._make_room():
-                self._log.warning("a slave was not let in", extra={"peer": peer, "why": f"{LINKS} are there"})
+                self._log.warning("slave connection rejected", extra={"peer": peer, "why": f"{LINKS} are there"})
                 client.close()
                 continue
             sync = self._store.config.broker_role is BrokerRole.SYNC_MASTER

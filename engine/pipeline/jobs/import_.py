@@ -16,6 +16,7 @@ from engine import config
 from engine.config import StoreConfig
 from engine.errors import InvalidArgument, Refused, RStoreError
 from engine.files.disk import Disk
+from engine.format.quantities import counted
 from engine.pipeline.exported import is_pending, local_directory, read_manifest
 from engine.pipeline.jobs.export import read_table
 from engine.pipeline.restore import NEEDED, Restorer
@@ -150,7 +151,7 @@ def _restore(disk: Disk, settings: StoreConfig, rows: DataFrame, *, decompressed
         done = restorer.finish()
     except BaseException as error:
         if isinstance(error, RStoreError):
-            error.hint = f"the new store has {restorer.done.messages} messages: remove it, and import again"
+            error.hint = f"the new store has {counted(restorer.done.messages, 'message')}: remove it, and import again"
         with contextlib.suppress(RStoreError):  # what went wrong first is what is told
             store.close()
         raise

@@ -98,7 +98,7 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: LagOptions) ->
             tuple(groups),
         ),
         Table("queues", "Unread messages by queue", ("store", *_QUEUES), tuple(queues)),
-        Table("findings", "What is odd", ("store", "code", "where", "detail"), tuple(findings)),
+        Table("findings", "Anomalies", ("store", "code", "where", "detail"), tuple(findings)),
     )
     notes = tuple(f"{store.name}: {note}" for store, lag in zip(stores, found, strict=True) for note in lag.notes)
     return JobResult("lag", facts, tables, ok=not above and not below, notes=notes)

@@ -69,7 +69,7 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: StatsOptions) 
     from pyspark.sql import functions as F  # noqa: N812
 
     if options.top < 1:
-        raise InvalidArgument(f"the top {options.top} of them?")
+        raise InvalidArgument(f"top must be ≥ 1, not {options.top}")
     read = frames.read(
         spark,
         stores,
@@ -231,7 +231,7 @@ class _Stats:
         columns = ("topic", "key", "messages", "bytes")
         return Table(
             "keys",
-            f"The {self._top} keys of the most messages",
+            f"Keys of the most messages: {self._top}",
             columns,
             tuple(tuple(r[c] for c in columns) for r in rows),
         )

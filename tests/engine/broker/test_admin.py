@@ -157,7 +157,7 @@ def test_what_is_not_in_force_of_the_file_is_logged(tmp_path: Path, caplog: pyte
     assert first.startswith("line 2, fileReservedTime: not a 32-bit integer: a comment ends no value")
     assert second.startswith("line 3, storePathIndex: the index is always in index/")
     assert [why.split(":")[0] for why in others] == ["line 6, commercialBigCount", "line 8, deleteWhen"]
-    assert said["settings that rstore has no use for"] == ["regionId, traceOn"]
+    assert said["ignored settings"] == ["regionId, traceOn"]
     (danger,) = said["a setting is dangerous"]
     assert "nothing is ever deleted" in danger
     text = conf.read_text(encoding="utf-8")

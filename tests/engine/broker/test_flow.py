@@ -62,7 +62,7 @@ class SlowDisk(FaultyDisk):
 
 
 async def make_slow(disk: SlowDisk, client: Client, found: Daemon) -> None:
-    """One put that takes long: from then on puts go beside."""
+    """One put that takes long: from then on puts are moved to a worker thread."""
     disk.takes_s = (flow.SLOW_MS + 50) / 1000
     assert (await client.put("T", b"slow")).code == 0
     assert found.broker.flow.beside

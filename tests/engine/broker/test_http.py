@@ -199,7 +199,7 @@ def test_a_full_disk_and_a_failed_flush_are_not_well(tmp_path: Path, caplog: pyt
             status, said = await get(found, "/health")
             assert (status, [one["code"] for one in said["reasons"]]) == (503, ["not-writeable"])
             found.health.tick()
-            assert "not well" in caplog.messages
+            assert "unhealthy" in caplog.messages
             disk.heal()
 
     with pytest.raises(StorageError):

@@ -210,7 +210,7 @@ def test_a_body_that_its_crc_does_not_fit_is_left_out(tmp_path: Path) -> None:
     rows = written(small(tmp_path / "a"), [Message("T", b"%d" % i) for i in range(3)])
     rows[1]["crc_ok"] = False
     done = restore(rows, small(tmp_path / "b"))
-    assert done.left_out == [(rows[1]["physical_offset"], "its body is not what its CRC says")]
+    assert done.left_out == [(rows[1]["physical_offset"], "body CRC mismatch")]
     assert [row["body"] for row in plain.rows(small(tmp_path / "b"))] == [b"0", b"2"]
 
 

@@ -165,13 +165,13 @@ def test_no_deletion_is_promised_that_delete_when_prevents(aged: Path) -> None:
     assert kept.problem is not None
     assert "nothing is ever deleted, however full the disk is" in kept.problem
     assert [(t.percent, t.does) for t in found.file_systems[0].thresholds] == [
-        (75, "nothing goes (deleteWhen)"),
+        (75, "nothing is deleted (deleteWhen)"),
         (90, "puts are refused"),
     ]
     assert not any(t.retention_holds for t in found.file_systems[0].thresholds)
     partly = look(aged, RoomyDisk(10, 100, LAST), conf="deleteWhen=04; 16").forecast
     assert (partly.retention.wait, partly.retention.stops) == (24, True)
-    assert partly.file_systems[0].thresholds[0].does == "segments go at 04 o'clock only (deleteWhen)"
+    assert partly.file_systems[0].thresholds[0].does == "files are deleted at 04 o'clock only (deleteWhen)"
 
 
 def test_the_ratios_of_the_jvm_are_settings(aged: Path) -> None:

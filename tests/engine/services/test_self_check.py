@@ -63,7 +63,7 @@ def test_the_daemon_looks_and_tells(
                 await asyncio.sleep(0.01)
             found.health.tick()
             (tmp_path / "aside").rename(segment)
-            assert [getattr(one, "why", "") for one in caplog.records if one.msg == "not well"] == [
+            assert [getattr(one, "why", "") for one in caplog.records if one.msg == "unhealthy"] == [
                 f"{segment} is gone while the store is open"
             ]
             while found.broker.store.self_check.problems and time.monotonic() < until:
