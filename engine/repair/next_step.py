@@ -54,8 +54,9 @@ STORE_COMMANDS = (
     *("replicate", "top"),
 )
 """Commands that go by --store and -c."""
-_NAMED = re.compile(rf"\brstore (?=(?:{'|'.join(STORE_COMMANDS)})\b(?!-| --conf\b))")
-"""What stands before such a command in a text. `doctor --conf FILE` is about the file alone."""
+_NAMED = re.compile(rf"\brstore (?=(?:{'|'.join(STORE_COMMANDS)})\b(?!-| --conf\b|[^(),;\n]* --store ))")
+"""What stands before such a command in a text. `doctor --conf FILE` is about the file alone, and a command as it was
+typed may name the store behind its word."""
 NEWER = "newer-store"
 """The finding of a store that is never changed here."""
 THEIRS = NextStep(

@@ -103,12 +103,14 @@ class _Room:
         size = self._plan.files.config.mapped_file_size_consume_queue
         base = os.path.join(self._plan.files.root, names.CONSUMEQUEUE)
         directory = names.queue_directory(base, queue.queue.topic, queue.queue.queue_id)
-        rows = (*queue.written, *queue.fills, queue.front, queue.pre_blanks)
-        zeros = (queue.max_offset, queue.old_extent)
         ranges: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        for span in sorted((*rows, zeros)):
+        for span in sorted((*queue.written, *queue.fills, queue.front, queue.pre_blanks)):
             for offset, low, high in _parts(span, size):
                 ranges[offset].append((low, high))
+        for offset in self._offsets(directory):  # zeros go into files that are there: their names may be far apart
+            low, high = max(queue.max_offset * UNIT_SIZE, offset), min(queue.old_extent * UNIT_SIZE, offset + size)
+            if low < high:
+                ranges[offset].append((low - offset, high - offset))
         for offset, found in ranges.items():
             path = os.path.join(directory, names.segment_name(offset))
             with contextlib.suppress(NotAFile):  # what stands in a file's place is moved away first
@@ -117,6 +119,11 @@ class _Room:
                     continue
             if offset < queue.max_offset * UNIT_SIZE:
                 self._take(path, blocks_taken(found))
+
+    def _offsets(self, directory: str) -> list[int]:
+        """Of the files in a queue's directory, by their names."""
+        found = self._disk.listdir(directory) if self._disk.is_dir(directory) else ()
+        return sorted(offset for name in found if (offset := names.segment_offset(name)) is not None)
 
     # --- index ------------------------------------------------------------------------------------------------------
 

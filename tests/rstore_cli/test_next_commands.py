@@ -91,6 +91,7 @@ def test_commands_that_go_by_a_store_are_known() -> None:
         ("rstore drill list", None),
         ("rstore doctor --conf b.conf", None),
         ("rstore --store s check", None),
+        ("permission denied (sudo -u o rstore status --store s --json)", None),
         ("rstore plan-start", "rstore --store s plan-start"),
     ],
 )
