@@ -21,7 +21,7 @@ its lengths counts, too: a scan may step over what it claims (engine.log.claim),
 
 Where there is one (a body that holds a record, a wish that lies in a message made of messages), the bytes before s
 can't decide, and the chain is walked from the segment's start, which is a boundary by itself: records never cross
-segments. It is walked as the parts will be read: with CRCs or without, as body CRC mismatch is stepped
+segments. It is walked as the parts will be read: with CRCs or without, as a body with a CRC mismatch is stepped
 over, or not.
 
 So two readers of neighbouring parts find the same boundary, each for itself. What reaches farther back than is looked

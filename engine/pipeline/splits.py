@@ -200,7 +200,7 @@ def events(split: Split, log: ClosedLog, *, check_crc: bool = True, last: LastCu
     Args:
         split: which.
         log: `open_log` of it.
-        check_crc: whether body CRC mismatch is damage.
+        check_crc: whether a body CRC mismatch is damage.
         last: as for `bounds`.
 
     Raises:

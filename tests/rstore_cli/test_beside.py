@@ -106,7 +106,7 @@ def test_status_and_flush_ask_it_readers_go_on_and_changes_are_told_its_pid(fill
     assert 0 < group["lag"] < MANY
     text = cli("status", "--store", root).out
     assert f"process {daemon.process.pid} at {daemon.where['broker']}" in text
-    assert "health      well" in text
+    assert "health      healthy" in text
     with urllib.request.urlopen(f"http://{daemon.where['metrics']}/metrics") as answer:
         assert b'rstore_put_messages_total{topic="T"} 9.0' in answer.read()
     with pytest.raises(urllib.error.HTTPError):

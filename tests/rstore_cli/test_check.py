@@ -58,7 +58,7 @@ def test_a_time_box(damaged: Path, cli: Cli) -> None:
     ran = cli("--store", damaged, "check", "--json", "--time-box", "0s")
     assert ran.code == 0
     assert [f["code"] for f in ran.json["findings"]] == ["time-box"]
-    assert "Nothing is wrong in what was looked at." in cli("--store", damaged, "check", "--time-box", "0").out
+    assert "Nothing is wrong in the part that was checked." in cli("--store", damaged, "check", "--time-box", "0").out
     assert cli("--store", damaged, "check", "--time-box", "5min").code == 1
     wrong = cli("--store", damaged, "check", "--time-box", "soon")
     assert wrong.code == 2

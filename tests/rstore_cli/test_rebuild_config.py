@@ -68,8 +68,8 @@ def test_misuse(words: tuple[str, ...], store: Path, cli: Cli) -> None:
 def test_a_bare_store_is_told(fixture_store: Store, cli: Cli) -> None:
     said = cli("--store", fixture_store("clean-small"), "check")
     assert said.code == 0
-    assert "There is no configuration (config/)" in said.out
-    assert re.search("rstore --store .+ rebuild-config makes it", said.out)
+    assert "No configuration (config/)" in said.out
+    assert re.search("rstore --store .+ rebuild-config rebuilds it", said.out)
 
 
 def test_states_are_listed_and_brought_back(store: Path, cli: Cli) -> None:

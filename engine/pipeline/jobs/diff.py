@@ -130,7 +130,7 @@ class _Diff:
             F.col("crc_ok").alias(f"sound_{name}"),
             *(F.xxhash64(*map(_hashable, fields)).alias(f"{part}_{name}") for part, fields in _PARTS.items()),
         )
-        # body CRC mismatch is like no other, its CRC and length say nothing of it
+        # a body with a CRC mismatch is like no other: its CRC and length say nothing of it
         bad = F.when(F.col(f"sound_{name}"), F.col(f"body_{name}")).otherwise(F.hash(F.lit(name)).cast("long"))
         return side.withColumn(f"body_{name}", bad).drop(f"sound_{name}"), watch
 

@@ -229,7 +229,7 @@ def test_no_room_for_the_next_file_of_the_log_is_not_well(tmp_path: Path, caplog
             assert (status, [one["code"] for one in said["reasons"]]) == (503, ["disk-full"])
             assert "no space left on device" in said["reasons"][0]["message"]
             found.health.tick()
-            assert "not well" in caplog.messages
+            assert "unhealthy" in caplog.messages
             disk.heal()
             disk.usable = 5 << 20  # seen at once, not by the next put: who is not well may be sent nothing
             assert (await get(found, "/health"))[0] == 200
