@@ -15,6 +15,7 @@ from engine.errors import InvalidArgument
 _NATURAL = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
 _LONE_BACKSLASH = re.compile(r"[ \t\f]*\\[\r\n]*")
 _NOTHING = re.compile(r"[ \t\f]*(?:[#!].*)?\s*", re.DOTALL)
+_HALF = re.compile("[\ud800-\udfff]")
 _GOES_ON = re.compile(r"(?<!\\)(?:\\\\)*\\[\r\n]*\Z")
 
 
@@ -56,7 +57,7 @@ def read_properties(data: bytes) -> Properties:
     try:
         for element in javaproperties.parse(_without_lone_backslashes(data.decode(ENCODING))):
             if isinstance(element, javaproperties.KeyValue):
-                found.append(Line(number, element.key, element.value))
+                found.append(Line(number, _writable(element.key), _writable(element.value)))
             source = element.source
             number += source.count("\n") + source.count("\r") - source.count("\r\n")
     except ValueError as error:
@@ -65,6 +66,11 @@ def read_properties(data: bytes) -> Properties:
             hint="write a backslash twice where it is meant as one",
         ) from None
     return Properties(tuple(found))
+
+
+def _writable(text: str) -> str:
+    """Half a pair of surrogates (a \\u escape) as Java writes it wherever it leaves its memory: a question mark."""
+    return _HALF.sub("?", text)
 
 
 def _without_lone_backslashes(text: str) -> str:

@@ -171,6 +171,7 @@ def test_lines_and_where_they_begin() -> None:
     )
     assert read_properties(b"a=1\n \\").values == {"a": "1"}
     assert read_properties(b"a\\\n \\").values == {"a": ""}
+    assert read_properties(rb"a=\ud83d\ude00x\ud83d7\ude00").values == {"a": "\U0001f600x?7?"}, "as Java writes it"
     with pytest.raises(InvalidArgument, match="line 2"):
         read_properties(b"a=1\nb=\\uzzzz\n")
 
