@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.config import StoreConfig
@@ -17,6 +17,7 @@ from engine.repair.queue_rows import QueueRows
 from engine.repair.queue_space import QueueSpace, last_row, measure
 from engine.repair.survey import survey
 from tests.engine.repair.aged import units
+from tests.support.wide import examples
 
 Store = Callable[[str], Path]
 ALL = 1 << 40
@@ -31,7 +32,9 @@ def look(rows: QueueRows, starts: list[int], cuts: list[int], most: int = ALL) -
     return measure(rows, last_row(rows), np.array(starts, dtype=np.int64), cuts, most)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", ["clean-small", "lmq"])
+@settings(max_examples=examples(100))
 @given(
     starts=st.lists(st.integers(0, 520_000), min_size=1, max_size=6).map(sorted),
     cuts=st.lists(st.integers(0, 300), max_size=5),

@@ -17,6 +17,7 @@ from engine.repair.undo import plan_undo, undo
 from tests.engine.repair.test_rules import SIZES, messages, put, settings
 from tests.support import stores
 from tests.support.checking import check_clean
+from tests.support.wide import WIDE
 
 SIZE = SIZES["mapped_file_size_commit_log"]
 COUNT = 170
@@ -98,10 +99,12 @@ def test_what_lies_behind_goes_back(place: str, name: str, length: str, made: St
     check_clean(root, settings(root))
 
 
+@pytest.mark.wide
 def test_a_kill_leaves_the_one_file_or_the_other(made: Store, tmp_path: Path) -> None:
     """And the next recovery ends what that one began."""
     at = next(offset for offset in made[1] if offset >= SIZE + 1000)
     step = 0
+    every = 1 if WIDE else 3
     while True:
         root = stores.copy(made[0], tmp_path / str(step))
         splice(root, at, "taken out of a record", "spliced")
@@ -113,7 +116,7 @@ def test_a_kill_leaves_the_one_file_or_the_other(made: Store, tmp_path: Path) ->
             apply(Disk(), plan_recover(Disk(), settings(root), bridge=True))
             check_clean(root, settings(root))
             assert len(messages(root)) == COUNT - 1
-            step += 1
+            step += every
         else:
             break
     assert step > 10
