@@ -99,7 +99,12 @@ class Report:
     @property
     def starts(self) -> bool:
         """Whether a broker starts with it."""
-        return not any(danger.stops for danger in self.dangers)
+        return not self.stops
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """What keeps a broker from starting."""
+        return tuple(danger.what for danger in self.dangers if danger.stops)
 
     def of(self, *judgements: Judgement) -> tuple[Verdict, ...]:
         """Those verdicts."""

@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from engine.broker_conf.report import read_conf
 from engine.config import apache_key
 from engine.errors import DataIsAbsent, LogIsGone, NextStep, Refused, RStoreError
 from engine.files.lock import holder_of
@@ -173,8 +174,10 @@ class StartPlan:
         }
 
 
-def plan_start(disk: Disk, config: StoreConfig, *, progress: Callable[[int, int], None] | None = None) -> StartPlan:
-    """Compute it, without writing a byte.
+def plan_start(
+    disk: Disk, config: StoreConfig, *, conf: str | None = None, progress: Callable[[int, int], None] | None = None
+) -> StartPlan:
+    """Compute it, without writing a byte. `conf`: the properties file that the broker is started with.
 
     Raises:
         NotAStore, StorageError. NewerStore: it is RocketMQ 5's, whose start is another.
@@ -182,21 +185,25 @@ def plan_start(disk: Disk, config: StoreConfig, *, progress: Callable[[int, int]
     files = survey(disk, config)
     refuse_verdict(files.config, files.root, files.newer)
     plan = _outcome(disk, config, files, progress)
-    _configured(plan, config_start(disk, files.config, files.root))
+    stops = read_conf(disk.read_file(conf)).stops if conf is not None else ()
+    _configured(plan, config_start(disk, files.config, files.root), [f"{conf}: {why}" for why in stops])
     _look_for_next(disk, plan)
     return plan
 
 
-def _configured(plan: StartPlan, found: ConfigStart) -> None:
-    """What config/ does to the start. Where a table stops it, the store is never opened, and nothing of it changes."""
+def _configured(plan: StartPlan, found: ConfigStart, conf: Sequence[str]) -> None:
+    """What config/ and broker.conf do to the start. Where a table stops it, the store is never opened, and nothing of
+    it changes. Most that stops it in broker.conf (delay levels, thread pools) does so when the store was recovered
+    (BrokerController#initialize), so what would be lost is told.
+    """
     plan.problems += found.problems
     if plan.apache.outcome is not Outcome.OPENS and not found.stops:
         return
     if found.stops:
         plan.apache = replace(plan.apache, outcome=Outcome.REFUSES, why=found.stops[0], removed=())
         plan.behind, plan.short, plan.index_removed, plan.keys_lost, plan.bytes_cut = {}, {}, [], 0, 0
-    elif found.stops_late:
-        plan.apache = replace(plan.apache, outcome=Outcome.REFUSES, why=found.stops_late[0])
+    elif late := (*found.stops_late, *conf):
+        plan.apache = replace(plan.apache, outcome=Outcome.REFUSES, why=late[0])
 
 
 def _outcome(

@@ -33,7 +33,8 @@ def plan_start(context: typer.Context) -> None:
     output = settings.output()
     config = settings.load()
     with output.progress("reading the log") as tick:
-        plan = look(Disk(), config, progress=tick)
+        conf = None if settings.config is None else str(settings.config)
+        plan = look(Disk(), config, conf=conf, progress=tick)
     if not output.json:
         _show(output, plan)
     elif plan.refusal is None:

@@ -135,6 +135,9 @@ def test_delay_levels_that_no_broker_reads(tmp_path: Path, cli: Cli) -> None:
         ran = cli(*bad, *command.split())
         assert (ran.code, ran.err.splitlines()) == (0, [note]), command
     assert cli(*bad, "get", "T", "0", "0").code == 0
+    start = cli(*bad, "plan-start", "--json")
+    assert (start.code, start.json["outcome"], start.json["why"]) == (1, "refuses", f"{conf}: {why}")
+    assert cli("--store", store, "-c", small, "plan-start", "--json").json["outcome"] == "opens"
     before = stores.snapshot(store)
     for command in ("put T --body b --delay-level 2", "serve --port 0"):
         refused = cli(*bad, *command.split())
