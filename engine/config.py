@@ -319,13 +319,23 @@ def load(path: Path, base: StoreConfig | None = None) -> StoreConfig:
 
 
 def _demand_paths(found: Mapping[str, str]) -> None:
-    """Raise InvalidArgument for an empty path: a broker puts / and a name behind it. Source: StorePathConfigHelper."""
+    """Raise InvalidArgument for an empty path, which a broker puts / and a name behind, and for one that can't be.
+
+    Source: StorePathConfigHelper; a path of Java with a NUL character is invalid.
+    """
     for key, first in (("storePathRootDir", "/consumequeue"), ("storePathCommitLog", "/" + "0" * 20)):
         if found.get(key) == "":
             raise InvalidArgument(
                 f"{key} is empty: a broker makes its files at / then ({first})",
                 hint="give it a directory, or take the line out",
             )
+        if "\0" in found.get(key, ""):
+            raise InvalidArgument(f"{key} contains a NUL character: no path does", hint="write the path without it")
+    log = found.get("storePathCommitLog")
+    if log is not None and not log.replace(",", "").strip():
+        raise InvalidArgument(
+            f"storePathCommitLog = {log!r} names no directory", hint="give it a directory, or take the line out"
+        )
 
 
 def load_broker(path: Path, base: StoreConfig | None = None) -> StoreConfig:

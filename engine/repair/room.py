@@ -70,7 +70,8 @@ class _Room:
         while not self._disk.exists(path):
             path = os.path.dirname(path)
         device = self._disk.device(path)
-        self._places.setdefault(device, path if self._disk.is_dir(path) else os.path.dirname(path))
+        there = self._disk.behind_link(path)  # a link's own directory may be on another disk
+        self._places.setdefault(device, there if self._disk.is_dir(there) else os.path.dirname(there))
         self._taken[device] += count
         self._peaks[device] = max(self._peaks[device], self._taken[device])
 
@@ -107,9 +108,10 @@ class _Room:
         for span in sorted((*queue.written, *queue.fills, queue.front, queue.pre_blanks)):
             for offset, low, high in _parts(span, size):
                 ranges[offset].append((low, high))
-        for offset in self._offsets(directory):  # zeros go into files that are there: their names may be far apart
-            low, high = max(queue.max_offset * UNIT_SIZE, offset), min(queue.old_extent * UNIT_SIZE, offset + size)
-            if low < high:
+        end = queue.max_offset * UNIT_SIZE
+        for offset in self._offsets(directory):  # only the file that holds the queue's end gets zeros, later ones go
+            low, high = max(end, offset), min(queue.old_extent * UNIT_SIZE, offset + size)
+            if offset < end and low < high:
                 ranges[offset].append((low - offset, high - offset))
         for offset, found in ranges.items():
             path = os.path.join(directory, names.segment_name(offset))

@@ -198,3 +198,16 @@ def test_a_disk_that_gets_full_while_saving_leaves_nothing_and_the_next_run_work
     assert number > 4
     apply(Disk(), plan_recover(Disk(), rules.settings(root), bridge=True), salvage_dir=salvage_dir)
     check_clean(root, rules.settings(root), known={"log-bridged"}, why="bytes were overwritten")
+
+
+def test_room_is_asked_of_the_disk_that_a_link_leads_to(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    put(root, 0, 300)
+    copied_with_holes(root)
+    (tmp_path / "elsewhere").mkdir()
+    for path in sorted((root / "commitlog").iterdir()):
+        path.rename(tmp_path / "elsewhere" / path.name)
+        path.symlink_to(tmp_path / "elsewhere" / path.name)
+    places = room_to_make(Disk(), plan_of(Disk(), root))
+    assert str(tmp_path / "elsewhere") in places
+    assert str(root / "commitlog") not in places

@@ -95,3 +95,17 @@ def test_an_empty_path_is_refused_with_its_key_and_file(
     again = shlex.split(ran.out.splitlines()[-1].removeprefix("Next: "))
     assert again is not None
     check_clean(root, settings(root))
+
+
+@pytest.mark.parametrize("text", ["storePathCommitLog=,", "storePathCommitLog= , ", "storePathRootDir=/a\\u0000b"])
+def test_a_path_that_is_none_is_refused(text: str, tmp_path: Path, cli: Cli) -> None:
+    root = tmp_path / "store"
+    put(root, 4)
+    conf = tmp_path / "broker.conf"
+    conf.write_text(text + "\n")
+    for words in (["status"], ["recover", "--yes"]):
+        ran = cli("-c", conf, "--store", root, *words)
+        assert ran.code == 2
+        assert str(conf) in ran.error_line
+        assert "a fault of rstore" not in ran.err
+    check_clean(root, settings(root))
