@@ -133,5 +133,5 @@ def test_rows_that_come_twice(spark: SparkSession, tmp_path: Path) -> None:
     export.run(spark, find_stores([str(tmp_path / "s")]), export.ExportOptions(output=str(table)))
     (file,) = table.rglob("*.parquet")
     file.with_name("copy.parquet").write_bytes(file.read_bytes())
-    with pytest.raises(Exception, match=r"two rows of the same place: at 0 .the new store has 1 messages: remove it"):
+    with pytest.raises(Exception, match=r"two rows of the same place: at 0 .the new store has 1 message: remove it"):
         run(spark, (), ImportOptions(table=str(table), output=str(tmp_path / "new")))

@@ -179,5 +179,5 @@ def test_an_empty_store_and_a_topic(spark: SparkSession, store: Path, tmp_path: 
     expected = [record for record in plain.records(store) if record.message.topic == "Hot"]
     assert found.facts["messages"] == len(expected) > 100
     assert found.facts["stores"] == 2
-    with pytest.raises(InvalidArgument, match="the top 0"):
+    with pytest.raises(InvalidArgument, match="top must be ≥ 1, not 0"):
         run(spark, stores, StatsOptions(top=0))
