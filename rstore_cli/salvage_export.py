@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -63,7 +64,7 @@ def export_files(settings: Settings, repair: str, directory: Path) -> int:
         )
         return OK
     output.table(["file", "bytes saved"], [[path, str(saved)] for path, saved in written], numbers=(1,))
-    output.text(f"Next: rstore --store {directory} dump commitlog")
+    output.text(f"Next: {shlex.join(('rstore', '--store', str(directory), 'dump', 'commitlog'))}")
     return OK
 
 

@@ -150,7 +150,7 @@ def _demand_store(disk: Disk, config: StoreConfig, root: str) -> tuple[Entry, ..
     if found is None or not found.is_directory:
         plain = blank_paths.meant_instead(disk, root)
         if plain is not None:
-            raise blank_paths.refusal(config, "storePathRootDir", root, plain)
+            raise blank_paths.refusal(config, blank_paths.ROOT, root, plain)
         raise NotAStore("no store here", path=root, hint="name one with --store, or make one with: rstore init")
     entries = disk.scandir(root)
     present = {entry.name for entry in entries}

@@ -58,9 +58,13 @@ def init(
     from engine.config import STORE_CONF
     from engine.files.disk import Disk
     from engine.format.index_file import IndexLayout
+    from engine.repair.blank_paths import told_of_a_new_store
     from engine.repair.create import create_store
+    from engine.repair.next_step import command_line
 
     sizes = create_store(Disk(), config)
+    for said in told_of_a_new_store(config):
+        output.note(f"note: {said}")
     root = str(config.store_path_root_dir)
     if output.json:
         output.document({"store": root, "sizes": sizes})
@@ -72,7 +76,7 @@ def init(
     segment, queue = size(config.mapped_file_size_commit_log), size(config.mapped_file_size_consume_queue)
     output.text(f"On disk: {segment} a commit log file, {queue} a queue file, {size(index)} an index file,")
     output.text("each made as a whole by its first message (an index file by the first with a key).")
-    output.text(f"Next: rstore --store {root} put TOPIC --body hello")
+    output.text(f"Next: {command_line(config, 'put', 'TOPIC', '--body', 'hello')}")
 
 
 def _size(text: str | None, what: str) -> int | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.config import of_store
 from tests.engine.repair.test_rules import put, settings
 from tests.rstore_cli.conftest import Cli
 from tests.support import stores
@@ -109,3 +110,87 @@ def test_a_path_that_is_none_is_refused(text: str, tmp_path: Path, cli: Cli) -> 
         assert str(conf) in ran.error_line
         assert "a fault of rstore" not in ran.err
     check_clean(root, settings(root))
+
+
+@pytest.mark.parametrize("made", [False, True], ids=["not-there", "a-broker-made-it"])
+@pytest.mark.parametrize("key", ["storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths"])
+def test_init_makes_no_second_store_beside_the_one_that_is_meant(
+    key: str, made: bool, tmp_path: Path, cli: Cli
+) -> None:
+    root = tmp_path / "store"
+    put(root, 4)
+    conf = tmp_path / "broker.conf"
+    path = root if key == "storePathRootDir" else root / "commitlog"
+    other = "" if key == "storePathRootDir" else f"storePathRootDir={tmp_path / 'new'}\n"
+    conf.write_text(f"{other}{key}={path} \n")
+    if made:
+        Path(f"{path} ").mkdir()
+    before = stores.snapshot(tmp_path)
+    for words in ([], ["--json"], ["--quiet"]):
+        ran = cli("-c", conf, "init", *words)
+        assert ran.code == 4
+        assert f'{key} has a blank at an end: "{path} " is not the directory "{path}"' in ran.err
+        assert f"take the blank out of {key} in {conf}" in ran.err
+        assert ("then run this again" in ran.err) == (key != "storePathRootDir")
+    assert stores.snapshot(tmp_path) == before
+    if key == "storePathRootDir":  # init would be refused again: it says what is of use
+        assert f"then run rstore -c {conf} status: a store is there already" in ran.err
+        conf.write_text(f"{key}={path}\n")
+        assert cli("-c", conf, "status").code == 0
+    check_clean(root, settings(root))
+
+
+def test_init_beside_an_empty_directory_that_is_meant(tmp_path: Path, cli: Cli) -> None:
+    """The disk's mount point is there, and nothing on it yet: without the blank init goes on."""
+    root = tmp_path / "store"
+    root.mkdir()
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"storePathRootDir={root} \n")
+    ran = cli("-c", conf, "init")
+    assert ran.code == 4
+    assert f"take the blank out of storePathRootDir in {conf}, then run this again" in ran.err
+    conf.write_text(f"storePathRootDir={root}\n")
+    assert cli("-c", conf, "init").code == 0
+    assert not Path(f"{root} ").exists()
+    check_clean(root)
+
+
+@pytest.mark.parametrize("command", ["init", "status"])
+def test_a_blank_that_was_typed_is_no_matter_of_the_settings(command: str, tmp_path: Path, cli: Cli) -> None:
+    root = tmp_path / "store"
+    put(root, 4)
+    conf = tmp_path / "broker.conf"
+    conf.write_text("fileReservedTime=48\n")
+    ran = cli("--store", f"{root} ", "-c", conf, command)
+    assert ran.code == 4
+    assert f'the store\'s path has a blank at an end: "{root} " is not the directory "{root}"' in ran.error_line
+    assert f"name the store without the blank: {root}" in ran.error_line
+    assert str(conf) not in ran.error_line.replace(f"-c {conf}", "")
+    assert not Path(f"{root} ").exists()
+    check_clean(root, settings(root))
+
+
+def test_init_says_that_a_new_store_has_a_blank_in_its_path_and_what_comes_next_works(tmp_path: Path, cli: Cli) -> None:
+    root, log = Path(f"{tmp_path / 'store'} "), Path(f"{tmp_path / 'log'}\t")
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"storePathRootDir={root}\nstorePathCommitLog={log}\nmappedFileSizeCommitLog=65536\n")
+    ran = cli("-c", conf, "init")
+    assert ran.code == 0
+    for key, path in (("storePathRootDir", root), ("storePathCommitLog", log)):
+        told = f'note: {key} in {conf} has a blank at an end; a broker, too, uses the directory "{path}"'
+        assert told in ran.err.splitlines()
+    next_words = shlex.split(ran.out.splitlines()[-1].removeprefix("Next: rstore "))
+    assert cli(*next_words).code == 0
+    assert list(log.iterdir())
+    assert cli("--store", f"{tmp_path / 'typed'} ", "init", "--quiet").err == ""
+    check_clean(root, of_store(file=conf))
+
+
+def test_the_next_command_of_init_is_quoted_for_a_shell(tmp_path: Path, cli: Cli) -> None:
+    root = tmp_path / "my $store"
+    ran = cli("--store", root, "init", "--commitlog-file-size", "64K")
+    assert "note" not in ran.err
+    next_words = shlex.split(ran.out.splitlines()[-1].removeprefix("Next: rstore "))
+    assert next_words == ["--store", str(root), "put", "TOPIC", "--body", "hello"]
+    assert cli(*next_words).code == 0
+    check_clean(root)

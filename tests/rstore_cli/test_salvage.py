@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,9 @@ def test_export_of_the_bytes(repaired: tuple[Path, str], cli: Cli, tmp_path: Pat
     rows = cli("--store", tmp_path / "raw", "dump", "commitlog", "--redact", "--json").lines
     assert sum(row["kind"] == "message" for row in rows) == 424
     assert cli("--store", store, "salvage", "export", name, "--raw", tmp_path / "raw").code == 4
+    ran = cli("--store", store, "salvage", "export", name, "--raw", tmp_path / "the raw")
+    next_words = shlex.split(ran.out.splitlines()[-1].removeprefix("Next: rstore "))
+    assert cli(*next_words, "--redact", "--json").lines == rows
 
 
 def test_replay(repaired: tuple[Path, str], cli: Cli) -> None:
