@@ -27,7 +27,7 @@ from engine.log.index_service import IndexService
 from engine.log.state import StoreState
 from engine.repair.beside import Beside
 from engine.repair.bridge import BridgedLog
-from engine.repair.finish import finish, settle
+from engine.repair.finish import finish, part, parted, settle
 from engine.repair.index_plan import index_directory
 from engine.repair.memory import forget
 from engine.repair.pieces import pieces_of, quarantine_target
@@ -87,6 +87,7 @@ def apply(
         raise plan.refusal
     _Applier(disk, plan).check()
     settle(disk, plan.files.config)
+    killed = parted(disk, plan.files.config)
     salvage = None
     marks = clean and plan.marks
     making = room_to_make(disk, plan)
@@ -103,11 +104,13 @@ def apply(
             into=salvage_dir,
             making=making,
         )
+        part(disk, plan.files.config, killed)
+        killed = ()
     else:
         demand_room_to_make(disk, making)
     state = _Applier(disk, plan, salvage).run(clean)
     forget(disk, plan.files.root)
-    finish(disk, plan.files.config, whole=keep or not (plan.changed or marks))
+    finish(disk, plan.files.config, whole=not killed and (keep or not (plan.changed or marks)))
     return Applied(state, salvage)
 
 

@@ -5,6 +5,9 @@ nothing of what the other had still to do, and a broker may have committed offse
 config/ needs no going on, as each file is replaced in one rename: whatever repair comes next closes it (`settle`). A
 killed repair of the store must be ended first (`demand_none_of_store`).
 
+A killed repair of the store that a broker came behind ends before the next one changes anything (`parted`, `part`):
+taking both back would overwrite what the broker stored.
+
 A command that changes nothing ends no repair but killed ones of its own kind that had done all (`finish_swaps`).
 """
 
@@ -16,10 +19,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import Refused
-from engine.repair.config.sources import TEMPORARY
 from engine.repair.finding import Fix
 from engine.repair.next_step import step
-from engine.repair.repairs import APPLIED, KEPT, Repair, config_places, digest, holds, listing, repairs, unfinished
+from engine.repair.repairs import APPLIED, Repair, config_places, digest, listing, repairs, unfinished
+from engine.repair.since import changed_since, since_killed
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
@@ -38,6 +41,22 @@ def finish(disk: Disk, config: StoreConfig, *, whole: bool = True) -> None:
         disk.step("salvage.finished")
 
 
+def parted(disk: Disk, config: StoreConfig) -> tuple[Repair, ...]:
+    """The killed repairs of the store, where something else (a broker) has changed it since: nobody takes them back.
+
+    Asked before the next repair changes anything. Raises nothing: what can't be read can't be taken back either.
+    """
+    killed = _open(disk, config, of_config=False)
+    return tuple(killed) if killed and since_killed(disk, config, killed) is not None else ()
+
+
+def part(disk: Disk, config: StoreConfig, killed: Sequence[Repair]) -> None:
+    """Close these (`parted`), once the manifest of the next repair is there: undo takes that one back alone."""
+    if killed:
+        _close(disk, config, killed, whole=False)
+        disk.step("salvage.parted")
+
+
 def settle(disk: Disk, config: StoreConfig) -> None:
     """Close what is open of repairs of config/ alone, finished or killed.
 
@@ -54,7 +73,7 @@ def finish_swaps(disk: Disk, config: StoreConfig) -> None:
     open_ones = _open(disk, config, of_config=False)
     root = os.fspath(config.store_path_root_dir)
     if open_ones and all(one.is_reindex and _has_swapped(disk, root, one) for one in open_ones):
-        _close(disk, config, open_ones, whole=True)
+        _close(disk, config, open_ones, whole=since_killed(disk, config, open_ones) is None)
         disk.step("salvage.finished")
 
 
@@ -98,43 +117,6 @@ def _interrupted(config: StoreConfig, open_ones: Sequence[Repair], what: str) ->
         path=open_ones[-1].directory,
         next_step=step(config, Fix.RECOVER),
     )
-
-
-def changed_since(disk: Disk, config: StoreConfig, killed: Sequence[Repair]) -> str | None:
-    """The first path that something else than these killed repairs of config/ (oldest first) has changed since.
-
-    A file of config/ may be what one of them found or what one was to write; a .tmp is a part of that.
-    """
-    root = os.fspath(config.store_path_root_dir)
-    pieces = [piece for repair in killed for piece in repair.pieces]
-    places = config_places(pieces)
-    before, now = (
-        {path: seen for path, seen in files.items() if path not in places}
-        for files in (killed[0].manifest.get("files", {}), listing(disk, config))
-    )
-    for path in sorted(before.keys() | now.keys()):
-        if before.get(path) != now.get(path):
-            return os.path.join(root, path)
-    for place in places:
-        path = os.path.join(root, place)
-        if not place.endswith(TEMPORARY) and not _is_theirs(disk, path, [p for p in pieces if p["path"] == place]):
-            return path
-    return None
-
-
-def _is_theirs(disk: Disk, path: str, pieces: Sequence[dict[str, Any]]) -> bool:
-    if not disk.exists(path):
-        return any(piece["action"] in ("create", "move") for piece in pieces)
-    found = disk.stat(path)
-    if not found.is_file:
-        return any(piece["action"] == "move" for piece in pieces)
-    if any(
-        piece["action"] in KEPT and piece["length"] == found.size and holds(disk, path, 0, found.size, piece["sha256"])
-        for piece in pieces
-    ):
-        return True
-    written = {piece["becomes"] for piece in pieces if piece.get("becomes")}
-    return any(holds(disk, path, 0, found.size, sha256) for sha256 in written)
 
 
 def _open(disk: Disk, config: StoreConfig, *, of_config: bool) -> list[Repair]:

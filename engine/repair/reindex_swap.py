@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from engine.format import names
 from engine.repair import next_step
-from engine.repair.finish import finish, finish_swaps, killed_before_reindex, settle
+from engine.repair.finish import finish, finish_swaps, killed_before_reindex, part, parted, settle
 from engine.repair.repairs import digest, is_below, listing
 from engine.repair.salvage import Saved, goes, new_directory, write_manifest
 from engine.repair.trees import remove_tree
@@ -82,11 +82,13 @@ def swap(disk: Disk, plan: ReindexPlan) -> str:
     root, built = plan.files.root, plan.built
     places = _places(disk, plan)
     settle(disk, plan.files.config)
+    killed = parted(disk, plan.files.config)
     files = listing(disk, plan.files.config)
     directory = new_directory(disk, root, "reindex")
     disk.write_file_atomically(os.path.join(built, SWAP), json.dumps(places).encode())
     pieces = [saved for place in places for saved in _pieces(disk, root, built, place)]
     write_manifest(disk, directory, "reindex", files, pieces)
+    part(disk, plan.files.config, killed)
     disk.step("reindex.planned")
     for place in places:
         old, new, aside = (os.path.join(base, place) for base in (root, built, directory))
@@ -108,8 +110,8 @@ def _places(disk: Disk, plan: ReindexPlan) -> list[str]:
     """The directories that are swapped, below the store's, in order."""
     places = []
     for queue in sorted(plan.queues_changed):
-        for part in (names.CONSUMEQUEUE_EXT, names.CONSUMEQUEUE):
-            place = names.queue_directory(part, *queue)
+        for kind in (names.CONSUMEQUEUE_EXT, names.CONSUMEQUEUE):
+            place = names.queue_directory(kind, *queue)
             if disk.exists(os.path.join(plan.built, place)):
                 places.append(place)
     return places + ([names.INDEX] if plan.index_changed else [])

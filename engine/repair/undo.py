@@ -4,10 +4,9 @@ A repair that was killed is taken back together with the one that went on from i
 reverse order, so that the oldest win. Every step can be done twice: an undo that is killed (`undoing.json` is there
 then) is run again, and does all of it again.
 
-It refuses when anything else has changed the store since. A finished repair left a listing of every file (size and
-modification time) and the digest of each place that it changed: all of it must still be so. Of a repair that was
-killed nobody knows how far it came, so only the files that it was not to touch are held against the listing that it
-made before its first change. Of config/ only those files are part of it that the repair has changed.
+It refuses when anything else has changed the store since (since.py). A finished repair left a listing of every file
+(size and modification time) and the digest of each place that it changed: all of it must still be so. Of config/ only
+those files are part of it that the repair has changed.
 """
 
 from __future__ import annotations
@@ -17,14 +16,21 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import CannotMend, StoreChanged
-from engine.files.written import written
+from engine.errors import CannotMend
 from engine.format import names
-from engine.repair.finish import changed_since
 from engine.repair.odd import demand_present, demand_saved
-from engine.repair.relocate import Way, is_there, put_back
+from engine.repair.relocate import is_there, put_back
 from engine.repair.repairs import KEPT, UNDOING, UNDONE, Listing, Repair, config_places, holds, listing, repairs
-from engine.repair.salvage import BEHIND_THE_END
+from engine.repair.since import (
+    changed_since,
+    compare,
+    demand_nothing_between,
+    demand_unchanged,
+    place_now,
+    relocated,
+    store_changed,
+    way_of,
+)
 from engine.repair.survey import survey
 from engine.repair.trees import zero_range
 from engine.repair.undo_names import (
@@ -118,7 +124,7 @@ def plan_undo(disk: Disk, config: StoreConfig) -> UndoPlan:
         _check_unchanged(disk, config, root, chain, now)
     before: Listing = chain[-1].manifest["files"]
     named = {piece["path"] for repair in chain for piece in repair.pieces if piece["action"] == "create"}
-    renamed = {piece[name] for repair in chain for piece in _relocated(repair) for name in ("target", "via")}
+    renamed = {piece[name] for repair in chain for piece in relocated(repair) for name in ("target", "via")}
     new = (path for path in now if path not in before and path not in renamed and not _was_config(path, chain))
     created = tuple(sorted(path for path in new if not _is_stray(path, chain, named)))
     return UndoPlan(root, tuple(chain), before, created, resumed, config)
@@ -134,7 +140,7 @@ def undo(disk: Disk, plan: UndoPlan) -> None:
         disk.write_file_atomically(os.path.join(repair.directory, UNDOING), b"{}")
     disk.step("undo.begun")
     back = moved_back(disk, plan.root, plan.repairs)
-    homes = {os.path.dirname(piece["path"]) for repair in plan.repairs for piece in _relocated(repair)}
+    homes = {os.path.dirname(piece["path"]) for repair in plan.repairs for piece in relocated(repair)}
     bring_back_homes(disk, plan.root, plan.repairs, homes)
     for repair in plan.repairs:
         for piece in reversed(repair.pieces):
@@ -195,12 +201,12 @@ def _check_saved(disk: Disk, root: str, chain: list[Repair]) -> None:
                 raise CannotMend("saved piece is corrupt (SHA-256 mismatch)", path=path)
         later |= {piece["path"] for piece in repair.pieces if piece["action"] in KEPT}
 
-    newest = next((at for at, repair in enumerate(chain) if next(_relocated(repair), None)), None)
+    newest = next((at for at, repair in enumerate(chain) if next(relocated(repair), None)), None)
     if newest is not None:  # a repair before it knows older names
         repair = chain[newest]
         since = (piece for one in chain[: newest + 1] for piece in one.pieces)
         removed = {piece["path"] for piece in since if piece["action"] == "remove"}  # restored before
-        for way in (_way(root, piece) for piece in _relocated(repair) if piece["target"] not in removed):
+        for way in (way_of(root, piece) for piece in relocated(repair) if piece["target"] not in removed):
             if not disk.exists(is_there(disk, way, repair.directory)):
                 raise CannotMend("what the repair renamed is no longer there", path=way.new)
 
@@ -227,74 +233,17 @@ def _is_saved(disk: Disk, root: str, repair: Repair, piece: dict[str, Any], late
 def _check_unchanged(disk: Disk, config: StoreConfig, root: str, chain: list[Repair], now: Listing) -> None:
     applied = chain[0].applied
     if applied is not None:
-        _compare(root, applied["files"], now)
+        compare(root, applied["files"], now)
         for place in applied["ranges"]:
             path = os.path.join(root, place["path"])
             if not holds(disk, path, place["offset"], place["length"], place["sha256"]):
-                raise _changed(path, int(place["offset"]))
-        return
-    if chain[0].is_config:
-        changed = changed_since(disk, config, chain[::-1])
-        if changed is not None:
-            raise _changed(changed)
-        return
-    touched = {
-        piece[name]
-        for repair in chain
-        for piece in repair.pieces
-        for name in (("path", "target", "via") if piece["action"] == "relocate" else ("path",))
-    }
-    aside = (piece["path"] for repair in chain for piece in repair.pieces if piece["action"] == "move")
-    moved = tuple(os.path.join(path, "") for path in aside)
-    before: Listing = chain[0].manifest["files"]
-    fresh = {path for path in now if path not in before and not path.startswith((names.COMMITLOG, names.ABORT))}
-    _compare(
-        root,
-        {path: seen for path, seen in before.items() if path not in touched and not path.startswith(moved)},
-        {path: seen for path, seen in now.items() if path not in touched | fresh and not path.startswith(moved)},
-    )
-    for repair in chain:
-        for piece in repair.pieces:
-            if piece["why"] == BEHIND_THE_END:
-                _check_tail(disk, root, chain, repair, piece)
-
-
-def _check_tail(disk: Disk, root: str, chain: Sequence[Repair], repair: Repair, piece: dict[str, Any]) -> None:
-    """Behind the log's end a killed repair leaves old bytes and zeros: anything else are messages that came since."""
-    import numpy as np
-
-    path = _now(disk, root, chain, repair, piece)
-    if not disk.exists(path):
-        return
-    offset, length = int(piece["offset"]), int(piece["length"])
-    saved = None if piece["file"] is None else disk.open_reader(os.path.join(repair.directory, piece["file"]))
-    reader = disk.open_reader(path)
-    try:
-        for place, unit in written(reader, offset, min(offset + length, reader.size())):
-            some = np.frombuffer(unit, np.uint8)
-            old = np.uint8(0) if saved is None else np.frombuffer(saved.read(place - offset, len(some)), np.uint8)
-            strange = np.flatnonzero((some != 0) & (some != old))
-            if len(strange):
-                raise _changed(path, place + int(strange[0]))
-    finally:
-        reader.close()
-        if saved is not None:
-            saved.close()
-
-
-def _compare(root: str, then: Listing, now: Listing) -> None:
-    for path in sorted(then.keys() | now.keys()):
-        if then.get(path) != now.get(path):
-            raise _changed(os.path.join(root, path))
-
-
-def _changed(path: str, offset: int | None = None) -> StoreChanged:
-    return StoreChanged(
-        "the store has changed since the repair",
-        path=path,
-        offset=offset,
-        hint="what the repair saved can be exported or replayed: rstore salvage list",
-    )
+                raise store_changed(path, int(place["offset"]))
+        if not chain[0].is_config:
+            demand_nothing_between(root, chain)
+    elif not chain[0].is_config:
+        demand_unchanged(disk, root, chain, now)
+    elif (changed := changed_since(disk, config, chain[::-1])) is not None:
+        raise store_changed(changed)
 
 
 def _was_config(path: str, chain: list[Repair]) -> bool:
@@ -320,13 +269,13 @@ def _is_stray(path: str, chain: list[Repair], named: set[str]) -> bool:
 
 
 def _restore(disk: Disk, plan: UndoPlan, repair: Repair, piece: dict[str, Any]) -> None:
-    path = _now(disk, plan.root, plan.repairs, repair, piece)
+    path = place_now(disk, plan.root, plan.repairs, repair, piece)
     if piece["action"] in KEPT and disk.look(path) is None and _is_new(plan, piece):
         return
     match piece["action"]:
         case "relocate":
-            if piece == next(_relocated(repair)):  # the first of them: those behind it have left their places, too
-                put_back(disk, [_way(plan.root, one) for one in _relocated(repair)], repair.directory)
+            if piece == next(relocated(repair)):  # the first of them: those behind it have left their places, too
+                put_back(disk, [way_of(plan.root, one) for one in relocated(repair)], repair.directory)
         case "overwrite":
             _write_back(disk, plan, repair, piece, path)
         case "remove":
@@ -345,7 +294,7 @@ def _is_new(plan: UndoPlan, piece: dict[str, Any]) -> bool:
     Of config/ the oldest listing names only the files that its repair changes.
     """
     name = piece.get("source") or piece["path"]
-    renamed = (one[way] for repair in plan.repairs for one in _relocated(repair) for way in ("path", "target", "via"))
+    renamed = (one[way] for repair in plan.repairs for one in relocated(repair) for way in ("path", "target", "via"))
     return name not in plan.before and not name.startswith(names.CONFIG + os.sep) and name not in renamed
 
 
@@ -422,28 +371,6 @@ def _set_times(disk: Disk, plan: UndoPlan) -> None:
         if disk.stat(place).mtime_ns != seen[1]:
             disk.step("undo.time")
             disk.set_modified(place, seen[1])
-
-
-def _relocated(repair: Repair) -> Iterator[dict[str, Any]]:
-    return (piece for piece in repair.pieces if piece["action"] == "relocate")
-
-
-def _way(root: str, piece: dict[str, Any]) -> Way:
-    """The names of a file that was renamed."""
-    return Way(*(os.path.join(root, piece[name]) for name in ("path", "via", "target")))
-
-
-def _now(disk: Disk, root: str, chain: Sequence[Repair], repair: Repair, piece: dict[str, Any]) -> str:
-    """Where the file of a piece is now: a repair, or its undo, was killed while it renamed files.
-
-    Without a name of its own repair it may have got one from a killed one before (`chain`: newest first).
-    """
-    source = piece.get("source")
-    for one in chain[chain.index(repair) :]:
-        for way in _relocated(one):
-            if (way["path"] == source) if one is repair else (not source and way["target"] == piece["path"]):
-                return is_there(disk, _way(root, way), one.directory)
-    return os.path.join(root, piece["path"])
 
 
 def _sizes(plan: UndoPlan) -> Iterator[tuple[str, list[int]]]:

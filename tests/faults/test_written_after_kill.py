@@ -1,0 +1,122 @@
+"""A repair is killed, a broker that knows nothing of it runs and stores messages, the next repair ends the killed one.
+
+Whatever undo takes back then, what the broker has acknowledged stays.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine.errors import CannotMend, StoreChanged
+from engine.files.disk import Disk
+from engine.files.faults import FaultyDisk, Killed
+from engine.format import names
+from engine.format.message import Message
+from engine.repair.apply import apply
+from engine.repair.recover import plan_recover, plan_truncate
+from engine.repair.reindex_swap import unchanged
+from engine.repair.undo import plan_undo, undo
+from engine.store import MessageStore
+from tests.engine.repair.test_reindex import reindex
+from tests.engine.repair.test_rules import damage, put, settings
+from tests.support import stores
+from tests.support.checking import check_clean
+from tests.support.salvaged import by_queue
+from tests.support.wide import sample
+
+CAME = 10
+TOPIC = "Came"
+KEPT = 200
+
+
+def truncate(root: Path, disk: Disk) -> None:
+    to = (root / "to").read_text()
+    apply(disk, plan_truncate(Disk(), settings(root), to_offset=int(to)), command="truncate")
+
+
+def cut(root: Path, disk: Disk) -> None:
+    apply(disk, plan_recover(Disk(), settings(root), cut=True, whole=True))
+
+
+def rebuild(root: Path, disk: Disk) -> None:
+    """As the command does it: where no queue differs, it closes what was killed."""
+    plan, _ = reindex(settings(root), disk=disk)
+    if not plan.changed:
+        unchanged(disk, settings(root))
+
+
+def recover(root: Path, disk: Disk) -> None:
+    apply(disk, plan_recover(Disk(), settings(root)))
+
+
+Repairing = Callable[[Path, Disk], None]
+
+
+def stored(root: Path) -> set[bytes]:
+    """The bodies of the broker's topic, by its queue."""
+    return {bytes(message.body) for topic, *_, message in by_queue(settings(root)) if topic == TOPIC}
+
+
+def let_broker_run(root: Path) -> set[bytes]:
+    """A broker that knows no `salvage/` starts, stores messages, and stops; their bodies."""
+    aside = root.with_name(f"{root.name}.salvage")
+    (root / names.SALVAGE).rename(aside)
+    came = {b"%06d" % i * 70 for i in range(CAME)}
+    cut(root, Disk())  # as Apache's start does
+    with MessageStore.open(settings(root)) as store:
+        for body in sorted(came):
+            assert store.put(Message(TOPIC, body)).ok
+    shutil.rmtree(root / names.SALVAGE, ignore_errors=True)  # of its own start
+    aside.rename(root / names.SALVAGE)
+    return came
+
+
+def take_back_all(root: Path, came: set[bytes]) -> None:
+    """Until undo refuses; the broker's messages stay, each time."""
+    for _ in range(4):
+        try:
+            undo(Disk(), plan_undo(Disk(), settings(root)))
+        except (StoreChanged, CannotMend):
+            return
+        assert came <= stored(root)
+    pytest.fail("undo never refused")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.wide
+@pytest.mark.parametrize(
+    ("killed", "then"),
+    [(truncate, recover), (cut, recover), (rebuild, recover), (rebuild, rebuild)],
+    ids=lambda it: it.__name__,
+)
+def test_what_a_broker_stored_after_a_kill_stays(killed: Repairing, then: Repairing, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    offsets = put(root, 300)
+    (root / "to").write_text(str(offsets[KEPT]))
+    if killed is cut:
+        damage(root, offsets[KEPT] + 90, b"\xff")
+    if killed is rebuild:
+        shutil.rmtree(root / names.CONSUMEQUEUE / "T" / "1")
+    counting = FaultyDisk(None)
+    killed(stores.copy(root, tmp_path / "whole"), counting)
+    ran = 0
+    for number in sample(range(1, counting.changes_seen + 1), 5, random.Random(killed.__name__).randrange(5)):
+        store = stores.copy(root, tmp_path / f"killed-{number}")
+        faulty = FaultyDisk(None)
+        faulty.kill_before(number)
+        with pytest.raises(Killed):
+            killed(store, faulty)
+        if not (store / names.SALVAGE).exists():
+            continue  # nothing was begun
+        came = let_broker_run(store)
+        ran += 1
+        then(store, Disk())
+        assert came <= stored(store)
+        check_clean(store, settings(store))
+        take_back_all(store, came)
+    assert ran
