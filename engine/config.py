@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from engine.broker_conf import values
+from engine.broker_conf import paths, values
 from engine.broker_conf.disk_levels import CLEAN_FORCIBLY, WARNING_LEVEL
 from engine.broker_conf.in_force import queue_file_size
 from engine.broker_conf.keys import all_keys
@@ -130,12 +130,13 @@ class StoreConfig:
     @property
     def commit_log_paths(self) -> tuple[Path, ...]:
         """Directories of the commit log, in the order given; more than one with multi-path."""
-        return _paths(self.store_path_commit_log) or (self.store_path_root_dir / "commitlog",)
+        directories = paths.log_directories(self.store_path_commit_log or "")
+        return _paths(directories) or (self.store_path_root_dir / "commitlog",)
 
     @property
     def read_only_commit_log_paths(self) -> tuple[Path, ...]:
         """Directories whose segments are read, but where none is made."""
-        return _paths(self.read_only_commit_log_store_paths)
+        return _paths(paths.read_only_directories(self.read_only_commit_log_store_paths or ""))
 
     @property
     def log_directories(self) -> tuple[str, ...]:
@@ -211,11 +212,9 @@ def apache_key(name: str) -> str:
     return head + "".join(word.capitalize() for word in rest)
 
 
-def _paths(setting: str | None) -> tuple[Path, ...]:
-    """A blank at the end of a single path, or around a comma, is part of a name. Source: MultiPathMappedFileQueue."""
-    if not setting:
-        return ()
-    return tuple(map(Path, filter(None, setting.strip().split(",")))) if "," in setting else (Path(setting),)
+def _paths(directories: list[str]) -> tuple[Path, ...]:
+    """Without those whose name is empty: a broker finds no segment there (java.io.File#listFiles)."""
+    return tuple(map(Path, filter(None, directories)))
 
 
 def _known() -> dict[str, str]:
@@ -373,10 +372,13 @@ def of_store(root: Path | None = None, file: Path | None = None) -> StoreConfig:
     base = _own(root / STORE_CONF)
     found = base if file is None else load_broker(file, base)
     changes: dict[str, object] = {}
-    for name in ("store_path_commit_log", "read_only_commit_log_store_paths"):
+    for name, directories in (
+        ("store_path_commit_log", found.commit_log_paths),
+        ("read_only_commit_log_store_paths", found.read_only_commit_log_paths),
+    ):
         setting = getattr(found, name)
         if setting:
-            parts = (str(_moved(part, on_top.store_path_root_dir, root)) for part in _paths(setting))
+            parts = (str(_moved(part, on_top.store_path_root_dir, root)) for part in directories)
             changes[name] = ",".join(parts) + ("," if "," in setting else "")  # which keeps a blank before it
     return found.with_changes(store_path_root_dir=root, **changes)
 

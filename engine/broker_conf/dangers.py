@@ -11,8 +11,9 @@ from engine.broker_conf.delete_when import read_delete_when
 from engine.broker_conf.disk_levels import CLEAN_FORCIBLY, WARNING_LEVEL
 from engine.broker_conf.facts import Danger, Facts
 from engine.broker_conf.in_force import BROKER, STORE, InForce
+from engine.broker_conf.paths import path_dangers
 from engine.broker_conf.start_rules import is_address, start_dangers
-from engine.broker_conf.values import Kind, as_meant, read_value, shown
+from engine.broker_conf.values import Kind, read_value, shown
 from engine.format.numbers import INT_MAX
 
 _LEAST_ADDRESS = 6
@@ -108,35 +109,6 @@ def _addresses(facts: Facts) -> Iterator[Danger]:
         )
 
 
-def _paths(facts: Facts) -> Iterator[Danger]:
-    """Source: CommitLog#CommitLog, MultiPathMappedFileQueue."""
-    logs = facts.text(STORE, "storePathCommitLog")
-    if facts.store("readOnlyCommitLogStorePaths") and "," not in logs:
-        yield Danger(
-            ("readOnlyCommitLogStorePaths", "storePathCommitLog"),
-            "readOnlyCommitLogStorePaths is only looked at where storePathCommitLog names several directories: those "
-            "segments are not there for the broker",
-            "end storePathCommitLog with a comma",
-        )
-    for key in ("storePathRootDir", "storePathCommitLog"):
-        if facts.store(key) == "":
-            yield Danger((key,), f"{key} is empty: the broker makes its files at /", "a path, or no such line")
-    for key in ("storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths"):
-        parts = str(facts.store(key) or "").split(",") if key != "storePathRootDir" else [facts.text(STORE, key)]
-        if as_meant(facts.misread.get(key, "")) != facts.misread.get(key, ""):
-            what = f"{key} = {shown(facts.misread[key])} is read as ISO-8859-1: the broker makes its files elsewhere"
-            yield Danger((key,), what, "\\u escapes, or a path of ASCII characters alone")
-        elif key in facts.misread:
-            yield Danger(
-                (key,),
-                f"{key} = {shown(facts.misread[key])} is taken as it stands: "
-                "the broker starts with another, empty store",
-                "a path, and nothing behind it",
-            )
-        elif len(parts) > 1 and any(part != part.strip() for part in parts):
-            yield Danger((key,), f"{key}: a directory whose name begins or ends with a blank", "commas without blanks")
-
-
 def _sizes(facts: Facts) -> Iterator[Danger]:
     """Source: MappedFile, IndexFile, CommitLog.DefaultAppendMessageCallback (END_FILE_MIN_BLANK_LENGTH)."""
     segment = facts.number(STORE, "mappedFileSizeCommitLog")
@@ -175,7 +147,7 @@ _RULES: tuple[Callable[[Facts], Iterator[Danger]], ...] = (
     _role,
     _durability,
     _addresses,
-    _paths,
+    path_dangers,
     _sizes,
     _permission,
 )

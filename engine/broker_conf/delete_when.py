@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.broker_conf.values import Kind, read_value, shown
+from engine.broker_conf.values import Kind, read_value, shown, split
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +37,8 @@ class DeleteWhen:
 
 def read_delete_when(text: str) -> DeleteWhen:
     """What retention makes of it."""
-    parts = text.split(";")
-    if len(parts) > 1:
-        while parts and not parts[-1]:  # as String#split
-            parts.pop()
     hours: set[int] = set()
-    for part in parts:
+    for part in split(text, ";"):
         try:
             hour = read_value(Kind.INT, part)
         except ValueError:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import enum
-import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +15,9 @@ from engine.broker_conf.facts import Danger
 from engine.broker_conf.keys import Key, all_keys
 from engine.broker_conf.not_keys import STARTUP_KEYS, nearest, why_not
 from engine.broker_conf.properties import Line, read_properties
-from engine.broker_conf.values import Kind, Value, as_meant, as_text, read_value, shown
+from engine.broker_conf.values import COMMENT, Kind, Value, as_meant, as_text, read_value, shown
 from engine.errors import InvalidArgument
 
-_COMMENT = re.compile(r"\s[#!]")
 _BOM = "\xef\xbb\xbf"
 """A byte order mark of UTF-8, as Java reads it."""
 
@@ -200,14 +198,14 @@ def _misread(key: Key, text: str, value: Value) -> str:
 
 
 def _why_text(text: str) -> str:
-    if _COMMENT.search(text):
+    if COMMENT.search(text):
         return ": a comment ends no value, it is part of it"
     return ": the blanks at its end are part of it" if text != text.rstrip() else ""
 
 
 def _odd_text(text: str, *, escapes: bool) -> str:
     """`escapes`: characters that are not ASCII make sense here."""
-    if _COMMENT.search(text):
+    if COMMENT.search(text):
         return "a comment ends no value, it is part of it"
     if text != text.strip():
         return "the blanks at its end are part of it"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from engine.broker_conf.facts import Danger, Facts
 from engine.broker_conf.in_force import BROKER, CLIENT, SERVER, STORE
-from engine.broker_conf.values import shown
+from engine.broker_conf.values import shown, split
 from engine.errors import InvalidArgument
 from engine.format.delay import DelayLevels
 from engine.format.numbers import INT_MAX, INT_MIN, read_java_int
@@ -132,7 +132,10 @@ def _addresses(facts: Facts) -> Iterator[Danger]:
 
 
 def _places(facts: Facts) -> Iterator[Danger]:
-    """Source: BrokerStartup#createBrokerController (logback), MessageStoreFactory#build."""
+    """Source: BrokerStartup#createBrokerController (logback), DefaultMessageStore (lock), MessageStoreFactory#build."""
+    if "\0" in facts.text(STORE, "storePathRootDir"):
+        what = "storePathRootDir contains a NUL character: the broker can't make its lock file"
+        yield Danger(("storePathRootDir",), what, "write the path without it", stops=True)
     home = facts.settings[BROKER, "rocketmqHome"]
     if "rocketmqHome" in facts.written and (home == "" or "rocketmqHome" in facts.misread):
         yield Danger(
@@ -171,15 +174,6 @@ def _dledger(facts: Facts) -> Iterator[Danger]:
     elif not is_address(peers.get(own, "")):
         what = f"dLegerPeers has no {shown(own)}, dLegerSelfId, with an address"
         yield Danger(("dLegerPeers", "dLegerSelfId"), what, "n0-host:port;n1-host:port", stops=True)
-
-
-def split(text: str, separator: str) -> list[str]:
-    """As Java's String#split: empty parts at the end are left out."""
-    parts = text.split(separator)
-    if len(parts) > 1:
-        while parts and not parts[-1]:
-            parts.pop()
-    return parts
 
 
 def unreadable_server(text: str) -> str | None:

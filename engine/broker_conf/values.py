@@ -6,6 +6,7 @@ Sources: MixAll#properties2Object, Integer#parseInt, Long#parseLong, Boolean#par
 from __future__ import annotations
 
 import enum
+import re
 
 from engine.errors import InvalidArgument
 from engine.format.numbers import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN, read_java_int
@@ -13,6 +14,8 @@ from engine.format.numbers import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN, read_jav
 Value = str | int | bool | None
 ENCODING = "iso-8859-1"
 """What Java takes a properties file for. Source: java.util.Properties#load(InputStream)."""
+COMMENT = re.compile(r"\s[#!]")
+"""Where somebody began a comment behind a value: a broker has none there."""
 _SHOWN = 32
 """Characters of a value that a message shows, quotes among them."""
 
@@ -87,6 +90,15 @@ def as_meant(text: str) -> str:
         return text.encode(ENCODING).decode("utf-8")
     except ValueError:
         return text
+
+
+def split(text: str, separator: str) -> list[str]:
+    """As Java's String#split: empty parts at the end are left out."""
+    parts = text.split(separator)
+    if len(parts) > 1:
+        while parts and not parts[-1]:
+            parts.pop()
+    return parts
 
 
 def shown(text: str, limit: int = _SHOWN) -> str:

@@ -1,4 +1,7 @@
-"""What we say that a broker does not start with: Apache's BrokerStartup itself tries each, all in one JVM."""
+"""What we say that a broker does not start with: Apache's BrokerStartup itself tries each, all in one JVM.
+
+And one setting that it starts with and must not.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,9 @@ import pytest
 from engine.broker_conf.in_force import STORE
 from engine.broker_conf.report import read_conf
 from engine.broker_conf.start_rules import AT_LEAST
-from tests.compat import apache, toolchain
+from tests.compat import apache, real_broker, toolchain
 from tests.compat.real_broker import LOGBACK, NO_TLS, OPENED, free_port
+from tests.compat.replicas import consume, produce, until
 
 pytestmark = pytest.mark.interop
 
@@ -41,6 +45,7 @@ REFUSED = {
     "a plug-in with a comment": "messageStorePlugIn=a.B # on\n",
     "the port above the last": "listenPort=65535\n",
     "no port": "listenPort=0\n",
+    "a root with a NUL": "storePathRootDir=a\\u0000b\n",
     "no escape": "brokerName=\\u12\n",
 }
 STARTED = {
@@ -93,3 +98,20 @@ def test_what_a_broker_does_not_start_with(tmp_path: Path) -> None:
         assert "already in use" not in line["said"], name
         assert (report.starts, line["started"]) == ((name in STARTED),) * 2, (name, line["said"])
         assert not line["started"] or report.settings[STORE, "bitMapLengthConsumeQueueExt"] == line["bits"], name
+
+
+def test_a_log_path_of_separators_alone_costs_the_queues(tmp_path: Path) -> None:
+    """It starts, as STARTED says of the others; what comes of it is why doctor warns."""
+    root, conf = tmp_path / "store", "storePathCommitLog=,\n"
+    try:
+        with real_broker.serve(root) as broker:
+            assert produce(broker.broker, "T", 4).codes == {0}
+            until(lambda: len(consume(broker.broker, "T")) == 4, 30, "not dispatched")
+    except toolchain.Missing as missing:
+        pytest.skip(str(missing))
+    assert any((root / "consumequeue").glob("*/*/*"))
+    with real_broker.serve(root, real_broker.SETTINGS + conf) as broker:
+        assert produce(broker.broker, "T", 4).bodies == set()
+    assert not any((root / "consumequeue").glob("*/*/*"))
+    (danger,) = read_conf(conf.encode()).dangers
+    assert "deletes all consume queues and refuses every put" in danger.what

@@ -224,6 +224,25 @@ def test_a_brokers_file_is_read_as_a_broker_reads_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "directories"),
+    [
+        ("/ro ", ["/ro"]),
+        ("\\ /a,/b\\t", ["/a", "/b"]),
+        ("/a ,/b", ["/a ", "/b"]),
+        ("\\u0020", []),
+        ("", []),
+        (",/a,", ["/a"]),
+    ],
+)
+def test_read_only_directories_are_trimmed_as_a_whole(text: str, directories: list[str], tmp_path: Path) -> None:
+    """Source: MultiPathMappedFileQueue#getReadonlyPaths. What is empty holds no segment."""
+    path = tmp_path / "broker.conf"
+    path.write_text(f"storePathCommitLog=/log,\nreadOnlyCommitLogStorePaths={text}\n")
+    for found in (config.load_broker(path), config.of_store(tmp_path, path)):
+        assert found.log_directories == ("/log", *directories)
+
+
+@pytest.mark.parametrize(
     ("text", "why"),
     [
         ("a=\\u12", "no broker starts with this file"),

@@ -109,6 +109,8 @@ def test_a_path_that_is_none_is_refused(text: str, tmp_path: Path, cli: Cli) -> 
         assert ran.code == 2
         assert str(conf) in ran.error_line
         assert "a fault of rstore" not in ran.err
+    ran = cli("doctor", "--conf", conf)
+    assert f"{conf}: {text.partition('=')[0]}" in ran.out
     check_clean(root, settings(root))
 
 
@@ -122,7 +124,8 @@ def test_init_makes_no_second_store_beside_the_one_that_is_meant(
     conf = tmp_path / "broker.conf"
     path = root if key == "storePathRootDir" else root / "commitlog"
     other = "" if key == "storePathRootDir" else f"storePathRootDir={tmp_path / 'new'}\n"
-    conf.write_text(f"{other}{key}={path} \n")
+    more = f",{tmp_path / 'old'}" if key == "readOnlyCommitLogStorePaths" else ""  # a broker trims the whole line
+    conf.write_text(f"{other}{key}={path} {more}\n")
     if made:
         Path(f"{path} ").mkdir()
     before = stores.snapshot(tmp_path)

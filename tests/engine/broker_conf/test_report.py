@@ -15,6 +15,7 @@ from engine.errors import InvalidArgument
 from tests.support.fixtures import FIXTURES
 
 IN_FORCE, MISREAD, IGNORED, UNKNOWN = Judgement
+NO_LOG = "names no directory: the broker starts with an empty log, deletes all consume queues and refuses every put"
 SEEDS = FIXTURES / "conf" / "commented.properties"
 """The broker.conf of a guide that many have copied: comments behind values, keys of older releases."""
 
@@ -108,6 +109,7 @@ def test_of_two_lines_with_a_key_the_last_counts() -> None:
         ("messageDelayLevel=1s,5s", ("messageDelayLevel",), "'1s,5s' is not a list of times"),
         ("sendMessageThreadPoolNums=0", ("sendMessageThreadPoolNums",), "a pool needs a thread"),
         ("a=\\u12", (), "no broker starts"),
+        ("storePathRootDir=/a\\u0000b", ("storePathRootDir",), "contains a NUL character"),
     ],
 )
 def test_what_a_broker_does_not_start_with(text: str, keys: tuple[str, ...], what: str) -> None:
@@ -132,9 +134,33 @@ def test_what_a_broker_does_not_start_with(text: str, keys: tuple[str, ...], wha
         ("checkCRCOnRecover=false", ("checkCRCOnRecover",), "damaged bodies"),
         ("brokerIP1=10.0.0.1 ", ("brokerIP1",), "no client finds"),
         ("aclEnable=true # on", ("aclEnable",), "anybody may do anything"),
-        ("readOnlyCommitLogStorePaths=/b\nstorePathCommitLog=/a", ("readOnlyCommitLogStorePaths",), "only looked at"),
+        (
+            "readOnlyCommitLogStorePaths=/b\nstorePathCommitLog=/a",
+            ("readOnlyCommitLogStorePaths",),
+            "does not load those segments",
+        ),
         ("storePathRootDir=/data/store ", ("storePathRootDir",), "another, empty store"),
-        ("storePathCommitLog=/a, /b", ("storePathCommitLog",), "begins or ends with a blank"),
+        ("storePathCommitLog=/a, /b", ("storePathCommitLog",), "' /b' is not the directory '/b'"),
+        *((f"storePathCommitLog={text}", ("storePathCommitLog",), NO_LOG) for text in (",", ",,", ", ", "\\u0009,")),
+        (
+            "storePathCommitLog=/a\\u0000b",
+            ("storePathCommitLog",),
+            "contains a NUL character: the broker starts with an",
+        ),
+        ("storePathCommitLog=,/a", ("storePathCommitLog",), "makes some of its segments in /"),
+        ("storePathCommitLog=/a,,/b", ("storePathCommitLog",), "makes some of its segments in /"),
+        ("storePathCommitLog=/a # the log", ("storePathCommitLog",), "deletes all consume queues"),
+        ("storePathCommitLog=/a,/b # two", ("storePathCommitLog",), "'/b # two' is not the directory '/b'"),
+        (
+            "storePathCommitLog=/a,\nreadOnlyCommitLogStorePaths=/a",
+            ("readOnlyCommitLogStorePaths", "storePathCommitLog"),
+            "the broker can make no segment",
+        ),
+        (
+            "storePathCommitLog=/a,\nreadOnlyCommitLogStorePaths=/b # old",
+            ("readOnlyCommitLogStorePaths",),
+            "does not load the segments there",
+        ),
         ("mappedFileSizeCommitLog=1048576 # 1M", ("mappedFileSizeCommitLog",), "files of another size do not load"),
         ("mappedFileSizeCommitLog=1048576", ("maxMessageSize",), "must fit into a segment"),
         ("mappedFileSizeCommitLog=-1", ("mappedFileSizeCommitLog",), "existing files do not load"),
@@ -263,6 +289,15 @@ def test_each_lowest_number_is_one_of_a_key() -> None:
     "text",
     [
         *("aclEnable=false # off", "flushDiskType=ASYNC_FLUSH\\t", "brokerRole=ASYNC_MASTER # the first"),
+        *(
+            "storePathCommitLog=/a,/b ",
+            "storePathCommitLog=/a, ",
+            "storePathCommitLog=/a,,",
+        ),  # a broker trims the whole
+        *(
+            "storePathCommitLog=/a,\nreadOnlyCommitLogStorePaths=/b\\t",
+            "storePathCommitLog=/a,\nreadOnlyCommitLogStorePaths=",
+        ),
         *("mappedFileSizeCommitLog=1073741824 # 1G", "deleteWhen=04;", "messageDelayLevel=1s 5s\\u0020"),
     ],
 )
