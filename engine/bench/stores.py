@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from engine.bench.workload import BORN_MS, PER_MS
 from engine.config import STORE_CONF, apache_key
 from engine.errors import CannotMend, StorageError
+from engine.files.disk import Disk
 from engine.format import names
 from engine.format.checkpoint import FILE_SIZE
 from engine.repair.create import SIZES
@@ -174,7 +175,7 @@ def remove(path: Path) -> None:
 
 def demand_room(work: Path, wanted: int) -> None:
     """Raises StorageError when `wanted` bytes don't fit below `work`."""
-    free = shutil.disk_usage(work).free
+    free = Disk().writable(str(work))
     if free < wanted:
         raise StorageError(
             f"{wanted >> 20} MiB are needed for the logs and their copies, {free >> 20} MiB are free",

@@ -90,7 +90,7 @@ def apparent_bytes(disk: Disk, root: str) -> int:
 
 def demand_room(disk: Disk, place: str, needed: int) -> None:
     """Raise DiskFull unless `needed` bytes are usable where `place` is."""
-    usable = disk.usage(place).usable
+    usable = disk.writable(place)
     if needed > usable:
         raise DiskFull(
             f"the scratch copies take up to {needed} bytes, {usable} are usable",

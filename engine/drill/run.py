@@ -203,7 +203,7 @@ class _Run:
         except NotHere:
             raise
         except DiskFull as error:
-            if self._how.own_place is None and Disk().usage(self._place.path).usable < _EMPTY:
+            if self._how.own_place is None and Disk().writable(self._place.path) < _EMPTY:
                 raise NotHere(f"no room for scratch copies: {error}") from None
             self._fail(number, branch, str(error))
         except RStoreError as error:

@@ -211,7 +211,7 @@ def _room(scene: Scene, step: Room, how: How) -> str:
         return "there is room again"
     assert ballast is not None
     assert step.leave is not None
-    usable = Disk().usage(scene.root).usable
+    usable = Disk().writable(scene.root)
     if usable < step.leave:
         raise StepFailed(f"the file system has {usable} bytes left, fewer than {step.leave}")
     _fill(ballast, scene.root, step.leave)
@@ -227,8 +227,8 @@ def _fill(path: str, root: str, leave: int) -> None:
     disk = Disk()
     file: RawFile = disk.open_raw(path, writable=True, create=True)
     try:
-        most = disk.usage(root).usable
-        while most >= _BLOCK and (spare := min(most, disk.usage(root).usable - leave)) >= _BLOCK:
+        most = disk.writable(root)
+        while most >= _BLOCK and (spare := min(most, disk.writable(root) - leave)) >= _BLOCK:
             start = file.size()
             try:
                 if not file.allocate(start, start + spare):

@@ -44,6 +44,8 @@ LARGEST_WHOLE = 256 << 20
 """No file that is read whole has more bytes: configuration, notes of a repair, a store's settings."""
 
 ROOT = 0
+NOBODYS_BLOCKS = 4096
+"""Blocks that ext4 gives to nobody's data, at most (ext4_calculate_resv_clusters)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -460,6 +462,18 @@ class Disk:
             total, used, usable = shutil.disk_usage(path)
         return Usage(total, used, usable)
 
+    def writable(self, path: str) -> int:
+        """Bytes that this process may still write where `path` is: root gets what ext4 keeps back for it, too.
+
+        Other file systems count as free what is nobody's reserve (btrfs). Source: ext4_has_free_clusters of Linux.
+        """
+        usage = self.usage(path)
+        if os.geteuid() != ROOT or not self.libc.is_ext(path) or not _is_root_everywhere():
+            return usage.usable
+        with self.doing(Operation.STAT, path):
+            kept = NOBODYS_BLOCKS * os.statvfs(path).f_bsize
+        return max(usage.usable, usage.total - usage.used - kept)
+
     def device(self, path: str) -> int:
         """The number of the file system that holds `path`."""
         with self.doing(Operation.STAT, path):
@@ -532,6 +546,15 @@ class Disk:
             Path(path).chmod(stat.S_IMODE(old.st_mode))
             if os.geteuid() == ROOT:
                 os.chown(path, old.st_uid, old.st_gid)
+
+
+def _is_root_everywhere() -> bool:
+    """Whether user 0 is root for the file systems, too, and not only in a user namespace (user_namespaces(7))."""
+    try:
+        first, outside, count = map(int, Path("/proc/self/uid_map").read_text(encoding="ascii").split())
+    except (OSError, ValueError):
+        return False
+    return (first, outside, count) == (ROOT, ROOT, (1 << 32) - 1)
 
 
 def _no_file(operation: Operation, found: Entry) -> NotAFile:

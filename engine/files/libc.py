@@ -24,7 +24,8 @@ MADV_NORMAL, MADV_RANDOM, MADV_WILLNEED = 0, 1, 3
 MADV_POPULATE_WRITE = 23
 _SYNCFS_TELLS = tuple(int(number) for number in re.findall(r"\d+", platform.release())[:2]) >= (5, 8)
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
-_VOUCHING = (0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x01021994)
+_EXT = 0xEF53
+_VOUCHING = (_EXT, 0x58465342, 0x9123683E, 0xF2F52010, 0x01021994)
 """f_type of ext4, xfs, btrfs, f2fs, tmpfs (statfs(2)). What FUSE and network file systems do is theirs."""
 
 
@@ -69,6 +70,11 @@ class Libc:
             return False
         found = (ctypes.c_long * 64)()
         return self._library.fstatfs(descriptor, found) == 0 and found[0] in _VOUCHING
+
+    def is_ext(self, path: str) -> bool:
+        """Whether an ext2, ext3 or ext4 file system holds `path` (statfs(2) tells no difference)."""
+        found = (ctypes.c_long * 64)()
+        return self._library.statfs(os.fsencode(path), found) == 0 and found[0] == _EXT
 
     def syncfs(self, descriptor: int) -> None:
         """Write all that a file system holds back, and wait for it; raises OSError."""

@@ -142,7 +142,7 @@ def _layout_findings(files: StoreFiles, layout: Layout, found: Findings, leave_o
 
 
 def room_findings(disk: Disk, files: StoreFiles, found: Findings) -> None:
-    """Whether the log's disk takes another segment. Raises StorageError."""
+    """Whether the log's disk takes another segment, for a broker that is not root's. Raises StorageError."""
     size = files.config.mapped_file_size_commit_log
     for path in {os.fspath(path) for path in files.config.commit_log_paths}:
         usable = disk.usage(path).usable if disk.is_dir(path) else size

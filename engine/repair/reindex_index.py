@@ -180,7 +180,7 @@ def build_share(
 def demand_room(disk: Disk, directory: str, layout: IndexLayout, keys: int) -> None:
     """Raises DiskFull: so many keys take more files than there is room for."""
     needed = keys // layout.entries * layout.file_size  # the file that is open takes the rest
-    usable = disk.usage(directory).usable
+    usable = disk.writable(directory)
     if needed > usable:
         raise DiskFull(
             f"the next {counted(keys, 'key')} take {needed} bytes of index files, {usable} are usable",

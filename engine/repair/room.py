@@ -11,7 +11,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from engine.errors import NotAFile
-from engine.files.written import BLOCK, blocks_taken, data_ranges
+from engine.files.written import blocks_taken, data_ranges
 from engine.format import names
 from engine.format.queue_unit import UNIT_SIZE
 from engine.repair.index_plan import index_directory
@@ -90,7 +90,7 @@ class _Room:
         reader = self._disk.open_reader(path)
         try:
             size = reader.size()
-            missing = max(0, _rounded(size) - self._disk.blocks(path))
+            missing = max(0, blocks_taken([(0, size)]) - self._disk.blocks(path))
             wanted = [one for one in ranges if one[0] < one[1]] if missing else []
             held = (found for low, high in wanted for found in data_ranges(reader, low, min(high, size)))
             return min(missing, max(0, blocks_taken(wanted) - blocks_taken(held)))
@@ -137,7 +137,7 @@ class _Room:
         directory = index_directory(self._plan.files)
         for name in index.removed:
             self._give(os.path.join(directory, name))
-        whole = _rounded(layout.file_size)
+        whole = blocks_taken([(0, layout.file_size)])
         capacity = layout.entries - 1  # its count begins with 1
         last = index.names_after[-1] if index.names_after else None
         keys = index.keys_put - sum(len(insert.keys) for insert in index.inserts)
@@ -162,7 +162,3 @@ def _parts(span: tuple[int, int], size: int) -> Iterator[tuple[int, int, int]]:
         high = min(end, offset + size)
         yield offset, low - offset, high - offset
         low = high
-
-
-def _rounded(size: int) -> int:
-    return -(-size // BLOCK) * BLOCK

@@ -226,7 +226,8 @@ def _demand_room(
     here = disk.device(place)
     made = sum(count for path, count in making.items() if disk.device(path) == here)
     demand_room_to_make(disk, {path: count for path, count in making.items() if disk.device(path) != here})
-    usable = disk.usage(place).usable - made
+    free = disk.writable(place)
+    usable = free - made
     notes = 2 * len(json.dumps(files, indent=1)) + _PIECE_NOTE * len(pieces) + 6 * BLOCK
     if notes + sum(_bytes_to_copy(disk, piece, look=False) for piece in pieces) <= usable:
         return
@@ -239,7 +240,7 @@ def _demand_room(
     advice = f"free space, or save on another disk: {saves}" if helps else "free space"
     also = f", and {made} bytes for the files that it makes" if made else ""
     raise NoRoomToSave(
-        f"saving what the repair changes needs {needed} bytes{also}, {usable + made} are free",
+        f"saving what the repair changes needs {needed} bytes{also}, {free} are free",
         path=place,
         next_step=bring(advice),
     )
@@ -248,10 +249,10 @@ def _demand_room(
 def demand_room_to_make(disk: Disk, making: Mapping[str, int]) -> None:
     """Raise NoRoomToSave unless file systems have the room that a repair takes (engine.repair.room)."""
     for path, count in making.items():
-        usable = disk.usage(path).usable
-        if count > usable:
+        free = disk.writable(path)
+        if count > free:
             raise NoRoomToSave(
-                f"the files that the repair makes need {count} bytes, {usable} are free",
+                f"the files that the repair makes need {count} bytes, {free} are free",
                 path=path,
                 next_step=bring("free space"),
             )

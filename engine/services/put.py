@@ -209,7 +209,7 @@ class PutService:
         if noted is None:
             return None
         error, end = noted
-        if self._log.max_offset == end and all(disk.usage(path).usable < self._log.file_size for path in self._paths):
+        if self._log.max_offset == end and all(disk.writable(path) < self._log.file_size for path in self._paths):
             return error
         if self._no_room is noted:
             self._no_room = None
