@@ -12,14 +12,13 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from engine.errors import FormatError, InvalidArgument, NextStep, NotFound, StorageError
 from engine.files.disk import Disk
 from engine.format import names, properties
 from engine.format.message import decode, make_msg_id, parse_msg_id
-from engine.format.quantities import counted
+from engine.format.quantities import counted, moment
 from engine.log.closed_log import ClosedLogReader
 from engine.log.closed_queue import ClosedExt, ClosedQueue
 from engine.log.derive import TopicQueue
@@ -42,10 +41,6 @@ MOST_ALIKE = 64
 """Messages of one client's id that are looked for in a topic."""
 _KEPT_OPEN = 64
 """Index files that stay open: a query asks all of them."""
-
-
-def _time(millis: int) -> str:
-    return datetime.fromtimestamp(millis / 1000).isoformat(" ", "milliseconds")
 
 
 class ReadStore(MessageReader):
@@ -153,7 +148,7 @@ class ReadStore(MessageReader):
             known.demand_topic(topic)
         as_brokers = self._why_not_there(msg_id)
         where = f"under topic {topic}" if topic is not None else f"under {counted(len(known.topics), 'topic')}"
-        as_clients = f"{where} not in the index, which goes up to {_time(newest)}" if newest else self._no_index
+        as_clients = self.index_said(newest, f"{where} not in the index")
         if topic is None and not known.topics:
             why = (
                 f"topics are in RocksDB ({known.hidden}), which rstore does not read"
@@ -189,9 +184,18 @@ class ReadStore(MessageReader):
             raise InvalidArgument(f"no message at {physical_offset}", path=self.files.root, hint=self.log_range)
         return found
 
-    @property
-    def _no_index(self) -> str:
-        return "nothing is in the index" if self.files.index else "there are no index files"
+    def index_said(self, newest: int, missing: str = "it is not in the index") -> str:
+        """What the index says where a query found nothing: that, and up to when it goes.
+
+        Args:
+            newest: the time of its newest message (ms), as the query said.
+            missing: what was not found there.
+        """
+        if not self.files.index:
+            return "there are no index files"
+        if newest:
+            return f"{missing}, which goes up to {moment(newest)}"
+        return f"{missing}, whose times are damaged" if self._has_entries() else "the index has no entries"
 
     def _at_msg_id(self, msg_id: str) -> StoredMessage | None:
         """The message that begins where an offset message id points."""
@@ -247,6 +251,15 @@ class ReadStore(MessageReader):
             if left <= 0 or header.begin_timestamp < begin:
                 break
         return newest
+
+    def _has_entries(self) -> bool:
+        """Whether any index file has an entry, by its header."""
+        for name in self.files.index:
+            if name.whole:
+                with self._index_file(name.path) as file:
+                    if file.entry_count > 0:
+                        return True
+        return False
 
     @contextlib.contextmanager
     def _index_file(self, path: str) -> Iterator[ClosedIndexFile]:

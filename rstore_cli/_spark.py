@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from engine.errors import InvalidArgument
+from engine.format.quantities import moment
 from rstore_cli._common import FOUND, OK, Settings, parse_size
-from rstore_cli.render import moment, printable, short, size
+from rstore_cli.render import printable, short, size
 
 if TYPE_CHECKING:
     from engine.pipeline.result import JobResult, Table

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from engine.errors import InvalidArgument
 from engine.format import compression, hosts, names, properties, sysflag
 from engine.format.message import Message, StoredMessage, make_msg_id
-from rstore_cli.render import moment, printable, size
+from engine.format.quantities import moment
+from rstore_cli.render import printable, size
 
 if TYPE_CHECKING:
     from engine.format.hosts import Host

@@ -6,8 +6,8 @@ import os
 from typing import TYPE_CHECKING
 
 from engine.errors import DataIsAbsent
-from engine.format.quantities import counted
-from rstore_cli.render import Output, count, messages_in, moment, printable, short, size
+from engine.format.quantities import counted, moment
+from rstore_cli.render import Output, count, messages_in, printable, short, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -226,17 +226,6 @@ def size(count: int) -> str:
     return f"{value:.1f} TiB"
 
 
-def moment(millis: int) -> str:
-    """Ms since 1970 as local time; "-" for none."""
-    if millis <= 0:
-        return "-"
-    try:
-        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(millis // 1000))
-    except (ValueError, OverflowError, OSError):
-        return f"{millis} ms"
-    return f"{stamp}.{millis % 1000:03d}"
-
-
 count = counted
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from engine.format.quantities import counted
-from rstore_cli.render import count, messages_in, moment, printable, short, size
+from engine.format.quantities import counted, moment
+from rstore_cli.render import count, messages_in, printable, short, size
 
 if TYPE_CHECKING:
     from engine.repair.replay_plan import ReplayPlan

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from engine.format.quantities import moment
 from engine.repair.newer import BATCH_QUEUES, ROCKSDB_CONFIG, ROCKSDB_QUEUES
 from engine.repair.next_step import command_line
-from rstore_cli.render import Output, count, moment, printable, short, size
+from rstore_cli.render import Output, count, printable, short, size
 
 if TYPE_CHECKING:
     from engine.repair.forecast import FileSystem, Forecast, Threshold

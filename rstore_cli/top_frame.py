@@ -6,8 +6,8 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engine.format.quantities import counted
-from rstore_cli.render import moment, printable, size
+from engine.format.quantities import counted, moment
+from rstore_cli.render import printable, size
 from rstore_cli.status_text import duration, replication
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Sizes, durations and times as people write them.
+"""Sizes, durations and times as people write them, and times as they are shown.
 
 The grammar (case and blanks between the parts don't matter):
 
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 import time
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from datetime import time as clock_time
 
 from engine.errors import InvalidArgument
@@ -101,6 +101,28 @@ def parse_time(text: str, what: str, now_ms: int | None = None) -> int:
         raise InvalidArgument(
             f"{what}: no time: {text!r}", hint='like 2024-05-01T03:00, 14:05, yesterday, "2 hours ago" or 1714532400000'
         ) from None
+
+
+def time_text(millis: int, form: str, *, utc: bool = False) -> str | None:
+    """A time in the form of strftime, local unless `utc`; None where no calendar has it, as a damaged field may say.
+
+    Args:
+        millis: ms since 1970, any number.
+        form: as strftime's; seconds at most.
+        utc: whether UTC is meant.
+    """
+    try:
+        return datetime.fromtimestamp(millis // 1000, UTC if utc else None).strftime(form)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def moment(millis: int) -> str:
+    """Ms since 1970 as local time; "-" for none (0 or less), the number itself where no calendar has it."""
+    if millis <= 0:
+        return "-"
+    text = time_text(millis, "%Y-%m-%d %H:%M:%S")
+    return f"{millis} ms" if text is None else f"{text}.{millis % 1000:03d}"
 
 
 def _parts_ms(text: str) -> int | None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import InvalidArgument, StorageError, from_os_error
+from engine.format.quantities import time_text
 from engine.pipeline.bins import bin_ms, words
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def _times(result: JobResult) -> Chart | None:
     stamps = range(min(known), max(known) + 1, width)
     values = tuple(float(known.get(stamp, 0)) for stamp in stamps)
     labels = tuple(_time_name(stamp, width) for stamp in stamps)
-    title = f"Messages by {words(width)}, from {_time_name(stamps[0], 1)[:23]} UTC"
+    title = f"Messages by {words(width)}, from {_time_name(stamps[0], 1)} UTC"
     return Chart(title, "messages", labels, (Series("messages", values),), False)
 
 
@@ -214,26 +215,17 @@ def _filled(sums: Counter[int], count: int) -> list[int]:
     return [sums[i] for i in range(count)]
 
 
-def _time_name(stamp: int, width: int) -> str:
+def _time_name(millis: int, width: int) -> str:
     """The time of a bar; with its day and its milliseconds where bars are as fine as that."""
-    from datetime import UTC, datetime
-
-    try:
-        moment = datetime.fromtimestamp(stamp / 1000, UTC)
-    except (OverflowError, ValueError, OSError):
-        return str(stamp)
-    if width == 1:
-        return moment.isoformat(sep=" ", timespec="milliseconds")
-    return moment.strftime("%H:%M") if width >= 60_000 else moment.isoformat(timespec="milliseconds")[11:23]
+    form = "%Y-%m-%d %H:%M:%S" if width == 1 else "%H:%M" if width >= 60_000 else "%H:%M:%S"
+    text = time_text(millis, form, utc=True)
+    if text is None:
+        return str(millis)
+    return text if width >= 60_000 else f"{text}.{millis % 1000:03d}"
 
 
-def _hour_name(stamp: int) -> str:
-    from datetime import UTC, datetime
-
-    try:
-        return datetime.fromtimestamp(stamp // 1000, UTC).strftime("%Y-%m-%d %H:00")
-    except (OverflowError, ValueError, OSError):
-        return str(stamp)
+def _hour_name(millis: int) -> str:
+    return time_text(millis, "%Y-%m-%d %H:00", utc=True) or str(millis)
 
 
 # --- how it is drawn -------------------------------------------------------------------------------------------------

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from engine.format.quantities import moment
 from rstore_cli._common import Settings, parse_time, settings_of
 from rstore_cli.change import Change
-from rstore_cli.render import moment, printable, size
+from rstore_cli.render import printable, size
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from engine.format.quantities import moment
 from rstore_cli._common import FOUND, OK, Settings, parse_size, settings_of
 from rstore_cli._spark import Conf, Master, SparkOptions, SplitBytes, UseSpark, on_spark, the_stores
-from rstore_cli.render import moment, say_not_read
+from rstore_cli.render import say_not_read
 
 if TYPE_CHECKING:
     from engine.log.scan import RecordBatch

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from engine.errors import StorageError
+from engine.format.quantities import moment
 from rstore_cli._common import Settings, settings_of
 from rstore_cli.change import Change, Verbose
 from rstore_cli.daemon import WORK_S, Daemon
-from rstore_cli.render import count, moment, printable, size
+from rstore_cli.render import count, printable, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

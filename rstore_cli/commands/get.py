@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from engine.errors import FormatError, InvalidArgument
-from engine.format.quantities import counted
+from engine.format.quantities import counted, moment
 from rstore_cli._common import FOUND, parse_size, parse_time, settings_of
-from rstore_cli.render import moment, say_not_read
+from rstore_cli.render import say_not_read
 
 if TYPE_CHECKING:
     from engine.read_store import ReadStore

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from engine.format.quantities import moment
 from rstore_cli._common import FOUND, parse_time, settings_of
-from rstore_cli.render import moment, printable, say_not_read
+from rstore_cli.render import printable, say_not_read
 
 if TYPE_CHECKING:
     from engine.read_store import ReadStore
@@ -79,12 +80,7 @@ def _why_none(store: ReadStore, topic: str, key: str, *, begin: int, end: int, h
             f"the key {printable(key)} of {topic} is in the index, but with no message stored {bounds[0]}: "
             f"the newest was stored at {newest}. Next: {every} (shows all)"
         )
-    if not store.files.index:
-        index = "there are no index files"
-    elif until := anywhere.index_last_update_timestamp:
-        index = f"it is not in the index, which goes up to {moment(until)}"
-    else:
-        index = "the index has no entries"
+    index = store.index_said(anywhere.index_last_update_timestamp)
     text = f"no message of {topic} with the key {printable(key)}: {index}"
     if hidden:
         text += f". Whether {topic} exists is not known: topics are in RocksDB ({hidden}), which rstore does not read"

@@ -373,6 +373,25 @@ def test_an_id_of_the_client_s_own_making(new_store: Path, cli: Cli) -> None:
     check_clean(new_store)
 
 
+@pytest.mark.parametrize("millis", [1 << 60, (1 << 63) - 1, -(1 << 63)])
+def test_a_damaged_time_in_the_index_ends_no_search(millis: int, new_store: Path, cli: Cli) -> None:
+    """The header of an index file is believed by no one: the time up to which it goes is told as what it is."""
+    assert cli("--store", new_store, "put", "Orders", "--keys", "k", "--body", "one").code == 0
+    (index,) = (new_store / "index").iterdir()
+    with index.open("r+b") as file:
+        file.seek(8)  # endTimestamp
+        file.write(millis.to_bytes(8, "big", signed=True))
+    for asked in (("get", "--msg-id", CLIENTS_ID), ("query", "Orders", "another")):
+        none = cli("--store", new_store, *asked)
+        assert none.code == 1, none.err
+        assert "fault of rstore" not in none.err
+        says = f"which goes up to {millis} ms" if millis > 0 else "whose times are damaged"
+        assert f"not in the index, {says}" in none.err.replace("\n", " ")
+    assert cli("--store", new_store, "check").code == 1
+    assert cli("--store", new_store, "reindex", "--yes").code == 0
+    check_clean(new_store)
+
+
 # --- query -----------------------------------------------------------------------------------------------------------
 
 

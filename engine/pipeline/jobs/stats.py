@@ -7,11 +7,11 @@ Percentiles are exact for up to some ten thousand different values, else within 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import InvalidArgument
 from engine.format import properties
+from engine.format.quantities import time_text
 from engine.pipeline import frames
 from engine.pipeline.bins import bin_ms, words
 from engine.pipeline.known import demand_known
@@ -295,7 +295,4 @@ def _hour(start: int | None) -> str | None:
     """ISO 8601; a time that no calendar has as its number."""
     if start is None:
         return None
-    try:
-        return datetime.fromtimestamp(start // 1000, UTC).strftime("%Y-%m-%dT%H:00Z")
-    except (OverflowError, ValueError, OSError):
-        return str(start)
+    return time_text(start, "%Y-%m-%dT%H:00Z", utc=True) or str(start)

@@ -9,7 +9,7 @@ from datetime import datetime
 import pytest
 
 from engine.errors import InvalidArgument
-from engine.format.quantities import parse_duration, parse_time
+from engine.format.quantities import moment, parse_duration, parse_time, time_text
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
@@ -93,3 +93,33 @@ def test_durations(text: str, ms: int) -> None:
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(InvalidArgument, match="no duration"):
         parse_duration(text, "--time-box")
+
+
+# --- times as they are shown ------------------------------------------------------------------------------------------
+
+
+def test_a_moment_is_local_time_to_the_millisecond(berlin: None) -> None:
+    assert moment(1_714_532_400_250) == "2024-05-01 05:00:00.250"
+    assert (moment(0), moment(-1)) == ("-", "-")
+
+
+def test_a_stamp_has_the_form_and_the_zone_that_are_asked_for(berlin: None) -> None:
+    assert time_text(1_714_532_400_250, "%H:%M") == "05:00"
+    assert time_text(1_714_532_400_250, "%H:%M", utc=True) == "03:00"
+    assert time_text(-1, "%H:%M:%S", utc=True) == "23:59:59"
+
+
+@pytest.mark.parametrize("millis", [1 << 48, 1 << 60, (1 << 63) - 1, -(1 << 60), -(1 << 63)])
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/Lima"])
+def test_what_no_calendar_has_is_told_as_its_number(millis: int, zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A damaged field holds any 64 bits. 1 << 48 ms is a year behind 9999."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", zone)
+        time.tzset()
+        try:
+            assert time_text(millis, "%Y") is None
+            assert time_text(millis, "%Y", utc=True) is None
+            assert moment(millis) == ("-" if millis < 0 else f"{millis} ms")
+        finally:
+            patch.undo()
+            time.tzset()
