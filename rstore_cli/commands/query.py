@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,7 +12,10 @@ from rstore_cli._common import FOUND, parse_time, settings_of
 from rstore_cli.render import printable, say_not_read
 
 if TYPE_CHECKING:
-    from engine.read_store import ReadStore
+    from collections.abc import Sequence
+
+    from engine.config import StoreConfig
+    from engine.format.message import StoredMessage
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -35,7 +39,7 @@ def query(
     """
     settings = settings_of(context)
     output = settings.output()
-    first = 0 if begin is None else parse_time(begin, "--begin")
+    first = None if begin is None else parse_time(begin, "--begin")
     config = settings.load()
 
     from engine.files.disk import Disk
@@ -46,41 +50,73 @@ def query(
     from engine.repair.not_read import not_read
     from rstore_cli.message_rows import Shower
 
-    last = END_OF_TIME if end is None else parse_time(end, "--end")
+    last = None if end is None else parse_time(end, "--end")
+    asked = _Asked(topic, key, first, last)
     config = config.with_changes(max_msgs_num_batch=max(most, config.max_msgs_num_batch))
     show = Shower(output, config, decompress=decompress)
     with ReadStore(config) as store:
         say_not_read(output, config.typed, not_read(Disk(), config))
-        result = store.query(topic, key, most, first, last)
-        for record in result.messages:
-            show.show(decode(record))
-        if not result.messages:
+        found = store.query(topic, key, most, first or 0, END_OF_TIME if last is None else last)
+        messages = [decode(record) for record in found.messages]
+        if not messages:
             known = KnownNames.of(Disk(), store.files)
             known.demand_topic(topic)
-            output.note(_why_none(store, topic, key, begin=first, end=last, hidden=known.hidden))
+            anywhere = store.query(topic, key, most)
+            others = [decode(record) for record in anywhere.messages]
+            messages = [one for one in others if asked.has(one)]  # a live broker has indexed it since the first look
+            if not messages:
+                index = store.index_said(anywhere.index_last_update_timestamp)
+                output.note(_why_none(store.files.config, asked, others, index, known.hidden))
+        for message in messages:
+            show.show(message)
     if show.bad or not show.shown:
         raise typer.Exit(FOUND)
 
 
-def _why_none(store: ReadStore, topic: str, key: str, *, begin: int, end: int, hidden: str) -> str:
-    """What is true where a query finds nothing. `begin`, `end`: as asked for (ms)."""
-    from engine.format.message import decode
-    from engine.log.message_reader import END_OF_TIME
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A key of a topic, and the store times (ms) that were asked for, None for any."""
+
+    topic: str
+    key: str
+    begin: int | None
+    end: int | None
+
+    def has(self, message: StoredMessage) -> bool:
+        """Whether the message was stored then."""
+        stored = message.store_timestamp
+        return (self.begin is None or stored >= self.begin) and (self.end is None or stored <= self.end)
+
+    @property
+    def when(self) -> str:
+        """The times in words; empty for any."""
+        if not self.begin:
+            return "" if self.end is None else f"before {moment(self.end)}"
+        if self.end is None:
+            return f"after {moment(self.begin)}"
+        return f"between {moment(self.begin)} and {moment(self.end)}"
+
+
+def _why_none(config: StoreConfig, asked: _Asked, others: Sequence[StoredMessage], index: str, hidden: str) -> str:
+    """What is true where a query finds nothing.
+
+    Args:
+        config: the store's.
+        asked: what was looked for.
+        others: messages that have the key and other times.
+        index: what the index says of the key.
+        hidden: why topics are not known, empty where they are.
+    """
     from engine.repair.next_step import arguments, command_line, search_log
 
-    config = store.files.config
-    anywhere = store.query(topic, key, 1)
-    if anywhere.messages:
-        bounds = [f"after {moment(begin)}"] * (begin > 0) + [f"before {moment(end)}"] * (end < END_OF_TIME)
-        if len(bounds) > 1:
-            bounds = [f"between {moment(begin)} and {moment(end)}"]
-        newest = moment(decode(anywhere.messages[-1]).store_timestamp)
+    topic, key = asked.topic, asked.key
+    if others:
+        newest = moment(others[-1].store_timestamp)
         every = command_line(config, "query", *arguments(topic, key))
         return (
-            f"the key {printable(key)} of {topic} is in the index, but with no message stored {bounds[0]}: "
+            f"the key {printable(key)} of {topic} is in the index, but with no message stored {asked.when}: "
             f"the newest was stored at {newest}. Next: {every} (shows all)"
         )
-    index = store.index_said(anywhere.index_last_update_timestamp)
     text = f"no message of {topic} with the key {printable(key)}: {index}"
     if hidden:
         text += f". Whether {topic} exists is not known: topics are in RocksDB ({hidden}), which rstore does not read"

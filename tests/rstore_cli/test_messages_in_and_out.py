@@ -12,11 +12,16 @@ from pathlib import Path
 
 import pytest
 
+from engine.config import StoreConfig
 from engine.files.disk import Disk
 from engine.files.lock import StoreLock
 from engine.format import topic_rules
+from engine.format.message import Message
+from engine.log.results import QueryResult
+from engine.read_store import ReadStore
+from engine.store import MessageStore
 from tests.rstore_cli.conftest import Cli, process
-from tests.support import fixtures, stores
+from tests.support import fixtures, golden, stores
 from tests.support.checking import check_clean
 
 Store = Callable[[str], Path]
@@ -415,3 +420,30 @@ def test_query_is_what_apache_finds(fixture_store: Store, cli: Cli) -> None:
     text = cli("--store", store, "query", topic, key)
     assert text.code == 0
     assert found[0]["msgId"] in text.out
+
+
+@pytest.mark.parametrize("times", [(), ("--begin", "2024-01-01"), ("--begin", "2024-01-01", "--end", "2099-01-01")])
+def test_what_a_broker_indexes_while_a_query_runs_is_found(
+    times: tuple[str, ...], tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A query looks twice where it finds nothing: a live writer puts the key into the index between the two."""
+    look = ReadStore.query
+    config = StoreConfig(store_path_root_dir=tmp_path / "s").with_changes(**golden.SMALL_SETTINGS)
+    with MessageStore.open(config) as writer:
+
+        def put(key: str) -> None:
+            assert writer.put(Message("T", b"body of " + key.encode(), properties={"KEYS": key})).ok
+            assert writer.wait_dispatched(5000)
+
+        def query(store: ReadStore, topic: str, key: str, *args: int) -> QueryResult:
+            found = look(store, topic, key, *args)
+            if not found.messages:
+                put(key)
+            return found
+
+        put("first")
+        monkeypatch.setattr(ReadStore, "query", query)
+        ran = cli("--store", tmp_path / "s", "query", "T", "k1", *times)
+        assert (ran.code, ran.err) == (0, "")
+        assert "body of k1" in ran.out
+    check_clean(tmp_path / "s")
