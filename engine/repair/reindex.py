@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from engine.errors import CannotMend, DamageInTheMiddle, RStoreError
 from engine.log.ahead import scan_ahead
@@ -39,8 +39,9 @@ from engine.repair.survey import StoreFiles, survey
 if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.files.disk import Disk
-    from engine.log.derive_kernel import Part
     from engine.log.source import Segment
+
+_Prepared = TypeVar("_Prepared")
 
 AT_ONCE = 1 << 17
 """Records that are derived before queues and index get what they give."""
@@ -142,10 +143,8 @@ def build(
         NotAStore, DiskFull, StorageError.
     """
     files = survey(disk, config)
-    demand_movable(files.odd)
-    demand_in_order(disk, files)
+    begin, first = demand_readable(disk, files, scope)
     config = files.config
-    begin, first = beginning(files, scope)
     numbers = QueueNumbers()
     queues = QueueBuilder(disk, files, into, begin) if scope.queues else None
     index = IndexBuilder(disk, files, into, begin) if scope.index and config.message_index_enable else None
@@ -170,8 +169,8 @@ def build(
                         if queues is not None and scope.topic in (None, numbers[number].topic):
                             queues.append(numbers[number], some)
 
-                for batch, parts in _sound(events, files, known_places(disk, files.root).accepted, plan):
-                    held.append(deriver.finish(batch, parts))
+                for batch, parts in _sound(events, files, known_places(disk, files.root).accepted, plan.problems):
+                    held.append(deriver.finish(batch, parts or []))
                     many += len(batch)
                     if many >= AT_ONCE:
                         build_held()
@@ -195,6 +194,40 @@ def build(
             raise
     _compare(disk, plan, scope, queues, index)
     return plan
+
+
+def demand_readable(disk: Disk, files: StoreFiles, scope: Scope) -> tuple[int, Segment]:
+    """As `beginning`; what keeps a log from being read as it lies there is told before any of it is read.
+
+    Raises:
+        CannotMend: no log, or a file of it that has another name or length. RStoreError: files that nobody may move.
+    """
+    demand_movable(files.odd)
+    demand_in_order(disk, files)
+    return beginning(files, scope)
+
+
+def demand_sound(
+    disk: Disk,
+    files: StoreFiles,
+    scope: Scope,
+    *,
+    jobs: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> None:
+    """Read the log as `build` does, and build nothing.
+
+    Raises:
+        DamageInTheMiddle: run recover first. CannotMend, StorageError.
+    """
+    _, first = demand_readable(disk, files, scope)
+    config = files.config
+    with ClosedLog(disk, files.log) as log:
+        scanner = Scanner(log, check_crc=config.check_crc_on_recover, max_message_size=config.max_message_size)
+        events = scan_ahead(scanner, first.offset, prepare=lambda _: None, resume=True, threads=jobs)
+        for batch, _ in _sound(events, files, known_places(disk, files.root).accepted, []):
+            if progress is not None:
+                progress(batch.end - first.offset, files.log[-1].end - first.offset)
 
 
 def beginning(files: StoreFiles, scope: Scope) -> tuple[int, Segment]:
@@ -236,15 +269,18 @@ def _compare(
 
 
 def _sound(
-    events: Iterator[tuple[Event, list[Part] | None]], files: StoreFiles, accepted: Intervals, plan: ReindexPlan
-) -> Iterator[tuple[RecordBatch, list[Part]]]:
-    """The log's records up to its end; damage and gaps before it must have been accepted in an earlier repair."""
+    events: Iterator[tuple[Event, _Prepared | None]], files: StoreFiles, accepted: Intervals, problems: list[str]
+) -> Iterator[tuple[RecordBatch, _Prepared | None]]:
+    """The log's records up to its end; damage and gaps before it must have been accepted in an earlier repair.
+
+    `problems`: gets what is said of each. Raises DamageInTheMiddle.
+    """
     held: list[Damage | Gap] = []
-    for event, parts in events:
+    for event, prepared in events:
         if isinstance(event, RecordBatch):
-            plan.problems += [step_over(one, accepted, files) for one in held]
+            problems += [step_over(one, accepted, files) for one in held]
             held = []
-            yield event, parts or []
+            yield event, prepared
         elif not isinstance(event, Blank):
             held.append(event)
 

@@ -14,15 +14,19 @@ from typing import TYPE_CHECKING
 from engine.format import names
 from engine.repair import next_step
 from engine.repair.finish import finish, finish_swaps, killed_before_reindex, part, parted, settle
+from engine.repair.recover import plan_recover
+from engine.repair.reindex import demand_readable, demand_sound
 from engine.repair.repairs import digest, is_below, listing
 from engine.repair.salvage import Saved, goes, new_directory, write_manifest
 from engine.repair.trees import remove_tree
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from engine.config import StoreConfig
     from engine.errors import RStoreError
     from engine.files.disk import Disk
-    from engine.repair.reindex import ReindexPlan
+    from engine.repair.reindex import ReindexPlan, Scope
     from engine.repair.survey import StoreFiles
 
 BUILD = names.REINDEX_BUILD
@@ -37,9 +41,58 @@ def build_directory(root: str) -> str:
     return os.path.join(root, BUILD)
 
 
-def refusal(disk: Disk, files: StoreFiles) -> RStoreError | None:
-    """Why nothing is swapped into a store: it was not closed, or a repair of another kind was killed."""
-    return next_step.not_closed(files) if files.abort else killed_before_reindex(disk, files.config)
+def refusal(
+    disk: Disk,
+    files: StoreFiles,
+    *,
+    jobs: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> RStoreError | None:
+    """Why nothing is swapped into a store: it was not closed, or a repair of another kind was killed.
+
+    A recovery comes first then. Where one without options is refused, too, it is its reason that is told, with the
+    command that is not. For this the log is read as `recover` reads it, by `jobs` threads (None: one a core).
+
+    Raises:
+        CannotMend, StorageError: the store can't be read.
+    """
+    found = next_step.not_closed(files) if files.abort else killed_before_reindex(disk, files.config)
+    if found is None:
+        return None
+    first = plan_recover(disk, files.config, jobs=jobs, progress=progress).refusal
+    if first is None or first.next is None or first.next.command is None:
+        return found
+    return type(first)(
+        first.message, path=first.path, offset=first.offset, hint="nothing was changed", next_step=first.next
+    )
+
+
+def begin(
+    disk: Disk,
+    files: StoreFiles,
+    scope: Scope,
+    *,
+    jobs: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> str:
+    """The directory in the store to build in, made empty; a killed swap is finished. The caller holds the store's lock.
+
+    What refuses comes before the first change, but for damage that only reading the whole log finds: where nothing is
+    to be finished, that is found while it is built.
+
+    Raises:
+        CannotMend, Refused: recover first. DamageInTheMiddle, DiskFull, StorageError.
+    """
+    refused = refusal(disk, files, jobs=jobs, progress=progress)
+    if refused is not None:
+        raise refused
+    demand_readable(disk, files, scope)
+    into = build_directory(files.root)
+    if disk.exists(os.path.join(into, SWAP)):
+        demand_sound(disk, files, scope, jobs=jobs, progress=progress)
+    clear(disk, files.root)
+    disk.mkdirs(into)
+    return into
 
 
 def unchanged(disk: Disk, config: StoreConfig) -> None:

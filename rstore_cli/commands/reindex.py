@@ -159,10 +159,9 @@ class _Reindex(Change["ReindexPlan"]):
             self._temporary = tempfile.TemporaryDirectory(prefix="rstore-reindex-")
             into = self._temporary.name
         else:
-            root = survey(self.disk, config).root
-            reindex_swap.clear(self.disk, root)
-            into = reindex_swap.build_directory(root)
-            self.disk.mkdirs(into)
+            with self.output.progress("reading") as tick:
+                files = survey(self.disk, config)
+                into = reindex_swap.begin(self.disk, files, self._scope, jobs=self._jobs, progress=tick)
         try:
             with self.output.progress("rebuilding") as tick:
                 return build(self.disk, config, into, self._scope, jobs=self._jobs, progress=tick)
@@ -173,7 +172,7 @@ class _Reindex(Change["ReindexPlan"]):
     def refusal(self, plan: ReindexPlan) -> RStoreError | None:
         from engine.repair import reindex_swap
 
-        return reindex_swap.refusal(self.disk, plan.files)
+        return None if self._aside else reindex_swap.refusal(self.disk, plan.files, jobs=self._jobs)
 
     def changes(self, plan: ReindexPlan) -> bool:
         return plan.changed

@@ -31,7 +31,9 @@ from tests.engine.log import rebuild
 from tests.engine.opening import assert_sound, message, small
 from tests.engine.repair.test_reindex import derived_files
 from tests.engine.repair.test_rules import damage, put, settings
+from tests.rstore_cli.test_after_a_kill import killed_reindex
 from tests.support import logs, stores
+from tests.support.checking import check_clean
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -281,6 +283,30 @@ def test_refused(spark: SparkSession, fixture_copy: Store, tmp_path: Path) -> No
             ReindexOptions(apply=True))  # fmt: skip
     after = stores.contents(clean)
     assert {path: digest for path, digest in before.items() if not path.startswith(names.INDEX)} == after
+
+
+@pytest.mark.parametrize("odd", [False, True], ids=["not closed", "another name"])
+def test_what_is_refused_is_told_before_a_store_is_changed(spark: SparkSession, tmp_path: Path, odd: bool) -> None:
+    """The first store's killed swap stays as it is when the second is refused, and so does the second's."""
+    roots = [tmp_path / name for name in "ab"]
+    for root in roots:
+        killed_reindex(root, lambda disk: disk.kill_at("reindex.swap-in"))
+    if odd:
+        last = max((roots[1] / "commitlog").iterdir())
+        last.rename(last.with_name(f"{int(last.name) + 1:020d}"))
+    else:
+        (roots[1] / "abort").touch()
+    before = [stores.contents(root) for root in roots]
+    found = [one for root in roots for one in refs(tmp_path, root, settings(root))]
+    with pytest.raises(CannotMend, match="another name" if odd else "was not closed"):
+        run(spark, found, ReindexOptions(5_000, apply=True))
+    for root, held in zip(roots, before, strict=True):
+        now = stores.contents(root)
+        assert {path for path in held.keys() | now.keys() if held.get(path) != now.get(path)} <= {"lock"}
+    apply(Disk(), plan_recover(Disk(), settings(roots[1]), bridge=odd))
+    assert run(spark, found, ReindexOptions(5_000, apply=True)).facts["applied"]
+    for root in roots:
+        check_clean(root, settings(root))
 
 
 @pytest.mark.parametrize("in_place", [True, False])

@@ -9,10 +9,17 @@ from pathlib import Path
 import pytest
 
 from engine.files.disk import Disk
+from engine.files.faults import FaultyDisk, Killed
 from engine.files.lock import StoreLock
+from engine.repair.apply import apply
+from engine.repair.recover import plan_recover
+from engine.repair.repairs import repairs, unfinished
+from tests.engine.repair.test_rules import damage, settings
 from tests.rstore_cli.conftest import Cli
+from tests.rstore_cli.test_after_a_kill import killed_reindex
 from tests.rstore_cli.test_recover import KEYS
 from tests.support import stores
+from tests.support.checking import check_clean
 
 Store = Callable[[str], Path]
 
@@ -84,3 +91,72 @@ def test_what_is_refused(fixture_copy: Store, damaged: Path, cli: Cli) -> None:
     assert not (damaged / "reindex.tmp").exists()
     with StoreLock(Disk(), str(crashed)):
         assert cli("--store", crashed, "reindex", "--yes").code == 3
+
+
+def not_closed(root: Path) -> None:
+    (root / "abort").touch()
+
+
+def killed_recovery(root: Path) -> None:
+    disk = FaultyDisk(None)
+    disk.kill_at("recover.log-done")
+    (root / "abort").touch()
+    with pytest.raises(Killed):
+        apply(disk, plan_recover(disk, settings(root)))
+    assert "recover" in {one.manifest["command"] for one in unfinished(repairs(Disk(), str(root)))}
+    (root / "abort").unlink(missing_ok=True)
+
+
+def no_log(root: Path) -> None:
+    for path in (root / "commitlog").iterdir():
+        path.rename(root.parent / path.name)
+
+
+def other_name(root: Path) -> None:
+    last = max((root / "commitlog").iterdir())
+    last.rename(last.with_name(f"{int(last.name) + 1:020d}"))
+
+
+def damage_behind_recovery_s_start(root: Path) -> None:
+    """Nothing but reading the whole log tells it."""
+    damage(root, 95, b"\xff")
+
+
+REFUSED = (not_closed, killed_recovery, no_log, other_name, damage_behind_recovery_s_start)
+
+
+@pytest.mark.parametrize("make", REFUSED, ids=lambda make: make.__name__)
+def test_a_reindex_that_is_refused_builds_and_swaps_nothing(
+    make: Callable[[Path], None], tmp_path: Path, cli: Cli
+) -> None:
+    """What a killed one left is the proof: it stays half-way swapped, and what it built stands there."""
+    root, conf = tmp_path / "store", tmp_path / "broker.conf"
+    conf.write_text(f"storePathRootDir={root}\nmappedFileSizeCommitLog=8192\nmappedFileSizeConsumeQueue=400\n")
+    killed_reindex(root, lambda disk: disk.kill_at("reindex.swap-in"))
+    make(root)
+    before = stores.contents(root)
+    ran = cli("-c", conf, "reindex", "--yes")
+    assert ran.code == 4
+    now = stores.contents(root)
+    assert {path for path in before.keys() | now.keys() if before.get(path) != now.get(path)} <= {"lock"}
+    if make is no_log:
+        for path in tmp_path.glob("0*"):
+            path.rename(root / "commitlog" / path.name)
+    else:
+        assert cli(*ran.next_command, "--yes").code == 0
+    assert cli("-c", conf, "reindex", "--yes").code == 0
+    bridged = {"known": {"log-bridged"}, "why": "a byte was overwritten"}
+    check_clean(root, settings(root), **(bridged if make is damage_behind_recovery_s_start else {}))
+
+
+def test_a_dry_run_shows_what_differs_before_it_is_refused(without_a_queue: Path, cli: Cli) -> None:
+    (without_a_queue / "abort").touch()
+    before = stores.snapshot(without_a_queue)
+    ran = cli("--store", without_a_queue, "reindex", "--dry-run")
+    assert ran.code == 4
+    assert "1 differ" in ran.out
+    assert ran.next_command[2:] == ["recover"]
+    assert stores.snapshot(without_a_queue) == before
+    assert cli(*ran.next_command, "--yes").code == 0
+    assert cli("--store", without_a_queue, "reindex", "--dry-run").code == 0
+    check_clean(without_a_queue)

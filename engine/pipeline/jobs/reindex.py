@@ -54,8 +54,7 @@ from engine.repair import reindex_swap
 from engine.repair.guessed_sizes import guessed_sizes
 from engine.repair.known import known_places
 from engine.repair.newer import refuse_open
-from engine.repair.odd import demand_movable
-from engine.repair.reindex import ReindexPlan, Scope, beginning, kept_queues, step_over
+from engine.repair.reindex import ReindexPlan, Scope, beginning, demand_readable, kept_queues, step_over
 from engine.repair.reindex_index import IndexBuilder, shares
 from engine.repair.survey import survey
 from engine.repair.trees import remove_tree, same_file
@@ -141,6 +140,8 @@ def rebuilding(spark: SparkSession, stores: Sequence[StoreRef], options: Reindex
     began = time.monotonic()
     demand_idle(stores)
     with contextlib.ExitStack() as stack:
+        for store in stores:
+            _demand(stack, store, options)
         builds = [_begin(stack, spark, store, options, many=len(stores) > 1) for store in stores]
         splits = _build_all(spark, builds, options)
         for one in builds:
@@ -204,20 +205,29 @@ class _Build:
 # --- where it is built -----------------------------------------------------------------------------------------------
 
 
+def _demand(stack: contextlib.ExitStack, store: StoreRef, options: ReindexOptions) -> None:
+    """The store's lock taken (to apply), and what refuses told, before any store is changed."""
+    disk = Disk()
+    refuse_open(disk, store.config)
+    if options.in_place:
+        stack.enter_context(StoreLock(disk, store.root))
+    files = survey(disk, store.config)
+    demand_readable(disk, files, options.scope)
+    refused = None if options.output is not None else reindex_swap.refusal(disk, files)
+    if refused is not None:
+        raise refused
+
+
 def _begin(
     stack: contextlib.ExitStack, spark: SparkSession, store: StoreRef, options: ReindexOptions, *, many: bool
 ) -> _Build:
-    """The store's lock taken (to apply), a directory made to build in, which is removed at the end."""
+    """A directory made to build in, which is removed at the end. The store is locked (to apply)."""
     disk = Disk()
-    refuse_open(disk, store.config)
     if options.output is not None:
         output = os.path.abspath(options.output)
         into = _output(stack, disk, os.path.join(output, store.name) if many else output)
     elif options.apply:
-        stack.enter_context(StoreLock(disk, store.root))
-        reindex_swap.clear(disk, store.root)
-        into = reindex_swap.build_directory(store.root)
-        disk.mkdirs(into)
+        into = reindex_swap.begin(disk, survey(disk, store.config), options.scope)
         stack.callback(_until_quiet, lambda: reindex_swap.clear(disk, store.root))
     else:
         if not str(spark.sparkContext.master).startswith("local"):
@@ -226,10 +236,6 @@ def _begin(
             )
         into = stack.enter_context(tempfile.TemporaryDirectory(prefix="rstore-reindex-", ignore_cleanup_errors=True))
     files = survey(disk, store.config)
-    demand_movable(files.odd)
-    refused = None if options.output is not None else reindex_swap.refusal(disk, files)
-    if refused is not None:
-        raise refused
     store = replace(store, segments=files.log)  # what was found before the lock may have grown
     begin, first = beginning(files, options.scope)
     plan = ReindexPlan(files, into, first.path, first.offset, 0)
