@@ -325,15 +325,17 @@ def _demand_paths(found: Mapping[str, str]) -> None:
     for key, first in (("storePathRootDir", "/consumequeue"), ("storePathCommitLog", "/" + "0" * 20)):
         if found.get(key) == "":
             raise InvalidArgument(
-                f"{key} is empty: a broker makes its files at / then ({first})",
-                hint="give it a directory, or take the line out",
+                f"{key} is empty: a broker makes its files in / then ({first})",
+                hint="give it a directory, or remove the line",
             )
         if "\0" in found.get(key, ""):
-            raise InvalidArgument(f"{key} contains a NUL character: no path does", hint="write the path without it")
+            raise InvalidArgument(
+                f"{key} contains a NUL character, which no path can", hint="write the path without it"
+            )
     log = found.get("storePathCommitLog")
     if log is not None and not log.replace(",", "").strip():
         raise InvalidArgument(
-            f"storePathCommitLog = {log!r} names no directory", hint="give it a directory, or take the line out"
+            f"storePathCommitLog = {log!r} names no directory", hint="give it a directory, or remove the line"
         )
 
 

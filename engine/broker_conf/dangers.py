@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from engine.broker_conf.delete_when import read_delete_when
 from engine.broker_conf.disk_levels import CLEAN_FORCIBLY, WARNING_LEVEL
-from engine.broker_conf.facts import Danger, Facts
+from engine.broker_conf.facts import VALUE_ALONE, Danger, Facts
 from engine.broker_conf.in_force import BROKER, STORE, InForce
 from engine.broker_conf.paths import path_dangers
 from engine.broker_conf.start_rules import is_address, start_dangers
@@ -34,19 +34,21 @@ def _retention(facts: Facts) -> Iterator[Danger]:
     text = facts.text(STORE, "deleteWhen")
     problem = read_delete_when(text).problem(text)
     if problem is not None:
-        until = "" if "names no hour" in problem else f"; puts are refused at {WARNING_LEVEL} % used"
-        yield Danger(("deleteWhen",), problem + until, "write hours alone, like deleteWhen=04 or 04;16")
+        until = "" if "no hour of the day" in problem else f"; puts are refused at {WARNING_LEVEL} % used"
+        yield Danger(("deleteWhen",), problem + until, "write only hours, like deleteWhen=04 or deleteWhen=04;16")
     kept = facts.number(STORE, "fileReservedTime")
     if kept <= 0:
-        what = f"fileReservedTime = {kept}: every segment but the last goes with the next deleteWhen"
-        yield Danger(("fileReservedTime",), what, "name hours")
+        what = (
+            f"fileReservedTime = {kept}: the broker deletes every segment but the last at the next hour of deleteWhen"
+        )
+        yield Danger(("fileReservedTime",), what, "set fileReservedTime to a number of hours above 0")
     ratio = facts.number(STORE, "diskMaxUsedSpaceRatio")
     if ratio > CLEAN_FORCIBLY and facts.store("cleanFileForciblyEnable"):
         yield Danger(
             ("diskMaxUsedSpaceRatio",),
-            f"diskMaxUsedSpaceRatio = {ratio}: above {CLEAN_FORCIBLY} % used segments go whatever their age, before "
-            "any that has expired does for want of space",
-            f"a value below {CLEAN_FORCIBLY}",
+            f"diskMaxUsedSpaceRatio = {ratio}: above {CLEAN_FORCIBLY} % used the broker deletes segments whatever "
+            "their age, before it would delete expired ones for lack of space",
+            f"set diskMaxUsedSpaceRatio below {CLEAN_FORCIBLY}",
         )
 
 
@@ -55,9 +57,9 @@ def _role(facts: Facts) -> Iterator[Danger]:
     if _means_another(facts, "brokerRole", "ASYNC_MASTER"):
         yield Danger(
             ("brokerRole",),
-            f"brokerRole = {shown(facts.misread['brokerRole'])} can't be read: the broker is an ASYNC_MASTER, "
-            "and a second one of its name if it was to be a slave",
-            "ASYNC_MASTER, SYNC_MASTER or SLAVE, and nothing behind it",
+            f"brokerRole = {shown(facts.misread['brokerRole'])} is invalid: the broker runs as an ASYNC_MASTER; "
+            "where a slave was meant, two masters have the same name",
+            f"set brokerRole to ASYNC_MASTER, SYNC_MASTER or SLAVE; {VALUE_ALONE}",
         )
 
 
@@ -66,9 +68,9 @@ def _durability(facts: Facts) -> Iterator[Danger]:
     if _means_another(facts, "flushDiskType", "ASYNC_FLUSH"):
         yield Danger(
             ("flushDiskType",),
-            f"flushDiskType = {shown(facts.misread['flushDiskType'])} can't be read: ASYNC_FLUSH is in force, puts are "
+            f"flushDiskType = {shown(facts.misread['flushDiskType'])} is invalid: ASYNC_FLUSH is in force, puts are "
             "answered before they are on disk",
-            "SYNC_FLUSH or ASYNC_FLUSH, and nothing behind it",
+            f"set flushDiskType to SYNC_FLUSH or ASYNC_FLUSH; {VALUE_ALONE}",
         )
     if facts.written.get("transientStorePoolEnable", "").lower() == "true" and not facts.store(
         "transientStorePoolEnable"
@@ -76,14 +78,15 @@ def _durability(facts: Facts) -> Iterator[Danger]:
         yield Danger(
             ("transientStorePoolEnable", "flushDiskType", "brokerRole"),
             "transientStorePoolEnable has no effect with SYNC_FLUSH or on a SLAVE",
-            "decide for one of them",
+            "remove transientStorePoolEnable, or use ASYNC_FLUSH on a master",
         )
     interval = facts.number(STORE, "flushIntervalCommitLog")
     if interval < 0 and facts.store("flushDiskType") == "ASYNC_FLUSH" and facts.store("flushCommitLogTimed"):
-        what = f"flushIntervalCommitLog = {interval}: the log is never flushed but when the broker stops"
-        yield Danger(("flushIntervalCommitLog",), what, "at least 0")
+        what = f"flushIntervalCommitLog = {interval}: the broker flushes the log only when it stops"
+        yield Danger(("flushIntervalCommitLog",), what, "set flushIntervalCommitLog to at least 0")
     if not facts.store("checkCRCOnRecover"):
-        yield Danger(("checkCRCOnRecover",), "recovery takes damaged bodies for sound ones", "leave it at true")
+        what = "checkCRCOnRecover = false: recovery does not notice damaged bodies"
+        yield Danger(("checkCRCOnRecover",), what, "remove the line: the default is true")
 
 
 def _addresses(facts: Facts) -> Iterator[Danger]:
@@ -91,21 +94,21 @@ def _addresses(facts: Facts) -> Iterator[Danger]:
     for key in ("brokerIP1", "brokerIP2"):
         who = "client" if key == "brokerIP1" else "slave"
         if key in facts.misread or facts.written.get(key) == "":
-            what = f"{key} = {shown(facts.written[key])}: no {who} finds the broker there"
-            yield Danger((key,), what, "an address, and nothing behind it")
+            what = f"{key} = {shown(facts.written[key])} is not an address: no {who} can connect to the broker"
+            yield Danger((key,), what, f"set {key} to an address; {VALUE_ALONE}")
     for server in str(facts.settings[BROKER, "namesrvAddr"] or "").split(";"):
         if server != server.strip() and is_address(server):
-            what = f"namesrvAddr: {shown(server)} has a blank in its name: the broker never registers there"
-            yield Danger(("namesrvAddr",), what, "host:port;host:port, without blanks")
+            what = f"namesrvAddr: {shown(server)} contains a blank: the broker never registers there"
+            yield Danger(("namesrvAddr",), what, "write host:port;host:port, without blanks")
     master = facts.text(STORE, "haMasterAddress")
     if facts.store("brokerRole") == "SLAVE" and len(master) >= _LEAST_ADDRESS and not is_address(master):
-        what = f"haMasterAddress = {shown(master)} is no address: the slave never gets a message"
-        yield Danger(("haMasterAddress",), what, "host:port, and nothing behind it")
+        what = f"haMasterAddress = {shown(master)} is not a host:port: the slave never gets a message"
+        yield Danger(("haMasterAddress",), what, f"set haMasterAddress to host:port; {VALUE_ALONE}")
     if _means_another(facts, "aclEnable", "false"):
         yield Danger(
             ("aclEnable",),
-            f"aclEnable = {shown(facts.misread['aclEnable'])} is taken for false: anybody may do anything",
-            "true, and nothing behind it",
+            f"aclEnable = {shown(facts.misread['aclEnable'])} means false: every client may do everything",
+            f"set aclEnable to true; {VALUE_ALONE}",
         )
 
 
@@ -116,21 +119,22 @@ def _sizes(facts: Facts) -> Iterator[Danger]:
     for key, least in lowest.items():
         size = facts.number(STORE, key)
         if not least <= size <= INT_MAX:
-            what = f"{key} = {size}: no store can have it: existing files do not load, and no new one is made"
-            yield Danger((key,), what, f"at least {least}")
+            what = f"{key} = {size} is invalid: the broker can't load files of that size, or make any"
+            yield Danger((key,), what, f"set {key} to at least {least}")
     largest = facts.number(STORE, "maxMessageSize")
     if segment >= lowest["mappedFileSizeCommitLog"] and not 0 < largest < segment:
         yield Danger(
             ("maxMessageSize", "mappedFileSizeCommitLog"),
-            f"maxMessageSize = {largest}, segments of {segment}: a message must fit into a segment",
-            "a smaller maxMessageSize" if largest > 0 else "at least 1",
+            f"maxMessageSize = {largest}, mappedFileSizeCommitLog = {segment}: a message must fit into a segment",
+            "set maxMessageSize " + ("to less than mappedFileSizeCommitLog" if largest > 0 else "to at least 1"),
         )
     for key in ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum"):
         if _means_another(facts, key, str(facts.store(key))) and _unreadable(facts.misread[key]):
             yield Danger(
                 (key,),
-                f"{key} = {shown(facts.misread[key])} can't be read: files of another size do not load",
-                "a number, and nothing behind it",
+                f"{key} = {shown(facts.misread[key])} is invalid, and the default is in force: the broker can't load "
+                "files of another size",
+                f"set {key} to a number; {VALUE_ALONE}",
             )
 
 
@@ -139,7 +143,8 @@ def _permission(facts: Facts) -> Iterator[Danger]:
     allowed = facts.number(BROKER, "brokerPermission")
     if allowed & 6 != 6:
         refused = " and ".join(what for bit, what in ((2, "sends"), (4, "pulls")) if not allowed & bit)
-        yield Danger(("brokerPermission",), f"brokerPermission = {allowed}: {refused} are refused", "6 for both")
+        what = f"brokerPermission = {allowed}: {refused} are refused"
+        yield Danger(("brokerPermission",), what, "set brokerPermission to 6 to allow sends and pulls")
 
 
 _RULES: tuple[Callable[[Facts], Iterator[Danger]], ...] = (

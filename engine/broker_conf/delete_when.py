@@ -21,13 +21,13 @@ class DeleteWhen:
     def problem(self, text: str) -> str | None:
         """What is wrong with it, one sentence; None: nothing."""
         if self.stops_at is None:
-            return None if self.hours else f"deleteWhen = {shown(text)} names no hour of the day"
-        where = f" outside of {self.clock()} o'clock" if self.hours else ""
+            return None if self.hours else f"deleteWhen = {shown(text)} contains no hour of the day (0 to 23)"
+        part = f"{shown(self.stops_at)} is " if text != self.stops_at else ""
+        when = f" outside of {self.clock()} o'clock" if self.hours else ""
         what = "then nothing is" if self.hours else "nothing is ever"
-        part = "that" if text == self.stops_at else shown(self.stops_at)
         return (
-            f"deleteWhen = {shown(text)}: {part} is no number, which ends each round of "
-            f"retention{where}: {what} deleted, however full the disk is"
+            f"deleteWhen = {shown(text)}{':' if part else ' is'} {part}not a number, so every round of retention{when} "
+            f"fails: {what} deleted, however full the disk is"
         )
 
     def clock(self) -> str:

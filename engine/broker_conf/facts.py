@@ -9,6 +9,9 @@ from typing import Any
 from engine.broker_conf.in_force import STORE, InForce
 from engine.broker_conf.values import Value
 
+VALUE_ALONE = "write no comment and no blank after the value"
+"""What a hint says where a value was misread: both would be part of it. Source: java.util.Properties."""
+
 
 @dataclass(frozen=True, slots=True)
 class Danger:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.broker_conf.facts import Danger, Facts
+from engine.broker_conf.facts import VALUE_ALONE, Danger, Facts
 from engine.broker_conf.in_force import STORE
 from engine.broker_conf.values import COMMENT, as_meant, shown, split
 
@@ -19,7 +19,7 @@ _TRIMMED = "".join(map(chr, range(ord(" ") + 1)))
 _ROOT, _LOG, _READ_ONLY = "storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths"
 _EMPTY_LOG = "the broker starts with an empty log and deletes all consume queues"
 _NO_PUTS = "the broker starts with an empty log, deletes all consume queues and refuses every put"
-_GIVE_ONE = "give it a directory, or take the line out"
+_GIVE_ONE = "give it a directory, or remove the line"
 _NO_NUL = "write the path without it"
 
 
@@ -58,7 +58,7 @@ def _single(facts: Facts, key: str, path: str, outcome: str) -> Iterator[Danger]
         yield _foreign(key, path)
     elif key in facts.misread:
         what = f"{key} = {shown(path)}: {outcome}, as the text after the path is part of its name"
-        yield Danger((key,), what, "write the path alone: no comment and no blank after it")
+        yield Danger((key,), what, f"set {key} to the path; {VALUE_ALONE}")
 
 
 def _several(facts: Facts, log: str) -> Iterator[Danger]:
@@ -70,7 +70,7 @@ def _several(facts: Facts, log: str) -> Iterator[Danger]:
         yield Danger((_READ_ONLY, _LOG), what, f"add a directory to {_LOG}")
     elif "" in directories:
         what = f"{_LOG} = {shown(log)} has an empty path before a comma: the broker makes some of its segments in /"
-        yield Danger((_LOG,), what, f"take that comma out of {_LOG}")
+        yield Danger((_LOG,), what, f"remove that comma from {_LOG}")
     if "\0" in log:
         what = f"{_LOG} contains a NUL character: the broker can make no segment in that directory, and puts fail"
         yield Danger((_LOG,), what, _NO_NUL)

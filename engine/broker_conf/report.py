@@ -63,7 +63,7 @@ class Verdict:
     def text(self) -> str:
         """One sentence, where it is not in force as written."""
         if self.judgement is Judgement.UNKNOWN:
-            return f"no broker has this key{f': {self.why}' if self.why else ''}"
+            return f"unknown to a 4.9.8 broker{f': {self.why}' if self.why else ''}"
         if self.judgement is Judgement.IGNORED:
             return self.why
         if self.judgement is Judgement.MISREAD:
@@ -144,7 +144,7 @@ def _judge(line: Line, last: Line, read: in_force.InForce, settings: in_force.In
             return verdict(Judgement.IGNORED, None, why)
         return verdict(Judgement.UNKNOWN, None, _unknown(line.key))
     if line != last:
-        return verdict(Judgement.IGNORED, None, f"line {last.number} has the key, too, and counts")
+        return verdict(Judgement.IGNORED, None, f"line {last.number} sets the key again, and counts")
     if not keys:
         return verdict(Judgement.IN_FORCE, line.value)
     key = keys[-1]
@@ -159,10 +159,10 @@ def _unknown(key: str) -> str:
     """Why a broker has no such key, and which is meant; "": nobody knows."""
     bare = key.removeprefix(_BOM)
     meant = bare if bare in all_keys() else nearest(bare)
-    why = f"{meant} is meant?" if meant else ""
+    why = f"did you mean {meant}?" if meant else ""
     if key == bare:
         return why
-    mark = "the file begins with a byte order mark (BOM), which is part of it: save it without"
+    mark = "the file begins with a byte order mark (BOM), which is part of the key: save the file without it"
     return f"{mark}; {why}" if why else mark
 
 
@@ -170,14 +170,14 @@ def _plain(value: Value) -> str:
     """Text in quotes: a blank at its end is seen."""
     if not isinstance(value, str) or not value:
         return as_text(value) or "nothing"
-    return shown(value) if as_meant(value) == value else f"{shown(value)}, each byte of it a character of ISO-8859-1"
+    return shown(value) if as_meant(value) == value else f"{shown(value)}, read as ISO-8859-1 (a character a byte)"
 
 
 _OVERRULED = {
-    "brokerId": "the start of the broker makes it {}, as its role or DLedger demands",
-    "haListenPort": "the start of the broker makes it listenPort + 1, {}",
+    "brokerId": "the broker sets it to {} at its start, as its role or DLedger demands",
+    "haListenPort": "the broker sets it to listenPort + 1, {}",
     "registerNameServerPeriod": "the broker limits it to 10000 to 60000: {}",
-    "bitMapLengthConsumeQueueExt": "the start of the broker computes it, {} from expectConsumerNumUseFilter and "
+    "bitMapLengthConsumeQueueExt": "the broker computes it at its start: {}, from expectConsumerNumUseFilter and "
     "maxErrorRateOfBloomFilter",
 }
 
@@ -199,16 +199,16 @@ def _misread(key: Key, text: str, value: Value) -> str:
 
 def _why_text(text: str) -> str:
     if COMMENT.search(text):
-        return ": a comment ends no value, it is part of it"
-    return ": the blanks at its end are part of it" if text != text.rstrip() else ""
+        return ": a comment after a value is part of the value"
+    return ": the blanks at its end are part of the value" if text != text.rstrip() else ""
 
 
 def _odd_text(text: str, *, escapes: bool) -> str:
     """`escapes`: characters that are not ASCII make sense here."""
     if COMMENT.search(text):
-        return "a comment ends no value, it is part of it"
+        return "a comment after a value is part of the value"
     if text != text.strip():
-        return "the blanks at its end are part of it"
+        return "the blanks at its end are part of the value"
     if as_meant(text) == text:
         return ""
     return "read as ISO-8859-1, not as UTF-8" + (": \\u escapes are needed" if escapes else "")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-from engine.broker_conf.facts import Danger, Facts
+from engine.broker_conf.facts import VALUE_ALONE, Danger, Facts
 from engine.broker_conf.in_force import BROKER, CLIENT, SERVER, STORE
 from engine.broker_conf.values import shown, split
 from engine.errors import InvalidArgument
@@ -30,7 +30,11 @@ _QUEUES = (
     *("consumerManagerThreadPoolQueueCapacity", "heartbeatThreadPoolQueueCapacity"),
     "endTransactionPoolQueueCapacity",
 )
-_POOL, _QUEUE, _PERIOD = "a pool needs a thread", "a queue needs room for a request", "a period must be longer than 0"
+_POOL, _QUEUE, _PERIOD = (
+    "a thread pool must not be empty",
+    "a queue must have room for a request",
+    "a period must be above 0",
+)
 
 AT_LEAST: Mapping[tuple[str, str], tuple[int, str]] = {
     **{(BROKER, key): (1, _POOL) for key in _POOLS},
@@ -39,10 +43,10 @@ AT_LEAST: Mapping[tuple[str, str], tuple[int, str]] = {
     (STORE, "cleanResourceInterval"): (1, _PERIOD),
     (STORE, "flushDelayOffsetInterval"): (1, _PERIOD),
     (SERVER, "serverWorkerThreads"): (1, _POOL),
-    (SERVER, "serverSelectorThreads"): (0, "a pool has no negative number of threads"),
+    (SERVER, "serverSelectorThreads"): (0, "a number of threads must not be negative"),
     (CLIENT, "clientWorkerThreads"): (1, _POOL),
-    (BROKER, "expectConsumerNumUseFilter"): (1, "a bit map is made for a consumer at least"),
-    (BROKER, "maxErrorRateOfBloomFilter"): (1, "a rate of errors in per cent, 1 to 99"),
+    (BROKER, "expectConsumerNumUseFilter"): (1, "a filter bit map needs at least one consumer"),
+    (BROKER, "maxErrorRateOfBloomFilter"): (1, "must be a percentage, 1 to 99"),
 }
 """Class and key → the lowest number that a broker starts with, and why.
 
@@ -63,21 +67,24 @@ def _numbers(facts: Facts) -> Iterator[Danger]:
     for (owner, key), (least, why) in AT_LEAST.items():
         number = facts.number(owner, key)
         if number < least and not (key == "flushDelayOffsetInterval" and _no_deliveries(facts)):
-            yield Danger((key,), f"{key} = {number}: {why}", f"at least {least}", stops=True)
+            yield Danger((key,), f"{key} = {number}: {why}", f"set {key} to at least {least}", stops=True)
     errors = facts.number(BROKER, "maxErrorRateOfBloomFilter")
     if errors > _ERRORS_MAX:
         key = "maxErrorRateOfBloomFilter"
-        yield Danger((key,), f"{key} = {errors}: {AT_LEAST[BROKER, key][1]}", f"at most {_ERRORS_MAX}", stops=True)
+        yield Danger(
+            (key,), f"{key} = {errors}: {AT_LEAST[BROKER, key][1]}", f"set {key} to at most {_ERRORS_MAX}", stops=True
+        )
     segment, buffers = facts.number(STORE, "mappedFileSizeCommitLog"), facts.number(STORE, "transientStorePoolSize")
     if facts.store("transientStorePoolEnable") and segment < 0 < buffers:
-        what = f"transientStorePoolEnable with mappedFileSizeCommitLog = {segment}: no buffer has this size"
-        yield Danger(("transientStorePoolEnable", "mappedFileSizeCommitLog"), what, "at least 4096", stops=True)
+        what = f"transientStorePoolEnable with mappedFileSizeCommitLog = {segment}: a write buffer can't have this size"
+        keys = ("transientStorePoolEnable", "mappedFileSizeCommitLog")
+        yield Danger(keys, what, "set mappedFileSizeCommitLog to at least 4096", stops=True)
     low, high = (facts.number(SERVER, f"writeBuffer{which}WaterMark") for which in ("Low", "High"))
     if low > high > 0:
         yield Danger(
             ("writeBufferLowWaterMark", "writeBufferHighWaterMark"),
             f"writeBufferLowWaterMark = {low} is above writeBufferHighWaterMark = {high}",
-            "the low one below the high one",
+            "set writeBufferLowWaterMark below writeBufferHighWaterMark",
             stops=True,
         )
 
@@ -99,7 +106,7 @@ def _delays(facts: Facts) -> Iterator[Danger]:
             return
         yield Danger(
             ("messageDelayLevel",),
-            "messageDelayLevel names no level: delayed messages go to a queue −1 that nobody delivers",
+            "messageDelayLevel names no level: the broker puts delayed messages into a queue −1, and delivers none",
             error.hint or "",
         )
 
@@ -109,7 +116,10 @@ def _role(facts: Facts) -> Iterator[Danger]:
     number = facts.read[BROKER, "brokerId"]
     if facts.store("brokerRole") == "SLAVE" and isinstance(number, int) and number <= 0:
         yield Danger(
-            ("brokerRole", "brokerId"), f"a SLAVE with brokerId {number}", "give a slave a number above 0", stops=True
+            ("brokerRole", "brokerId"),
+            f"a SLAVE with brokerId {number}",
+            "set brokerId of a slave to a number above 0",
+            stops=True,
         )
 
 
@@ -120,15 +130,17 @@ def _addresses(facts: Facts) -> Iterator[Danger]:
     if wrong is not None:
         yield Danger(
             ("namesrvAddr",),
-            f"namesrvAddr: {shown(wrong)} is no address",
-            "host:port;host:port, without blanks, and nothing behind it",
+            f"namesrvAddr: {shown(wrong)} is not a host:port",
+            f"write host:port;host:port, without blanks; {VALUE_ALONE}",
             stops=True,
         )
     port = facts.number(SERVER, "listenPort")
     if not 2 <= port < PORT_MAX:
-        yield Danger(("listenPort",), f"listenPort = {port}: it, port + 1 and port − 2 are needed", "3 to 65534", True)
+        what = f"listenPort = {port}: the broker needs this port, port + 1 and port − 2"
+        yield Danger(("listenPort",), what, "set listenPort to 3 to 65534", stops=True)
     elif port == 2:
-        yield Danger(("listenPort",), "listenPort = 2: no client finds the VIP port, as port − 2 is any free one", "3")
+        what = "listenPort = 2: the VIP port would be 0, so the system picks one that no client knows"
+        yield Danger(("listenPort",), what, "set listenPort to 3 to 65534")
 
 
 def _places(facts: Facts) -> Iterator[Danger]:
@@ -140,8 +152,8 @@ def _places(facts: Facts) -> Iterator[Danger]:
     if "rocketmqHome" in facts.written and (home == "" or "rocketmqHome" in facts.misread):
         yield Danger(
             ("rocketmqHome",),
-            f"rocketmqHome = {shown(str(home))}: there is no conf/logback_broker.xml in it",
-            "the installation's directory, and nothing behind it",
+            f"rocketmqHome = {shown(str(home))}: the broker finds no conf/logback_broker.xml there",
+            f"set rocketmqHome to the installation's directory; {VALUE_ALONE}",
             stops=True,
         )
     classes = facts.text(BROKER, "messageStorePlugIn")
@@ -149,8 +161,8 @@ def _places(facts: Facts) -> Iterator[Danger]:
     if classes.strip() and wrong is not None:
         yield Danger(
             ("messageStorePlugIn",),
-            f"messageStorePlugIn: no class is named {shown(wrong)}",
-            "names of classes with commas and no blanks between, and nothing behind them",
+            f"messageStorePlugIn: {shown(wrong)} is not the name of a class",
+            f"write names of classes with commas between, without blanks; {VALUE_ALONE}",
             stops=True,
         )
 
@@ -163,17 +175,17 @@ def _dledger(facts: Facts) -> Iterator[Danger]:
     if missing:
         stops = missing != ("dLegerGroup",)
         what = f"DLedger without {', '.join(missing)}"
-        yield Danger(("enableDLegerCommitLog", *missing), what, "name them" if missing[1:] else "name it", stops)
+        yield Danger(("enableDLegerCommitLog", *missing), what, f"set {' and '.join(missing)}", stops)
     own = facts.text(STORE, "dLegerSelfId")
     if "dLegerPeers" in missing or "dLegerSelfId" in missing:
         return
     peers = dict(part.partition("-")[::2] for part in split(facts.text(STORE, "dLegerPeers"), ";"))
     if not _is_int(own[1:]):
-        what = f"dLegerSelfId = {shown(own)}: a character and a number are needed"
-        yield Danger(("dLegerSelfId",), what, "like n0", stops=True)
+        what = f"dLegerSelfId = {shown(own)} is not a character and a number"
+        yield Danger(("dLegerSelfId",), what, "write it like n0", stops=True)
     elif not is_address(peers.get(own, "")):
-        what = f"dLegerPeers has no {shown(own)}, dLegerSelfId, with an address"
-        yield Danger(("dLegerPeers", "dLegerSelfId"), what, "n0-host:port;n1-host:port", stops=True)
+        what = f"dLegerPeers has no address for {shown(own)} (dLegerSelfId)"
+        yield Danger(("dLegerPeers", "dLegerSelfId"), what, "write n0-host:port;n1-host:port", stops=True)
 
 
 def unreadable_server(text: str) -> str | None:

@@ -82,7 +82,7 @@ DOCTOR_CODES: dict[str, Code] = {
     "disk-stuck": Code(
         _WARNING,
         "the disk is used so much that a broker would delete segments, and its deleteWhen keeps it from that",
-        "write hours alone, like deleteWhen=04 or 04;16",
+        "write only hours, like deleteWhen=04 or deleteWhen=04;16",
     ),
     "config-none": Code(
         _INFO,

@@ -17,11 +17,13 @@ CONF_CODES: dict[str, Code] = {
     "conf-danger": Code(Severity.WARNING, "dangerous in the broker's configuration", "change the file"),
     "conf-misread": Code(
         Severity.WARNING,
-        "a value that a broker does not read as it stands",
-        "a value ends with its line: write comments on lines of their own, and no blank at the end",
+        "a broker does not read this value as it is meant",
+        "a value ends with its line: write comments on lines of their own, and no blanks after a value",
     ),
-    "conf-unknown": Code(Severity.WARNING, "a key that no broker has", "look at its spelling; keys are case-sensitive"),
-    "conf-ignored": Code(Severity.INFO, "a key that a broker does not go by", "take the line out", Fix.NOTHING),
+    "conf-unknown": Code(
+        Severity.WARNING, "a key that brokers do not know", "check its spelling; keys are case-sensitive"
+    ),
+    "conf-ignored": Code(Severity.INFO, "a key that a broker ignores", "remove the line", Fix.NOTHING),
 }
 _BY_JUDGEMENT = {
     Judgement.MISREAD: "conf-misread",

@@ -154,7 +154,7 @@ def test_what_is_not_in_force_of_the_file_is_logged(tmp_path: Path, caplog: pyte
     assert len(told) == len(set(told)), "the log of serve passes a line and its why once a second"
     said = {what: [why for line, why in told if line == what] for what, _ in told}
     first, second, *others = said["a setting is not in force as it stands"]
-    assert first.startswith("line 2, fileReservedTime: not a 32-bit integer: a comment ends no value")
+    assert first.startswith("line 2, fileReservedTime: not a 32-bit integer: a comment after a value")
     assert second.startswith("line 3, storePathIndex: the index is always in index/")
     assert [why.split(":")[0] for why in others] == ["line 6, commercialBigCount", "line 8, deleteWhen"]
     assert said["ignored settings"] == ["regionId, traceOn"]

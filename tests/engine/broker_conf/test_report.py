@@ -51,8 +51,8 @@ def test_a_file_with_comments_behind_its_values() -> None:
     ("text", "judgement", "in_force", "why"),
     [
         ("fileReservedTime=48", IN_FORCE, 48, ""),
-        ("fileReservedTime=48 ", MISREAD, 72, "the blanks at its end are part of it"),
-        ("fileReservedTime=48 # h", MISREAD, 72, "a comment ends no value"),
+        ("fileReservedTime=48 ", MISREAD, 72, "the blanks at its end are part of the value"),
+        ("fileReservedTime=48 # h", MISREAD, 72, "a comment after a value is part of the value"),
         ("fileReservedTime=2147483648", MISREAD, 72, "not a 32-bit integer"),
         ("fileReservedTime=1_000", MISREAD, 72, "not a 32-bit integer"),
         ("osPageCacheBusyTimeOutMills=2147483648", IN_FORCE, 2147483648, ""),
@@ -66,7 +66,7 @@ def test_a_file_with_comments_behind_its_values() -> None:
         ("brokerName=a ", MISREAD, "a ", "the blanks at its end"),
         ("brokerName=\u8def", MISREAD, "\u00e8\u00b7\u00af", "read as ISO-8859-1, not as UTF-8"),
         ("brokerName=\\u8def", IN_FORCE, "\u8def", ""),
-        ("brokerId=5", IGNORED, 0, "the start of the broker makes it 0"),
+        ("brokerId=5", IGNORED, 0, "the broker sets it to 0 at its start"),
         ("registerNameServerPeriod=5", IGNORED, 10_000, "limits it to 10000 to 60000: 10000"),
         ("deleteWhen=4\u70b9", MISREAD, "4\u00e7\u0082\u00b9", "read as ISO-8859-1, not as UTF-8"),
         ("haListenPort=7", IGNORED, 10912, "listenPort + 1, 10912"),
@@ -75,8 +75,8 @@ def test_a_file_with_comments_behind_its_values() -> None:
         ("tls.server.mode=enforcing", IGNORED, None, "-Dtls.server.mode="),
         ("timerWheelEnable=true", IGNORED, None, "a key of 5.x"),
         ("rmqAddressServerDomain=here", IN_FORCE, "here", ""),
-        ("filereservedtime=1", UNKNOWN, None, "fileReservedTime is meant?"),
-        ("brokerNam=1", UNKNOWN, None, "brokerName is meant?"),
+        ("filereservedtime=1", UNKNOWN, None, "did you mean fileReservedTime?"),
+        ("brokerNam=1", UNKNOWN, None, "did you mean brokerName?"),
         ("xyz=1", UNKNOWN, None, ""),
     ],
 )
@@ -90,7 +90,7 @@ def test_a_verdict_for_each_line(text: str, judgement: Judgement, in_force: obje
 
 def test_of_two_lines_with_a_key_the_last_counts() -> None:
     first, second = read("fileReservedTime=1\n# between\nfileReservedTime=2\n").verdicts
-    assert (first.judgement, first.why) == (IGNORED, "line 3 has the key, too, and counts")
+    assert (first.judgement, first.why) == (IGNORED, "line 3 sets the key again, and counts")
     assert (second.judgement, second.in_force, second.line) == (IN_FORCE, 2, 3)
 
 
@@ -99,7 +99,7 @@ def test_of_two_lines_with_a_key_the_last_counts() -> None:
     [
         ("brokerRole=SLAVE", ("brokerRole", "brokerId"), "a SLAVE with brokerId 0"),
         ("brokerRole=SLAVE\nbrokerId=1 # b", ("brokerRole", "brokerId"), "a SLAVE with brokerId 0"),
-        ("namesrvAddr=127.0.0.1:9876 # here", ("namesrvAddr",), "is no address"),
+        ("namesrvAddr=127.0.0.1:9876 # here", ("namesrvAddr",), "is not a host:port"),
         ("listenPort=70000", ("listenPort",), "listenPort = 70000"),
         (
             "enableDLegerCommitLog=true",
@@ -107,7 +107,7 @@ def test_of_two_lines_with_a_key_the_last_counts() -> None:
             "without",
         ),
         ("messageDelayLevel=1s,5s", ("messageDelayLevel",), "'1s,5s' is not a list of times"),
-        ("sendMessageThreadPoolNums=0", ("sendMessageThreadPoolNums",), "a pool needs a thread"),
+        ("sendMessageThreadPoolNums=0", ("sendMessageThreadPoolNums",), "a thread pool must not be empty"),
         ("a=\\u12", (), "no broker starts"),
         ("storePathRootDir=/a\\u0000b", ("storePathRootDir",), "contains a NUL character"),
     ],
@@ -122,18 +122,18 @@ def test_what_a_broker_does_not_start_with(text: str, keys: tuple[str, ...], wha
 @pytest.mark.parametrize(
     ("text", "keys", "what"),
     [
-        ("deleteWhen=04; 16", ("deleteWhen",), "outside of 04 o'clock: then nothing is deleted"),
-        ("deleteWhen=24", ("deleteWhen",), "names no hour"),
-        ("fileReservedTime=0", ("fileReservedTime",), "goes with the next deleteWhen"),
+        ("deleteWhen=04; 16", ("deleteWhen",), "outside of 04 o'clock fails: then nothing is deleted"),
+        ("deleteWhen=24", ("deleteWhen",), "contains no hour of the day"),
+        ("fileReservedTime=0", ("fileReservedTime",), "deletes every segment but the last"),
         ("namesrvAddr=a:1; b:2", ("namesrvAddr",), "never registers there"),
         ("storePathRootDir=/data/\u8def", ("storePathRootDir",), "makes its files elsewhere"),
         ("diskMaxUsedSpaceRatio=90", ("diskMaxUsedSpaceRatio",), "whatever their age"),
-        ("brokerRole=SLAVE ", ("brokerRole",), "a second one of its name"),
+        ("brokerRole=SLAVE ", ("brokerRole",), "two masters have the same name"),
         ("flushDiskType=SYNC_FLUSH ", ("flushDiskType",), "before they are on disk"),
         ("transientStorePoolEnable=true\nflushDiskType=SYNC_FLUSH", ("transientStorePoolEnable",), "has no effect"),
         ("checkCRCOnRecover=false", ("checkCRCOnRecover",), "damaged bodies"),
-        ("brokerIP1=10.0.0.1 ", ("brokerIP1",), "no client finds"),
-        ("aclEnable=true # on", ("aclEnable",), "anybody may do anything"),
+        ("brokerIP1=10.0.0.1 ", ("brokerIP1",), "no client can connect"),
+        ("aclEnable=true # on", ("aclEnable",), "every client may do everything"),
         (
             "readOnlyCommitLogStorePaths=/b\nstorePathCommitLog=/a",
             ("readOnlyCommitLogStorePaths",),
@@ -161,13 +161,13 @@ def test_what_a_broker_does_not_start_with(text: str, keys: tuple[str, ...], wha
             ("readOnlyCommitLogStorePaths",),
             "does not load the segments there",
         ),
-        ("mappedFileSizeCommitLog=1048576 # 1M", ("mappedFileSizeCommitLog",), "files of another size do not load"),
+        ("mappedFileSizeCommitLog=1048576 # 1M", ("mappedFileSizeCommitLog",), "can't load files of another size"),
         ("mappedFileSizeCommitLog=1048576", ("maxMessageSize",), "must fit into a segment"),
-        ("mappedFileSizeCommitLog=-1", ("mappedFileSizeCommitLog",), "existing files do not load"),
+        ("mappedFileSizeCommitLog=-1", ("mappedFileSizeCommitLog",), "can't load files of that size"),
         ("messageDelayLevel=\\u0020", ("messageDelayLevel",), "names no level"),
-        ("flushIntervalCommitLog=-1", ("flushIntervalCommitLog",), "never flushed"),
+        ("flushIntervalCommitLog=-1", ("flushIntervalCommitLog",), "flushes the log only when it stops"),
         ("listenPort=2", ("listenPort",), "VIP"),
-        ("brokerIP1=", ("brokerIP1",), "no client finds"),
+        ("brokerIP1=", ("brokerIP1",), "no client can connect"),
         ("brokerRole=SLAVE\nbrokerId=1\nhaMasterAddress=a:1 # m", ("haMasterAddress",), "never gets a message"),
         ("brokerPermission=4", ("brokerPermission",), "sends are refused"),
     ],
@@ -179,6 +179,14 @@ def test_what_is_dangerous(text: str, keys: tuple[str, ...], what: str) -> None:
     assert len(found) == 1, report.dangers
     assert what in found[0].what
     assert found[0].hint
+
+
+def test_each_danger_says_what_to_set() -> None:
+    """A hint that is the same for two keys is printed once: below the second, nothing said what to do."""
+    report = read("serverSelectorThreads=-1\nflushIntervalCommitLog=-1\nmaxMessageSize=0\nsendMessageThreadPoolNums=0")
+    assert len(report.dangers) == 4
+    for danger in report.dangers:
+        assert danger.hint.startswith(f"set {danger.keys[0]} to at least")
 
 
 def test_nothing_is_dangerous_in_the_defaults() -> None:
@@ -244,7 +252,7 @@ def test_delete_when_is_told_in_one_sentence() -> None:
     assert read_delete_when("04").problem("04") is None
     said = read_delete_when("04;x;5").problem("04;x;5")
     assert said == (
-        "deleteWhen = '04;x;5': 'x' is no number, which ends each round of retention outside of 04 o'clock: then "
+        "deleteWhen = '04;x;5': 'x' is not a number, so every round of retention outside of 04 o'clock fails: then "
         "nothing is deleted, however full the disk is"
     )
 
@@ -257,7 +265,7 @@ def test_long_and_foreign_text_is_shown_in_part() -> None:
 def test_what_the_file_says_is_shown_as_it_says_it() -> None:
     """Java reads ISO-8859-1; a file in UTF-8 is shown in UTF-8, and what a broker makes of it is said."""
     verdict = only("brokerName=\u8def\u5f84 # \u8def")
-    assert verdict.text.endswith("in force: '\u8def\u5f84 # \u8def', each byte of it a character of ISO-8859-1")
+    assert verdict.text.endswith("in force: '\u8def\u5f84 # \u8def', read as ISO-8859-1 (a character a byte)")
     assert verdict.to_json()["written"] == "\u8def\u5f84 # \u8def"
     assert verdict.to_json()["inForce"] == verdict.in_force == verdict.written != "\u8def\u5f84 # \u8def"
     (danger,) = read("messageDelayLevel=1s # \u79d2").dangers
@@ -271,7 +279,7 @@ def test_a_byte_order_mark_is_named() -> None:
     verdict = only("\ufeffbrokerName=a")
     assert (verdict.judgement, verdict.name) == (UNKNOWN, "\ufeffbrokerName")
     assert "byte order mark (BOM)" in verdict.why
-    assert verdict.why.endswith("brokerName is meant?")
+    assert verdict.why.endswith("did you mean brokerName?")
 
 
 def test_the_start_computes_the_bits_of_a_filter() -> None:

@@ -323,7 +323,7 @@ def test_the_brokers_file_is_looked_at(fixture_copy: Store, tmp_path: Path) -> N
     assert told["conf-start"].where == f"{conf}: namesrvAddr"
     assert told["conf-misread"].where == f"{conf}:2"
     assert told["conf-unknown"].where == f"{conf}:4"
-    assert "brokerName is meant?" in told["conf-unknown"].message
+    assert "did you mean brokerName?" in told["conf-unknown"].message
     assert not found.starts
     (full,) = [f.message for f in found.findings if f.code == "disk-full"]
     assert "50% used, the limit is 40%" in full
