@@ -23,6 +23,8 @@ from engine.format.queue_unit import is_ext_address
 from engine.log.queue_files import ALLOCATE_STEP
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from engine.files.disk import Disk
     from engine.files.mapped_file import MappedFile
     from engine.log.derive import TopicQueue
@@ -163,15 +165,57 @@ class ConsumeQueueExt:
 
 
 def _units_end(file: MappedFile) -> int:
-    """Position behind the last unit of a file; all of it is read as units of the sizes that they claim."""
     selected = file.select(0)
     if selected is None:
         return 0
     with selected:
-        position = 0
-        while position + 2 <= selected.size:
-            size = queue_ext.unit_size(selected.view, position)
-            if size < queue_ext.HEAD_SIZE or position + size > selected.size:
-                break
-            position += size
-        return position
+        return units_end(selected.view)
+
+
+def units_end(data: memoryview) -> int:
+    """Position behind the last unit of a file; all of it is read as units of the sizes that they claim."""
+    position = 0
+    while position + 2 <= len(data):
+        size = queue_ext.unit_size(data, position)
+        if size < queue_ext.HEAD_SIZE or position + size > len(data):
+            break
+        position += size
+    return position
+
+
+def blocks_of_units(file_size: int, end: int | None, runs: Iterable[int]) -> dict[int, tuple[int, int]]:
+    """Bytes [low, high) of each file, by its offset, that get blocks when units without a bit map are put.
+
+    Args:
+        file_size: bytes.
+        end: behind the last unit, bytes (in the last file that there is); None without a file.
+        runs: how many units are put, each time that the extension is opened.
+    """
+    found: dict[int, tuple[int, int]] = {}
+
+    def take(offset: int, low: int, high: int) -> int:
+        old = found.get(offset, (low, high))
+        found[offset] = (min(old[0], low), max(old[1], high))
+        return high
+
+    unit, first = queue_ext.HEAD_SIZE, min(ALLOCATE_STEP, file_size)
+    offset, position = divmod(end or 0, file_size)
+    offset *= file_size
+    for count in runs:
+        left, has = count, 0  # an opened file asks for blocks from its end on
+        if end is None:
+            end, has = 0, take(0, 0, first)
+        while left > 0:
+            fit = min(left, max(0, file_size - queue_ext.END_BLANK_LENGTH - position) // unit)
+            stop = position + unit * fit
+            while stop > has:
+                at = max(position, has - (has - position) % unit)  # the unit that has no blocks for all of it
+                has = take(offset, at, min(file_size, at + unit + ALLOCATE_STEP))
+            left, position = left - fit, stop
+            if left > 0:
+                mark = position + len(queue_ext.END_MARK)
+                if mark > has:
+                    take(offset, position, min(file_size, mark + ALLOCATE_STEP))
+                offset, position = offset + file_size, 0
+                has = take(offset, 0, first)
+    return found

@@ -294,8 +294,8 @@ class _Applier:
 
     def _queues(self) -> None:
         changed = {queue.number: queue for queue in self._plan.queues if queue.changed}
-        for chunk in self._plan.writes.settled.chunks():
-            self._write_rows(changed, chunk)
+        for run in self._plan.writes.runs():
+            self._write_rows(changed[int(run["queue"][0])], run)
         for queue in changed.values():
             self._disk.step("recover.queue")
             with self._writer(queue) as writer:
@@ -309,22 +309,16 @@ class _Applier:
                 self._later.file(files.files[-1].path, files.files[-1].size)
         self._later.flush()
 
-    def _write_rows(self, changed: dict[int, QueuePlan], chunk: NDArray[np.void]) -> None:
+    def _write_rows(self, queue: QueuePlan, run: NDArray[np.void]) -> None:
         import numpy as np
 
-        order = np.argsort(chunk["queue"], kind="stable")
-        ordered = chunk[order]
-        bounds = np.flatnonzero((np.diff(ordered["queue"]) != 0) | (np.diff(ordered["queue_offset"]) != 1)) + 1
-        for run in np.split(ordered, bounds):
-            if len(run):
-                queue = changed[int(run["queue"][0])]
-                units = np.empty(len(run), dtype=unit_dtype())
-                for name in units.dtype.names or ():
-                    units[name] = run[name]
-                if self._files.config.enable_consume_queue_ext:
-                    units["tags_code"] = self._extend(queue, run)
-                with self._writer(queue) as writer:
-                    writer.write(int(run["queue_offset"][0]), units.tobytes())
+        units = np.empty(len(run), dtype=unit_dtype())
+        for name in units.dtype.names or ():
+            units[name] = run[name]
+        if self._files.config.enable_consume_queue_ext:
+            units["tags_code"] = self._extend(queue, run)
+        with self._writer(queue) as writer:
+            writer.write(int(run["queue_offset"][0]), units.tobytes())
 
     def _extend(self, queue: QueuePlan, run: NDArray[np.void]) -> list[int]:
         """Write an extension unit for each row: the addresses (or the tags codes, where the files can take no more)."""

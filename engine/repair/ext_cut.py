@@ -71,7 +71,7 @@ def _plan(disk: Disk, files: StoreFiles, queue: QueuePlan) -> ExtCut | None:
         if file.offset >= end:
             removed.append((file.path, file.size))
         elif written:
-            tail = (file.path, start - file.offset, file.size - (start - file.offset))
+            tail = (file.path, start - file.offset, written)
         cut += written
     return ExtCut(queue.queue, tail, tuple(reversed(removed)), cut) if tail or removed else None
 

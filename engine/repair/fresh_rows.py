@@ -183,6 +183,15 @@ class PlannedRows:
         self.settled = settled
         self._fresh = fresh
 
+    def runs(self) -> Iterator[NDArray[np.void]]:
+        """The settled rows in the parts that are written at once: of one queue, one queue offset behind the other."""
+        import numpy as np
+
+        for chunk in self.settled.chunks():
+            ordered = chunk[np.argsort(chunk["queue"], kind="stable")]
+            bounds = np.flatnonzero((np.diff(ordered["queue"]) != 0) | (np.diff(ordered["queue_offset"]) != 1)) + 1
+            yield from (run for run in np.split(ordered, bounds) if len(run))
+
     def fresh_of(self, number: int) -> Iterator[tuple[int, memoryview]]:
         """(first queue offset, consume queue units): the fresh rows of a queue, in their order."""
         return self._fresh.rows_of(number) if self._fresh is not None else iter(())

@@ -1,6 +1,6 @@
 """What applying a recovery's plan takes of the disk beside what is saved: index files at their full length, rows of
-queues, zeros where there were holes. Counted in blocks and step by step, with what the steps before give back, so that
-a repair that does not fit is refused before its first byte, and one that fits is not.
+queues, units of their extension, zeros where there were holes. Counted in blocks and step by step, with what the steps
+before give back, so that a repair that does not fit is refused before its first byte, and one that fits is not.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from engine.errors import NotAFile
+from engine.files.listing import list_segments
 from engine.files.written import blocks_taken, data_ranges
 from engine.format import names
 from engine.format.queue_unit import UNIT_SIZE
+from engine.log.consume_queue_ext import blocks_of_units, units_end
 from engine.repair.index_plan import index_directory
 
 if TYPE_CHECKING:
@@ -59,6 +61,7 @@ class _Room:
             path, position, length = log.tail
             path = self._files.get(path, path)
             self._take(path, self._holes(path, [(position, position + length)]))
+        self._extension()
         for queue in self._plan.queues:
             if queue.changed:
                 self._queue(queue)
@@ -83,8 +86,11 @@ class _Room:
     def _blocks(self, path: str) -> int:
         return self._disk.blocks(path) if self._disk.exists(path) else 0
 
-    def _holes(self, path: str, ranges: Iterable[tuple[int, int]]) -> int:
-        """Bytes of blocks that ranges of a file take when they get zeros: of its holes, as far as it has any."""
+    def _holes(self, path: str, ranges: Iterable[tuple[int, int]], *, grows: bool = False) -> int:
+        """Bytes of blocks that ranges of a file take when they get zeros: of its holes, as far as it has any.
+
+        With `grows` they begin at the end of what it holds, where blocks without data lie: it got them by steps.
+        """
         if not self._disk.exists(path):
             return 0
         reader = self._disk.open_reader(path)
@@ -93,7 +99,45 @@ class _Room:
             missing = max(0, blocks_taken([(0, size)]) - self._disk.blocks(path))
             wanted = [one for one in ranges if one[0] < one[1]] if missing else []
             held = (found for low, high in wanted for found in data_ranges(reader, low, min(high, size)))
-            return min(missing, max(0, blocks_taken(wanted) - blocks_taken(held)))
+            ahead = max(0, self._disk.blocks(path) - blocks_taken(data_ranges(reader, 0, size))) if grows else 0
+            return min(missing, max(0, blocks_taken(wanted) - blocks_taken(held) - ahead))
+        finally:
+            reader.close()
+
+    # --- extension --------------------------------------------------------------------------------------------------
+
+    def _extension(self) -> None:
+        """What goes of it, and a unit for each row that is written, in files that get blocks by steps."""
+        config, base = self._plan.files.config, os.path.join(self._plan.files.root, names.CONSUMEQUEUE_EXT)
+        gone: set[str] = set()
+        ends: dict[str, int] = {}
+        for cut in self._plan.ext:
+            for path, _ in cut.removed:
+                self._give(path)
+                gone.add(path)
+            if cut.tail is not None:
+                path, position, length = cut.tail
+                self._take(path, self._holes(path, [(position, position + length)]))
+                ends[path] = position
+        if not config.enable_consume_queue_ext:
+            return
+        size, runs = config.mapped_file_size_consume_queue_ext, defaultdict[int, list[int]](list)
+        for run in self._plan.writes.runs():
+            runs[int(run["queue"][0])].append(len(run))
+        for queue in (one for one in self._plan.queues if one.number in runs):
+            directory = names.queue_directory(base, queue.queue.topic, queue.queue.queue_id)
+            found = list_segments(self._disk, [directory], size).files if self._disk.is_dir(directory) else ()
+            last = max((one for one in found if one.path not in gone), key=lambda one: one.offset, default=None)
+            end = None if last is None else last.offset + self._units_end(last.path, ends.get(last.path, size))
+            for offset, span in blocks_of_units(size, end, runs[queue.number]).items():
+                path = os.path.join(directory, names.segment_name(offset))
+                there = last is not None and path == last.path
+                self._take(path, self._holes(path, [span], grows=True) if there else blocks_taken([span]))
+
+    def _units_end(self, path: str, size: int) -> int:
+        reader = self._disk.open_reader(path)
+        try:
+            return units_end(reader.read(0, size))
         finally:
             reader.close()
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import lzma
+import shutil
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,11 +16,13 @@ from hypothesis import strategies as st
 
 from engine.errors import InvalidArgument
 from engine.files.disk import Disk
+from engine.files.written import blocks_taken
 from engine.format.numbers import LONG_MIN
-from engine.format.queue_ext import ExtUnit
+from engine.format.queue_ext import ExtUnit, to_offset
 from engine.log.consume_queue import AppendResult, ConsumeQueue
-from engine.log.consume_queue_ext import ConsumeQueueExt
+from engine.log.consume_queue_ext import ConsumeQueueExt, blocks_of_units
 from engine.log.derive import TopicQueue
+from engine.log.queue_files import ALLOCATE_STEP
 from engine.log.state import QueueState
 from tests.engine.log import rebuild
 from tests.support import fixtures
@@ -214,3 +218,53 @@ def test_the_end_is_found_again(tmp_path_factory: pytest.TempPathFactory, bits: 
     assert again.max_address == end
     assert [again.get(one) for one in addresses if one is not None] == [unit(n, bits=b) for n, b in enumerate(bits)]
     again.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("size", "before", "put_then"),
+    [
+        (64, [2], ([1], [3, 1, 20])),
+        (20_000, [700], ([1], [3, 1, 2000, 1])),
+        (1 << 20, [], ([1], [3, 1, 2000, 1], [9000])),
+        (1 << 20, [40_000], ([1], [3, 1, 2000, 1], [9000], [20_000])),
+        (1 << 20, [100, 7], ([9000],)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("sparse", [False, True])
+def test_the_blocks_of_units_are_those_that_the_files_get(
+    size: int, before: list[int], put_then: tuple[list[int], ...], sparse: bool, tmp_path: Path
+) -> None:
+    """With `sparse` after a copy that left out what no unit is in."""
+    root, disk = tmp_path / "ext", Disk()
+    note = 4096  # of a file that is in pieces, ext4 keeps in one more block where they lie
+
+    def put(runs: list[int]) -> int | None:
+        end = None
+        for count in runs:
+            ext = ConsumeQueueExt(disk, str(root), Q, size)
+            ext.open()
+            for n in range(count):
+                assert ext.put(ExtUnit(n + 1, n + 1)) is not None
+            end = to_offset(ext.max_address)
+            ext.shutdown()
+        return end
+
+    def blocks() -> dict[int, int]:
+        return {int(path.name): path.stat().st_blocks * 512 for path in root.glob("*/*/*")}
+
+    end = put(before)
+    if sparse and before:
+        subprocess.run(["cp", "-a", "--sparse=always", root, tmp_path / "copy"], check=True)
+        shutil.rmtree(root)
+        (tmp_path / "copy").rename(root)
+    for runs in put_then:
+        old = blocks()
+        assert end is None or end // size * size == max(old)
+        told = {offset: blocks_taken([span]) for offset, span in blocks_of_units(size, end, runs).items()}
+        end = put(runs)
+        more = {offset: found - old.get(offset, 0) for offset, found in blocks().items()}
+        for offset, found in more.items():
+            wanted = told.get(offset, 0)
+            assert found <= wanted + note, "no more than was told"
+            assert wanted <= found + (ALLOCATE_STEP + 2 * note if offset in old else 0), "but for what was there"
