@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.files.disk import Disk
 
+_LOOK_AHEAD = 1 << 20
+"""Bytes that are looked through for the next record: units of a queue point into the rest by themselves, if at all."""
+
 
 class ClosedLogReader:
     """See the module. Offsets are physical.
@@ -43,6 +46,7 @@ class ClosedLogReader:
         self._last = self._last_written()
         self._end: int | None = None
         self._sound = (0, 0)  # from a record to the end of one, all between sound
+        self._bare = (0, 0)  # where no sound record begins: get after get of a queue comes to the same damage
 
     @property
     def min_offset(self) -> int:
@@ -64,11 +68,20 @@ class ClosedLogReader:
 
     def roll_next_file(self, offset: int) -> int:
         """Where records may lie again behind a place that has none: in the next file, or, in a file that is there and
-        damaged, right behind it. (A broker's own files are whole or being removed: it goes on with the next.)
+        damaged, at the next sound record that knows its own offset, _LOOK_AHEAD bytes on at most. (A broker's own files
+        are whole or being removed: it goes on with the next.) Raises StorageError.
         """
-        if self.source.segment_at(offset) is not None:
-            return offset + 1
-        return offset + self._file_size - offset % self._file_size
+        segment = self.source.segment_at(offset)
+        if segment is None:
+            return offset + self._file_size - offset % self._file_size
+        start, behind = self._bare
+        if start <= offset < behind:
+            return behind
+        end = min(offset + _LOOK_AHEAD, segment.end)
+        found = self._scanner.find_sound(offset + 1, end, claims=False)
+        behind = end if found is None else found
+        self._bare = (offset, behind)
+        return behind
 
     def read_at(self, offset: int, size: int) -> memoryview | None:
         """Exactly `size` bytes within one file; None when they are not there, or no record is in them near the end."""

@@ -20,6 +20,8 @@ from engine.log.results import GetMessageStatus
 from engine.read_store import ReadStore
 from engine.store import MessageStore
 from tests.support import golden, stores
+from tests.support.checking import check_clean
+from tests.support.counting import CountingDisk
 
 Store = Callable[[str], Path]
 NAMES = ["clean-small", "crashed-small", "default-sizes-tiny"]
@@ -185,6 +187,45 @@ def test_damage_in_a_queue_does_not_delete_what_lies_behind(
     unchanged(root)
     with view(root) as store:
         assert store.max_offset("OracleTopicA", 0) == 100
+
+
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "zeros": lambda found: bytes(len(found)),
+    "noise": lambda found: random.Random(1).randbytes(len(found)),
+    "bodies": lambda found: found[:200] + bytes([found[200] ^ 1]) + found[201:],
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_units_that_point_into_one_damaged_part_are_passed_over_at_once(kind: str, tmp_path: Path) -> None:
+    """Sound messages within it are got all the same, and the log is not looked through for each unit."""
+    config = StoreConfig(store_path_root_dir=tmp_path).with_changes(**golden.SMALL_SETTINGS)
+    with MessageStore.open(config) as writer:
+        puts = [writer.put(Message("T", b"%04d" % i * 200)).append for i in range(900)]
+        assert writer.wait_dispatched(5000)
+    (log,) = (tmp_path / "commitlog").iterdir()
+    sound = {*range(100), 400, 401, *range(800, 900)}
+    true = log.read_bytes()
+    data = bytearray(true)
+    for i in set(range(900)) - sound:
+        put = puts[i]
+        assert put is not None
+        part = slice(put.physical_offset, put.physical_offset + put.size)
+        data[part] = DAMAGE[kind](bytes(data[part]))
+    log.write_bytes(data)
+    disk = CountingDisk()
+    with ReadStore(config, disk) as store:
+        disk.read.clear()
+        found, at = [], 0
+        while at < 900:
+            result = store.get("T", 0, at, 32)
+            found += [decode(record).body for record in result.messages]
+            assert result.next_begin_offset > at
+            at = result.next_begin_offset
+    assert found == [b"%04d" % i * 200 for i in sorted(sound)]
+    assert disk.read[log.name] < 8 * len(data)
+    log.write_bytes(true)
+    check_clean(tmp_path, config)
 
 
 def test_tags(golden_store: Store) -> None:
