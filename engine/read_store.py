@@ -167,22 +167,31 @@ class ReadStore(MessageReader):
         """The message at a physical offset.
 
         Raises:
-            InvalidArgument: none begins there, which is told. FormatError: the log is damaged there. StorageError.
+            InvalidArgument: none begins there, and what does is told. FormatError: the log is damaged there, or its
+            file is missing. StorageError.
         """
-        try:
+        found = self._look(physical_offset)
+        if found is not None:
+            return found
+        place = self._place(physical_offset)
+        if place.lies is Lies.RECORD and place.start == physical_offset:  # a live broker has written it since
             found = self.look_message(physical_offset)
+            if found is not None:
+                return found
+        following = next_step.command_line(self.files.config, "get", "--physical-offset", str(place.start))
+        raise InvalidArgument(
+            f"no message begins at {physical_offset}, which is {place}",
+            path=place.path or self.files.root,
+            hint=self.log_range if place.lies is Lies.NOTHING else None,
+            next_step=NextStep(following, "shows that record") if place.lies is Lies.RECORD else None,
+        )
+
+    def _look(self, physical_offset: int) -> StoredMessage | None:
+        """The message that begins there; None where there is none."""
+        try:
+            return self.look_message(physical_offset)
         except FormatError:
-            place = self._place(physical_offset)
-            following = next_step.command_line(self.files.config, "get", "--physical-offset", str(place.start))
-            raise InvalidArgument(
-                f"no message begins at {physical_offset}, which is {place}",
-                path=place.path or self.files.root,
-                hint=self.log_range if place.lies is Lies.NOTHING else None,
-                next_step=NextStep(following, "shows that record") if place.lies is Lies.RECORD else None,
-            ) from None
-        if found is None:
-            raise InvalidArgument(f"no message at {physical_offset}", path=self.files.root, hint=self.log_range)
-        return found
+            return None
 
     def index_said(self, newest: int, missing: str = "it is not in the index") -> str:
         """What the index says where a query found nothing: that, and up to when it goes.
@@ -200,8 +209,8 @@ class ReadStore(MessageReader):
     def _at_msg_id(self, msg_id: str) -> StoredMessage | None:
         """The message that begins where an offset message id points."""
         try:
-            return self.look_by_msg_id(msg_id)
-        except (InvalidArgument, FormatError):
+            return self._look(parse_msg_id(msg_id)[1])
+        except InvalidArgument:
             return None
 
     def _why_not_there(self, msg_id: str) -> str:
@@ -214,8 +223,16 @@ class ReadStore(MessageReader):
         return f"it points at {offset}, which is {place}"
 
     def _place(self, offset: int, hint: str | None = None) -> Place:
-        """What lies where no record begins. Raises FormatError: damage, with a `hint` for who asked."""
+        """What lies where no record begins. Raises FormatError: damage, or no file; with a `hint` for who asked."""
         place = self._readable_log().place_at(offset)
+        if place.lies is Lies.GAP:
+            raise FormatError(
+                f"the log's files from {place.start} to {place.end} are missing, no message can be read",
+                path=self.files.root,
+                offset=offset,
+                hint=hint,
+                next_step=next_step.read(self.files.config),
+            )
         if place.lies is Lies.DAMAGE:
             raise FormatError(
                 f"the log is damaged from {place.start} on ({place.reason}), no message can be read",

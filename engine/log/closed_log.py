@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from engine.errors import StorageError
 from engine.format.message import BLANK_SIZE, MIN_RECORD_SIZE
 from engine.log.place import Place, place_at
-from engine.log.scan import FIRST_WINDOW, Blank, Damage, Gap, RecordBatch, Scanner
+from engine.log.scan import FIRST_WINDOW, Blank, Gap, RecordBatch, Scanner
 from engine.log.source import ClosedLog, Segment
 from engine.log.walk import Row, walk
 
@@ -61,7 +61,7 @@ class ClosedLogReader:
 
     @property
     def max_offset(self) -> int:
-        """Behind the last record: found by scanning, once."""
+        """Behind the last record, damaged parts before it or not: found by scanning, once."""
         if self._end is None:
             self._end = self._find_end()
         return self._end
@@ -155,7 +155,7 @@ class ClosedLogReader:
         if last.offset <= self._hint < last.end and self._scanner.find_sound(self._hint, self._hint + 1) is not None:
             start = self._hint
         end = start
-        for event in self._scanner.scan(start):
+        for event in self._scanner.scan(start, resume=True):
             match event:
                 case RecordBatch():
                     end = event.end
@@ -163,8 +163,6 @@ class ClosedLogReader:
                     end = offset
                 case Gap():
                     break
-                case Damage(offset, _, _, _):
-                    end = offset
         return end
 
 

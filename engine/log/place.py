@@ -1,4 +1,4 @@
-"""What lies at an offset of the log where no record begins: the middle of one, a blank, damage, nothing.
+"""What lies at an offset of the log where no record begins: the middle of one, a blank, damage, missing files, nothing.
 
 Who asks for a message by its place is told which: a wrong number is one thing, a damaged log another.
 """
@@ -23,6 +23,7 @@ class Lies(enum.Enum):
     RECORD = "a record"
     BLANK = "the blank record that closes a file"
     DAMAGE = "damage"
+    GAP = "a part of the log whose files are missing"
     NOTHING = "nothing"
     """Outside of the log."""
 
@@ -61,7 +62,9 @@ def place_at(source: ClosedLog, offset: int, log_end: int, *, max_message_size: 
     """
     segment = source.segment_at(offset)
     if segment is None:
-        return Place(Lies.NOTHING)
+        before = [one.end for one in source.segments if one.end <= offset]
+        behind = [one.offset for one in source.segments if one.offset > offset]
+        return Place(Lies.GAP, max(before), min(behind)) if before and behind else Place(Lies.NOTHING)
     path = segment.path
     start = Boundaries(source, max_message_size=max_message_size, check_crc=check_crc).before(segment, offset)
     scanner = Scanner(source, check_crc=check_crc, max_message_size=max_message_size)

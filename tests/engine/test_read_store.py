@@ -13,7 +13,7 @@ import pytest
 from engine.config import StoreConfig
 from engine.errors import FormatError, InvalidArgument, NotAStore, StorageError
 from engine.files.disk import Disk
-from engine.format.message import Message, decode
+from engine.format.message import Message, StoredMessage, decode
 from engine.log.filters import TagFilter
 from engine.log.reading import has_key
 from engine.log.results import GetMessageStatus
@@ -162,6 +162,25 @@ def test_reading_beside_the_store_that_writes(tmp_path: Path) -> None:
             assert [bytes(decode(m).body) for m in reader.get("T", 0, 48).messages] == [b"48", b"49"]
             assert reader.query("T", "k7").offsets == writer.query("T", "k7").offsets
             assert reader.log.max_offset == writer.log.max_offset
+
+
+def test_a_message_that_is_written_while_it_is_looked_for(tmp_path: Path) -> None:
+    """Nothing lay there at the first look, and then a record began at that very place: "inside a record" was told."""
+    config = StoreConfig(store_path_root_dir=tmp_path).with_changes(**golden.SMALL_SETTINGS)
+    with MessageStore.open(config) as writer:
+
+        class Beside(ReadStore):
+            def look_message(self, physical_offset: int) -> StoredMessage | None:
+                try:
+                    return super().look_message(physical_offset)
+                finally:
+                    assert writer.put(Message("T", b"later")).ok
+
+        assert writer.put(Message("T", b"first")).ok
+        with Beside(config) as reader:
+            assert reader.message_at(writer.log.max_offset).body == b"later"
+        assert writer.wait_dispatched(5000)
+    check_clean(tmp_path, config)
 
 
 def test_a_unit_behind_the_log_is_a_message_that_is_gone(golden_copy: Store) -> None:

@@ -47,6 +47,57 @@ def test_an_id_that_points_into_damage_says_so(new_store: Path, cli: Cli) -> Non
     check_clean(new_store, known=("log-damage", "unit-nowhere", "index-nowhere"), why="it was damaged on purpose")
 
 
+def fill(store: Path, cli: Cli, segments: int) -> list[int]:
+    """Put messages of 1 KiB without keys until the log has so many files; their physical offsets."""
+    cli("--store", store, "put", "T", "--queue", "0", "--count", str(64 * segments - 20), "--size", "1K")
+    assert len(list((store / "commitlog").iterdir())) >= segments
+    return [line["physicalOffset"] for line in cli("--store", store, "get", "T", "0", "-n", "999", "--json").lines]
+
+
+def test_a_place_in_the_blank_at_the_end_of_a_file_says_so(new_store: Path, cli: Cli) -> None:
+    """Fewer bytes than a record takes are left there: "no message at N (the log holds 0 to M)" was told of N < M."""
+    places = fill(new_store, cli, 2)
+    last = max(at for at in places if at < 65536)
+    end = last + (places[1] - places[0])
+    assert end < 65536 - 91
+    for at in (end, end + 1, 65536 - 92, 65536 - 91, 65536 - 90, 65536 - 1):
+        ran = cli("--store", new_store, "get", "--physical-offset", str(at))
+        said = f"no message begins at {at}, which is inside the blank record that closes a file at {end} to 65536"
+        assert (ran.code, said in ran.error_line) == (2, True), ran
+    check_clean(new_store)
+
+
+def test_a_place_whose_file_is_missing_says_so(new_store: Path, cli: Cli, tmp_path: Path) -> None:
+    places = fill(new_store, cli, 3)
+    inside = next(at for at in places if at > 65536)
+    segment = new_store / "commitlog" / f"{65536:020d}"
+    segment.rename(tmp_path / "away")
+    for words in (("--physical-offset", str(inside)), ("--msg-id", f"7F00000100000000{inside:016X}")):
+        ran = cli("--store", new_store, "get", *words)
+        said = "the log's files from 65536 to 131072 are missing, no message can be read"
+        assert (ran.code, said in ran.error_line) == (4, True), ran
+        assert ran.next_command == ["--store", str(new_store), "check"]
+    (tmp_path / "away").rename(segment)
+    check_clean(new_store)
+
+
+def test_zeros_that_sound_records_follow_are_damage_without_an_index_too(new_store: Path, cli: Cli) -> None:
+    """The log's end was where its last file first holds no record: "outside of the log" was told of them."""
+    places = fill(new_store, cli, 1)
+    (segment,) = (new_store / "commitlog").iterdir()
+    true = segment.read_bytes()
+    with segment.open("r+b") as file:
+        file.seek(places[3])
+        file.write(bytes(places[5] - places[3]))
+    ran = cli("--store", new_store, "get", "--physical-offset", str(places[4]))
+    assert (ran.code, f"the log is damaged from {places[3]} on" in ran.error_line) == (4, True), ran
+    behind = places[-1] + 2 * (places[1] - places[0])
+    ran = cli("--store", new_store, "get", "--physical-offset", str(behind))
+    assert (ran.code, f"log holds offsets 0 to {places[-1] + places[1]}" in ran.error_line) == (2, True), ran
+    segment.write_bytes(true)
+    check_clean(new_store)
+
+
 def test_without_a_topic_that_is_known_none_is_looked_for(new_store: Path, cli: Cli) -> None:
     unique = "7F0000015BD418B4AAC2914F53A10000"
     cli("--store", new_store, "put", "T", "--property", f"UNIQ_KEY={unique}", "--body", "x")
