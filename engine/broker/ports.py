@@ -6,10 +6,11 @@ import contextlib
 import errno
 import ipaddress
 import os
+import socket
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from engine.errors import StorageError
+from engine.errors import InvalidArgument, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,10 +18,16 @@ if TYPE_CHECKING:
     from engine.broker.settings import BrokerSettings
 
 BROKER = "--port or listenPort"
-VIP = "--port or listenPort: the VIP port is two below"
+VIP = "two below --port or listenPort"
+HA = "haListenPort, or one above --port or listenPort"
 NAMES = "--names-port, or --no-names"
 METRICS = "--metrics-port"
 """What sets a port, as messages name it."""
+VIP_BELOW = 2
+HA_ABOVE = 1
+"""Where the ports lie that go by the broker's. Source: BrokerController#initialize (listenPort - 2),
+BrokerStartup#createBrokerController (listenPort + 1)."""
+_HIGHEST = 65535
 _OF_ALL = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
 """Instead of every address of a machine one that a browser takes."""
 
@@ -72,7 +79,60 @@ def binding(host: str, port: int, option: str) -> Iterator[None]:
         reason = os.strerror(number).lower() if number > 0 else error.strerror or str(error)
         unknown = number == errno.EADDRNOTAVAIL or number <= 0
         hint = "--listen takes an address of this machine" if unknown else f"another port: {option}"
+        if number == errno.EADDRINUSE:
+            hint = f"ss -ltnp 'sport = :{port}' shows the process that has it; {hint}"
         raise StorageError(f"can't listen on {joined(host, port)}: {reason}", hint=hint) from None
+
+
+def demand_free(settings: BrokerSettings, *, is_slave: bool) -> None:
+    """Look whether each port that the settings name can be listened on, before a store is opened or made for it.
+
+    Nothing is listened on: a client that comes now is refused as before. Who takes a port between this look and
+    `binding` is told there.
+
+    Raises:
+        StorageError: it can't be. InvalidArgument: a port that is none, or two at once.
+    """
+    by_port: dict[int, str] = {}
+    for port, option in _fixed(settings, is_slave=is_slave):
+        if not 0 <= port <= _HIGHEST:
+            raise InvalidArgument(f"no port {port}: it is {option}")
+        if by_port.setdefault(port, option) != option:
+            raise InvalidArgument(f"{port} is two ports at once: {by_port[port]}, and {option}")
+        with binding(settings.listen_host, port, option):
+            found = socket.getaddrinfo(settings.listen_host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            addresses = dict.fromkeys((one[0], one[4]) for one in found)
+            for family, address in addresses:
+                _look(family, address, only=len(addresses) == 1)
+
+
+def _fixed(settings: BrokerSettings, *, is_slave: bool) -> Iterator[tuple[int, str]]:
+    """The ports that are told, with what sets each; 0 is any free one."""
+    broker = settings.listen_port
+    if broker:
+        yield broker, BROKER
+        yield broker - VIP_BELOW, VIP
+        if not is_slave:
+            yield settings.ha_listen_port or broker + HA_ABOVE, HA
+    for port, option in ((settings.name_service_port, NAMES), (settings.metrics_port, METRICS)):
+        if port:
+            yield port, option
+
+
+def _look(family: int, address: Any, *, only: bool) -> None:
+    """Bind and let go, as a listener of asyncio binds. Raises OSError.
+
+    Where a name has more than this address, a machine need not have it: `localhost` is ::1 without IPv6, too.
+    """
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            probe.bind(address)
+    except OSError as error:
+        if only or error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+            raise
 
 
 def is_loopback(host: str) -> bool:

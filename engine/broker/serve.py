@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
 import resource
 import signal
 import sys
@@ -29,9 +30,10 @@ from engine.broker.name_servers import NameServers
 from engine.broker.ports import Listening
 from engine.broker.recovered import recovering
 from engine.broker.server import Everyone, Switchboard, broker_handlers, listen, name_handlers
-from engine.config import delay_levels
+from engine.config import BrokerRole, delay_levels
 from engine.errors import RStoreError, StorageError
 from engine.files.disk import Disk
+from engine.files.lock import holder_of
 from engine.repair.guessed_sizes import of_puts
 from engine.repair.survey import survey
 from engine.store import MessageStore
@@ -56,7 +58,6 @@ FEWEST = 64
 """Connections that are served where there are fewer descriptors than that."""
 _SWITCH_S = 0.0005
 """How long a thread of the store may keep the loop waiting for the interpreter; Python's own 5 ms are a slow answer."""
-_VIP_BELOW = 2
 _NOT_VIP = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 _WATCH_S = 5
 """How often files of the ACL are looked at. Source: AclFileWatchService#WATCH_INTERVAL."""
@@ -74,8 +75,9 @@ def serve(
     A SIGHUP that is ignored (nohup) stays so.
 
     Raises:
-        StoreLocked, Refused, CannotMend: the store can't be opened. StorageError: a port is taken; or closing failed.
-        InvalidArgument: messageDelayLevel can't be read, with which Apache's broker does not start either.
+        StoreLocked, Refused, CannotMend: the store can't be opened. StorageError: a port is taken (no store is made
+        then); or closing failed. InvalidArgument: ports that can't be; messageDelayLevel can't be read, with which
+        Apache's broker does not start either.
     """
     delay_levels(config)
     try:
@@ -101,6 +103,8 @@ async def _serve(
     settings = replace(settings, connections=min(settings.connections, room))
     before = topics_with_queues(Disk(), config)
     door = Door.of(settings, log)
+    if holder_of(Disk(), os.fspath(config.store_path_root_dir)) is None:  # else opening it tells who has it
+        ports.demand_free(settings, is_slave=config.broker_role is BrokerRole.SLAVE)
     with contextlib.suppress(RStoreError):  # what is wrong with the store, opening it tells
         for problem in of_puts(survey(Disk(), config)):
             log.warning(problem)
@@ -235,7 +239,7 @@ class Daemon:
             broker.members.closed(connection)
 
         role = self._role = broker.role
-        ha_port = settings.ha_listen_port or port + 1
+        ha_port = settings.ha_listen_port or port + ports.HA_ABOVE
         ha = role.listen(settings.listen_host, ha_port, exactly=bool(settings.listen_port))
         board.serve(handlers, lost)
         self._boards.append(board)
@@ -244,7 +248,7 @@ class Daemon:
         vip = {code: handler for code, handler in handlers.items() if code not in _NOT_VIP}
         if settings.listen_port:
             vip_board = Switchboard(settings, vip, lost, self._log, "vip", everyone)
-            await self._add(vip_board, port - _VIP_BELOW, ports.VIP)
+            await self._add(vip_board, port - ports.VIP_BELOW, ports.VIP)
         names = None
         if settings.name_service_port is not None:
             name_board = Switchboard(

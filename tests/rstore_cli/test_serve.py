@@ -21,6 +21,7 @@ from engine.config import StoreConfig
 from engine.format.message import decode
 from tests.engine.broker.client import Client, pull_fields, send_fields
 from tests.engine.opening import assert_sound
+from tests.load.ports import free_ports
 
 CONF = "mappedFileSizeCommitLog=4194304\nmaxMessageSize=1048576\nmaxHashSlotNum=1000\nmaxIndexNum=5000\n"
 
@@ -100,13 +101,55 @@ def test_a_second_start_and_commands_are_refused(root: Path) -> None:
     assert daemon.stop() == 0
 
 
-def test_a_port_that_is_taken_is_one_line(root: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        done = subprocess.run(command(root, "--port", str(port)), capture_output=True, text=True, check=False)
+@pytest.mark.parametrize(
+    ("which", "option"),
+    [
+        ("broker", "another port: --port or listenPort"),
+        ("vip", "another port: two below --port or listenPort"),
+        ("ha", "another port: haListenPort, or one above --port or listenPort"),
+        ("names", "another port: --names-port, or --no-names"),
+        ("metrics", "another port: --metrics-port"),
+    ],
+)
+def test_a_port_that_is_taken_leaves_no_new_store(which: str, option: str, root: Path) -> None:
+    first, names, metrics = free_ports(3)
+    port = {"broker": first, "vip": first - 2, "ha": first + 1, "names": names, "metrics": metrics}[which]
+    words = ("--port", str(first), "--names-port", str(names), "--metrics-port", str(metrics))
+    with socket.create_server(("127.0.0.1", port)):
+        done = subprocess.run(command(root, *words), capture_output=True, text=True, check=False)
     assert done.returncode == 5
-    assert f"can't listen on 127.0.0.1:{port}: address already in use (another port: --port or" in done.stderr
+    assert f"can't listen on 127.0.0.1:{port}: address already in use" in done.stderr
+    assert f"ss -ltnp 'sport = :{port}'" in done.stderr
+    assert option in done.stderr
     assert done.stderr.count("\n") == 1
+    assert not root.exists()
+    assert Process(root, *words).stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("port", "why"),
+    [
+        ("1", "no port -1: it is two below --port or listenPort"),
+        ("65535", "no port 65536: it is haListenPort, or one above --port or listenPort"),
+        ("9876", "9876 is two ports at once: --port or listenPort, and --names-port, or --no-names"),
+    ],
+)
+def test_ports_that_can_not_be_leave_no_new_store(port: str, why: str, tmp_path: Path) -> None:
+    words = command(tmp_path / "store", "--port", port, "--names-port", "9876")
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert why in done.stderr
+    assert not (tmp_path / "store").exists()
+
+
+def test_the_same_store_and_ports_again_is_told_of_the_store(root: Path) -> None:
+    first, names = free_ports(2)
+    words = ("--port", str(first), "--names-port", str(names))
+    daemon = Process(root, *words)
+    second = subprocess.run(command(root, *words), capture_output=True, text=True, check=False)
+    assert second.returncode == 3
+    assert str(daemon.process.pid) in second.stderr
+    assert daemon.stop() == 0
 
 
 def test_killed_and_started_again(root: Path) -> None:

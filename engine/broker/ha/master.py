@@ -21,9 +21,10 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.broker import ports
 from engine.broker.ha.group import GroupTransfer
 from engine.config import BrokerRole
-from engine.errors import FormatError, RStoreError, StorageError
+from engine.errors import FormatError, RStoreError
 from engine.log.results import PutMessageStatus
 from engine.services.waiting import FlushFuture
 from engine.wire.ha import AckReader, encode_header
@@ -88,13 +89,8 @@ class MasterService:
 
     def start(self) -> int:
         """Listen; the port. Puts of a SYNC_MASTER wait for slaves from now on. Raises StorageError: it is taken."""
-        try:
+        with ports.binding(*self._where, ports.HA):
             self._listener = socket.create_server(self._where, backlog=_BACKLOG)
-        except OSError as error:
-            raise StorageError(
-                f"can't listen for slaves on port {self._where[1]}: {(error.strerror or str(error)).lower()}",
-                hint="it is listenPort + 1",
-            ) from None
         self._group.start()
         self._thread = threading.Thread(target=self._accept, args=(self._listener,), name="HAService", daemon=True)
         self._thread.start()
