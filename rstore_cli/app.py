@@ -68,7 +68,7 @@ _VARIABLE = "_RSTORE_COMPLETE"
 _HELP_NAMES: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 _HELP = """Recovery and operations for Apache RocketMQ 4.9 message stores.
 
-Reading never writes. A change shows its plan first and asks. Options may stand before or behind the command."""
+Reading never writes. A change shows its plan first and asks. Options may stand before or after the command."""
 
 
 class Commands(TyperGroup):

@@ -221,7 +221,7 @@ def agreed(output: Output, name: str) -> bool:
     """
     if output.json or not is_terminal(sys.stdin):
         raise InvalidArgument(
-            f"{name} asks before it changes a store, and nobody is here to answer",
+            f"{name} asks before it changes a store, and there is no terminal to answer on",
             hint="--yes does it without asking, --dry-run only shows the plan",
         )
     sys.stdout.flush()

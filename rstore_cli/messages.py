@@ -213,4 +213,4 @@ def _body(value: dict[str, Any]) -> bytes:
     try:
         return base64.b64decode(coded, validate=True)
     except binascii.Error:
-        raise InvalidArgument("bodyBase64 is no Base64") from None
+        raise InvalidArgument("bodyBase64 is not Base64") from None

@@ -353,7 +353,7 @@ def _show_result(output: Output, plan: RecoverPlan, salvage: str | None, keep: b
     if plan.trap is not None:
         output.text(
             f"Damage stays in the log at {plan.trap.offset} ({plan.trap.reason}): the abort file stays, too, "
-            "so that the next start reads from behind it."
+            "so that the next start reads from after it."
         )
 
 

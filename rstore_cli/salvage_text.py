@@ -42,7 +42,7 @@ def show_scan(output: Output, report: ScanReport) -> None:
         where = "" if stretch.file is None else f", {stretch.file} from byte {stretch.position} on"
         output.text()
         output.text(f"lost: {place}{where}: {stretch.reason}{' (accepted)' if stretch.accepted else ''}")
-        output.text(f"  behind it: {_tally(stretch.behind)}")
+        output.text(f"  after it: {_tally(stretch.behind)}")
         for queue, (records, taken) in sorted(stretch.behind.queues.items())[:_SHOWN]:
             output.text(f"    {short(queue.topic)}/{queue.queue_id}  {count(records, 'record')}, {size(taken)}")
         if len(stretch.behind.queues) > _SHOWN:
@@ -203,7 +203,7 @@ def show_prune(output: Output, plan: PrunePlan, *, done: bool) -> None:
     lost = sum(one.records for one in plan.doomed)
     output.text()
     if lost:
-        output.text(f"{count(lost, 'sound record')} that neither the log nor a replay has go for good.")
+        output.text(f"{count(lost, 'sound record')} that neither the log nor a replay has will be lost for good.")
     output.text("These repairs can't be taken back then." if plan.changed else "Nothing to prune.")
 
 

@@ -291,11 +291,11 @@ def _unread(output: Output, found: StoreStatus) -> None:
     if found.files.newer.no_config_files:
         output.text()
         where = found.files.newer.where(ROCKSDB_CONFIG)
-        output.text(f"{ROCKSDB_CONFIG} ({where}) are not read: nobody knows here what is unread")
+        output.text(f"{ROCKSDB_CONFIG} ({where}) are not read: lag unknown")
         return
     if found.files.newer.no_queue_files:
         output.text()
-        output.text(f"{ROCKSDB_QUEUES} are not read: nobody knows here what is unread")
+        output.text(f"{ROCKSDB_QUEUES} are not read: lag unknown")
         return
     if not found.files.queues:
         return

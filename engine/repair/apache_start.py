@@ -81,14 +81,25 @@ def apache_start(
     size = files.config.mapped_file_size_consume_queue
     known = max((queue_end(disk, queue, size)[1] for queue in files.queues), default=-1)
     if not files.log:
-        return ApacheStart(Outcome.OPENS, mode, "no commit log: all consume queues go", None, 0, -1, 0, 0, 0, ())
+        return ApacheStart(
+            Outcome.OPENS,
+            mode,
+            "there is no commit log: the broker deletes all consume queues",
+            None,
+            0,
+            -1,
+            0,
+            0,
+            0,
+            (),
+        )
     config = files.config
     scanner = Scanner(log, check_crc=config.check_crc_on_recover, max_message_size=config.max_message_size)
     start = start_segment(files, log, mode)
     reading = _Reading(start.offset)
     reading.read([s for s in files.log if s.offset >= start.offset], scanner, log, progress)
     if reading.crashed:
-        why = f"the record at {reading.end} claims a size that no Java array has: OutOfMemoryError"
+        why = f"the record at {reading.end} claims a size larger than a Java array can be: OutOfMemoryError"
         return ApacheStart(
             Outcome.CRASHES, mode, why, start, reading.end, files.log[0].offset, 0, reading.records, 0, ()
         )
@@ -104,7 +115,7 @@ def apache_start(
     reason = reading.why
     outcome = Outcome.OPENS
     if hole is not None:
-        outcome, reason = Outcome.HANGS, f"the log has no file at {hole}, where dispatch waits for ever"
+        outcome, reason = Outcome.HANGS, f"the log has no file at {hole}, and dispatch waits there forever"
     return ApacheStart(
         outcome,
         mode,

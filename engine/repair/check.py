@@ -315,7 +315,7 @@ class _Run:
             for piece in part.pieces:
                 if piece.high >= end:
                     where = f"index/{part.name}"
-                    self._found.add("index-nowhere", where, where, f"{piece.high} is behind the log's last file")
+                    self._found.add("index-nowhere", where, where, f"{piece.high} is after the log's last file")
 
     # --- log --------------------------------------------------------------------------------------------------------
 
@@ -411,7 +411,7 @@ class _Run:
                 judge.judge(parts)
                 self._seen.units = judge.units
                 if not judge.in_time:
-                    self._seen.skipped.append("units that no record vouches for")
+                    self._seen.skipped.append("units without a matching record")
 
     def _against_queues(self, config: check_config.ConfigFiles) -> None:
         files, found = self._files, self._found

@@ -179,7 +179,7 @@ def check_topics(found: ConfigFiles, present: set[str], findings: Findings) -> N
     for topic, value in table.items():
         named = value.get("topicName") or topic
         if named != topic:
-            findings.add("config-value", place, place, f"{topic!r} is no topic's configuration")
+            findings.add("config-value", place, place, f"{topic!r} is not a topic's configuration")
     unknown = sorted(t for t in present - table.keys() if not names.is_system_topic(t))
     unused = sorted(t for t in table.keys() - present - BROKERS_OWN if not names.is_system_topic(t))
     for code, topics in (("topic-unknown", unknown), ("topic-unused", unused)):

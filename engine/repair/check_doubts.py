@@ -56,7 +56,7 @@ class DoubtfulRecords:
 
         for offset in np.unique(physical[self._mask(physical, unusual=True)]).tolist():
             segment, reason = self._unusual.pop(offset)
-            why = f"{reason}; a unit or index entry of it says otherwise"
+            why = f"{reason}; its queue unit or an index entry disagrees"
             self._note(Doubt(offset, 0, why), segment)
             self._arrays.clear()
         return self.suspects(physical)

@@ -110,7 +110,7 @@ def _link(file: ClosedIndexFile, number: int) -> str:
     """In which way an entry's link is wrong."""
     previous = int(file.entries(number, 1)[0]["previous"])
     if not 0 <= previous <= file.entry_count:
-        return f"entry {number} leads to {previous}, which is no entry"
+        return f"entry {number} leads to {previous}, which is not an entry"
     if previous >= number:
         return f"entry {number} leads to {previous}: a loop"
     return f"entry {number} leads to {previous}, not to the one before it in its slot"

@@ -46,11 +46,11 @@ DOCTOR_CODES: dict[str, Code] = {
     "store-missing": Code(
         _ERROR, "there is no store", "name one with --store, or make one with: rstore init", Fix.BRING
     ),
-    "store-kind": Code(_ERROR, "a kind of store that is not read here", "use the broker that wrote it", Fix.BRING),
+    "store-kind": Code(_ERROR, "a kind of store that rstore does not read", "use the broker that wrote it", Fix.BRING),
     "file-twice": Code(
         _ERROR,
         "a second file for the same offset of the log",
-        "the file that holds all that the other holds stays",
+        "the file that contains everything in the other one is kept",
         Fix.RECOVER,
     ),
     "mount-top": Code(
@@ -64,7 +64,7 @@ DOCTOR_CODES: dict[str, Code] = {
         "change the setting, never the files",
         Fix.BRING,
     ),
-    "size-needed": Code(_INFO, "a size that is not Apache's default", "the broker.conf must say it"),
+    "size-needed": Code(_INFO, "a size that is not Apache's default", "set it in broker.conf"),
     "permission": Code(
         _ERROR, "this user may not read or write it", "look at owner and mode; run as the broker's user", Fix.BRING
     ),
@@ -77,11 +77,13 @@ DOCTOR_CODES: dict[str, Code] = {
         "free space; rstore status shows it",
     ),
     "disk-forced": Code(
-        _WARNING, "the disk is used so much that a broker deletes segments early", "free space before a broker starts"
+        _WARNING,
+        "the disk is so full that a broker deletes segments before their retention ends",
+        "free space before a broker starts",
     ),
     "disk-stuck": Code(
         _WARNING,
-        "the disk is used so much that a broker would delete segments, and its deleteWhen keeps it from that",
+        "the disk is so full that a broker would delete segments, but its deleteWhen prevents that",
         "write only hours, like deleteWhen=04 or deleteWhen=04;16",
     ),
     "config-none": Code(

@@ -69,7 +69,7 @@ CODES: dict[str, Code] = {
     "newer-store": Code(
         _INFO,
         "a part of RocketMQ 5: the store is read, and never changed by rstore",
-        "what is wrong with it, its own 5.x broker mends when it starts",
+        "its own 5.x broker repairs it when it starts",
         Fix.NOTHING,
     ),
     "file-size": Code(_ERROR, "a file of the wrong size or place, so a broker does not start", fix=Fix.RECOVER),
@@ -123,28 +123,31 @@ CODES: dict[str, Code] = {
     "log-gap": Code(
         _ERROR, "segments are missing in the log", "if the missing files can be found, put them back first", Fix.BRIDGE
     ),
-    "log-damage": Code(_ERROR, "no sound record in the log, and sound ones behind it", fix=Fix.BRIDGE),
-    "log-tail": Code(_WARNING, "bytes behind the log's end that are no sound record", fix=Fix.RECOVER),
+    "log-damage": Code(_ERROR, "no sound record in the log, and sound ones after it", fix=Fix.BRIDGE),
+    "log-tail": Code(_WARNING, "bytes after the log's end that are no sound record", fix=Fix.RECOVER),
     "log-stale": Code(
         _WARNING,
-        "a stale record behind the log's end: of a log that was cut, in a file that is used again",
+        "a stale record after the log's end: of a log that was cut, in a file that is used again",
         "the next start takes it for a message; a recovery sets it aside",
         Fix.RECOVER,
     ),
     "log-offset": Code(_WARNING, "a record whose own physicalOffset names another place", fix=Fix.REBUILD),
     "record-suspect": Code(
         _WARNING,
-        "a record whose body is sound, and whose header, topic or properties can't be what was written",
-        "it stays readable. Keep its queue and index, they may be all that tells what it said; reindex would lose that",
+        "a record with a sound body and a header, topic or properties that no broker writes",
+        "it stays readable. Keep its queue and index: they may be the only evidence of what it contained; reindex "
+        "replaces them",
         Fix.ADVISE,
     ),
     "record-unusual": Code(
         _INFO,
-        "a record whose header or properties a client may have sent so; they may have changed, too: nothing tells",
-        "nothing to do: no unit and no index entry says otherwise",
+        "a record with an unusual header or properties: a client may have sent them, or they are damaged",
+        "nothing to do: its queue unit and index entries agree with it",
         Fix.NOTHING,
     ),
-    "log-accepted": Code(_INFO, "a lost range of the log that an earlier repair went on behind", _NOTHING, Fix.NOTHING),
+    "log-accepted": Code(
+        _INFO, "a lost range of the log that an earlier repair continued after", _NOTHING, Fix.NOTHING
+    ),
     "log-bridged": Code(
         _INFO,
         "a damaged range of the log that a repair bridged",
@@ -152,7 +155,7 @@ CODES: dict[str, Code] = {
         Fix.NOTHING,
     ),
     # consume queues
-    "queue-empty": Code(_WARNING, "a queue's file that holds nothing, behind a gap", fix=Fix.RECOVER),
+    "queue-empty": Code(_WARNING, "a queue's file that holds nothing, after a gap", fix=Fix.RECOVER),
     "queue-gap": Code(_ERROR, "files are missing in the middle of a queue", fix=Fix.RECOVER),
     "unit-missing": Code(_ERROR, "a record has no unit at its queue offset: consumers don't get it", fix=Fix.REBUILD),
     "unit-deleted": Code(
@@ -161,7 +164,7 @@ CODES: dict[str, Code] = {
         _NOTHING,
         Fix.NOTHING,
     ),
-    "unit-invalid": Code(_ERROR, "no unit among the units: a broker ends the queue there", fix=Fix.REBUILD),
+    "unit-invalid": Code(_ERROR, "an invalid unit between valid ones: a broker ends the queue there", fix=Fix.REBUILD),
     "unit-nowhere": Code(_ERROR, "a unit points where no record of its size is", fix=Fix.REBUILD),
     "unit-elsewhere": Code(
         _WARNING, "a unit points at a record that names another queue or queue offset", fix=Fix.REBUILD
@@ -170,7 +173,7 @@ CODES: dict[str, Code] = {
     "unit-witness": Code(
         _WARNING,
         "a unit's tags code is not that of its record, which is suspect",
-        "keep the queue: it tells what the record said; reindex would lose that",
+        "keep the queue: it shows what the record contained, and reindex replaces it",
         Fix.ADVISE,
     ),
     "unit-delivery-time": Code(
@@ -188,7 +191,7 @@ CODES: dict[str, Code] = {
     ),
     "unit-surplus": Code(
         _WARNING,
-        "a unit behind a queue's last message repeats it, and no message was lost there: consumers get it twice",
+        "a unit after a queue's last message repeats it, and no message was lost there: consumers get it twice",
         fix=Fix.REBUILD,
     ),
     "ext-missing": Code(_ERROR, "a unit's address in the extension holds no unit", fix=Fix.REBUILD),
@@ -196,15 +199,15 @@ CODES: dict[str, Code] = {
     # index
     "index-header": Code(_ERROR, "an index file's header does not fit its entries", fix=Fix.REBUILD),
     "index-entry": Code(_ERROR, "an invalid index entry", fix=Fix.REBUILD),
-    "index-link": Code(_ERROR, "an index entry is linked wrongly: keys behind it are not found", fix=Fix.REBUILD),
+    "index-link": Code(_ERROR, "an index entry is linked wrongly: keys after it are not found", fix=Fix.REBUILD),
     "index-slot": Code(_ERROR, "a slot does not name the newest of its entries: keys are not found", fix=Fix.REBUILD),
     "index-order": Code(_ERROR, "an index file begins before the one before it ends", fix=Fix.REBUILD),
     "index-nowhere": Code(_ERROR, "an index entry points where no record is", fix=Fix.REBUILD),
-    "index-key": Code(_ERROR, "an index entry's key is none of its record's", fix=Fix.REBUILD),
+    "index-key": Code(_ERROR, "an index entry's key is not a key of its record", fix=Fix.REBUILD),
     "index-witness": Code(
         _WARNING,
         "an index entry or a key that does not fit its record, which is suspect",
-        "keep the index: it tells what the record said; reindex would lose that",
+        "keep the index: it shows what the record contained, and reindex replaces it",
         Fix.ADVISE,
     ),
     "index-time": Code(
@@ -218,7 +221,7 @@ CODES: dict[str, Code] = {
         "a broker with messageIndexEnable=false has none: give its settings with -c broker.conf then",
         Fix.REBUILD,
     ),
-    "index-twice": Code(_INFO, "a key is in the index twice, as a broker's own recovery does", _NOTHING, Fix.NOTHING),
+    "index-twice": Code(_INFO, "a key is in the index twice, as after a broker's own recovery", _NOTHING, Fix.NOTHING),
     "index-lost": Code(_INFO, "an index entry points into a lost range of the log", _NOTHING, Fix.NOTHING),
     # checkpoint and config
     "checkpoint-missing": Code(_WARNING, "the checkpoint is missing or short: it reads as zeros", fix=Fix.RECOVER),

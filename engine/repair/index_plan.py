@@ -212,11 +212,11 @@ class IndexPlanner:
             with ClosedIndexFile(self._disk, kept.path, self._layout) as file:
                 keep = entries_before(file, kept.keep, log_end)
                 if keep == 0:
-                    self._drop(kept, "entries behind the log's end")
+                    self._drop(kept, "entries after the log's end")
                     continue
                 kept.keep, kept.rewind = keep, True
                 kept.end = int(file.entries(keep, 1)[0]["physical_offset"])
-            self._found.findings.append(f"index/{kept.name}: entries behind the log's end")
+            self._found.findings.append(f"index/{kept.name}: entries after the log's end")
 
     def _drop_empty(self) -> None:
         """Remove files without entries, but for a last one that begins where the one before it ends.

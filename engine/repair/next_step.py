@@ -33,7 +33,7 @@ _COMMANDS: dict[Fix, tuple[tuple[str, ...], str, str | None]] = {
     Fix.BRIDGE: (
         ("recover", "--bridge"),
         "writes inert records over the damage",
-        "keeps every sound message, in front of the damage and behind it",
+        "keeps every sound message, before and after the damage",
     ),
     Fix.REBUILD: (
         ("recover", "--whole"),
@@ -90,7 +90,7 @@ def cut(config: StoreConfig, records: int) -> NextStep:
     return NextStep(
         command_line(config, "recover", "--cut"),
         "ends the log there",
-        f"saves the {counted(records, 'sound record')} behind it, which rstore salvage replay puts back"
+        f"saves the {counted(records, 'sound record')} after it, which rstore salvage replay puts back"
         if records
         else None,
     )
@@ -101,7 +101,7 @@ def cut_before(config: StoreConfig, offset: int) -> NextStep:
     return NextStep(
         command_line(config, "truncate", "--to-offset", str(offset)),
         "ends the log before them",
-        "saves what lies behind, which rstore salvage replay puts back",
+        "saves what follows, which rstore salvage replay puts back",
     )
 
 

@@ -31,6 +31,7 @@ SIZE, STRAY, PASSED_OVER, ABSENT = "file-size", "file-stray", "file-odd", "file-
 
 QUEUE_EMPTY = "queue-empty"
 FAR = "a queue's file that holds nothing, behind a gap"
+"""Manifests have it, and undo looks for it (undo_names): it does not change."""
 AHEAD = "a queue's file in front of the queue's first unit, and no unit in it is the queue's"
 WITHOUT_LOG = "a queue's file without a unit, of a log that is gone"
 

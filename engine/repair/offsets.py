@@ -189,7 +189,7 @@ def plan_offset(disk: Disk, config: StoreConfig, group: str, queue: TopicQueue, 
         CannotMend: the file and its .bak can't be read as JSON. NotAStore, StorageError.
     """
     if not group or "@" in group:
-        raise InvalidArgument(f"{group!r} is no name of a consumer group")
+        raise InvalidArgument(f"{group!r} is not a valid name of a consumer group")
     files = survey(disk, config)
     demand_none_of_store(disk, files.config)
     if queue not in {found.queue for found in files.queues}:

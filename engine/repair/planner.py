@@ -504,7 +504,7 @@ class Planner:
         if trap is not None:
             out.append(
                 f"damage at {trap.offset} ({trap.reason}): a normal start would read it and cut there, "
-                "so the abort file stays and makes the next start begin behind it"
+                "so the abort file stays and makes the next start begin after it"
             )
         for some in findings:
             out += some
@@ -516,7 +516,7 @@ class Planner:
         cut = sum(queue.units_cut for queue in queues)
         if cut and not end.damage:
             out.append(
-                f"{counted(cut, 'unit points', 'units point')} behind the log's end at {end.end}: "
+                f"{counted(cut, 'unit points', 'units point')} after the log's end at {end.end}: "
                 "are segments missing there?"
             )
         known = _known_topics(self._disk, self._files.root)

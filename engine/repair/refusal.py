@@ -208,7 +208,7 @@ def _bridge(files: StoreFiles, choices: Choices, records: int) -> NextStep | Non
         return None
     found = next_step.step(files.config, Fix.BRIDGE)
     return (
-        replace(found, keeps=f"{found.keeps} ({counted(records, 'sound record lies', 'sound records lie')} behind it)")
+        replace(found, keeps=f"{found.keeps} ({counted(records, 'sound record lies', 'sound records lie')} after it)")
         if records
         else found
     )
@@ -236,17 +236,17 @@ def _damage(files: StoreFiles, choices: Choices, end: LogEnd, fresh: Sequence[St
         first = end.damage[0]
         size = sum(size for _, size in end.behind.values())
         return DamageInTheMiddle(
-            f"{first.reason}; {counted(end.records_behind, 'message')} ({size} bytes) behind it",
+            f"{first.reason}; {counted(end.records_behind, 'message')} ({size} bytes) after it",
             path=first.path,
             offset=first.offset,
-            hint=f"nothing was changed; {choices.cut_option} ends the log there instead and saves what lies behind it",
+            hint=f"nothing was changed; {choices.cut_option} ends the log there instead and saves what follows it",
             next_step=_bridge(files, choices, end.records_behind),
         )
     if choices.bridge or not fresh:
         return None
     if fresh[0].reason == MISSING_SEGMENT:
         return DamageInTheMiddle(
-            f"{fresh[0].length} bytes of the commit log are missing behind this file",
+            f"{fresh[0].length} bytes of the commit log are missing after this file",
             path=fresh[0].path,
             offset=fresh[0].offset,
             hint="nothing was changed; if the missing segments can be found, put them back first",

@@ -293,7 +293,7 @@ def step_over(lost: Damage | Gap, accepted: Intervals, files: StoreFiles) -> str
     """
     if accepted.overlap(lost.offset, lost.offset + lost.length) < lost.length:
         raise DamageInTheMiddle(
-            f"{lost.reason.value if isinstance(lost, Damage) else 'segments are missing'}; sound records lie behind it",
+            f"{lost.reason.value if isinstance(lost, Damage) else 'segments are missing'}; sound records lie after it",
             path=lost.segment.path if isinstance(lost, Damage) else files.root,
             offset=lost.offset,
             hint="nothing was changed",

@@ -122,7 +122,7 @@ def _check_same(run: Run, request: Request) -> None:
         options = [*(f"--topic {topic}" for topic in run.topics or ()), *(["--displaced"] if run.displaced else [])]
         raise Refused(
             "another replay of this repair was interrupted",
-            hint=f"end it first: rstore salvage replay {' '.join(options)}".rstrip(),
+            hint=f"finish it first: rstore salvage replay {' '.join(options)}".rstrip(),
         )
 
 
@@ -137,7 +137,7 @@ def _placed(disk: Disk, target: Target, saved: SavedRepair, run: Run) -> frozens
     """Places of records that a killed run has put behind what it noted."""
     if target.log_start > run.end:
         raise Refused(
-            "the log has lost its front since the replay was interrupted: nobody knows what it had put",
+            "the start of the log was deleted since the replay was interrupted: what it had put is unknown",
             path=target.root,
             offset=target.log_start,
             hint="salvage replay --again puts all of it once more",

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 VERSION = 1
 BEHIND_THE_END = "behind the log's end"
-"""Why a piece of the log goes; undo looks there for messages that came since."""
+"""Why a piece of the log goes; undo looks there for messages that came since. Manifests have it: it does not change."""
 _NOT_COPIED = ("create", "move", "relocate")
 _RANGES = 256
 """Ranges between holes of a file that the file system (ext4, XFS) notes in one more block; a single one takes none."""

@@ -323,5 +323,5 @@ def _span(disk: Disk, path: str, size: int, base: int | None) -> Span:
                     offset = origin + int(piece["offset"])
                     return Span(offset, min(size, int(piece["length"])), path, 0, str(piece["path"]), origin)
     raise InvalidArgument(
-        "nothing tells which part of the log this file is", path=path, hint="say it: --base-offset N (physical)"
+        "the file does not tell which part of the log it is", path=path, hint="give it: --base-offset N (physical)"
     )

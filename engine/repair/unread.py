@@ -253,7 +253,7 @@ def unread_of(disk: Disk, files: ConfigFiles, config: StoreConfig, root: str, fi
 def _take(found: Unread, key: str, table: object, place: str, findings: Findings) -> None:
     topic, separator, group = key.partition("@")
     if not separator or not topic or not group or "@" in group:
-        findings.add("config-value", place, place, f"{key!r} is no topic@group")
+        findings.add("config-value", place, place, f"{key!r} is not topic@group")
         return
     found.take(topic, group, table, place)
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 MOVED = "its own physicalOffset field names another place"
 MOST_SUSPECTS = 10_000
 """Suspect, and unusual, records of a stretch that are named one by one; of more, only how many there are is told."""
-LEFT_BEHIND = "bytes behind the log's end that are no sound record"
+LEFT_BEHIND = "bytes after the log's end that are no sound record"
 _AGAIN_MS = 20
 _CHUNK = 1 << 20
 

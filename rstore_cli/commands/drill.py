@@ -84,7 +84,7 @@ def drill(
 
 def _no_more(rest: Sequence[str], word: str) -> None:
     if rest:
-        raise InvalidArgument(f"nothing goes behind {word}: {rest[0]}", hint="rstore drill list")
+        raise InvalidArgument(f"{word} takes no more arguments: {rest[0]}", hint="rstore drill list")
 
 
 def _found(words: Sequence[str]) -> list[Drill]:

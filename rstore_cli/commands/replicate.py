@@ -59,7 +59,7 @@ def replicate(
 
     rate = None if throttle is None else parse_size(throttle, "--throttle")
     if rate == 0:
-        raise InvalidArgument("--throttle 0: nothing would come")
+        raise InvalidArgument("--throttle must be at least 1")
     wanted = Wanted(
         source,
         ha_port,

@@ -134,7 +134,7 @@ def export(
     """
     settings = settings_of(context)
     if (target is None) == (raw is None):
-        raise InvalidArgument("where to? --output FILE for messages, --raw DIR for bytes")
+        raise InvalidArgument("--output FILE (messages) or --raw DIR (bytes) is required")
     if raw is not None and (topic, queue, start, end, displaced) != (None, None, None, None, False):
         raise InvalidArgument("--raw takes all bytes that were saved of the log", hint="leave the filters out")
 
@@ -200,7 +200,7 @@ def prune(
     """
     settings = settings_of(context)
     if sum((bool(repairs), keep is not None, older_than is not None)) != 1:
-        raise InvalidArgument("which ones? name them, or give --keep N or --older-than AGE", hint="one of the three")
+        raise InvalidArgument("name the repairs, or give --keep N or --older-than AGE", hint="one of the three")
     before = None if older_than is None else _age(older_than)
     run = _Prune(settings, tuple(repairs or ()), keep, before)
     raise typer.Exit(run.run(settings.load(), dry_run=dry_run, yes=yes))

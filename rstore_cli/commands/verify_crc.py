@@ -118,7 +118,8 @@ def _show(output: Output, found: VerifyResult, named: tuple[str, ...]) -> None:
         many = count(found.suspects, "suspect record")
         _places(output, f"{many} (body sound, header or properties not; readable):", found.suspect, found.suspects)
         output.text(
-            "Keep queues and index: they may be all that tells what suspect records said; reindex would lose that."
+            "Keep queues and index: they may be the only evidence of what suspect records contained; reindex "
+            "replaces them."
         )
     from engine.config import StoreConfig
     from engine.repair.next_step import read

@@ -239,7 +239,7 @@ def test_starting_over_what_was_interrupted(damaged: StoreConfig) -> None:
     said = json.loads(note.read_text())
     said["runs"][0] |= {"done": False, "end": -1}  # before the log's first byte: it has lost its front since
     note.write_text(json.dumps(said))
-    with pytest.raises(Refused, match="front"):
+    with pytest.raises(Refused, match="start of the log was deleted"):
         plan_replay(Disk(), damaged, Request())
     put_back(damaged, again=True)
     assert set(replayed(damaged).values()) == {2}

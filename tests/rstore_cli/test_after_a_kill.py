@@ -77,7 +77,7 @@ def test_a_reindex_is_refused_until_a_recovery_has_ended_the_killed_one(at: str,
     ran = cli("--store", root, "reindex", "--yes")
     assert ran.code == 4
     # Where the recovery is refused, too, its reason is told: the command that mends that ends the killed one as well.
-    assert ("was interrupted" if at == "recover.log-done" else "28 messages (6356 bytes) behind it") in ran.err
+    assert ("was interrupted" if at == "recover.log-done" else "28 messages (6356 bytes) after it") in ran.err
     assert ran.next_command[2:] == (["recover"] if at == "recover.log-done" else ["recover", "--bridge"])
     assert f"rstore --store {root} recover" in ran.err
     assert open_ones(root) == ["recover"]

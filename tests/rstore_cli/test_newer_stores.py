@@ -174,7 +174,7 @@ def test_what_rocksdb_hides_is_never_called_missing(unpacked: Callable[[str], Pa
     assert hidden in cli("--store", root, "dump", "config").err
     status = cli("--store", root, "status")
     assert "0 messages" not in status.out
-    assert f"offsets {hidden} are not read: nobody knows here what is unread" in status.out
+    assert f"offsets {hidden} are not read: lag unknown" in status.out
     (heads,) = (line for line in status.out.splitlines() if "stored in the hour" in line)
     assert "messages" not in heads
     told = cli("--store", root, "status", "--json").json

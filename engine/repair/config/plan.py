@@ -255,7 +255,7 @@ class _Planner:
             for key, queues in found.tables[OFFSET_TABLE].items():
                 topic, _, group = key.partition("@")
                 if not topic or not group or "@" in group:
-                    return f"{key!r} is no topic@group"
+                    return f"{key!r} is not topic@group"
                 if any(offset < 0 or int(queue) < 0 for queue, offset in queues.items()):
                     return f"{key}: a negative offset"
             light = found.tables.get(LMQ_TABLE, {})

@@ -53,7 +53,7 @@ def file_of(name: str) -> str:
     """The file of config/ that is meant. Raises InvalidArgument."""
     found = [file for file in TABLES if name in (file, file.removesuffix(".json"), f"{names.CONFIG}/{file}")]
     if not found:
-        raise InvalidArgument(f"no file of config/: {name!r}", hint=", ".join(TABLES))
+        raise InvalidArgument(f"not a file of config/: {name!r}", hint=", ".join(TABLES))
     return found[0]
 
 

@@ -210,7 +210,7 @@ def test_properties_that_rot_are_told_and_their_witnesses_stay(tmp_path: Path, c
     codes = {one.code for one in looked.findings}
     assert codes >= {"record-suspect", "index-witness", "unit-witness"}
     assert codes <= {"record-suspect", "index-witness", "unit-witness", "topic-unknown"}
-    assert all("reindex would lose" in one.hint for one in looked.findings if one.code.endswith(("suspect", "witness")))
+    assert all("reindex replaces" in one.hint for one in looked.findings if one.code.endswith(("suspect", "witness")))
     assert stores.contents(root) == before
 
 
@@ -270,7 +270,7 @@ def test_an_unusual_record_that_a_unit_or_an_entry_denies_is_suspect(tmp_path: P
     witness = "index-witness" if what == "KEYS" else "unit-witness"
     assert {one.code for one in looked.findings if one.severity is not Severity.INFO} == {"record-suspect", witness}
     (suspect,) = [one for one in looked.findings if one.code == "record-suspect"]
-    assert "says otherwise" in suspect.message
+    assert "disagrees" in suspect.message
     before = stores.contents(root)
     plan = plan_recover(Disk(), settings(root), whole=True)
     assert plan.refusal is None

@@ -177,7 +177,7 @@ def test_no_boundary(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="is inside the record"):
         plan(Disk(), settings(tmp_path), to_offset=blank)
     for beyond in (offsets[-1] + 8000, 1 << 40):
-        with pytest.raises(InvalidArgument, match="behind the log's end"):
+        with pytest.raises(InvalidArgument, match="after the log's end"):
             plan(Disk(), settings(tmp_path), to_offset=beyond)
     assert stores.snapshot(tmp_path) == before
 

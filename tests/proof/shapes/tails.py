@@ -43,7 +43,7 @@ def _tail(scene: Scene, *, own_place: bool) -> str:
         written += 1
     if not written:
         raise NotHere
-    return f"{written} old records behind the log's end in {scene.said(path)}"
+    return f"{written} old records after the log's end in {scene.said(path)}"
 
 
 def stale_tail(scene: Scene) -> str:
