@@ -63,7 +63,7 @@ def test_apache_reads_what_we_wrote(kind: Kind, tmp_path: Path) -> None:
     with MessageStore.open(config) as store:
         expected = put_all(store, kind.puts)
         store.flush()
-        assert store.wait_dispatched(10_000)
+        assert store.wait_dispatched()
         queues, log = our_queues(store), our_offsets(store)
     if kind.sizes is SMALL and len(expected) > 500:
         assert len(list((tmp_path / "commitlog").iterdir())) > 3

@@ -53,7 +53,7 @@ def replayed(source: Source, tmp_path_factory: pytest.TempPathFactory) -> Path:
     clock = Clock()
     with MessageStore.open(StoreConfig(store_path_root_dir=root).with_changes(**source.settings), clock=clock) as store:
         results = replay(store, clock, source.puts, source.log)
-        assert store.wait_dispatched(30_000)
+        assert store.wait_dispatched()
         assert not store.findings
     for put, result in zip(source.puts, results, strict=True):
         expected = put["result"]

@@ -50,7 +50,7 @@ def test_what_is_put_is_got(opened: Open) -> None:
     results = [store.put(message(f"body {i}", KEYS=f"k{i}", TAGS="a")) for i in range(1000)]
     assert all(result.ok for result in results)
     assert [r.append.queue_offset for r in results if r.append] == list(range(1000))
-    assert store.wait_dispatched(5000)
+    assert store.wait_dispatched()
     assert bodies(store) == [b"body %d" % i for i in range(1000)]
     assert store.log.segments[-1].offset > 0
     assert store.dispatch_behind_bytes == 0
@@ -66,7 +66,7 @@ def test_a_reopened_store_goes_on(opened: Open) -> None:
     store.close()
     again = opened()
     assert again.put(message("300")).append.queue_offset == 100  # type: ignore[union-attr]
-    assert again.wait_dispatched(5000)
+    assert again.wait_dispatched()
     assert bodies(again) == [b"%d" % i for i in range(0, 303, 3)]
 
 
@@ -79,7 +79,7 @@ def test_any_message(tmp_path_factory: pytest.TempPathFactory, messages: list[Me
     with MessageStore.open(config) as store:
         put = [store.put(m) for m in plain]
         assert [r.status for r in put] == [PutMessageStatus.PUT_OK] * len(plain)
-        assert store.wait_dispatched(5000)
+        assert store.wait_dispatched()
         for sent, result in zip(plain, put, strict=True):
             assert result.append is not None
             got = store.get(sent.topic, 3, result.append.queue_offset, 1)
@@ -101,7 +101,7 @@ def test_a_batch_is_in_one_file_or_in_none(opened: Open) -> None:
     assert result.append.physical_offset == size
     assert result.append.message_count == 5
     assert result.append.msg_id.count(",") == 4
-    assert store.wait_dispatched(5000)
+    assert store.wait_dispatched()
     assert len(bodies(store)) == 6
     assert decode(store.query("T", "b3").messages[0]).properties == {"KEYS": "b3", "WAIT": "false"}
 
@@ -119,7 +119,7 @@ def test_transactions_take_no_queue_offset(opened: Open) -> None:
     assert store.put(commit).append.queue_offset == 0  # type: ignore[union-attr]
     assert store.put(half._replace(sys_flag=sysflag.TRANSACTION_ROLLBACK)).ok
     assert store.put(message("next")).append.queue_offset == 1  # type: ignore[union-attr]
-    assert store.wait_dispatched(5000)
+    assert store.wait_dispatched()
     assert bodies(store) == [b"half", b"next"]
     assert len(store.query("T", "tx").messages) == 2
 
@@ -128,7 +128,7 @@ def test_a_delayed_message_waits_in_the_schedule_topic(opened: Open) -> None:
     store = opened()
     result = store.put(message("later", queue_id=3, DELAY="99", a="b"))
     assert result.append is not None
-    assert store.wait_dispatched(5000)
+    assert store.wait_dispatched()
     found = store.look_message(result.append.physical_offset)
     assert found is not None
     assert (found.topic, found.queue_id) == ("SCHEDULE_TOPIC_XXXX", 17)
@@ -143,14 +143,14 @@ def test_multi_dispatch(opened: Open) -> None:
     store = opened(enable_lmq=True, enable_multi_dispatch=True)
     for _ in range(2):
         store.put(message("m", queue_id=5, INNER_MULTI_DISPATCH="%LMQ%a,Side", WAIT="false"))
-    assert store.wait_dispatched(5000)
+    assert store.wait_dispatched()
     assert [len(bodies(store, *at)) for at in (("T", 5), ("%LMQ%a", 0), ("Side", 5))] == [2, 2, 2]
     last = decode(store.get("Side", 5, 1).messages[0])
     assert last.properties == {"INNER_MULTI_DISPATCH": "%LMQ%a,Side", "INNER_MULTI_QUEUE_OFFSET": "1,1"}
     store.close()
     again = opened(enable_lmq=True, enable_multi_dispatch=True)
     again.put(message("m", queue_id=5, INNER_MULTI_DISPATCH="%LMQ%a"))
-    assert again.wait_dispatched(5000)
+    assert again.wait_dispatched()
     assert again.max_offset("%LMQ%a", 0) == 3
 
 
@@ -184,7 +184,7 @@ def test_asynchronous_puts(opened: Open) -> None:
     futures = [store.put_async(message(str(i))) for i in range(20)]
     futures.append(store.put_batch_async(message(), [BatchItem(b"x"), BatchItem(b"y")]))
     assert all(future.result(5).ok for future in futures)
-    assert store.wait_dispatched(5000)
+    assert store.wait_dispatched()
     assert len(bodies(store)) == 22
 
 
@@ -195,14 +195,14 @@ def test_listeners_are_told_in_order(tmp_path: Path) -> None:
         store.put(message("1", TAGS="a"))
         store.put(message("half")._replace(sys_flag=sysflag.TRANSACTION_PREPARED))
         store.put(message("2", queue_id=1))
-        assert store.wait_dispatched(5000)
+        assert store.wait_dispatched()
 
         def broken(_: object) -> None:
             raise ValueError("oh")
 
         store.add_listener(broken)
         store.put(message("3"))
-        assert store.wait_dispatched(5000)
+        assert store.wait_dispatched()
         while len(store.findings) < 1:
             pass
         assert "oh" in store.findings[0].text
@@ -276,7 +276,7 @@ def test_a_synchronous_master_without_a_slave_says_so(opened: Open) -> None:
     assert store.put(message()).status is PutMessageStatus.SLAVE_NOT_AVAILABLE
     assert store.put(message(), wait=False).ok
     assert store.put(message(WAIT="false")).ok
-    assert store.wait_dispatched(5000)
+    assert store.wait_dispatched()
     assert len(bodies(store)) == 3
 
 
@@ -293,7 +293,7 @@ def test_too_many_light_queues(opened: Open) -> None:
     store = opened(enable_lmq=True, enable_multi_dispatch=True, max_lmq_consume_queue_num=1)
     for name in ("%LMQ%a", "%LMQ%b"):
         assert store.put(message(INNER_MULTI_DISPATCH=name)).ok
-        assert store.wait_dispatched(5000)
+        assert store.wait_dispatched()
     refused = store.put(message(INNER_MULTI_DISPATCH="%LMQ%c"))
     assert refused.status is PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED
     assert store.put(message()).ok
@@ -325,7 +325,7 @@ def test_what_a_crash_leaves_is_recovered(opened: Open, tmp_path: Path) -> None:
     store = opened(flush_interval_consume_queue=60_000)
     for i in range(700):
         store.put(message(f"{i}" * 20, queue_id=i % 4, KEYS=f"k{i}"))
-    assert store.wait_dispatched(5000)
+    assert store.wait_dispatched()
     stores.copy_running(tmp_path / "store", tmp_path / "crashed")
     assert (tmp_path / "crashed" / "abort").exists()
     again = opened("crashed")
@@ -377,7 +377,7 @@ def test_the_write_buffers(opened: Open, tmp_path: Path) -> None:
     results = [store.put(message(f"{i}" * 50)) for i in range(2000)]
     assert all(result.ok for result in results)
     assert store.flush() == results[-1].append.next_offset  # type: ignore[union-attr]
-    assert store.wait_dispatched(5000)
+    assert store.wait_dispatched()
     assert bodies(store) == [b"%d" % i * 50 for i in range(2000)]
     store.close()
     again = opened(transient_store_pool_enable=True, transient_store_pool_size=3)
@@ -410,7 +410,7 @@ def test_a_slave_gets_the_masters_bytes(opened: Open) -> None:
     master, slave = opened(), opened("slave", broker_role=BrokerRole.SLAVE)
     for i in range(1500):
         master.put(message(f"{i}" * 10, queue_id=i % 2, KEYS=f"k{i}"))
-    assert master.wait_dispatched(5000)
+    assert master.wait_dispatched()
     at = 0
     while at < master.log.max_offset:
         part = master.log.read(at, 7777)
@@ -418,7 +418,7 @@ def test_a_slave_gets_the_masters_bytes(opened: Open) -> None:
         at += len(part)
     with pytest.raises(InvalidArgument):
         slave.append_raw(at + 1, b"x")
-    assert slave.wait_dispatched(5000)
+    assert slave.wait_dispatched()
     assert slave.log.max_offset == master.log.max_offset
     for queue_id in (0, 1):
         ours, theirs = slave.find_queue("T", queue_id), master.find_queue("T", queue_id)
@@ -455,7 +455,7 @@ def test_synchronous_flush(opened: Open) -> None:
 def test_units_are_as_apaches(opened: Open) -> None:
     store = opened()
     first = store.put(message("x", TAGS="TagA")).append
-    assert store.wait_dispatched(5000)
+    assert store.wait_dispatched()
     queue = store.find_queue("T", 0)
     assert queue is not None
     selected = queue.select(0)
@@ -481,6 +481,6 @@ def test_log_files_that_fill_faster_than_their_write_buffers_are_emptied(tmp_pat
         for i in range(1500):
             assert store.put(message(b"x" * 500, queue_id=i % 2)).ok
         store.flush()
-        assert store.wait_dispatched(10_000)
+        assert store.wait_dispatched()
         assert (store.max_offset("T", 0), store.max_offset("T", 1)) == (750, 750)
     assert_sound(config)

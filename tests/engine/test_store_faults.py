@@ -98,7 +98,7 @@ def test_a_failed_flush_in_the_background_stops_the_store(faulty: FaultyDisk, co
 def test_a_failed_flush_of_the_queues_is_told_at_close(faulty: FaultyDisk, config: StoreConfig) -> None:
     store = MessageStore.open(config, faulty)
     store.put(message())
-    assert store.wait_dispatched(5000)
+    assert store.wait_dispatched()
     faulty.fail_when(lambda d: d.operation is Operation.SYNC and "consumequeue" in d.path, errno.EIO)
     with pytest.raises(StorageError):
         store.close()
@@ -168,12 +168,12 @@ def test_no_space_for_the_next_file(faulty: FaultyDisk, config: StoreConfig) -> 
     assert result.status is PutMessageStatus.CREATE_MAPEDFILE_FAILED
     assert isinstance(result.error, DiskFull)
     assert store.put(message("again")).status is PutMessageStatus.CREATE_MAPEDFILE_FAILED
-    assert store.wait_dispatched(5000)
+    assert store.wait_dispatched()
     assert bodies(store) == sent
     assert store.flags.writeable
     faulty.heal()
     assert store.put(message("space")).ok
-    assert store.wait_dispatched(5000)
+    assert store.wait_dispatched()
     assert bodies(store) == [*sent, b"space"]
     store.close()
     assert_sound(config)
@@ -182,7 +182,7 @@ def test_no_space_for_the_next_file(faulty: FaultyDisk, config: StoreConfig) -> 
 def test_no_space_for_a_queue(faulty: FaultyDisk, config: StoreConfig) -> None:
     store = MessageStore.open(config, faulty)
     assert store.put(message("0")).ok
-    assert store.wait_dispatched(5000)
+    assert store.wait_dispatched()
     faulty.fail_when(lambda d: d.operation in (Operation.CREATE, Operation.MAKE_DIRECTORY) and "/New/" in d.path + "/")
     assert store.put(message("stuck", topic="New")).ok
     eventually(lambda: store.flags.is_set(Flag.DISK_FULL))
@@ -193,7 +193,7 @@ def test_no_space_for_a_queue(faulty: FaultyDisk, config: StoreConfig) -> None:
     faulty.heal()
     eventually(lambda: store.flags.writeable)
     assert store.put(message("2")).ok
-    assert store.wait_dispatched(5000)
+    assert store.wait_dispatched()
     assert bodies(store, "New") == [b"stuck"]
     assert bodies(store) == [b"0", b"2"]
     store.close()
@@ -207,7 +207,7 @@ def test_no_space_for_the_index(faulty: FaultyDisk, config: StoreConfig) -> None
     eventually(lambda: store.flags.is_set(Flag.DISK_FULL))
     faulty.heal()
     eventually(lambda: store.flags.writeable)
-    assert store.wait_dispatched(5000)
+    assert store.wait_dispatched()
     assert bodies(store) == [b"a"]
     assert store.query("T", "k2").offsets == (0,)
     store.close()
@@ -251,13 +251,13 @@ def test_a_real_limit_without_root(fs: FakeFilesystem) -> None:
     assert len(sent) > 300
     fs.set_disk_usage(8_000_000)
     eventually(lambda: store.flags.writeable)
-    assert store.wait_dispatched(10_000)
+    assert store.wait_dispatched()
     assert bodies(store) == sent
     for i in range(200):
         body = b"more %d" % i * 100
         assert store.put(message(body)).ok
         sent.append(body)
-    assert store.wait_dispatched(10_000)
+    assert store.wait_dispatched()
     assert bodies(store) == sent
     store.close()
     assert_sound(config, Disk())
@@ -281,7 +281,7 @@ def test_a_full_disk_while_the_write_buffers_are_committed(faulty: FaultyDisk, t
     eventually(lambda: store.flags.writeable)
     assert store.put(message("d")).ok
     store.flush()
-    assert store.wait_dispatched(5000)
+    assert store.wait_dispatched()
     assert bodies(store) == [b"a", b"b", b"d"]
     store.close()
     assert_sound(config)
@@ -339,6 +339,6 @@ def test_a_slave_gets_its_log_in_pieces(tmp_path: Path) -> None:
         for start in range(0, len(data), 77):
             store.append_raw(start, data[start : start + 77])
             time.sleep(0.001)
-        assert store.wait_dispatched(5000)
+        assert store.wait_dispatched()
         assert not store.errors
     assert_sound(slave)

@@ -28,7 +28,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MessageStore]:
     with MessageStore.open(config) as opened:
         for i in range(COUNT):
             assert opened.put(message(b"x" * 1024, TAGS="odd" if i % 3 else "third")).ok
-        assert opened.wait_dispatched(5000)
+        assert opened.wait_dispatched()
         yield opened
     assert_sound(config)
 
@@ -137,7 +137,7 @@ def test_a_tag_with_the_same_hash_is_not_taken_for_it(tmp_path: Path) -> None:
     with MessageStore.open(small(tmp_path)) as store:
         for tag in ("Aa", "BB"):
             store.put(message(TAGS=tag))
-        assert store.wait_dispatched(5000)
+        assert store.wait_dispatched()
         assert store.get("T", 0, 0, 32, TagFilter(["Aa"])).message_count == 1
         assert store.get("T", 0, 0, 32, TagFilter(["Aa"], exact=False)).message_count == 2
 
@@ -147,7 +147,7 @@ def test_messages_whose_log_file_is_gone(tmp_path: Path) -> None:
     with MessageStore.open(config) as store:
         for i in range(200):
             store.put(message(b"x" * 1000, queue_id=i % 2))
-        assert store.wait_dispatched(5000)
+        assert store.wait_dispatched()
         first = store.log.files.first()
         assert first is not None
         held = store.get("T", 0, 0, 1).messages[0]
@@ -176,7 +176,7 @@ def test_a_query_counts_only_what_has_the_key(tmp_path: Path) -> None:
     with MessageStore.open(small(tmp_path)) as store:
         for i in range(10):
             store.put(message(str(i), KEYS="Aa Aa" if i % 2 else "BB", UNIQ_KEY="Aa"))
-        assert store.wait_dispatched(5000)
+        assert store.wait_dispatched()
         found = store.query("T", "BB", 3)
         assert [decode(record).body for record in found.messages] == [b"4", b"6", b"8"]
         assert [decode(r).queue_offset for r in store.query("T", "Aa", 64).messages] == list(range(10))
@@ -192,7 +192,7 @@ def test_times(tmp_path: Path) -> None:
         for time in (1000, 2000, 2000, 2000, 3000):
             now[0] = time
             store.put(message())
-        assert store.wait_dispatched(5000)
+        assert store.wait_dispatched()
         assert store.earliest_message_time() == store.earliest_message_time("T", 0) == 1000
         asked = (500, 1000, 1500, 2000, 2001, 3000, 3001)
         assert [store.lower_bound("T", 0, t) for t in asked] == [0, 0, 1, 1, 4, 4, 5]
@@ -204,6 +204,6 @@ def test_times(tmp_path: Path) -> None:
 def test_without_an_index(tmp_path: Path) -> None:
     with MessageStore.open(small(tmp_path, message_index_enable=False)) as store:
         store.put(message(KEYS="k"))
-        assert store.wait_dispatched(5000)
+        assert store.wait_dispatched()
         assert store.query("T", "k").messages == ()
     assert not (tmp_path / "index").exists()

@@ -75,7 +75,7 @@ def check_recovered(root: Path, expected: Sequence[Stored], ledger: Ledger, *, k
         check_store(store, expected, ledger)
         while len(new.acknowledged) < 5:
             assert new.put(store).ok
-        assert store.wait_dispatched(10_000)
+        assert store.wait_dispatched()
         assert not store.errors
         assert not store.findings
         both = Ledger(appended={offset: list(put) for offset, put in ledger.appended.items()})

@@ -93,7 +93,7 @@ def put_through_a_full_disk(root: Path, disk: FaultyDisk, full_after: int) -> in
         check_readable(store, ledger.acknowledged)
         disk.heal()
         put_again(store, ledger)
-        assert store.wait_dispatched(5000)
+        assert store.wait_dispatched()
         assert not store.errors
         assert not store.findings
         check_store(store, ledger.acknowledged, ledger)
@@ -124,7 +124,7 @@ def test_a_full_disk_that_has_a_limit(fs: Any) -> None:
         check_readable(store, ledger.acknowledged)
         Path("/ballast").unlink()
         put_again(store, ledger)
-        assert store.wait_dispatched(5000)
+        assert store.wait_dispatched()
         assert not store.errors
         check_store(store, ledger.acknowledged, ledger)
     check_recovered(root, ledger.acknowledged, ledger)

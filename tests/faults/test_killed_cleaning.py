@@ -103,7 +103,7 @@ def test_killed_at_any_change_of_a_round(lose: Lose, tmp_path: Path) -> None:
         while not in_every_queue(ledger, store.log.files.files[-1].file_from_offset):
             ledger.body = 10
             assert ledger.put(store).ok
-        assert store.wait_dispatched(10_000)
+        assert store.wait_dispatched()
         assert store.index is not None
         store.index.flush_all()
         files = len(store.log.files.files)

@@ -86,7 +86,7 @@ def test_killed_at_a_step(step: str, nth: int, tmp_path: Path) -> None:
             assert store.query(one.topic, one.unique).offsets == (one.physical_offset,)
         new = Ledger(9)
         assert new.put(store).ok
-        assert store.wait_dispatched(10_000)
+        assert store.wait_dispatched()
         assert not store.errors
         assert not store.findings
         (first, *_) = new.acknowledged

@@ -167,7 +167,7 @@ def test_an_index_file_without_entries_is_not_gone_by(lost: str, tmp_path: Path)
     with MessageStore.open(settings(tmp_path)) as store:
         while len(list((tmp_path / "index").glob("*"))) < 3:
             assert ledger.put(store).ok
-            assert store.wait_dispatched(5000)
+            assert store.wait_dispatched()
     (tmp_path / "abort").touch()
     (tmp_path / "checkpoint").unlink()
     *_, older, newest = sorted((tmp_path / "index").iterdir())

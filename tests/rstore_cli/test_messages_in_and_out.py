@@ -433,7 +433,7 @@ def test_what_a_broker_indexes_while_a_query_runs_is_found(
 
         def put(key: str) -> None:
             assert writer.put(Message("T", b"body of " + key.encode(), properties={"KEYS": key})).ok
-            assert writer.wait_dispatched(5000)
+            assert writer.wait_dispatched()
 
         def query(store: ReadStore, topic: str, key: str, *args: int) -> QueryResult:
             found = look(store, topic, key, *args)

@@ -104,7 +104,7 @@ def test_a_store_under_load_is_what_it_is_without(tmp_path: Path) -> None:
         for i in range(1500):  # three files
             assert store.put(Message("T", body, properties={"KEYS": f"k{i}"})).ok
         assert running()
-        assert store.wait_dispatched(10_000)
+        assert store.wait_dispatched()
         assert len(store.query("T", "k1499").messages) == 1
     assert not running()
     assert_sound(config)

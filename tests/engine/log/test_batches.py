@@ -302,7 +302,7 @@ def put_all(root: Path, columns: MessageColumns, how: str, *, mapped: bool = Tru
             results = list(store.put_columns(shared, columns))
         else:
             results = [store.put_batch(shared, piece.items()) for piece in store.log.batches(shared, columns)]
-        assert store.wait_dispatched(20_000)
+        assert store.wait_dispatched()
         assert store.max_offset("T", 0) == len(columns)
         assert store.log.topic_queue_table == {("T", 0): len(columns)}
         found: list[StoredMessage] = []
@@ -354,7 +354,7 @@ def test_columns_end_at_the_first_that_is_not_stored(tmp_path: Path) -> None:
         ]
         assert store.put_columns(simple(topic="a/b"), columns)[0].status is PutMessageStatus.MESSAGE_ILLEGAL
         assert store.put_columns(simple(), MessageColumns.of(b"", []))[0].status is PutMessageStatus.MESSAGE_ILLEGAL
-        assert store.wait_dispatched(5000)
+        assert store.wait_dispatched()
         assert store.max_offset("T", 0) == 2
     assert store.put_columns(simple(), columns)[0].status is PutMessageStatus.SERVICE_NOT_AVAILABLE
     assert_sound(config)

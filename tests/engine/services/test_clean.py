@@ -96,7 +96,7 @@ def store(disk: Room, config: StoreConfig) -> Iterator[MessageStore]:
 def fill(store: MessageStore, count: int, start: int = 0) -> None:
     for i in range(start, start + count):
         assert store.put(message(BODY, queue_id=i % 2, KEYS=f"k{i}")).ok
-    assert store.wait_dispatched(10_000)
+    assert store.wait_dispatched()
 
 
 def log_files(store: MessageStore) -> list[int]:
@@ -234,7 +234,7 @@ def test_all_of_a_queue_has_expired(store: MessageStore, disk: Room) -> None:
     assert got.messages == ()
     assert got.next_begin_offset == 5
     assert store.put(message(queue_id=7)).ok
-    assert store.wait_dispatched(5000)
+    assert store.wait_dispatched()
     assert store.get("T", 7, 5).message_count == 1
 
 
@@ -254,7 +254,7 @@ def test_what_was_not_dispatched_stays(store: MessageStore, disk: Room, monkeypa
     assert len(log_files(store)) > 3
     disk.percent = 30
     disk.heal()
-    assert store.wait_dispatched(5000)
+    assert store.wait_dispatched()
     assert not store.findings
     assert store.query("T", "behind0").offsets
 
@@ -376,7 +376,7 @@ def test_puts_are_refused_above_ninety_per_cent_and_not_any_more_at_it(store: Me
         store.clean.look()
         assert store.put(message(KEYS="again")).ok
         assert not store.clean.status.disk_full
-    assert store.wait_dispatched(5000)
+    assert store.wait_dispatched()
 
 
 def test_a_running_store_looks_by_itself_and_closes_cleanly(disk: Room, config: StoreConfig) -> None:
@@ -403,7 +403,7 @@ def test_one_reason_does_not_undo_another(store: MessageStore, disk: Room, monke
     disk.percent = 91
     store.clean.look()
     disk.heal()
-    assert store.wait_dispatched(5000)
+    assert store.wait_dispatched()
     assert store.put(message()).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
     disk.percent = 90
     store.clean.look()

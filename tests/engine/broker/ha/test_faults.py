@@ -195,7 +195,7 @@ def test_a_file_for_a_few_records(pair: Make, tmp_path: Path) -> None:
     end = one.master.log.max_offset
     assert end > 10 * size
     store = one.slaves[0][0]
-    assert store.wait_dispatched(5000)
+    assert store.wait_dispatched()
     assert bodies(store, "T", 1) == bodies(one.master, "T", 1)
     one.close()
     assert log_of(tmp_path / "slave", end) == log_of(tmp_path / "master", end)
@@ -203,7 +203,7 @@ def test_a_file_for_a_few_records(pair: Make, tmp_path: Path) -> None:
 
 def expire(store: MessageStore, files: int) -> int:
     """The first files of a log go, as they do by age; where it begins then."""
-    assert store.wait_dispatched(5000)
+    assert store.wait_dispatched()
     for _ in range(files):
         assert store.log.files.delete_first(0)
     return store.log.min_offset

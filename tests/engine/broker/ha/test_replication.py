@@ -30,8 +30,8 @@ def test_the_slave_has_the_masters_bytes(pair: Callable[..., Pair], tmp_path: Pa
     assert client.state.status is LinkStatus.FOLLOWING
     end = one.master.log.max_offset
     store = one.slaves[0][0]
-    assert store.wait_dispatched(5000)
-    assert one.master.wait_dispatched(5000)
+    assert store.wait_dispatched()
+    assert one.master.wait_dispatched()
     for queue_id in range(3):
         assert bodies(store, "T", queue_id) == bodies(one.master, "T", queue_id)
     assert len(store.query("T", "k7").messages) == 2
