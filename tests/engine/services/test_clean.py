@@ -332,7 +332,7 @@ def test_closing_ends_a_pause(disk: Room, config: StoreConfig) -> None:
 
 def test_what_of_delete_when_is_no_hour_is_told(disk: Room, config: StoreConfig) -> None:
     with MessageStore.open(config.with_changes(delete_when="noon"), disk) as store:
-        assert "deleteWhen = 'noon': that is no number" in store.clean.status.problems[0]
+        assert "deleteWhen = 'noon' is not a number" in store.clean.status.problems[0]
         store.clean.clean()
 
 
