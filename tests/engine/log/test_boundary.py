@@ -11,10 +11,9 @@ from engine.format.message import BLANK_SIZE, Message
 from engine.log import boundary
 from engine.log.boundary import Boundaries
 from engine.log.scan import RecordBatch, Scanner
-from tests.engine.log import planted
-from tests.engine.log.planted import Planted
-from tests.support import logs
+from tests.support import logs, planted
 from tests.support.logs import MemoryLog
+from tests.support.planted import Planted
 from tests.support.wide import examples
 
 SEGMENT = 1 << 16

@@ -1,6 +1,6 @@
 """A whole record inside a damaged one is no message, and a damaged length hides none: by every reader of the log.
 
-The logs are made by tests.engine.log.planted, which knows nothing of the scanner: bodies that hold records which name
+The logs are made by tests.support.planted, which knows nothing of the scanner: bodies that hold records which name
 the very place where they lie. Truth is what was put: the outer records that no byte was changed in.
 """
 
@@ -25,11 +25,10 @@ from engine.repair.survey import survey
 from engine.repair.verify import verify
 from engine.repair.whole_records import Displaced, Lost, whole_records
 from engine.store import MessageStore
-from tests.engine.log import planted
-from tests.engine.log.planted import Planted
-from tests.support import logs
+from tests.support import logs, planted
 from tests.support.checking import check_clean
 from tests.support.logs import MemoryLog
+from tests.support.planted import Planted
 
 SEGMENT = 1 << 16
 BODY_LENGTH = V4_HEAD_SIZE - 4

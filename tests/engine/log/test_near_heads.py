@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from engine.format.message import BLANK_MAGIC, MAGICS, POSITION_MAGIC, V4_HEAD_SIZE
 from engine.log.boundary import Boundaries
 from engine.log.near_heads import reaching
-from tests.engine.log import planted
-from tests.engine.log.planted import Planted
+from tests.support import planted
+from tests.support.planted import Planted
 from tests.support.wide import examples
 
 SEGMENT = 1 << 16

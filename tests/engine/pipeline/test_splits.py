@@ -20,12 +20,11 @@ from engine.log.scan import Blank, Damage, Gap, RecordBatch, Scanner
 from engine.log.source import ClosedLog
 from engine.pipeline.splits import Split, events, log_end, open_log, plan_splits
 from engine.pipeline.stores import StoreRef, find_stores
-from tests.engine.log import planted
-from tests.engine.log.planted import Planted
 from tests.engine.log.test_scan import flat
 from tests.engine.repair import corpus
-from tests.support import golden, logs, mutate, references
+from tests.support import golden, logs, mutate, planted, references
 from tests.support.logs import PAGE, MemoryLog
+from tests.support.planted import Planted
 from tests.support.wide import examples
 
 Store = Callable[[str], Path]
@@ -60,18 +59,6 @@ def assert_equal(log: MemoryLog, size: int, limit: int = 4 << 20) -> None:
         assert union(log, size, check_crc=check_crc, limit=limit) == scanned(log, check_crc=check_crc, limit=limit)
 
 
-kinds = st.one_of(
-    st.builds(Planted, before=st.integers(0, 300), v6=st.booleans()),
-    st.builds(
-        Planted,
-        before=st.integers(0, 60),
-        inner=st.integers(0, 80),
-        count=st.integers(1, 5),
-        behind=st.integers(0, 60),
-        to_the_end=st.booleans(),
-        v6=st.booleans(),
-    ),
-)
 SMASH = ("zeros", "magic", "noise", "body", "own offset", "total", "blank", "blank to the end", "copy")
 damages = st.lists(st.tuples(st.sampled_from(SMASH), st.integers(0, 1 << 20), st.integers(1, 700)), max_size=6)
 
@@ -111,7 +98,7 @@ def smash(found: planted.PlantedLog, what: str, where: int, length: int) -> None
 @pytest.mark.wide
 @settings(max_examples=examples(500), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
-    st.lists(kinds, min_size=1, max_size=40),
+    st.lists(planted.ANY, min_size=1, max_size=40),
     damages,
     st.integers(90, 3 * SEGMENT),
     st.booleans(),
@@ -173,7 +160,7 @@ def test_a_record_in_the_body_of_a_damaged_record() -> None:
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(kinds, min_size=1, max_size=12), damages, st.sets(st.integers(0, 11)), st.booleans())
+@given(st.lists(planted.ANY, min_size=1, max_size=12), damages, st.sets(st.integers(0, 11)), st.booleans())
 def test_boundaries_are_places_of_the_scan_in_the_order_of_the_wishes(
     some: list[Planted], damage: list[tuple[str, int, int]], bodies: set[int], check_crc: bool
 ) -> None:

@@ -100,8 +100,7 @@ def test_a_stale_tail_is_set_aside(
     first = rng.randrange(len(offsets) - 60)
     count = rng.choice([1, 2, 7, 8, 20])
     stale = leave(root, end, [record_at(root, o) for o in offsets[first : first + count]], in_place=in_place)
-    if not stale:
-        pytest.skip("no room in the file")
+    assert stale, "no room in the file"
     if crashed:
         (root / "abort").touch()
     before = stores.contents(root)

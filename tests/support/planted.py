@@ -72,9 +72,9 @@ def _of_size(size: int) -> bytearray:
 
 ANY = st.builds(
     Planted,
-    before=st.integers(0, 200),
-    inner=st.integers(0, 60),
-    count=st.integers(0, 4),
+    before=st.integers(0, 300),
+    inner=st.integers(0, 80),
+    count=st.integers(0, 5),
     behind=st.integers(0, 60),
     to_the_end=st.booleans(),
     v6=st.booleans(),
