@@ -23,7 +23,7 @@ from engine.log.closed_log import ClosedLogReader
 from engine.log.closed_queue import ClosedExt, ClosedQueue
 from engine.log.derive import TopicQueue
 from engine.log.index_reader import ClosedIndexFile
-from engine.log.message_reader import MessageReader
+from engine.log.message_reader import END_OF_TIME, MessageReader
 from engine.log.place import Lies
 from engine.log.results import StoreClosed
 from engine.repair import next_step
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 MOST_ALIKE = 64
 """Messages of one client's id that are looked for in a topic."""
+_ANY_TIME = 1 << 72
+"""Ms: beyond every time that a file can name."""
 _KEPT_OPEN = 64
 """Index files that stay open: a query asks all of them."""
 
@@ -257,6 +259,8 @@ class ReadStore(MessageReader):
         from engine.format.hashing import index_key_hash
 
         wanted = index_key_hash(f"{topic}#{key}")
+        if begin <= 0 and end >= END_OF_TIME:  # whatever a damaged header or entry says
+            begin, end = -_ANY_TIME, _ANY_TIME
         newest = (0, 0)
         left = max_num
         for index in reversed([name for name in self.files.index if name.whole]):

@@ -397,6 +397,30 @@ def test_a_damaged_time_in_the_index_ends_no_search(millis: int, new_store: Path
     check_clean(new_store)
 
 
+@pytest.mark.parametrize("millis", [1 << 60, (1 << 63) - 1, -(1 << 63), -1])
+@pytest.mark.parametrize("field", [0, 8], ids=["beginTimestamp", "endTimestamp"])
+def test_a_damaged_time_in_the_index_hides_no_message(field: int, millis: int, tmp_path: Path, cli: Cli) -> None:
+    """Who asks for no times goes by none: neither in that file nor in the older one."""
+    store = tmp_path / "s"
+    config = StoreConfig(store_path_root_dir=store).with_changes(
+        mapped_file_size_commit_log=1 << 16, max_hash_slot_num=20, max_index_num=30
+    )
+    with MessageStore.open(config) as writer:
+        for i in range(40):
+            assert writer.put(Message("T", b"x", properties={"KEYS": f"k{i}", "UNIQ_KEY": f"u{i}"})).ok
+        assert writer.wait_dispatched(5000)
+    older, newer = sorted((store / "index").iterdir())[-2:]
+    for path in (older, newer):
+        true = path.read_bytes()
+        path.write_bytes(true[:field] + millis.to_bytes(8, "big", signed=True) + true[field + 8 :])
+        for i in (0, 20, 39):
+            for asked in (("query", "T", f"k{i}"), ("get", "--msg-id", f"u{i}")):
+                found = cli("--store", store, *asked, "--json")
+                assert (found.code, [line["queueOffset"] for line in found.lines]) == (0, [i]), (path.name, asked)
+        path.write_bytes(true)
+    check_clean(store)
+
+
 # --- query -----------------------------------------------------------------------------------------------------------
 
 
