@@ -352,6 +352,11 @@ class MessageStore(MessageReader):
         """Why puts get no next file of the log; None: they do. Raises StorageError."""
         return self._puts.out_of_room(self._disk)
 
+    @property
+    def log_files_that_fit(self) -> int:
+        """Files of the log that its disks have room for, beside those that are there. Raises StorageError."""
+        return self._puts.files_that_fit(self._disk)
+
     # --- reading (MessageReader has the rest) -----------------------------------------------------------------------
 
     def find_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:

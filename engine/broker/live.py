@@ -105,6 +105,22 @@ class Live:
             return {}
 
     @property
+    def writeable(self) -> bool:
+        """False while puts are refused: a full disk, no room for the log's next file, a failure."""
+        store = self.broker.store
+        try:
+            return store.flags.writeable and store.out_of_room is None
+        except StorageError:  # the system does not say how much room there is: the last put found none
+            return False
+
+    def log_files_that_fit(self) -> int | None:
+        """Files of the log that its disks have room for; None where the system doesn't say."""
+        try:
+            return self.broker.store.log_files_that_fit
+        except StorageError:
+            return None
+
+    @property
     def output_waiting(self) -> int:
         """Bytes that clients have not taken yet."""
         return sum(connection.output_waiting for board in self.boards for connection in board.connections)
@@ -136,7 +152,7 @@ class Live:
             "flushBehind": max(store.log.max_offset - store.log.flushed_where, 0),
             "dispatchBehind": store.dispatch_behind_bytes,
             "disks": self.disks(),
-            "writeable": store.flags.writeable,
+            "writeable": self.writeable,
             "errors": [str(error) for error in store.errors],
             "totals": {"putMessages": totals.put, "putFailed": totals.put_failed, "getMessages": totals.transferred},
             "rates": {"put": _rate(rates.put), "get": _rate(rates.transferred)},

@@ -141,8 +141,10 @@ METRICS: tuple[Declared, ...] = (
              _one(lambda live: 0 if live.broker.role.copied is None else live.broker.role.copied.appended)),
     Declared("rstore_disk_used_ratio", "gauge", ("part",), "How full the disks of log (CL), queues (CQ) and index are.",
              lambda live: [((part,), ratio) for part, ratio in live.disks().items()]),
-    Declared("rstore_writeable", "gauge", (), "1 while puts are taken.",
-             _one(lambda live: float(live.broker.store.flags.writeable))),
+    Declared("rstore_log_files_fit", "gauge", (), "Files of the log that its disks have room for, beside those that are"
+             " there.", lambda live: [((), fit) for fit in (live.log_files_that_fit(),) if fit is not None]),
+    Declared("rstore_writeable", "gauge", (), "0 while puts are refused: a full disk, no room for the log's next file,"
+             " a failure; else 1.", _one(lambda live: float(live.writeable))),
     Declared("rstore_files_expired", "counter", ("kind",), "Files that retention has deleted.",
              lambda live: [((kind,), getattr(live.broker.store.clean.status, f"{kind}_files"))
                            for kind in ("log", "queue", "index")]),

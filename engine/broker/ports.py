@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 BROKER = "--port or listenPort"
 VIP = "two below --port or listenPort"
-HA = "haListenPort, or one above --port or listenPort"
+HA = "one above --port or listenPort"
 NAMES = "--names-port, or --no-names"
 METRICS = "--metrics-port"
 """What sets a port, as messages name it."""
@@ -113,7 +113,7 @@ def _fixed(settings: BrokerSettings, *, is_slave: bool) -> Iterator[tuple[int, s
         yield broker, BROKER
         yield broker - VIP_BELOW, VIP
         if not is_slave:
-            yield settings.ha_listen_port or broker + HA_ABOVE, HA
+            yield broker + HA_ABOVE, HA
     for port, option in ((settings.name_service_port, NAMES), (settings.metrics_port, METRICS)):
         if port:
             yield port, option

@@ -239,8 +239,7 @@ class Daemon:
             broker.members.closed(connection)
 
         role = self._role = broker.role
-        ha_port = settings.ha_listen_port or port + ports.HA_ABOVE
-        ha = role.listen(settings.listen_host, ha_port, exactly=bool(settings.listen_port))
+        ha = role.listen(settings.listen_host, port + ports.HA_ABOVE, exactly=bool(settings.listen_port))
         board.serve(handlers, lost)
         self._boards.append(board)
         if door.name_servers:

@@ -87,8 +87,6 @@ class BrokerSettings:
         force_register: in each period, whether anything has changed or not.
         order_message_enable: routes tell the order of an ordered topic's queues.
         broker_ip2: where slaves find us, as name servers are told.
-        ha_listen_port: the same; 0: the broker's port and one more, as in Apache,
-            whatever haListenPort says.
         ha: of replication.
         tls: of all listeners, and of our own connections to name servers.
         fast_failure: sends that have waited for too long are refused.
@@ -135,7 +133,6 @@ class BrokerSettings:
     compressed_register: bool = False
     order_message_enable: bool = False
     broker_ip2: str = ""
-    ha_listen_port: int = 0
     ha: HaSettings = field(default_factory=HaSettings)
     tls: TlsSettings = field(default_factory=TlsSettings)
     fast_failure: bool = True

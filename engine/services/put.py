@@ -209,11 +209,15 @@ class PutService:
         if noted is None:
             return None
         error, end = noted
-        if self._log.max_offset == end and all(disk.writable(path) < self._log.file_size for path in self._paths):
+        if self._log.max_offset == end and not self.files_that_fit(disk):
             return error
         if self._no_room is noted:
             self._no_room = None
         return None
+
+    def files_that_fit(self, disk: Disk) -> int:
+        """Files of the log that one of its disks has room for, beside those that are there. Raises StorageError."""
+        return max(disk.writable(path) // self._log.file_size for path in self._paths)
 
     @property
     def page_cache_busy(self) -> bool:

@@ -6,6 +6,7 @@ refused. See test_full_disk.py for how it comes to its tmpfs.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import shutil
 import subprocess
@@ -31,6 +32,8 @@ from engine.repair.undo import plan_undo, undo
 from engine.services import clean, dispatch
 from engine.services.running_flags import Flag
 from engine.store import MessageStore
+from tests.engine.broker.client import Client, daemon
+from tests.engine.broker.test_http import control, scrape
 from tests.faults.ledger import Ledger, check_recovered, check_store, settings
 from tests.support import stores
 from tests.support.checking import check_clean
@@ -289,6 +292,44 @@ def saved_from_holes(place: Place) -> int:
     return 1
 
 
+def told_by_the_daemon(place: Place) -> int:
+    """No room for the log's next file on a disk that is far from full: the metrics say so before, while and after."""
+    config = settings(
+        place.root, mapped_file_size_commit_log=256 << 10, mapped_file_size_consume_queue=20_000, max_index_num=2000
+    )
+
+    async def run() -> None:
+        async with daemon(place.root, config=config, metrics_port=0) as found:
+            client = await Client.to(found.listening.broker)
+
+            async def told() -> tuple[float, float, object]:
+                seen = await scrape(found)
+                assert seen["rstore_disk_used_ratio", ("CL",)] < 0.85
+                _, said = await control(place.root, "GET", "/status")
+                return seen["rstore_writeable", ()], seen["rstore_log_files_fit", ()], said["writeable"]
+
+            async def put() -> bool:
+                return (await client.put("T", bytes(2000))).code == 0
+
+            assert await put()
+            assert (await told())[::2] == (1, True)
+            place.fill(200 << 10)
+            assert await told() == (1, 0, True)
+            while await put():
+                pass
+            assert await told() == (0, 0, False)
+            assert [one.code for one in found.health.reasons] == ["disk-full"]
+            place.free()
+            writeable, fit, said = await told()
+            assert (writeable, said) == (1, True)
+            assert fit >= 1
+            assert await put()
+
+    asyncio.run(run())
+    check_clean(place.root, config)
+    return 1
+
+
 KINDS: dict[str, Callable[[Place], int]] = {
     "map": in_the_middle_of_a_load,
     "channel": lambda place: in_the_middle_of_a_load(place, mapped=False),
@@ -303,6 +344,7 @@ KINDS: dict[str, Callable[[Place], int]] = {
     "behind": opened_with_queues_behind,
     "repaired": repaired_with_no_byte_free,
     "sparse": saved_from_holes,
+    "served": told_by_the_daemon,
 }
 
 

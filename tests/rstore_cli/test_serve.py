@@ -106,7 +106,7 @@ def test_a_second_start_and_commands_are_refused(root: Path) -> None:
     [
         ("broker", "another port: --port or listenPort"),
         ("vip", "another port: two below --port or listenPort"),
-        ("ha", "another port: haListenPort, or one above --port or listenPort"),
+        ("ha", "another port: one above --port or listenPort"),
         ("names", "another port: --names-port, or --no-names"),
         ("metrics", "another port: --metrics-port"),
     ],
@@ -130,7 +130,7 @@ def test_a_port_that_is_taken_leaves_no_new_store(which: str, option: str, root:
     ("port", "why"),
     [
         ("1", "no port -1: it is two below --port or listenPort"),
-        ("65535", "no port 65536: it is haListenPort, or one above --port or listenPort"),
+        ("65535", "no port 65536: it is one above --port or listenPort"),
         ("9876", "9876 is two ports at once: --port or listenPort, and --names-port, or --no-names"),
     ],
 )
