@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,7 +26,11 @@ INTERRUPTED = 130
 PIPE_CLOSED = 141
 """Whoever read our output went away: as if SIGPIPE had ended us."""
 
-__all__ = ["Settings", "parse_duration", "parse_size", "parse_time", "settings_of"]
+Jobs = Annotated[
+    int | None, typer.Option("--jobs", min=1, metavar="N", help="Threads that read the log (default: all cores).")
+]
+
+__all__ = ["Jobs", "Settings", "parse_duration", "parse_size", "parse_time", "settings_of"]
 
 _ONLY_LOOKS = frozenset({"--dry-run", "--json", "--quiet", "-q"})
 

@@ -100,18 +100,18 @@ def _sync(callers: int) -> Job:
     )
 
 
-def _look(command: str, what: str, *words: str) -> Job:
-    """A command that looks at a store of a hundred files, and changes nothing."""
+def _look(name: str, what: str, *words: str, state: State = State.CLOSED, exits: tuple[int, ...] = (0,)) -> Job:
+    """A command (its `words`) that looks at a store of a hundred files, and changes nothing."""
     return Job(
-        command,
+        name,
         what,
         "",
-        state=State.CLOSED,
+        state=state,
         workloads=(SPARSE,),
         size=Size.ONE,
-        command=(command, *words),
+        command=words,
         inside=False,
-        exits=(0, 1),
+        exits=exits,
     )
 
 
@@ -279,29 +279,20 @@ JOBS = (
         command=("dump", "commitlog", "--json", "--to", str(DUMPED_BYTES)),
         inside=False,
     ),
-    Job(
-        "help",
-        "rstore --help",
-        "",
-        state=State.BARE,
-        workloads=(SPARSE,),
-        size=Size.ONE,
-        command=("--help",),
-        inside=False,
-    ),
-    Job(
+    _look("help", "rstore --help", "--help", state=State.BARE),
+    _look(
         "get-first",
         "rstore get of one message, from the middle of a queue",
-        "",
-        state=State.CLOSED,
-        workloads=(SPARSE,),
-        size=Size.ONE,
-        command=("get", "{topic}", "0", "{middle}", "--count", "1"),
-        inside=False,
+        *("get", "{topic}", "0", "{middle}", "--count", "1"),
     ),
-    _look("status", "rstore status"),
-    _look("doctor", "rstore doctor"),
-    _look("expire", "rstore expire --dry-run: every file is past its time", "--force", "--dry-run"),
+    _look("status", "rstore status", "status", exits=(0, 1)),
+    _look("doctor", "rstore doctor", "doctor", exits=(0, 1)),
+    _look(
+        "expire",
+        "rstore expire --dry-run: every file is past its time",
+        *("expire", "--force", "--dry-run"),
+        exits=(0, 1),
+    ),
 )
 BY_NAME = {job.name: job for job in JOBS}
 GROWN = ("recover-rebuilt", "verify-crc")

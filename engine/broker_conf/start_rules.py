@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from engine.broker_conf.facts import VALUE_ALONE, Danger, Facts
 from engine.broker_conf.in_force import BROKER, CLIENT, SERVER, STORE
-from engine.broker_conf.values import shown, split
+from engine.broker_conf.values import first_wrong, shown, split
 from engine.errors import InvalidArgument
 from engine.format.delay import DelayLevels
 from engine.format.numbers import INT_MAX, INT_MIN, read_java_int
@@ -63,29 +63,30 @@ def start_dangers(facts: Facts) -> Iterator[Danger]:
         yield from rule(facts)
 
 
+def _stop(what: str, hint: str, *keys: str) -> Danger:
+    return Danger(keys, what, hint, stops=True)
+
+
 def _numbers(facts: Facts) -> Iterator[Danger]:
     for (owner, key), (least, why) in AT_LEAST.items():
         number = facts.number(owner, key)
         if number < least and not (key == "flushDelayOffsetInterval" and _no_deliveries(facts)):
-            yield Danger((key,), f"{key} = {number}: {why}", f"set {key} to at least {least}", stops=True)
+            yield _stop(f"{key} = {number}: {why}", f"set {key} to at least {least}", key)
     errors = facts.number(BROKER, "maxErrorRateOfBloomFilter")
     if errors > _ERRORS_MAX:
         key = "maxErrorRateOfBloomFilter"
-        yield Danger(
-            (key,), f"{key} = {errors}: {AT_LEAST[BROKER, key][1]}", f"set {key} to at most {_ERRORS_MAX}", stops=True
-        )
+        yield _stop(f"{key} = {errors}: {AT_LEAST[BROKER, key][1]}", f"set {key} to at most {_ERRORS_MAX}", key)
     segment, buffers = facts.number(STORE, "mappedFileSizeCommitLog"), facts.number(STORE, "transientStorePoolSize")
     if facts.store("transientStorePoolEnable") and segment < 0 < buffers:
         what = f"transientStorePoolEnable with mappedFileSizeCommitLog = {segment}: a write buffer can't have this size"
-        keys = ("transientStorePoolEnable", "mappedFileSizeCommitLog")
-        yield Danger(keys, what, "set mappedFileSizeCommitLog to at least 4096", stops=True)
+        hint = "set mappedFileSizeCommitLog to at least 4096"
+        yield _stop(what, hint, "transientStorePoolEnable", "mappedFileSizeCommitLog")
     low, high = (facts.number(SERVER, f"writeBuffer{which}WaterMark") for which in ("Low", "High"))
     if low > high > 0:
-        yield Danger(
-            ("writeBufferLowWaterMark", "writeBufferHighWaterMark"),
+        yield _stop(
             f"writeBufferLowWaterMark = {low} is above writeBufferHighWaterMark = {high}",
             "set writeBufferLowWaterMark below writeBufferHighWaterMark",
-            stops=True,
+            *("writeBufferLowWaterMark", "writeBufferHighWaterMark"),
         )
 
 
@@ -102,7 +103,7 @@ def _delays(facts: Facts) -> Iterator[Danger]:
     except InvalidArgument as error:
         if text.strip(" ") or not text:
             what = f"messageDelayLevel = {shown(text)} is not a list of times"
-            yield Danger(("messageDelayLevel",), what, error.hint or "", stops=True)
+            yield _stop(what, error.hint or "", "messageDelayLevel")
             return
         yield Danger(
             ("messageDelayLevel",),
@@ -115,12 +116,8 @@ def _role(facts: Facts) -> Iterator[Danger]:
     """Source: BrokerStartup#createBrokerController, which looks at the role before DLedger overrules the number."""
     number = facts.read[BROKER, "brokerId"]
     if facts.store("brokerRole") == "SLAVE" and isinstance(number, int) and number <= 0:
-        yield Danger(
-            ("brokerRole", "brokerId"),
-            f"a SLAVE with brokerId {number}",
-            "set brokerId of a slave to a number above 0",
-            stops=True,
-        )
+        hint = "set brokerId of a slave to a number above 0"
+        yield _stop(f"a SLAVE with brokerId {number}", hint, "brokerRole", "brokerId")
 
 
 def _addresses(facts: Facts) -> Iterator[Danger]:
@@ -128,16 +125,12 @@ def _addresses(facts: Facts) -> Iterator[Danger]:
     servers = facts.settings[BROKER, "namesrvAddr"]
     wrong = None if servers is None else unreadable_server(str(servers))
     if wrong is not None:
-        yield Danger(
-            ("namesrvAddr",),
-            f"namesrvAddr: {shown(wrong)} is not a host:port",
-            f"write host:port;host:port, without blanks; {VALUE_ALONE}",
-            stops=True,
-        )
+        hint = f"write host:port;host:port, without blanks; {VALUE_ALONE}"
+        yield _stop(f"namesrvAddr: {shown(wrong)} is not a host:port", hint, "namesrvAddr")
     port = facts.number(SERVER, "listenPort")
     if not 2 <= port < PORT_MAX:
         what = f"listenPort = {port}: the broker needs this port, port + 1 and port − 2"
-        yield Danger(("listenPort",), what, "set listenPort to 3 to 65534", stops=True)
+        yield _stop(what, "set listenPort to 3 to 65534", "listenPort")
     elif port == 2:
         what = "listenPort = 2: the VIP port would be 0, so the system picks one that no client knows"
         yield Danger(("listenPort",), what, "set listenPort to 3 to 65534")
@@ -147,24 +140,16 @@ def _places(facts: Facts) -> Iterator[Danger]:
     """Source: BrokerStartup#createBrokerController (logback), DefaultMessageStore (lock), MessageStoreFactory#build."""
     if "\0" in facts.text(STORE, "storePathRootDir"):
         what = "storePathRootDir contains a NUL character: the broker can't make its lock file"
-        yield Danger(("storePathRootDir",), what, "write the path without it", stops=True)
+        yield _stop(what, "write the path without it", "storePathRootDir")
     home = facts.settings[BROKER, "rocketmqHome"]
     if "rocketmqHome" in facts.written and (home == "" or "rocketmqHome" in facts.misread):
-        yield Danger(
-            ("rocketmqHome",),
-            f"rocketmqHome = {shown(str(home))}: the broker finds no conf/logback_broker.xml there",
-            f"set rocketmqHome to the installation's directory; {VALUE_ALONE}",
-            stops=True,
-        )
+        what = f"rocketmqHome = {shown(str(home))}: the broker finds no conf/logback_broker.xml there"
+        yield _stop(what, f"set rocketmqHome to the installation's directory; {VALUE_ALONE}", "rocketmqHome")
     classes = facts.text(BROKER, "messageStorePlugIn")
-    wrong = next((name for name in split(classes, ",") if not _CLASS.fullmatch(name)), None)
+    wrong = first_wrong(classes, ",", _CLASS.fullmatch)
     if classes.strip() and wrong is not None:
-        yield Danger(
-            ("messageStorePlugIn",),
-            f"messageStorePlugIn: {shown(wrong)} is not the name of a class",
-            f"write names of classes with commas between, without blanks; {VALUE_ALONE}",
-            stops=True,
-        )
+        hint = f"write names of classes with commas between, without blanks; {VALUE_ALONE}"
+        yield _stop(f"messageStorePlugIn: {shown(wrong)} is not the name of a class", hint, "messageStorePlugIn")
 
 
 def _dledger(facts: Facts) -> Iterator[Danger]:
@@ -182,15 +167,15 @@ def _dledger(facts: Facts) -> Iterator[Danger]:
     peers = dict(part.partition("-")[::2] for part in split(facts.text(STORE, "dLegerPeers"), ";"))
     if not _is_int(own[1:]):
         what = f"dLegerSelfId = {shown(own)} is not a character and a number"
-        yield Danger(("dLegerSelfId",), what, "write it like n0", stops=True)
+        yield _stop(what, "write it like n0", "dLegerSelfId")
     elif not is_address(peers.get(own, "")):
         what = f"dLegerPeers has no address for {shown(own)} (dLegerSelfId)"
-        yield Danger(("dLegerPeers", "dLegerSelfId"), what, "write n0-host:port;n1-host:port", stops=True)
+        yield _stop(what, "write n0-host:port;n1-host:port", "dLegerPeers", "dLegerSelfId")
 
 
 def unreadable_server(text: str) -> str | None:
     """The first part of namesrvAddr that is no host:port; None: each is one."""
-    return next((part for part in split(text, ";") if not is_address(part)), None)
+    return first_wrong(text, ";", is_address)
 
 
 def is_address(text: str) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Callable
 
 from engine.errors import InvalidArgument
 from engine.format.numbers import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN, read_java_int
@@ -99,6 +100,11 @@ def split(text: str, separator: str) -> list[str]:
         while parts and not parts[-1]:
             parts.pop()
     return parts
+
+
+def first_wrong(text: str, separator: str, right: Callable[[str], object]) -> str | None:
+    """The first part of a list that is not `right`; None: each part is."""
+    return next((part for part in split(text, separator) if not right(part)), None)
 
 
 def shown(text: str, limit: int = _SHOWN) -> str:

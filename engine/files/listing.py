@@ -18,8 +18,7 @@ from pathlib import Path
 from engine.errors import InvalidArgument
 from engine.files.disk import Disk
 from engine.files.entry import Entry, Kind
-
-NAME_DIGITS = 20
+from engine.format.names import segment_offset
 
 LOST_FOUND = "lost+found"
 """The directory that mkfs makes at the top of a file system, and fsck fills."""
@@ -103,21 +102,6 @@ class SegmentListing:
         )
 
 
-def segment_name(offset: int) -> str:
-    """The name of the segment that starts at `offset` bytes: 20 digits (Apache UtilAll.offset2FileName)."""
-    if not 0 <= offset < 1 << 63:
-        raise InvalidArgument("no segment starts there", offset=offset)
-    return f"{offset:0{NAME_DIGITS}d}"
-
-
-def parse_segment_name(name: str) -> int | None:
-    """The offset that a segment's name says, None when it is not 20 digits or beyond 2⁶³."""
-    if len(name) != NAME_DIGITS or not (name.isascii() and name.isdigit()):
-        return None
-    offset = int(name)
-    return offset if offset < 1 << 63 else None
-
-
 def list_segments(
     disk: Disk, directories: Iterable[str], file_size: int, known: Mapping[str, Sequence[Entry]] | None = None
 ) -> SegmentListing:
@@ -138,7 +122,7 @@ def list_segments(
         for entry in disk.scandir(directory) if entries is None else entries:
             if is_lost_found(entry):
                 continue
-            offset = parse_segment_name(entry.name)
+            offset = segment_offset(entry.name)
             why = _oddness(entry, offset, file_size)
             if why is None and offset in found:
                 why = Oddness.DUPLICATE

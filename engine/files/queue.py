@@ -22,9 +22,10 @@ from pathlib import Path
 from engine.errors import FormatError, InvalidArgument, StorageError, WrongFileSize
 from engine.files.allocator import SegmentAllocator
 from engine.files.disk import Disk
-from engine.files.listing import Gap, Oddness, SegmentListing, list_segments, segment_name
+from engine.files.listing import Gap, Oddness, SegmentListing, list_segments
 from engine.files.mapped_file import MappedFile
 from engine.files.placement import PathPolicy, SinglePath
+from engine.format.names import segment_name
 
 HANGED_INTERVAL_MS = 60_000
 """How long a held consume queue file is waited for (Apache deleteExpiredFileByOffset)."""

@@ -39,18 +39,27 @@ FILE_NAME_MAX = 255
 """Bytes of a name in a directory (NAME_MAX of Linux)."""
 
 _QUEUE_ID = re.compile(r"0|-?[1-9][0-9]{0,9}")
-_SEGMENT = re.compile(r"[0-9]{20}")
+_SEGMENT = re.compile(rf"[0-9]{{{SEGMENT_NAME_DIGITS}}}")
 _INDEX_FILE = re.compile(r"[0-9]{17}")
 
 
 def segment_name(offset: int) -> str:
-    """File name of the segment whose first byte is at `offset`: 20 decimal digits. Source: UtilAll#offset2FileName."""
-    return f"{offset:020d}"
+    """File name of the segment whose first byte is at `offset`: 20 decimal digits. Source: UtilAll#offset2FileName.
+
+    Raises:
+        InvalidArgument: an offset below 0 or above a long.
+    """
+    if not 0 <= offset <= LONG_MAX:
+        raise InvalidArgument("no segment starts there", offset=offset)
+    return f"{offset:0{SEGMENT_NAME_DIGITS}d}"
 
 
 def segment_offset(name: str) -> int | None:
     """The offset that a segment's name stands for, or None when it is no segment's name."""
-    return int(name) if _SEGMENT.fullmatch(name) and int(name) <= LONG_MAX else None
+    if not _SEGMENT.fullmatch(name):
+        return None
+    offset = int(name)
+    return offset if offset <= LONG_MAX else None
 
 
 def index_name(millis: int) -> str:

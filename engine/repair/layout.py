@@ -24,8 +24,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from engine.errors import CannotMend, RStoreError, StorageError, WrongFileSize
-from engine.files.listing import Oddness, left_by_rsync, parse_segment_name, segment_name
+from engine.files.listing import Oddness, left_by_rsync
 from engine.files.written import is_written
+from engine.format.names import segment_name, segment_offset
 from engine.log.source import Segment
 from engine.repair.finding import Fix
 from engine.repair.foreign_end import Signs, is_another_stores
@@ -236,7 +237,7 @@ class _Planner:
         found = [_File(s.path, s.size, s.offset, self._head(s.path, s.size)) for s in self._files.log]
         last = max((file.name or 0 for file in found if not file.look.empty), default=-1)
         for other in odd:
-            name = parse_segment_name(os.path.basename(other.path))
+            name = segment_offset(os.path.basename(other.path))
             head = self._head(other.path, other.size)
             found.append(_File(other.path, other.size, None if name is None or name % self._size else name, head))
         for file in found:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from engine.files.listing import segment_name
+from engine.format.names import segment_name
 from engine.format.queue_unit import UNIT_SIZE
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from engine.errors import StorageError
-from engine.files.listing import parse_segment_name
 from engine.format.message import BLANK_SIZE, blank_length
+from engine.format.names import segment_offset
 from engine.log.scan import Blank, Scanner
 from engine.log.source import ClosedLog, Segment
 
@@ -49,7 +49,7 @@ class _Said:
     """What names and lengths say."""
 
     def __init__(self, disk: Disk, entries: Iterable[Entry]) -> None:
-        named = [(offset, e) for e in entries if e.is_file and (offset := parse_segment_name(e.name)) is not None]
+        named = [(offset, e) for e in entries if e.is_file and (offset := segment_offset(e.name)) is not None]
         self.lengths = Counter(entry.size for _, entry in named if entry.size)
         self._offsets = {offset for offset, _ in named}
         if len(self.lengths) == 1 and len(named) > 1:  # as ever: nothing needs to be read

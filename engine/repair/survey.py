@@ -13,15 +13,7 @@ from typing import TYPE_CHECKING
 
 from engine.errors import DataIsAbsent, FormatError, NotAStore
 from engine.files.entry import Kind
-from engine.files.listing import (
-    OddEntry,
-    Oddness,
-    SegmentFile,
-    SegmentListing,
-    is_lost_found,
-    list_segments,
-    parse_segment_name,
-)
+from engine.files.listing import OddEntry, Oddness, SegmentFile, SegmentListing, is_lost_found, list_segments
 from engine.format import checkpoint, names
 from engine.format.checkpoint import Checkpoint
 from engine.format.index_file import IndexLayout
@@ -271,7 +263,7 @@ def _common_size(entries: object) -> int | None:
     sizes: Counter[int] = Counter()
     offsets: list[int] = []
     for entry in entries:  # type: ignore[attr-defined]
-        offset = parse_segment_name(entry.name)
+        offset = names.segment_offset(entry.name)
         if entry.is_file and offset is not None:
             offsets.append(offset)
             if entry.size:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.errors import StorageError
-from engine.files.listing import parse_segment_name
 from engine.format import names
 from engine.format.message import MAGICS, POSITION_PHYSICAL_OFFSET
 
@@ -38,7 +37,7 @@ def unnamed_segment(disk: Disk, files: StoreFiles, missing: Iterable[tuple[int, 
         if directory.name in _OTHERS or not directory.is_directory or disk.behind_link(directory.path) in named:
             continue
         for entry in disk.scandir(directory.path):
-            offset = parse_segment_name(entry.name)
+            offset = names.segment_offset(entry.name)
             wanted = offset is not None and any(low <= offset < high for low, high in holes)
             if offset is not None and wanted and _is_it(disk, files, entry, offset):
                 return entry.path

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rstore_cli._common import FOUND, parse_duration, settings_of
+from rstore_cli._common import FOUND, Jobs, parse_duration, settings_of
 from rstore_cli.render import BATCHES, Output, count, messages_in, printable, size
 
 if TYPE_CHECKING:
@@ -20,9 +20,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @app.command()
 def check(
     context: typer.Context,
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", min=1, metavar="N", help="Threads that read the log (default: all cores).")
-    ] = None,
+    jobs: Jobs = None,
     time_box: Annotated[
         str | None,
         typer.Option("--time-box", metavar="TIME", help="Time limit (30s, 5m); what was not checked is listed."),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from engine.format.quantities import moment
-from rstore_cli._common import FOUND, OK, Settings, parse_size, settings_of
+from rstore_cli._common import FOUND, OK, Jobs, Settings, parse_size, settings_of
 from rstore_cli._spark import Conf, Master, SparkOptions, SplitBytes, UseSpark, on_spark, the_stores
 from rstore_cli.render import say_not_read
 
@@ -43,9 +43,7 @@ def commitlog(
     topic: Annotated[str | None, typer.Option("--topic", help="Only messages of this topic.")] = None,
     limit: Limit = None,
     redact: Annotated[bool, typer.Option("--redact", help="Leave bodies out.")] = False,
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", min=1, metavar="N", help="Threads that read the log (default: all cores).")
-    ] = None,
+    jobs: Jobs = None,
     spark: UseSpark = False,
     master: Master = None,
     conf: Conf = None,

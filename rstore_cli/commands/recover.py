@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from engine.errors import InvalidArgument
-from rstore_cli._common import Settings, parse_duration, settings_of
+from rstore_cli._common import Jobs, Settings, parse_duration, settings_of
 from rstore_cli.change import Change, SalvageDir, Verbose, absolute
 
 if TYPE_CHECKING:
@@ -58,9 +58,7 @@ def recover(
         str | None,
         typer.Option("--time-box", metavar="TIME", help="Time limit of reading (30m, 2h); the next run resumes."),
     ] = None,
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", min=1, metavar="N", help="Threads that read the log (default: all cores).")
-    ] = None,
+    jobs: Jobs = None,
 ) -> None:
     """Bring a store that was not closed back to a sound state.
 

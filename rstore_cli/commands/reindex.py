@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from engine.errors import InvalidArgument
-from rstore_cli._common import OK, Settings, settings_of
+from rstore_cli._common import OK, Jobs, Settings, settings_of
 from rstore_cli._spark import Conf, Master, SparkOptions, SplitBytes, UseSpark, the_stores
 from rstore_cli.change import Change, Verbose
 from rstore_cli.render import Output, count, messages_in, printable, short
@@ -45,9 +45,7 @@ def reindex(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
     verbose: Verbose = False,
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", min=1, metavar="N", help="Threads that read the log (default: all cores).")
-    ] = None,
+    jobs: Jobs = None,
     spark: UseSpark = False,
     master: Master = None,
     conf: Conf = None,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rstore_cli._common import FOUND, Settings, parse_size, settings_of
+from rstore_cli._common import FOUND, Jobs, Settings, parse_size, settings_of
 from rstore_cli._spark import Conf, Master, SparkOptions, SplitBytes, UseSpark, on_spark, the_stores
 from rstore_cli.render import BATCHES, Output, count, messages_in, say_not_read, size
 
@@ -27,10 +27,7 @@ def verify_crc(
         str | None, typer.Option("--from", metavar="OFFSET", help="First physical offset (default: the log's start).")
     ] = None,
     end: Annotated[str | None, typer.Option("--to", metavar="OFFSET", help="Stop before this physical offset.")] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option("--jobs", min=1, metavar="N", help="Threads that read the log (default: all cores)."),
-    ] = None,
+    jobs: Jobs = None,
     spark: UseSpark = False,
     master: Master = None,
     conf: Conf = None,

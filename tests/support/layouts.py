@@ -14,8 +14,8 @@ from random import Random
 
 from engine.config import StoreConfig
 from engine.files.disk import Disk
-from engine.files.listing import parse_segment_name
 from engine.format.message import Message
+from engine.format.names import segment_offset
 from engine.repair.apply import apply
 from engine.repair.recover import plan_recover
 from tests.support.logs import build
@@ -140,7 +140,7 @@ def turn(made: Made, rng: Random) -> None:
 
 def odd_name(name: str, rng: Random) -> str:
     """As an rsync or a hand names it."""
-    number = parse_segment_name(name) or 0
+    number = segment_offset(name) or 0
     return rng.choice(
         [f".{name}.Xy12ab", f"{name}.bak", f"{name}~", name[1:], f"{number + 100:020d}", "data", f"{name}.filepart"]
     )
@@ -158,7 +158,7 @@ def rename(made: Made, rng: Random) -> None:
 def elsewhere(made: Made, rng: Random) -> None:
     """A file gets the name of a segment that is not there (a wrong one)."""
     one = rng.choice(made.files)
-    number = parse_segment_name(one.name)
+    number = segment_offset(one.name)
     if number is not None:
         to = one.with_name(f"{number + SIZE * rng.choice([3, 20, 200]):020d}")
         if not any((directory / to.name).exists() for directory in made.directories):

@@ -12,11 +12,11 @@ from engine.errors import DiskFull, StorageError
 from engine.files.allocator import SegmentAllocator
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk
-from engine.files.listing import segment_name
 from engine.files.operations import Operation
 from engine.files.placement import MultiPath
 from engine.files.queue import MappedFileQueue
 from engine.files.transient_pool import TransientStorePool
+from engine.format.names import segment_name
 from tests.engine.files.conftest import Place
 
 SIZE = 8192

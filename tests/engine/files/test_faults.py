@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from engine.errors import DiskFull, StorageError
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk, Killed
-from engine.files.listing import segment_name
 from engine.files.mapped_file import MappedFile
+from engine.format.names import segment_name
 
 PAGE = 4096
 PAGES = 6

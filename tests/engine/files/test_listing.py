@@ -3,23 +3,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import pytest
-
-from engine.errors import InvalidArgument
-from engine.files.listing import Gap, Oddness, list_segments, parse_segment_name, segment_name
+from engine.files.listing import Gap, Oddness, list_segments
+from engine.format.names import segment_name
 from tests.engine.files.conftest import Place
-
-
-def test_names() -> None:
-    assert segment_name(0) == "0" * 20
-    assert segment_name(1073741824) == "00000000001073741824"
-    assert segment_name((1 << 63) - 1) == "09223372036854775807"
-    for wrong in (-1, 1 << 63):
-        with pytest.raises(InvalidArgument):
-            segment_name(wrong)
-    assert parse_segment_name("00000000001073741824") == 1073741824
-    for strange in ("", "123", "0" * 21, "0000000000000000000x", "99999999999999999999", "٠" * 20, "-" + "0" * 19):
-        assert parse_segment_name(strange) is None
 
 
 def test_everything_that_is_no_segment_is_named(place: Place) -> None:

@@ -12,11 +12,12 @@ from engine.errors import DiskFull, FormatError, WrongFileSize
 from engine.files.allocator import SegmentAllocator
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk, Killed
-from engine.files.listing import Gap, Oddness, segment_name
+from engine.files.listing import Gap, Oddness
 from engine.files.mapped_file import MappedFile
 from engine.files.placement import MultiPath, split_paths
 from engine.files.queue import MappedFileQueue
 from engine.files.transient_pool import TransientStorePool
+from engine.format.names import segment_name
 from tests.engine.files.conftest import Place
 
 SIZE = 8192

@@ -6,10 +6,10 @@ import pytest
 
 from engine.errors import DiskFull, InvalidArgument
 from engine.files.faults import FaultyDisk
-from engine.files.listing import segment_name
 from engine.files.mapped_file import MappedFile
 from engine.files.operations import Operation
 from engine.files.transient_pool import TransientStorePool
+from engine.format.names import segment_name
 from tests.engine.files.conftest import Place
 
 PAGE = 4096

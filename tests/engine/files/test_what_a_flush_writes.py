@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from engine.files.disk import Disk
-from engine.files.listing import segment_name
 from engine.files.mapped_file import MappedFile
 from engine.files.queue import MappedFileQueue
 from engine.files.segment import PAGE
+from engine.format.names import segment_name
 
 SIZE = 48 << 20
 HALF = SIZE // 2

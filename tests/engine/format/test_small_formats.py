@@ -150,10 +150,25 @@ class TestNames:
     def test_segments(self) -> None:
         assert names.segment_name(1048576) == "00000000000001048576"
         assert names.segment_offset("00000000000001048576") == 1048576
+        assert names.segment_name((1 << 63) - 1) == "09223372036854775807"
+
+    @pytest.mark.parametrize("offset", [-1, 1 << 63])
+    def test_no_segment_starts_there(self, offset: int) -> None:
+        with pytest.raises(InvalidArgument):
+            names.segment_name(offset)
 
     @pytest.mark.parametrize(
         "name",
-        ["", "1048576", "0000000000000104857x", "000000000000001048576", "٠" * 20, "9" * 20, "00000000000000000000\n"],
+        [
+            "",
+            "1048576",
+            "0000000000000104857x",
+            "000000000000001048576",
+            "٠" * 20,
+            "9" * 20,
+            "-" + "0" * 19,
+            "0" * 20 + "\n",
+        ],
     )
     def test_other_files(self, name: str) -> None:
         assert names.segment_offset(name) is None
