@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from itertools import zip_longest
 
-from rstore_cli.screen import cells, pad, shorten, words, wrap
+from rstore_cli.screen import cells, is_copied, pad, shorten, words, wrap
 
 GAP = 2
 _TALL = 5
@@ -79,6 +79,11 @@ def _word(text: str) -> int:
     return max(map(cells, words(text)), default=0)
 
 
+def _copied(text: str) -> int:
+    """Columns of the longest word that is copied as a whole."""
+    return max(map(cells, filter(is_copied, words(text))), default=0)
+
+
 def _total(widths: Sequence[int]) -> int:
     return sum(widths) + GAP * (len(widths) - 1)
 
@@ -87,8 +92,12 @@ def _fitted(heads: Row, rows: Sequence[Row], whole: Collection[int], room: int) 
     """Widths that fit; None where the table would be no table any more."""
     widths = [max(_word(head), _widest(rows, i)) for i, head in enumerate(heads)]
     longest = [max((_word(row[i]) for row in rows), default=0) for i in range(len(heads))]
+    copied = [max((_copied(row[i]) for row in rows), default=0) for i in range(len(heads))]
     for most in _WORDS:
-        least = [width if i in whole else max(_word(heads[i]), min(most, longest[i])) for i, width in enumerate(widths)]
+        least = [
+            width if i in whole else max(_word(heads[i]), min(most, longest[i]), copied[i])
+            for i, width in enumerate(widths)
+        ]
         fitted = _narrowed(widths, least, room)
         if fitted is not None:
             break

@@ -129,7 +129,7 @@ class Output:
     ) -> None:
         """A table; the columns `numbers` stand to the right. On a terminal it is as wide as that, at most.
 
-        `whole`: columns whose text is copied to the next command, and is never broken.
+        `whole`: columns whose text names a file, or is copied to the next command: never broken or shortened.
         """
         first, lines = table_lines(heads, rows, numbers, self.width, whole)
         for number, line in enumerate(lines):

@@ -63,7 +63,7 @@ def export_files(settings: Settings, repair: str, directory: Path) -> int:
             {"directory": str(directory), "files": [{"path": path, "bytes": saved} for path, saved in written]}
         )
         return OK
-    output.table(["file", "bytes saved"], [[path, str(saved)] for path, saved in written], numbers=(1,))
+    output.table(["file", "bytes saved"], [[path, str(saved)] for path, saved in written], numbers=(1,), whole=(0,))
     output.text(f"Next: {shlex.join(('rstore', '--store', str(directory), 'dump', 'commitlog'))}")
     return OK
 

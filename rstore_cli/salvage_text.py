@@ -66,7 +66,7 @@ def show_inventory(output: Output, found: Inventory) -> None:
     if found.quarantine:
         output.text()
         rows = [[printable(path), str(taken), by or "-", why or "-"] for path, taken, by, why in found.quarantine]
-        output.table(["in quarantine/", "bytes", "repair", "why"], rows, numbers=(1,))
+        output.table(["in quarantine/", "bytes", "repair", "why"], rows, numbers=(1,), whole=(0,))
 
 
 def _row(entry: Entry) -> list[str]:
@@ -115,7 +115,7 @@ def show_detail(output: Output, found: Detail) -> None:
         ]
         for piece in found.pieces
     ]
-    output.table(heads, pieces, numbers=(2, 3, 4))
+    output.table(heads, pieces, numbers=(2, 3, 4), whole=(1, 5))
 
 
 def _run(run: dict[str, object]) -> str:

@@ -14,7 +14,8 @@ _DUMB = frozenset({"", "dumb", "unknown"})
 _USUAL = 80
 _COMMAND = re.compile(r"""rstore(?= -)(?: (?:'[^']*'|"[^"]*"|[^\s();,'"])+)+|rstore [-a-z ]*[a-z](?= \()""")
 """A command of ours, its arguments quoted as a shell takes them: with options, or in front of what it does."""
-_REPAIR = re.compile(r"[0-9]{8}T[0-9]{6}Z-")
+_NAMED = re.compile(r"[0-9]{8}T[0-9]{6}Z-|(?<![0-9])(?:[0-9]{20}|[0-9]{17})(?![0-9])")
+"""What names a repair, or a file of the log (20 digits), a queue or the index (17)."""
 _BLANK = re.compile(r" +(?!(?:(?<=[0-9] )(?:(?:d|h|min|s|ms|bytes?|[KMGT]iB)\b|%)|(?<=-[0-9]{2} )[0-9]{2}:[0-9]{2}))")
 """Where a line may be broken: neither between a number and its unit nor between a date and its time."""
 
@@ -88,7 +89,7 @@ def _first(text: str, room: int) -> str:
 def wrap(text: str, room: int, *, whole: bool = True) -> list[str]:
     """Lines of at most `room` columns, broken at blanks: never between a number and its unit, or a date and its time.
 
-    A longer word is shortened in its middle. `whole`: a command and an absolute path are not, as what is shortened
+    A longer word is shortened in its middle. `whole`: a command, a path and a file's name are not, as what is shortened
     can't be copied: it stands on a line of its own, which the terminal breaks.
     """
     if cells(text) <= room:
@@ -120,8 +121,8 @@ def words(text: str) -> list[str]:
 
 
 def is_copied(word: str) -> bool:
-    """Whether it is a command of ours, an absolute path or a repair's id, to be copied as a whole."""
-    return word.lstrip("('\"").startswith(("/", "rstore ")) or _REPAIR.search(word) is not None
+    """Whether it is a command of ours, an absolute path, a repair's id or a store's file, to be copied as a whole."""
+    return word.lstrip("('\"").startswith(("/", "rstore ")) or _NAMED.search(word) is not None
 
 
 def told(text: str, room: int | None) -> list[str]:

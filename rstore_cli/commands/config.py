@@ -49,7 +49,7 @@ def history_(
             [moment(one.state.time_ms), one.state.name, size(one.state.size), one.state.id, printable(one.change)]
             for one in found
         ]
-        output.table(["time", "file", "size", "id", "change"], rows, numbers=(2,), whole=(3,))
+        output.table(["time", "file", "size", "id", "change"], rows, numbers=(2,), whole=(1, 3))
 
 
 @app.command()

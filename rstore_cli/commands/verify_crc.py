@@ -131,6 +131,7 @@ def _places(output: Output, title: str, places: list[Bad], total: int) -> None:
         ["offset", "bytes", "file", "what"],
         [[str(b.offset), str(b.length), os.path.basename(b.path), b.reason] for b in places[:_SHOWN]],
         numbers=(0, 1),
+        whole=(2,),
     )
     if total > min(len(places), _SHOWN):
         output.text(f"… and {total - min(len(places), _SHOWN)} more (--json lists more)")

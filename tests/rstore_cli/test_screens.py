@@ -22,6 +22,7 @@ from tests.engine.opening import assert_sound
 from tests.engine.repair import aged
 from tests.engine.repair.test_forecast import LAST, RoomyDisk, look
 from tests.rstore_cli.conftest import Cli
+from tests.support.checking import check_clean
 from tests.support.terminal import SGR, Terminal, terminal
 
 Store = Callable[[str], Path]
@@ -32,6 +33,7 @@ RATE = re.compile(r"about [0-9.]+ s at|\b[0-9]+ % used")
 WRITTEN = re.compile(r"written\s+\d{4}-\d\d-\d\d\s+[:.0-9]+")
 WIDTHS = (80, 50)
 REPAIR = re.compile(r"\b\d{8}T\d{6}Z(?=-)")
+FILE_NAMES = re.compile(r"[\w./-]*(?<!\d)(?:\d{20}|\d{17})(?!\d)[\w./-]*|\d{8}T\d{6}Z-[\w-]+|\b\d{4}-\w+\.?\w+\b")
 TIME = re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?=Z)")
 
 
@@ -139,6 +141,40 @@ def test_every_screen_fits(words: str, columns: int, named: Path, capsys: pytest
     assert_fits(seen.text, columns)
 
 
+@pytest.mark.parametrize("columns", WIDTHS)
+def test_what_names_a_file_is_never_cut(columns: int, named: Path, cli: Cli) -> None:
+    """Whatever a pipe gets of names of log, queue and index files, of repairs and what they saved, a screen shows."""
+    config = ["-c", str(named.parent / "broker.conf")]
+    Path(config[1]).write_text(
+        f"storePathRootDir={named}\nmappedFileSizeCommitLog=65536\nmappedFileSizeConsumeQueue=2000\n"
+        "maxHashSlotNum=100\nmaxIndexNum=400\n"
+    )
+    with (named / "commitlog" / f"{0:020d}").open("r+b") as file:
+        file.seek(5000)
+        file.write(b"\xff" * 10)
+    (named / "consumequeue" / LONG / "0" / f"{2000:020d}.bak-of-monday").mkdir()
+    screens = [["verify-crc"], ["check"], ["status"], ["recover", "--cut", "--whole", "--dry-run"]]
+    repairs = [["salvage", "list"], ["undo", "--list"], ["salvage", "show"], ["salvage", "scan"], ["plan-start"]]
+
+    def compare(command: list[str]) -> None:
+        plain = cli(*config, *command).out
+        with terminal(columns) as seen:
+            assert main([*config, *command]) in (0, 1, 4)
+        assert_fits(seen.text, columns)
+        wanted = set(FILE_NAMES.findall(plain))
+        assert {one for one in wanted if one not in seen.plain} == set(), command
+        if command[:2] == ["salvage", "show"]:
+            assert len(wanted) > 3
+
+    for command in screens:
+        compare(command)
+    assert cli(*config, "recover", "--cut", "--whole", "--yes").code == 0
+    (repair,) = os.listdir(named / "salvage")
+    for command in repairs:
+        compare([*command, repair] if command[-1] == "show" else command)
+    check_clean(named, known={"consumer-ahead"}, why="its groups have read more than there is")
+
+
 def test_what_is_copied_as_a_whole_is_not_broken(named: Path, cli: Cli) -> None:
     for command in (["drill", "show", "bit-rot-cut"], ["get", LONG, "0", "0"], ["dump", "config"]):
         with terminal(50) as seen:
@@ -215,6 +251,27 @@ def test_a_table_that_fits_in_no_way_is_told_row_by_row() -> None:
             "offset  1",
         ],
     )
+
+
+def test_a_file_of_the_store_is_named_as_a_whole() -> None:
+    heads, rows = ["path", "why"], [["commitlog/00000000000000655360", "behind the log's end, as it was left"]]
+    assert table_lines(heads, rows, [], 44)[1] == [
+        "path                            why",
+        "commitlog/00000000000000655360  behind the",
+        "                                log's end,",
+        "                                as it was",
+        "                                left",
+    ]
+    assert table_lines(heads, rows, [], 36)[1] == [
+        "path  commitlog/00000000000000655360",
+        "why   behind the log's end, as it",
+        "      was left",
+    ]
+    assert wrap("in consumequeue/T/0/00000000000000655360 there", 20) == [
+        "in",
+        "consumequeue/T/0/00000000000000655360",
+        "there",
+    ]
 
 
 def test_a_chinese_character_takes_two_columns() -> None:
