@@ -13,7 +13,7 @@ from engine.format.message import POSITION_PHYSICAL_OFFSET, POSITION_QUEUE_ID, P
 from engine.format.queue_unit import UNIT_SIZE
 from engine.log.index_file import IndexFile
 from engine.repair.index_plan import index_directory
-from engine.repair.salvage import BEHIND_THE_END, Piece
+from engine.repair.salvage import BEHIND_THE_END, OTHER_LENGTH, Piece
 
 if TYPE_CHECKING:
     from engine.files.disk import Disk
@@ -76,8 +76,7 @@ def _layout_pieces(plan: RecoverPlan) -> Iterator[Piece]:
         segment = resize.segment
         low, high = sorted((resize.held, segment.size))
         length = high - low if resize.held == high else 0
-        why = "another length than the setting"
-        yield Piece("overwrite", segment.path, low, length, why, source=segment.source or "")
+        yield Piece("overwrite", segment.path, low, length, OTHER_LENGTH, source=segment.source or "")
 
 
 def _log_pieces(plan: RecoverPlan) -> Iterator[Piece]:

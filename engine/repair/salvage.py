@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 VERSION = 1
 BEHIND_THE_END = "behind the log's end"
 """Why a piece of the log goes; undo looks there for messages that came since. Manifests have it: it does not change."""
+OTHER_LENGTH = "another length than the setting"
+"""Why a file of the log gets zeros behind it, or loses what is too much: likewise."""
 _NOT_COPIED = ("create", "move", "relocate")
 _RANGES = 256
 """Ranges between holes of a file that the file system (ext4, XFS) notes in one more block; a single one takes none."""

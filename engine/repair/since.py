@@ -1,9 +1,9 @@
 """What something else than repairs has changed in a store since they began: a broker that ran, messages that came.
 
 Of a repair that was killed nobody knows how far it came: only files that it was not to touch are held against the
-listing that it made before its first change, and behind the log's end there may be old bytes and zeros only. A repair
-that goes on from a killed one does so only where nothing has come between the two: else their old bytes, restored
-together, would overwrite what was stored in between.
+listing that it made before its first change, and behind the log's end, and where it has lengthened a file of the log,
+there may be old bytes and zeros only. A repair that goes on from a killed one does so only where nothing has come
+between the two: else their old bytes, restored together, would overwrite what was stored in between.
 """
 
 from __future__ import annotations
@@ -18,11 +18,14 @@ from engine.format import names
 from engine.repair.config.sources import TEMPORARY
 from engine.repair.relocate import Way, is_there
 from engine.repair.repairs import KEPT, Listing, Repair, config_places, holds, listing
-from engine.repair.salvage import BEHIND_THE_END
+from engine.repair.salvage import BEHIND_THE_END, OTHER_LENGTH
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.files.disk import Disk
+
+_MADE_ANEW = (names.CONSUMEQUEUE, names.CONSUMEQUEUE_EXT, names.INDEX, names.CONFIG, names.CHECKPOINT)
+"""Where a repair makes files that its manifest need not name. All else of a listing is the log's, or the abort file."""
 
 
 def store_changed(path: str, offset: int | None = None) -> StoreChanged:
@@ -62,7 +65,7 @@ def demand_unchanged(disk: Disk, root: str, chain: Sequence[Repair], now: Listin
     _compare_untouched(root, chain, chain[0].manifest["files"], now)
     for repair in chain:
         for piece in repair.pieces:
-            if piece["why"] == BEHIND_THE_END:
+            if piece["why"] in (BEHIND_THE_END, OTHER_LENGTH):
                 _demand_tail(disk, root, chain, repair, piece)
 
 
@@ -137,7 +140,7 @@ def _compare_untouched(root: str, chain: Sequence[Repair], before: Listing, now:
     }
     aside = (piece["path"] for repair in chain for piece in repair.pieces if piece["action"] == "move")
     moved = tuple(os.path.join(path, "") for path in aside)
-    fresh = {path for path in now if path not in before and not path.startswith((names.COMMITLOG, names.ABORT))}
+    fresh = {path for path in now if path not in before and path.split(os.sep)[0] in _MADE_ANEW}
     compare(
         root,
         {path: seen for path, seen in before.items() if path not in touched and not path.startswith(moved)},
@@ -146,17 +149,24 @@ def _compare_untouched(root: str, chain: Sequence[Repair], before: Listing, now:
 
 
 def _demand_tail(disk: Disk, root: str, chain: Sequence[Repair], repair: Repair, piece: dict[str, Any]) -> None:
-    """Behind the log's end a killed repair leaves old bytes and zeros: anything else are messages that came since."""
+    """Behind the log's end a killed repair leaves old bytes and zeros: anything else are messages that came since.
+
+    In the last file, where it has lengthened that (undo gives it its old length), zeros alone.
+    """
     import numpy as np
 
     path = place_now(disk, root, chain, repair, piece)
     if not disk.exists(path):
         return
     offset, length = int(piece["offset"]), int(piece["length"])
+    grown = piece["why"] == OTHER_LENGTH
+    if grown and (length or _is_written_from(chain, piece["path"], offset)):
+        return  # cut off; or not the log's last file
     saved = None if piece["file"] is None else disk.open_reader(os.path.join(repair.directory, piece["file"]))
     reader = disk.open_reader(path)
     try:
-        for place, unit in written(reader, offset, min(offset + length, reader.size())):
+        end = reader.size() if grown else min(offset + length, reader.size())
+        for place, unit in written(reader, offset, end):
             some = np.frombuffer(unit, np.uint8)
             old = np.uint8(0) if saved is None else np.frombuffer(saved.read(place - offset, len(some)), np.uint8)
             strange = np.flatnonzero((some != 0) & (some != old))
@@ -166,6 +176,17 @@ def _demand_tail(disk: Disk, root: str, chain: Sequence[Repair], repair: Repair,
         reader.close()
         if saved is not None:
             saved.close()
+
+
+def _is_written_from(chain: Sequence[Repair], path: str, offset: int) -> bool:
+    """Whether one of these repairs was to bridge a file of the log from an offset on, which was then its end."""
+    return any(
+        piece["path"] == path
+        and piece["why"] not in (BEHIND_THE_END, OTHER_LENGTH)
+        and piece["offset"] + piece["length"] >= offset  # a manifest has no more of it than there was to be saved
+        for repair in chain
+        for piece in repair.pieces
+    )
 
 
 def _is_theirs(disk: Disk, path: str, pieces: Sequence[dict[str, Any]]) -> bool:

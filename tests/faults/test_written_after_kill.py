@@ -5,6 +5,7 @@ Whatever undo takes back then, what the broker has acknowledged stays.
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 from collections.abc import Callable
@@ -120,3 +121,56 @@ def test_what_a_broker_stored_after_a_kill_stays(killed: Repairing, then: Repair
         check_clean(store, settings(store))
         take_back_all(store, came)
     assert ran
+
+
+@pytest.mark.parametrize("goes_on", [True, False], ids=["next repair", "undo at once"])
+def test_what_a_broker_put_where_a_repair_had_lengthened_a_file_stays(goes_on: bool, tmp_path: Path) -> None:
+    """The last file was as long as what it holds: a killed repair gives it its length, a broker goes on in it."""
+    root = tmp_path / "store"
+    offsets = put(root, 100)
+    last = max((root / names.COMMITLOG).iterdir())
+    kept = [offset for offset in offsets if offset >= int(last.name)]
+    os.truncate(last, kept[2] - int(last.name))
+    faulty = FaultyDisk(None)
+    faulty.kill_at("recover.log-done")
+    with pytest.raises(Killed):
+        cut(root, faulty)
+    came = let_broker_run(root)
+    if goes_on:
+        recover(root, Disk())
+    assert came <= stored(root)
+    take_back_all(root, came)
+    assert came <= stored(root)
+    recover(root, Disk())
+    check_clean(root, settings(root))
+
+
+def test_a_file_that_a_broker_made_in_a_log_directory_elsewhere_stays(tmp_path: Path) -> None:
+    """The log's first file is full, so that of those which a killed repair was not to touch none changes."""
+    root, log, away = tmp_path / "store", tmp_path / "log", tmp_path / "away"
+    config = settings(root).with_changes(store_path_commit_log=str(log))
+    with MessageStore.open(config) as store:
+        while store.log.max_offset < config.mapped_file_size_commit_log:
+            near = store.log.max_offset + 1000 > config.mapped_file_size_commit_log
+            assert store.put(Message(TOPIC if near else "T", bytes(500))).ok
+    _, made = sorted(log.iterdir())
+    queue = root / names.CONSUMEQUEUE / TOPIC
+    away.mkdir()
+    made.rename(away / made.name)
+    queue.rename(away / TOPIC)
+    shutil.rmtree(root / names.CONSUMEQUEUE / "T")
+    faulty = FaultyDisk(None)
+    faulty.kill_at("recover.log-done")
+    with pytest.raises(Killed):
+        apply(faulty, plan_recover(Disk(), config, cut=True, whole=True))
+    shutil.copy2(away / made.name, made)  # as a broker writes them: message by message, in a new file
+    shutil.copytree(away / TOPIC, queue, dirs_exist_ok=True)
+    true = made.read_bytes()
+    apply(Disk(), plan_recover(Disk(), config))
+    check_clean(root, config)
+    undo(Disk(), plan_undo(Disk(), config))
+    with pytest.raises(StoreChanged):
+        plan_undo(Disk(), config)
+    assert made.read_bytes() == true
+    apply(Disk(), plan_recover(Disk(), config))
+    check_clean(root, config)
