@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import socket
 import tarfile
 from pathlib import Path
 
 import pytest
 
+from tests.load.ports import holders, is_free
 from tests.support import archives, golden, mutate, stores
 from tests.support.mutate import Misfit
 
@@ -147,3 +149,11 @@ def test_ops_that_do_not_fit_are_refused(op: dict[str, object], tmp_path: Path) 
     with pytest.raises(Misfit):
         mutate.apply(tmp_path, [op])
     assert (tmp_path / "f").read_bytes() == b"abcd"
+
+
+def test_who_has_a_port_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert not is_free(port)
+        assert str(os.getpid()) in holders(port)
+    assert is_free(port)

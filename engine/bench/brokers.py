@@ -107,9 +107,12 @@ def empty_place(path: Path) -> Iterator[Path]:
 
 
 def free_port() -> int:
-    """A port that is free, as its neighbours are that a broker takes."""
+    """A port that is free, as its neighbours are that a broker takes.
+
+    Below those that the system gives to connections that go out (ip_local_port_range, from 32768).
+    """
     while True:
-        port = random.randrange(20_000, 60_000)
+        port = random.randrange(20_000, 32_000)
         if all(_is_free(port + step) for step in _AROUND):
             return port
 

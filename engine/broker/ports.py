@@ -99,6 +99,7 @@ def demand_free(settings: BrokerSettings, *, is_slave: bool) -> None:
             raise InvalidArgument(f"no port {port}: it is {option}")
         if by_port.setdefault(port, option) != option:
             raise InvalidArgument(f"{port} is two ports at once: {by_port[port]}, and {option}")
+    for port, option in by_port.items():
         with binding(settings.listen_host, port, option):
             found = socket.getaddrinfo(settings.listen_host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
             addresses = dict.fromkeys((one[0], one[4]) for one in found)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from tests.compat import toolchain
 from tests.compat.served import SETTINGS
+from tests.load.ports import HIGHEST, LOWEST, holders, is_free
 
 START_S = 60
 STOP_S = 60
@@ -85,7 +85,7 @@ def name_server(
     main = "org.apache.rocketmq.namesrv.NamesrvStartup"
     process = _start(main, home, "namesrv", said, settings, heap, level, apache=apache)
     try:
-        _until_booted(process, home / "namesrv.out")
+        _until_booted(process, home / "namesrv.out", port)
         yield f"127.0.0.1:{port}"
         _stop(process, home / "namesrv.out")
     finally:
@@ -133,7 +133,7 @@ def broker(
     process = _start(main, home, "broker", said, settings, heap, level, java_options, apache)
     out = home / "broker.out"
     try:
-        _until_booted(process, out)
+        _until_booted(process, out, port)
         version = (apache or toolchain.apache_broker()).version
         yield RealBroker(root, f"127.0.0.1:{port}", names, process, home, version)
         if process.poll() is None:
@@ -144,10 +144,12 @@ def broker(
 
 
 @contextmanager
-def serve(root: Path, settings: str = SETTINGS, *, port: int = 0, heap: str = "512m") -> Iterator[RealBroker]:
-    """A name server and a broker, as `served.serve` is both in one."""
+def serve(
+    root: Path, settings: str = SETTINGS, *, port: int = 0, names_port: int = 0, heap: str = "512m"
+) -> Iterator[RealBroker]:
+    """A name server and a broker, as `served.serve` is both in one. Ports of 0: free ones."""
     with (
-        name_server(root.parent / f"{root.name}-names") as names,
+        name_server(root.parent / f"{root.name}-names", port=names_port) as names,
         broker(root, names, settings, port=port, heap=heap) as found,
     ):
         yield found
@@ -157,19 +159,10 @@ def free_port(needed: int) -> int:
     """A port p such that p - 2 to p + `needed` - 3 are free now (1: p alone)."""
     first = -2 if needed > 1 else 0
     for _ in range(200):
-        port = random.randrange(20_002, 32_000)
-        if all(_is_free(port + step) for step in range(first, first + needed)):
+        port = random.randrange(LOWEST, HIGHEST)
+        if all(is_free(port + step) for step in range(first, first + needed)):
             return port
     raise AssertionError("no free ports")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
 
 
 def _start(
@@ -199,11 +192,13 @@ def _start(
         return subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=environment, cwd=home)
 
 
-def _until_booted(process: subprocess.Popen[bytes], out: Path) -> None:
+def _until_booted(process: subprocess.Popen[bytes], out: Path, port: int) -> None:
+    """`port`: that is listened on; a start that fails over it says who has it."""
     until = time.monotonic() + START_S
-    while "boot success" not in out.read_text():
-        assert process.poll() is None, out.read_text()[-4000:]
-        assert time.monotonic() < until, out.read_text()[-4000:]
+    while "boot success" not in (said := out.read_text()):
+        if process.poll() is not None or time.monotonic() > until:
+            who = "".join(f"\n{holders(port + step)}" for step in (-2, 0, 1)) if "already in use" in said else ""
+            raise AssertionError(said[-4000:] + who)
         time.sleep(0.05)
 
 

@@ -19,6 +19,7 @@ from tests.compat.conversation.script import converse
 from tests.compat.conversation.table import Answers, compare, to_text, unused
 from tests.compat.conversation.talk import Talk
 from tests.engine.opening import assert_sound
+from tests.load.ports import free_ports
 
 pytestmark = pytest.mark.interop
 
@@ -38,8 +39,10 @@ def test_every_difference_is_explained(tmp_path: Path) -> None:
         version = toolchain.apache_broker().version
     except toolchain.Missing as missing:
         pytest.skip(str(missing))
+    names, port, *own = free_ports(4)  # all at once: two sides that look for themselves may find the same
     with ThreadPoolExecutor(2) as both:
-        first, second = both.submit(_theirs, tmp_path / "theirs"), both.submit(_ours, tmp_path / "ours")
+        first = both.submit(_theirs, tmp_path / "theirs", port, names)
+        second = both.submit(_ours, tmp_path / "ours", *own)
         theirs, ours = first.result(), second.result()
     found = compare(theirs, ours, EXPLAINED)
     TABLE.parent.mkdir(exist_ok=True)
@@ -49,16 +52,17 @@ def test_every_difference_is_explained(tmp_path: Path) -> None:
     assert len(theirs) >= STEPS
 
 
-def _theirs(directory: Path) -> Answers:
+def _theirs(directory: Path, port: int, names: int) -> Answers:
     directory.mkdir()
-    with real_broker.serve(directory / "store", SETTINGS) as broker:
+    with real_broker.serve(directory / "store", SETTINGS, port=port, names_port=names) as broker:
         return _hold(broker.broker, broker.names, directory)
 
 
-def _ours(directory: Path) -> Answers:
+def _ours(directory: Path, port: int, names: int) -> Answers:
+    """`port`: not 0, as only a broker on a port of its own has a VIP port."""
     directory.mkdir()
-    port = real_broker.free_port(4)  # not 0: only a broker on a port of its own has a VIP port
-    with served.serve(directory / "store", SETTINGS, "--port", str(port)) as broker:
+    options = ("--port", str(port), "--names-port", str(names))
+    with served.serve(directory / "store", SETTINGS, *options) as broker:
         found = _hold(broker.broker, broker.names, directory)
     assert_sound(StoreConfig(store_path_root_dir=directory / "store"))
     return found

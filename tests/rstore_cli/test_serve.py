@@ -131,12 +131,16 @@ def test_a_port_that_is_taken_leaves_no_new_store(which: str, option: str, root:
     [
         ("1", "no port -1: it is two below --port or listenPort"),
         ("65535", "no port 65536: it is one above --port or listenPort"),
-        ("9876", "9876 is two ports at once: --port or listenPort, and --names-port, or --no-names"),
+        ("{names}", "{names} is two ports at once: --port or listenPort, and --names-port, or --no-names"),
     ],
 )
 def test_ports_that_can_not_be_leave_no_new_store(port: str, why: str, tmp_path: Path) -> None:
-    words = command(tmp_path / "store", "--port", port, "--names-port", "9876")
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    """Whoever has them: a mistake of the command line is told before what this machine lacks."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        names = taken.getsockname()[1]
+        port, why = port.format(names=names), why.format(names=names)
+        words = command(tmp_path / "store", "--port", port, "--names-port", str(names))
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert why in done.stderr
     assert not (tmp_path / "store").exists()
