@@ -9,11 +9,11 @@ import os
 import re
 from typing import Any
 
+from rstore_cli.printed_commands import places
+
 _SGR = {"bold": "1", "dim": "2", "red": "1;31", "green": "32", "yellow": "33"}
 _DUMB = frozenset({"", "dumb", "unknown"})
 _USUAL = 80
-_COMMAND = re.compile(r"""rstore(?= -)(?: (?:'[^']*'|"[^"]*"|[^\s();,'"])+)+|rstore [-a-z ]*[a-z](?= \()""")
-"""A command of ours, its arguments quoted as a shell takes them: with options, or in front of what it does."""
 _NAMED = re.compile(r"[0-9]{8}T[0-9]{6}Z-|(?<![0-9])(?:[0-9]{20}|[0-9]{17})(?![0-9])")
 """What names a repair, or a file of the log (20 digits), a queue or the index (17)."""
 _BLANK = re.compile(r" +(?!(?:(?<=[0-9] )(?:(?:d|h|min|s|ms|bytes?|[KMGT]iB)\b|%)|(?<=-[0-9]{2} )[0-9]{2}:[0-9]{2}))")
@@ -109,20 +109,20 @@ def words(text: str) -> list[str]:
     """What a line is never broken within: words, numbers with their units, commands to be copied."""
     found: list[str] = []
     at = 0
-    for command in _COMMAND.finditer(text):
-        found += _BLANK.split(text[at : command.start()].strip(" "))
-        found.append(command.group())
-        at = command.end()
-        while at < len(text) and text[at] not in " (":  # the sign behind it
-            found[-1] += text[at]
+    for begin, end in places(text):
+        first = max(at, text.rfind(" ", 0, begin) + 1)  # with the sign in front of it
+        found += _BLANK.split(text[at:first].strip(" "))
+        at = end
+        while at < len(text) and text[at] not in " (":  # and behind it
             at += 1
+        found.append(text[first:at])
     found += _BLANK.split(text[at:].strip(" "))
     return [word for word in found if word]
 
 
 def is_copied(word: str) -> bool:
     """Whether it is a command of ours, an absolute path, a repair's id or a store's file, to be copied as a whole."""
-    return word.lstrip("('\"").startswith(("/", "rstore ")) or _NAMED.search(word) is not None
+    return word.lstrip("('\"").startswith(("/", "rstore ", "sudo ")) or _NAMED.search(word) is not None
 
 
 def told(text: str, room: int | None) -> list[str]:

@@ -509,7 +509,7 @@ class _Planner:
             return CannotMend(
                 f"{records} {why}" if records else why,
                 path=file.path,
-                hint="--bridge moves the file to quarantine/, where rstore salvage scan --file reads it"
+                hint="--bridge moves the file to quarantine/, where rstore salvage scan --file FILE reads it"
                 if records
                 else "if a copy of it can be read, put that in its place first; --bridge moves it to quarantine/",
                 next_step=step(self._files.config, Fix.BRIDGE),

@@ -145,7 +145,7 @@ def _with_log(disk: Disk, saved: SavedRepair) -> SavedRepair:
         raise CannotMend(
             "the repair saved nothing of the commit log: it has no messages",
             path=saved.directory,
-            hint="rstore salvage show tells what it saved",
+            hint=f"rstore salvage show {saved.id} tells what it saved",
         )
     demand_copies(disk, saved)
     return saved

@@ -125,7 +125,8 @@ def demand_copies(disk: Disk, saved: SavedRepair) -> None:
         raise CannotMend(
             "what the repair saved of the log is no longer there",
             path=missing[0],
-            hint="rstore salvage show tells what is left; rstore salvage scan --file reads a single copy",
+            hint=f"rstore salvage show {saved.id} tells what is left; "
+            "rstore salvage scan --file FILE reads a single copy",
         )
 
 
