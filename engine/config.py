@@ -239,7 +239,7 @@ def _ratio(key: str, text: str) -> float:
     except ValueError:
         found = -1.0
     if not found >= 0:
-        raise InvalidArgument(f"{key} = {values.shown(text)} is not a part of 1, like 0.90")
+        raise InvalidArgument(f"{key} = {values.shown(text)} is not a fraction of 1, like 0.90")
     return found
 
 

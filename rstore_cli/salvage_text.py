@@ -197,9 +197,9 @@ def show_prune(output: Output, plan: PrunePlan, *, done: bool) -> None:
         ]
         output.table(["repair", "state", "room", "records lost", "manifest stays"], rows, numbers=(2, 3), whole=(0,))
     for path, taken in plan.abandoned:
-        output.text(f"goes: {os.path.basename(path)}, {size(taken)}: no manifest")
+        output.text(f"to be removed: {os.path.basename(path)}, {size(taken)}: no manifest")
     for name, why in plan.kept:
-        output.text(f"stays: {name}: {why}")
+        output.text(f"to be kept: {name}: {why}")
     lost = sum(one.records for one in plan.doomed)
     output.text()
     if lost:

@@ -114,7 +114,7 @@ def _only_conf(output: Output, file: Path, *, unread_store: bool) -> None:
                 output.text(f"        {verdict.text}")
         show_findings(output, tuple(f for f in found.result() if f.code in ("conf-start", "conf-danger")), None)
         if unread_store:
-            output.text("The store was not looked at: no store can have these settings.")
+            output.text("The store was not checked: these sizes are invalid.")
     if unread_store or not report.starts:
         raise typer.Exit(FOUND)
 

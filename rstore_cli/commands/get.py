@@ -146,7 +146,7 @@ def _queue(store: ReadStore, show: Shower, asked: _Asked, start: int | None) -> 
     if gone:
         show.bad += gone
         show.output.warn(
-            f"! {counted(gone, 'offset points', 'offsets point')} at what is no message, or none any more. "
+            f"! {counted(gone, 'offset points', 'offsets point')} at something that is not a message (any more). "
             f"Next: {command_line(config, 'check')}"
         )
     if not shown and asked.time is not None and start is not None and start >= high > low:

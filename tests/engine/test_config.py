@@ -127,7 +127,7 @@ def test_anything_else_is_false_as_in_java(text: str) -> None:
         ("brokerRole=KING", "brokerRole = 'KING' is not one of ASYNC_MASTER, SYNC_MASTER, SLAVE"),
         ("mappedFileSizeCommitLog=4095", "mappedFileSizeCommitLog = 4095"),
         ("mappedFileSizeCommitLog=2147483648", "is not a 32-bit integer"),
-        ("rocketmq.broker.diskSpaceWarningLevelRatio=full", "is not a part of 1"),
+        ("rocketmq.broker.diskSpaceWarningLevelRatio=full", "is not a fraction of 1"),
         ("brokerRole=slave", "is not one of"),
         ("mappedFileSizeConsumeQueue=20001", "a positive multiple of 20"),
         ("mappedFileSizeConsumeQueue=0", "a positive multiple of 20"),

@@ -76,7 +76,7 @@ def test_a_configuration_that_no_broker_starts_with_is_1(tmp_path: Path, cli: Cl
     assert ran.code == 1
     assert "[conf-start]" in ran.out
     with_store = cli("--store", tmp_path, "-c", conf, "doctor")
-    assert with_store.out == ran.out + "The store was not looked at: no store can have these settings.\n"
+    assert with_store.out == ran.out + "The store was not checked: these sizes are invalid.\n"
     assert cli("--store", tmp_path, "-c", conf, "status").error_line.endswith(f"rstore doctor --conf {conf})")
     assert cli("doctor", "--conf", tmp_path / "none").code == 5
 
