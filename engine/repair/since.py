@@ -167,8 +167,10 @@ def _demand_tail(disk: Disk, root: str, chain: Sequence[Repair], repair: Repair,
     try:
         end = reader.size() if grown else min(offset + length, reader.size())
         for place, unit in written(reader, offset, end):
-            some = np.frombuffer(unit, np.uint8)
-            old = np.uint8(0) if saved is None else np.frombuffer(saved.read(place - offset, len(some)), np.uint8)
+            some, old = np.frombuffer(unit, np.uint8), np.zeros(len(unit), np.uint8)
+            if saved is not None:
+                kept = np.frombuffer(saved.read(place - offset, len(some)), np.uint8)
+                old[: len(kept)] = kept  # fewer where the piece is not whole any more
             strange = np.flatnonzero((some != 0) & (some != old))
             if len(strange):
                 raise store_changed(path, place + int(strange[0]))

@@ -145,6 +145,26 @@ def test_what_a_broker_put_where_a_repair_had_lengthened_a_file_stays(goes_on: b
     check_clean(root, settings(root))
 
 
+@pytest.mark.parametrize("left", [None, 0, 100], ids=["gone", "empty", "short"])
+def test_a_killed_repair_whose_saved_piece_is_not_whole_is_closed(left: int | None, tmp_path: Path) -> None:
+    """Nothing tells then what a broker put: the next recovery does its work all the same."""
+    root = tmp_path / "store"
+    offsets = put(root, 300)
+    damage(root, offsets[-10] + 90, b"\xff")
+    faulty = FaultyDisk(None)
+    faulty.kill_at("recover.zero-tail")
+    with pytest.raises(Killed):
+        cut(root, faulty)
+    (saved,) = (root / names.SALVAGE).glob("*/0001-*")
+    if left is None:
+        saved.unlink()
+    else:
+        os.truncate(saved, left)
+    cut(root, Disk())
+    check_clean(root, settings(root))
+    assert len(plan_undo(Disk(), settings(root)).repairs) == 1
+
+
 def test_a_file_that_a_broker_made_in_a_log_directory_elsewhere_stays(tmp_path: Path) -> None:
     """The log's first file is full, so that of those which a killed repair was not to touch none changes."""
     root, log, away = tmp_path / "store", tmp_path / "log", tmp_path / "away"
