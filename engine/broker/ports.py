@@ -74,6 +74,9 @@ def binding(host: str, port: int, option: str) -> Iterator[None]:
     """A port is opened inside. Raises StorageError with the port, the system's reason and what sets it."""
     try:
         yield
+    except UnicodeError:  # of the codec for names of hosts
+        hint = "--listen takes an address of this machine"
+        raise StorageError(f"can't listen on {joined(host, port)}: not the name of a host", hint=hint) from None
     except OSError as error:
         number = error.errno or 0
         reason = os.strerror(number).lower() if number > 0 else error.strerror or str(error)

@@ -146,6 +146,29 @@ def test_ports_that_can_not_be_leave_no_new_store(port: str, why: str, tmp_path:
     assert not (tmp_path / "store").exists()
 
 
+@pytest.mark.parametrize("name", ["a..b", "é" * 70, "no.such.host.invalid"])
+def test_a_name_that_no_address_has_leaves_no_new_store(name: str, tmp_path: Path) -> None:
+    words = command(tmp_path / "store", "--port", "19876", "--no-names", "--listen", name)
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 5
+    assert f"can't listen on {name}:19876: " in done.stderr
+    assert "--listen takes an address of this machine" in done.stderr
+    assert not (tmp_path / "store").exists()
+
+
+def test_every_port_is_open_on_an_address_of_ipv6(root: Path) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this system has no IPv6")
+    first, names, metrics = free_ports(3)
+    words = ("--port", str(first), "--names-port", str(names), "--metrics-port", str(metrics), "--listen", "::1")
+    daemon = Process(root, *words)
+    for port in (first, first - 2, first + 1, names, metrics):
+        socket.create_connection(("::1", port), 10).close()
+    assert daemon.stop() == 0
+
+
 def test_the_same_store_and_ports_again_is_told_of_the_store(root: Path) -> None:
     first, names = free_ports(2)
     words = ("--port", str(first), "--names-port", str(names))

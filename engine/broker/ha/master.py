@@ -90,7 +90,8 @@ class MasterService:
     def start(self) -> int:
         """Listen; the port. Puts of a SYNC_MASTER wait for slaves from now on. Raises StorageError: it is taken."""
         with ports.binding(*self._where, ports.HA):
-            self._listener = socket.create_server(self._where, backlog=_BACKLOG)
+            family = socket.AF_INET6 if ":" in self._where[0] else socket.AF_INET
+            self._listener = socket.create_server(self._where, family=family, backlog=_BACKLOG)
         self._group.start()
         self._thread = threading.Thread(target=self._accept, args=(self._listener,), name="HAService", daemon=True)
         self._thread.start()
