@@ -102,6 +102,7 @@ class ReadStore(MessageReader):
                 size = self.config.mapped_file_size_consume_queue
                 found = ClosedQueue(self._disk, base, wanted, size, self.log.min_offset, self._ext(wanted))
                 self._queues[wanted] = found
+                self.log.look_again()
             return found
 
     @property

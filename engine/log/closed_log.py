@@ -83,6 +83,10 @@ class ClosedLogReader:
         self._bare = (offset, behind)
         return behind
 
+    def look_again(self) -> None:
+        """A queue is opened that may point at more than was written when a damaged part was looked through."""
+        self._bare = (0, 0)
+
     def read_at(self, offset: int, size: int) -> memoryview | None:
         """Exactly `size` bytes within one file; None when they are not there, or no record is in them near the end."""
         segment = self.source.segment_at(offset)

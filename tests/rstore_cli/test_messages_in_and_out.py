@@ -408,7 +408,7 @@ def test_a_damaged_time_in_the_index_hides_no_message(field: int, millis: int, t
     with MessageStore.open(config) as writer:
         for i in range(40):
             assert writer.put(Message("T", b"x", properties={"KEYS": f"k{i}", "UNIQ_KEY": f"u{i}"})).ok
-        assert writer.wait_dispatched(5000)
+        assert writer.wait_dispatched()
     older, newer = sorted((store / "index").iterdir())[-2:]
     for path in (older, newer):
         true = path.read_bytes()
