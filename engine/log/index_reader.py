@@ -180,7 +180,7 @@ class IndexReader(ABC):
         slot = self.layout.slot_position(key_hash % self.layout.slots)
         number = int.from_bytes(self._read(slot, SLOT_SIZE), "big", signed=True)
         header = self.header  # read behind the slot: a writer counts an entry before it names it
-        above = min(header.index_count, self.layout.entries)
+        above = self._above(header)
         if number == NO_ENTRY or max_num <= 0:
             return IndexMatches(())
         place = slot
@@ -202,6 +202,10 @@ class IndexReader(ABC):
             above, number = number, entry.previous
         fault = IndexFault.SLOT if place == slot else IndexFault.PREVIOUS
         return IndexMatches(tuple(offsets), self._finding(fault, place))
+
+    def _above(self, header: IndexHeader) -> int:
+        """The number that every number in a slot is below."""
+        return min(header.index_count, self.layout.entries)
 
     def verify(self) -> IndexCheck:
         """Whether everything in the file agrees; how much does. Bounded in memory: some 100 MB and 4 bytes a slot.
@@ -290,6 +294,11 @@ class ClosedIndexFile(IndexReader):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _above(self, header: IndexHeader) -> int:
+        # A count that is damaged must hide no key: an entry that a slot names was there when the slot was written, and
+        # who asks compares with the message.
+        return self.layout.entries
 
     def _read(self, position: int, length: int) -> memoryview:
         buffer = self._file.read(position, length)

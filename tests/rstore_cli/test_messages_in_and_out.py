@@ -421,6 +421,28 @@ def test_a_damaged_time_in_the_index_hides_no_message(field: int, millis: int, t
     check_clean(store)
 
 
+@pytest.mark.parametrize("count", [0, 1, 2, 5, 1 << 20, (1 << 31) - 1, -1, -(1 << 31)])
+def test_a_damaged_count_in_the_index_hides_no_message(count: int, tmp_path: Path, cli: Cli) -> None:
+    """Slots and links name the entries; the header's count of them is held against both by check, not by who asks."""
+    store = tmp_path / "s"
+    config = StoreConfig(store_path_root_dir=store).with_changes(
+        mapped_file_size_commit_log=1 << 16, max_hash_slot_num=20, max_index_num=30
+    )
+    with MessageStore.open(config) as writer:
+        for i in range(40):
+            assert writer.put(Message("T", b"x", properties={"KEYS": f"k{i}", "UNIQ_KEY": f"u{i}"})).ok
+        assert writer.wait_dispatched(5000)
+    for path in sorted((store / "index").iterdir()):
+        true = path.read_bytes()
+        path.write_bytes(true[:36] + count.to_bytes(4, "big", signed=True) + true[40:])
+        for i in (0, 20, 39):
+            for asked in (("query", "T", f"k{i}"), ("get", "--msg-id", f"u{i}")):
+                found = cli("--store", store, *asked, "--json")
+                assert (found.code, [line["queueOffset"] for line in found.lines]) == (0, [i]), (path.name, asked)
+        path.write_bytes(true)
+    check_clean(store)
+
+
 # --- query -----------------------------------------------------------------------------------------------------------
 
 
