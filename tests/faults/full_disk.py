@@ -39,7 +39,7 @@ from tests.support import stores
 from tests.support.checking import check_clean
 
 CHUNK = 4096
-PATIENCE = 20.0
+PATIENCE = 200.0
 REFUSALS = {PutMessageStatus.CREATE_MAPEDFILE_FAILED, PutMessageStatus.SERVICE_NOT_AVAILABLE}
 ASYNC = {"flush_disk_type": FlushDiskType.ASYNC_FLUSH, "flush_interval_commit_log": 5}
 POOL = {**ASYNC, "transient_store_pool_enable": True, "commit_interval_commit_log": 5}
