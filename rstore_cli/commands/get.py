@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from engine.errors import FormatError, InvalidArgument
+from engine.errors import FormatError, InvalidArgument, NextStep, StorageError
 from engine.format.quantities import counted, moment
 from rstore_cli._common import FOUND, parse_size, parse_time, settings_of
 from rstore_cli.render import say_not_read
 
 if TYPE_CHECKING:
+    from engine.log.results import GetResult
     from engine.read_store import ReadStore
     from rstore_cli.message_rows import Shower
 
@@ -114,11 +115,9 @@ class _Asked:
 
 def _queue(store: ReadStore, show: Shower, asked: _Asked, start: int | None) -> None:
     from engine.format.message import decode
-    from engine.log.filters import TagFilter
     from engine.repair.next_step import command_line
 
     topic, queue_id, count = asked.topic, asked.queue_id, asked.count
-    tags = None if asked.tags is None else TagFilter.parse(asked.tags)
     queue = store.find_queue(topic, queue_id)
     if queue is None:
         _without_files(store, show, asked)
@@ -129,8 +128,12 @@ def _queue(store: ReadStore, show: Shower, asked: _Asked, start: int | None) -> 
         show.output.note(f"note: the queue begins at {low}")
         at = low
     shown = gone = 0
+    most = _AT_ONCE
     while shown < count and at < high:
-        result = store.get(topic, queue_id, at, min(_AT_ONCE, count - shown), tags)
+        result = _part(store, asked, at, high, min(most, count - shown))
+        if result is None:
+            most = 1  # what lies in front of the page that can't be read is shown
+            continue
         for record in result.messages:
             try:
                 show.show(decode(record))
@@ -139,7 +142,7 @@ def _queue(store: ReadStore, show: Shower, asked: _Asked, start: int | None) -> 
         shown += result.message_count
         if result.next_begin_offset <= at:
             break
-        if tags is None:
+        if asked.tags is None:
             gone += result.next_begin_offset - at - result.message_count
         at = result.next_begin_offset
     config = store.files.config
@@ -160,6 +163,53 @@ def _queue(store: ReadStore, show: Shower, asked: _Asked, start: int | None) -> 
         show.output.note(f"no such messages: {topic}/{queue_id} holds offsets {low} to {high}")
     elif at < high and shown == count:
         show.output.note(f"more: {command_line(config, *asked.words(at))}")
+
+
+def _part(store: ReadStore, asked: _Asked, at: int, high: int, most: int) -> GetResult | None:
+    """The next messages of the queue, `most` at most; None: one of them can't be read, and fewer may do.
+
+    Raises StorageError: the only one that is asked for can't be read.
+    """
+    from engine.log.filters import TagFilter
+
+    tags = None if asked.tags is None else TagFilter.parse(asked.tags)
+    try:
+        return store.get(asked.topic, asked.queue_id, at, most, tags)
+    except StorageError as error:
+        if most == 1:
+            raise _beyond(store, asked, at, high, error) from error
+        return None
+
+
+def _beyond(store: ReadStore, asked: _Asked, at: int, high: int, error: StorageError) -> StorageError:
+    """The error of a message that can't be read, with the command that shows what follows it.
+
+    Args:
+        store: whose queue it is.
+        asked: what was asked for.
+        at: queue offset of the message, or before it where tags are asked for.
+        high: the queue's end.
+        error: what the system said.
+    """
+    from engine.repair.next_step import command_line, read
+
+    config = store.files.config
+    bad = at
+    while asked.tags is not None and bad < high and _is_readable(store, asked, bad):
+        bad += 1
+    step = read(config)
+    if bad + 1 < high:
+        following = command_line(config, *asked.words(bad + 1))
+        step = NextStep(following, f"shows what follows the message at {bad}, which can't be read")
+    return StorageError(error.message, path=error.path, offset=error.offset, next_step=step)
+
+
+def _is_readable(store: ReadStore, asked: _Asked, offset: int) -> bool:
+    try:
+        store.get(asked.topic, asked.queue_id, offset, 1)
+    except StorageError:
+        return False
+    return True
 
 
 def _without_files(store: ReadStore, show: Shower, asked: _Asked) -> None:

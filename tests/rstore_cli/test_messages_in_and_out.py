@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import shlex
 import subprocess
@@ -12,9 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from engine import read_store
 from engine.config import StoreConfig
 from engine.files.disk import Disk
+from engine.files.faults import FaultyDisk
 from engine.files.lock import StoreLock
+from engine.files.operations import Doing, Operation
 from engine.format import topic_rules
 from engine.format.message import Message
 from engine.log.results import QueryResult
@@ -440,6 +444,49 @@ def test_a_damaged_count_in_the_index_hides_no_message(count: int, tmp_path: Pat
                 found = cli("--store", store, *asked, "--json")
                 assert (found.code, [line["queueOffset"] for line in found.lines]) == (0, [i]), (path.name, asked)
         path.write_bytes(true)
+    check_clean(store)
+
+
+@pytest.mark.parametrize("last_file", [True, False])
+@pytest.mark.parametrize("tags", [(), ("--tags", "A")])
+def test_a_page_that_cannot_be_read_costs_its_messages(
+    tags: tuple[str, ...], last_file: bool, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What lies in front of it is shown, and the command that is printed shows what follows."""
+    store = tmp_path / "s"
+    config = StoreConfig(store_path_root_dir=store).with_changes(mapped_file_size_commit_log=1 << 16)
+    with MessageStore.open(config) as writer:
+        put = [writer.put(Message("T", b"x" * 1000, properties={"TAGS": "AB"[i % 2]})) for i in range(100)]
+        assert writer.wait_dispatched(5000)
+    places = [one.append.physical_offset for one in put if one.append is not None]
+    bad = 80 if last_file else 20
+    path = sorted((store / "commitlog").iterdir())[places[bad] >> 16]
+    page = range(places[bad] % (1 << 16) + 10, places[bad] % (1 << 16) + 20)
+
+    def unreadable(doing: Doing) -> bool:
+        start = doing.offset or 0
+        return (
+            doing.operation is Operation.READ
+            and doing.path == str(path)
+            and (start < page.stop and start + (doing.length or 1) > page.start)
+        )
+
+    def failing(mapped: bool) -> FaultyDisk:
+        disk = FaultyDisk(None, mapped=mapped)
+        disk.fail_when(unreadable, errno.EIO)
+        return disk
+
+    monkeypatch.setattr(read_store, "Disk", failing)
+    step = 2 if tags else 1
+    ran = cli("--store", store, "get", "T", 0, bad - 6, *tags, "--json")
+    assert (ran.code, [line["queueOffset"] for line in ran.lines[:-1]]) == (5, list(range(bad - 6, bad, step)))
+    error = ran.lines[-1]["error"]
+    assert "input/output error" in error["message"]
+    words = shlex.split(error["next"]["command"])
+    assert words[:1] == ["rstore"]
+    ran = cli(*words[1:])
+    assert (ran.code, [line["queueOffset"] for line in ran.lines]) == (0, list(range(bad + step, 100, step))[:32])
+    monkeypatch.undo()
     check_clean(store)
 
 
