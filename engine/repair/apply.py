@@ -7,7 +7,7 @@ checkpoint, and last the abort file. What is derived is changed only after the l
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -69,6 +69,7 @@ def apply(
     keep: bool = True,
     clean: bool = True,
     salvage_dir: str | None = None,
+    again: Sequence[str] = ("recover",),
 ) -> Applied:
     """Do what the plan says. The caller holds the store's lock.
 
@@ -78,6 +79,7 @@ def apply(
         command: names the salvage directory.
         keep: save what goes; without it, it is lost.
         salvage_dir: save it below this directory instead of the store's salvage/, which then leads there.
+        again: words of the command that does the same once more: where there is no room to save, it is named.
         clean: leave the store as after a clean shutdown (checkpoint, no abort file); the daemon goes on instead.
 
     Raises:
@@ -103,6 +105,7 @@ def apply(
             bridged=bridged,
             into=salvage_dir,
             making=making,
+            again=again,
         )
         part(disk, plan.files.config, killed)
         killed = ()

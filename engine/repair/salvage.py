@@ -99,13 +99,15 @@ def save(
     bridged: Sequence[tuple[int, int]] = (),
     into: str | None = None,
     making: Mapping[str, int] | None = None,
+    again: Sequence[str] = (),
 ) -> str:
     """Copy the pieces and write the manifest, durably.
 
     `accepted`: lost stretches of the log (physical offset, length) that the operator chose to go on behind; later
     starts know them from here. `bridged`: stretches that get inert content. `into`: a
     directory outside of the store, which takes what is saved; salvage/ in the store then has a link to it. `making`:
-    what the repair takes itself afterwards (engine.repair.room).
+    what the repair takes itself afterwards (engine.repair.room). `again`: words of the command that does the same once
+    more, where that takes --salvage-dir.
 
     Returns:
         the directory, below the store's salvage/.
@@ -117,7 +119,7 @@ def save(
     root = os.fspath(config.store_path_root_dir)
     places = (relative(root, piece.path) for piece in pieces)
     files = listing(disk, config, config_places({"path": place} for place in places))
-    _demand_room(disk, config, pieces, files, into, making or {})
+    _demand_room(disk, config, pieces, files, into, making or {}, again)
     directory = new_directory(disk, root, command, into)
     try:
         saved = [_save_piece(disk, root, directory, number, piece) for number, piece in enumerate(pieces, 1)]
@@ -221,6 +223,7 @@ def _demand_room(
     files: Listing,
     into: str | None,
     making: Mapping[str, int],
+    again: Sequence[str],
 ) -> None:
     """Raise NoRoomToSave unless file systems take what is saved (data, notes, blocks that are begun), and is made."""
     root = os.fspath(config.store_path_root_dir)
@@ -237,8 +240,8 @@ def _demand_room(
     needed = notes + sum(_bytes_to_copy(disk, piece, look=True) for piece in pieces)
     if needed <= usable:
         return
-    saves = command_line(config, "recover", "--salvage-dir", "DIR")
-    helps = into is None and usable >= 0
+    saves = command_line(config, *again, "--salvage-dir", "DIR")
+    helps = again and into is None and usable >= 0
     advice = f"free space, or save on another disk: {saves}" if helps else "free space"
     also = f", and {made} bytes for the files that it makes" if made else ""
     raise NoRoomToSave(

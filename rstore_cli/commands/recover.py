@@ -212,9 +212,25 @@ class Recover(Change["RecoverPlan"]):
             f"the repair is not finished, nothing is lost; run rstore recover again. "
             f"What it removed is in {os.path.join(plan.files.root, 'salvage')}"
         )
-        applied = apply(self.disk, plan, keep=self._keep, salvage_dir=self._salvage_dir)
+        again = self._words()
+        applied = apply(self.disk, plan, keep=self._keep, salvage_dir=self._salvage_dir, again=again)
         self.settings.on_interrupt = "the store is recovered"
         return applied.salvage
+
+    def _words(self) -> list[str]:
+        """The command with the options that decide what it does."""
+        from engine.repair.log_end import Mode
+
+        mode, chosen = self._options["mode"], self._options
+        named = {
+            "--normal": mode is Mode.NORMAL,
+            "--abnormal": mode is Mode.ABNORMAL,
+            "--bridge": chosen["bridge"],
+            "--cut": chosen["cut"],
+            "--whole": chosen["whole"],
+            "--yes-the-log-is-gone": chosen["log_is_gone"],
+        }
+        return ["recover", *(name for name, is_given in named.items() if is_given)]
 
 
 def would_change(plan: RecoverPlan) -> bool:

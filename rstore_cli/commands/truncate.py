@@ -134,11 +134,14 @@ class _Truncate(Change["TruncatePlan"]):
     def apply(self, plan: TruncatePlan) -> str | None:
         from engine.repair.apply import apply
 
-        where = f"--to-offset {plan.repair.log.end.end}"
+        words = ["truncate", "--to-offset", str(plan.repair.log.end.end)]
         self.settings.on_interrupt = (
-            f"the cut is not finished, nothing is lost; run rstore truncate {where} again. "
+            f"the cut is not finished, nothing is lost; run rstore {' '.join(words)} again. "
             f"What it removed is in {os.path.join(plan.repair.files.root, 'salvage')}"
         )
-        applied = apply(self.disk, plan.repair, command="truncate", keep=self._keep, salvage_dir=self._salvage_dir)
+        again = [*words, *(["--whole"] if self._whole else [])]
+        applied = apply(
+            self.disk, plan.repair, command="truncate", keep=self._keep, salvage_dir=self._salvage_dir, again=again
+        )
         self.settings.on_interrupt = "the log is cut"
         return applied.salvage

@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 import json
 import re
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from engine.files.disk import Disk
+from engine.files.disk import Disk, Usage
 from engine.files.lock import StoreLock
 from rstore_cli.refusal_text import LINES
 from tests.rstore_cli.conftest import Cli, process
@@ -45,6 +46,36 @@ def test_the_plan_has_the_contract_s_keys(fixture_store: Store, cli: Cli) -> Non
     assert plan.keys() >= KEYS
     assert plan["queues"][0].keys() >= {"topic", "queueId", "minOffset", "maxOffset", "unitsCut", "unitsRebuilt"}
     assert (plan["mode"], plan["abort"], plan["changed"], plan["salvage"]) == ("abnormal", True, True, None)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("recover", "--bridge"),
+        ("recover", "--cut"),
+        ("recover", "--bridge", "--whole"),
+        ("truncate", "--to-offset", "0"),
+    ],
+)
+def test_without_room_the_same_command_is_named_with_another_disk(
+    words: tuple[str, ...], damaged: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plain `recover` would be refused again, and does not do what truncate was to do."""
+    room = Disk.usage
+
+    def full(self: Disk, path: str) -> Usage:
+        return Usage(1 << 30, 1 << 30, 0) if path.startswith(str(damaged)) else room(self, path)
+
+    monkeypatch.setattr(Disk, "usage", full)
+    ran = cli("--store", damaged, *words, "--yes", "--json")
+    assert ran.code == 4
+    named = shlex.split(ran.json["error"]["hint"].rpartition("another disk: ")[2])
+    assert named == ["rstore", "--store", str(damaged), *words, "--salvage-dir", "DIR"]
+    other = tmp_path / "other"
+    assert cli(*named[1:-1], other, "--yes").code == 0
+    assert len(list(other.rglob("manifest.json"))) == 1
+    monkeypatch.undo()
+    check_clean(damaged)
 
 
 @pytest.mark.parametrize("name", ["clean-small", "crashed-small", "lmq", "transient-ext"])
