@@ -23,8 +23,10 @@ from datetime import time as clock_time
 
 from engine.errors import InvalidArgument
 
-_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
-_NUMBER = r"[0-9]+(?:\.[0-9]+)?"
+_WHOLE = r"[0-9]{1,19}"
+"""Digits of a 64-bit number."""
+_NUMBER = rf"{_WHOLE}(?:\.{_WHOLE})?"
+_SIZE = re.compile(rf"({_NUMBER})\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _UNIT = r"ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?|w|weeks?"
 _PART = re.compile(rf"({_NUMBER}|an?\b)\s*({_UNIT})(?![a-z])[\s,]*")
 _CLOCK = re.compile(r"(?:(today|yesterday)\b\s*)?(?:([0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?))?")
@@ -54,10 +56,13 @@ def parse_size(text: str, what: str) -> int:
     if match is None:
         raise InvalidArgument(f"{what}: no size: {text!r}", hint="like 65536, 64M or 1GiB")
     number, letter = match.groups()
-    value = float(number) * 1024 ** " kmgt".index(letter.lower() or " ")
-    if value != int(value):
+    whole, _, part = number.partition(".")
+    unit: int = 1024 ** " kmgt".index(letter.lower() or " ")
+    parts: int = 10 ** len(part)
+    value, rest = divmod(int(whole + part) * unit, parts)
+    if rest:
         raise InvalidArgument(f"{what}: {text} is no whole number of bytes", hint="like 65536, 64M or 1GiB")
-    return int(value)
+    return value
 
 
 def parse_duration(text: str, what: str) -> int:
@@ -85,7 +90,7 @@ def parse_time(text: str, what: str, now_ms: int | None = None) -> int:
         InvalidArgument: it is no time.
     """
     text = text.strip()
-    if re.fullmatch(r"[0-9]+", text):
+    if re.fullmatch(_WHOLE, text):
         return int(text)
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     plain = text.lower()

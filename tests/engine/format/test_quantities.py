@@ -9,7 +9,7 @@ from datetime import datetime
 import pytest
 
 from engine.errors import InvalidArgument
-from engine.format.quantities import moment, parse_duration, parse_time, time_text
+from engine.format.quantities import moment, parse_duration, parse_size, parse_time, time_text
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
@@ -93,6 +93,27 @@ def test_durations(text: str, ms: int) -> None:
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(InvalidArgument, match="no duration"):
         parse_duration(text, "--time-box")
+
+
+@pytest.mark.parametrize("size", [(1 << 53) + 1, (1 << 63) - 1])
+def test_a_size_is_exact(size: int) -> None:
+    """A physical offset is one, too; a float has 53 bits."""
+    assert parse_size(str(size), "--to-offset") == size
+    assert parse_size("1.5k", "--size") == 1536
+
+
+@pytest.mark.parametrize("digits", [20, 400, 5000])
+def test_a_number_with_more_digits_than_any_of_a_store_is_none(digits: int) -> None:
+    """Of 309 a float is infinite, of 4301 Python reads none."""
+    number = "9" * digits
+    for parse, texts in (
+        (parse_size, (number, f"{number}k", f"1.{number}")),
+        (parse_duration, (number, f"{number}d", f"1.{number}s")),
+        (parse_time, (number, f"{number} days ago")),
+    ):
+        for text in texts:
+            with pytest.raises(InvalidArgument):
+                parse(text, "--option")
 
 
 # --- times as they are shown ------------------------------------------------------------------------------------------
