@@ -76,7 +76,7 @@ def check_readable(store: MessageStore, acknowledged: list[Stored]) -> None:
 
 def put_again(store: MessageStore, ledger: Ledger) -> None:
     """There is space again: puts work, without reopening, as soon as dispatch has seen it."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + 20 * PATIENCE
     for _ in range(20):
         while not ledger.put(store).ok:
             assert time.monotonic() < deadline, store.errors

@@ -21,7 +21,7 @@ from engine.store import MessageStore
 from tests.engine.opening import assert_sound, message, small
 
 OK, LATE = PutMessageStatus.PUT_OK, PutMessageStatus.FLUSH_DISK_TIMEOUT
-PATIENCE_S = 20
+PATIENCE_S = 200
 
 
 class SlowSync(FaultyDisk):

@@ -18,7 +18,7 @@ from tests.engine.opening import assert_sound
 
 OK, UNKNOWN = PutMessageStatus.PUT_OK, PutMessageStatus.UNKNOWN_ERROR
 MANY = 200
-PATIENCE = 20
+PATIENCE = 200
 
 
 @pytest.fixture
