@@ -179,11 +179,21 @@ def settled(disk: Disk, config: StoreConfig) -> StoreConfig:
         changes["enable_consume_queue_ext"] = True
     if ext and "mapped_file_size_consume_queue_ext" not in config.given:
         changes["mapped_file_size_consume_queue_ext"] = Counter(ext).most_common(1)[0][0]
-    queues = os.path.join(root, names.CONSUMEQUEUE)
-    lmq = disk.is_dir(queues) and any(names.is_lmq(name) for name in disk.listdir(queues))
-    if lmq and not config.given & {"enable_lmq", "enable_multi_dispatch"}:
-        changes["enable_lmq"] = changes["enable_multi_dispatch"] = True
+    config = with_light_queues(disk, config)
     return dataclasses.replace(config, **changes).checked() if changes else config
+
+
+def with_light_queues(disk: Disk, config: StoreConfig) -> StoreConfig:
+    """`config` with multi-dispatch on where nobody said and the store has light queues (%LMQ%…): a broker had it on.
+
+    Without it a recovery would leave what is missing from them as it is.
+    """
+    queues = os.path.join(os.fspath(config.store_path_root_dir), names.CONSUMEQUEUE)
+    if config.given & {"enable_lmq", "enable_multi_dispatch"} or not disk.is_dir(queues):
+        return config
+    if not any(names.is_lmq(name) for name in disk.listdir(queues)):
+        return config
+    return dataclasses.replace(config, enable_lmq=True, enable_multi_dispatch=True)
 
 
 def _files_below(disk: Disk, directory: str) -> list[int]:

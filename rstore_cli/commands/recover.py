@@ -115,11 +115,12 @@ class Recover(Change["RecoverPlan"]):
 
     def plan(self, config: StoreConfig) -> RecoverPlan:
         """See the base."""
+        from engine.repair.check_files import with_light_queues
         from engine.repair.config.start import with_config
         from engine.repair.ledger import ledger_of
         from engine.repair.recover import plan_recover
 
-        self._config = config
+        self._config = config = with_light_queues(self.disk, config)
         with self.output.progress("reading the log") as tick:
             plan = plan_recover(self.disk, config, locked=self.locked, progress=tick, **self._options)
         self._ledger = ledger_of(self.disk, plan)

@@ -150,9 +150,11 @@ class _Reindex(Change["ReindexPlan"]):
 
     def plan(self, config: StoreConfig) -> ReindexPlan:
         from engine.repair import reindex_swap
+        from engine.repair.check_files import with_light_queues
         from engine.repair.reindex import build
         from engine.repair.survey import survey
 
+        config = with_light_queues(self.disk, config)
         if not self._aside:
             self._temporary = tempfile.TemporaryDirectory(prefix="rstore-reindex-")
             into = self._temporary.name

@@ -92,6 +92,21 @@ def test_messages_and_records_are_those_that_verify_crc_counts(name: str, fixtur
         assert line in cli("--store", store, *words).out, words
 
 
+@pytest.mark.parametrize("queue", ["%LMQ%blue", "Side"])
+@pytest.mark.parametrize("words", [("recover",), ("recover", "--whole"), ("reindex",)], ids=" ".join)
+def test_a_lost_queue_of_multi_dispatch_is_rebuilt_without_the_brokers_conf(
+    queue: str, words: tuple[str, ...], fixture_copy: Store, cli: Cli
+) -> None:
+    """As the other light queues tell that the broker dispatched to them: `check` names what is missing by them, too."""
+    store = fixture_copy("lmq")
+    before = stores.contents(store / "consumequeue")
+    shutil.rmtree(store / "consumequeue" / queue)
+    assert cli("--store", store, "check").code == 1
+    assert cli("--store", store, *words, "--yes").code == 0
+    assert stores.contents(store / "consumequeue") == before
+    check_clean(store)
+
+
 def test_the_dry_run_is_what_is_done(fixture_copy: Store, cli: Cli) -> None:
     store = fixture_copy("crashed-small")
     dry = cli("--store", store, "recover", "--dry-run", "--json")
