@@ -30,7 +30,7 @@ from engine.repair.bridge import BridgedLog
 from engine.repair.finish import finish, part, parted, settle
 from engine.repair.index_plan import index_directory
 from engine.repair.memory import forget
-from engine.repair.pieces import pieces_of, quarantine_target
+from engine.repair.pieces import end_of, pieces_of, quarantine_target
 from engine.repair.plan import RecoverPlan
 from engine.repair.queue_plan import QueuePlan
 from engine.repair.queue_write import QueueWriter
@@ -103,6 +103,7 @@ def apply(
             pieces,
             accepted=plan.accepted,
             bridged=bridged,
+            end=end_of(plan),
             into=salvage_dir,
             making=making,
             again=again,

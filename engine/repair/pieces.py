@@ -13,7 +13,7 @@ from engine.format.message import POSITION_PHYSICAL_OFFSET, POSITION_QUEUE_ID, P
 from engine.format.queue_unit import UNIT_SIZE
 from engine.log.index_file import IndexFile
 from engine.repair.index_plan import index_directory
-from engine.repair.salvage import BEHIND_THE_END, OTHER_LENGTH, Piece
+from engine.repair.salvage import BEHIND_THE_END, Piece
 
 if TYPE_CHECKING:
     from engine.files.disk import Disk
@@ -59,6 +59,18 @@ def _aside(disk: Disk, root: str, odd: OddFile) -> Piece:
     return Piece("move", odd.path, 0, odd.size, odd.why, quarantine_target(disk, root, odd.path))
 
 
+def end_of(plan: RecoverPlan) -> tuple[str, int] | None:
+    """The log's last file, and the position in it where the log ends, where nothing but zeros was behind that.
+
+    None where something was (a piece of its own has it then), and where files of the log get other names.
+    """
+    log = plan.log
+    if log.tail is not None or log.blank is not None or plan.layout.relocations:
+        return None
+    end = log.end.end
+    return next(((one.path, end - one.offset) for one in plan.files.log if one.offset <= end < one.end), None)
+
+
 def quarantine_target(disk: Disk, root: str, path: str) -> str:
     """Where a stray is moved: under its own path in `quarantine/`, with a number when that is taken."""
     base = os.path.join(root, names.QUARANTINE, os.path.relpath(path, root).lstrip("./"))
@@ -76,7 +88,9 @@ def _layout_pieces(plan: RecoverPlan) -> Iterator[Piece]:
         segment = resize.segment
         low, high = sorted((resize.held, segment.size))
         length = high - low if resize.held == high else 0
-        yield Piece("overwrite", segment.path, low, length, OTHER_LENGTH, source=segment.source or "")
+        yield Piece(
+            "overwrite", segment.path, low, length, "another length than the setting", source=segment.source or ""
+        )
 
 
 def _log_pieces(plan: RecoverPlan) -> Iterator[Piece]:

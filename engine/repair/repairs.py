@@ -227,6 +227,7 @@ def _is_manifest(said: dict[str, Any]) -> bool:
         and all(_is_count(one["offset"], one["length"]) for one in stretches)
         and _is_listing(said.get("files", {}))
         and all(is_below(place) for place in said.get("made", []))
+        and ("end" not in said or (_is_place(said["end"]["path"]) and _is_count(said["end"]["offset"])))
     )
 
 

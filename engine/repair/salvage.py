@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 VERSION = 1
 BEHIND_THE_END = "behind the log's end"
 """Why a piece of the log goes; undo looks there for messages that came since. Manifests have it: it does not change."""
-OTHER_LENGTH = "another length than the setting"
-"""Why a file of the log gets zeros behind it, or loses what is too much: likewise."""
 _NOT_COPIED = ("create", "move", "relocate")
 _RANGES = 256
 """Ranges between holes of a file that the file system (ext4, XFS) notes in one more block; a single one takes none."""
@@ -97,6 +95,7 @@ def save(
     *,
     accepted: Sequence[tuple[int, int]] = (),
     bridged: Sequence[tuple[int, int]] = (),
+    end: tuple[str, int] | None = None,
     into: str | None = None,
     making: Mapping[str, int] | None = None,
     again: Sequence[str] = (),
@@ -104,7 +103,8 @@ def save(
     """Copy the pieces and write the manifest, durably.
 
     `accepted`: lost stretches of the log (physical offset, length) that the operator chose to go on behind; later
-    starts know them from here. `bridged`: stretches that get inert content. `into`: a
+    starts know them from here. `bridged`: stretches that get inert content. `end`: the log file, and the position in
+    it, behind which there were zeros alone and no piece lies: what is written there came since. `into`: a
     directory outside of the store, which takes what is saved; salvage/ in the store then has a link to it. `making`:
     what the repair takes itself afterwards (engine.repair.room). `again`: words of the command that does the same once
     more, where that takes --salvage-dir.
@@ -124,7 +124,8 @@ def save(
     try:
         saved = [_save_piece(disk, root, directory, number, piece) for number, piece in enumerate(pieces, 1)]
         disk.step("salvage.copied")
-        write_manifest(disk, directory, command, files, saved, accepted=accepted, bridged=bridged)
+        place = None if end is None else (relative(root, end[0]), end[1])
+        write_manifest(disk, directory, command, files, saved, accepted=accepted, bridged=bridged, end=place)
         disk.step("salvage.written")
     except StorageError as error:
         if not _taken_away(disk, directory):
@@ -154,6 +155,7 @@ def write_manifest(
     *,
     accepted: Sequence[tuple[int, int]] = (),
     bridged: Sequence[tuple[int, int]] = (),
+    end: tuple[str, int] | None = None,
 ) -> None:
     """Write the manifest of a salvage directory, durably. `files`: the store's, listed before the first change."""
     root = os.path.dirname(os.path.dirname(directory))
@@ -168,6 +170,7 @@ def write_manifest(
         "accepted": [{"offset": offset, "length": length} for offset, length in accepted],
         "bridged": [{"offset": offset, "length": length} for offset, length in bridged],
         "made": missing_directories(disk, root, pieces),
+        **({} if end is None else {"end": {"path": end[0], "offset": end[1]}}),
         "files": files,
     }
     disk.write_file_atomically(os.path.join(directory, MANIFEST), json.dumps(manifest, indent=1).encode())

@@ -18,7 +18,7 @@ from engine.format import names
 from engine.repair.config.sources import TEMPORARY
 from engine.repair.relocate import Way, is_there
 from engine.repair.repairs import KEPT, Listing, Repair, config_places, holds, listing
-from engine.repair.salvage import BEHIND_THE_END, OTHER_LENGTH
+from engine.repair.salvage import BEHIND_THE_END
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
@@ -65,8 +65,10 @@ def demand_unchanged(disk: Disk, root: str, chain: Sequence[Repair], now: Listin
     _compare_untouched(root, chain, chain[0].manifest["files"], now)
     for repair in chain:
         for piece in repair.pieces:
-            if piece["why"] in (BEHIND_THE_END, OTHER_LENGTH):
+            if piece["why"] == BEHIND_THE_END:
                 _demand_tail(disk, root, chain, repair, piece)
+        if "end" in repair.manifest:
+            _demand_zeros(disk, root, chain, **repair.manifest["end"])
 
 
 def demand_nothing_between(root: str, chain: Sequence[Repair]) -> None:
@@ -149,24 +151,17 @@ def _compare_untouched(root: str, chain: Sequence[Repair], before: Listing, now:
 
 
 def _demand_tail(disk: Disk, root: str, chain: Sequence[Repair], repair: Repair, piece: dict[str, Any]) -> None:
-    """Behind the log's end a killed repair leaves old bytes and zeros: anything else are messages that came since.
-
-    In the last file, where it has lengthened that (undo gives it its old length), zeros alone.
-    """
+    """Behind the log's end a killed repair leaves old bytes and zeros: anything else are messages that came since."""
     import numpy as np
 
     path = place_now(disk, root, chain, repair, piece)
     if not disk.exists(path):
         return
     offset, length = int(piece["offset"]), int(piece["length"])
-    grown = piece["why"] == OTHER_LENGTH
-    if grown and (length or _is_written_from(chain, piece["path"], offset)):
-        return  # cut off; or not the log's last file
     saved = None if piece["file"] is None else disk.open_reader(os.path.join(repair.directory, piece["file"]))
     reader = disk.open_reader(path)
     try:
-        end = reader.size() if grown else min(offset + length, reader.size())
-        for place, unit in written(reader, offset, end):
+        for place, unit in written(reader, offset, min(offset + length, reader.size())):
             some, old = np.frombuffer(unit, np.uint8), np.zeros(len(unit), np.uint8)
             if saved is not None:
                 kept = np.frombuffer(saved.read(place - offset, len(some)), np.uint8)
@@ -180,15 +175,21 @@ def _demand_tail(disk: Disk, root: str, chain: Sequence[Repair], repair: Repair,
             saved.close()
 
 
-def _is_written_from(chain: Sequence[Repair], path: str, offset: int) -> bool:
-    """Whether one of these repairs was to bridge a file of the log from an offset on, which was then its end."""
-    return any(
-        piece["path"] == path
-        and piece["why"] not in (BEHIND_THE_END, OTHER_LENGTH)
-        and piece["offset"] + piece["length"] >= offset  # a manifest has no more of it than there was to be saved
-        for repair in chain
-        for piece in repair.pieces
-    )
+def _demand_zeros(disk: Disk, root: str, chain: Sequence[Repair], path: str, offset: int) -> None:
+    """The log ended here, in front of zeros alone, and no repair was to write behind it but its own pieces."""
+    pieces = [piece for repair in chain for piece in repair.pieces if piece["path"] == path]
+    own = sorted((int(piece["offset"]), int(piece["offset"]) + int(piece["length"])) for piece in pieces)
+    place = os.path.join(root, path)
+    if not disk.exists(place):
+        return
+    reader = disk.open_reader(place)
+    try:
+        for low, high in [*own, (reader.size(), reader.size())]:
+            for at, unit in written(reader, offset, max(low, offset)):
+                raise store_changed(place, at + len(unit) - len(bytes(unit).lstrip(b"\0")))
+            offset = max(offset, high)
+    finally:
+        reader.close()
 
 
 def _is_theirs(disk: Disk, path: str, pieces: Sequence[dict[str, Any]]) -> bool:

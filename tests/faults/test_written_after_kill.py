@@ -63,11 +63,11 @@ def stored(root: Path) -> set[bytes]:
     return {bytes(message.body) for topic, *_, message in by_queue(settings(root)) if topic == TOPIC}
 
 
-def let_broker_run(root: Path) -> set[bytes]:
+def let_broker_run(root: Path, count: int = CAME) -> set[bytes]:
     """A broker that knows no `salvage/` starts, stores messages, and stops; their bodies."""
     aside = root.with_name(f"{root.name}.salvage")
     (root / names.SALVAGE).rename(aside)
-    came = {b"%06d" % i * 70 for i in range(CAME)}
+    came = {b"%06d" % i * 70 for i in range(count)}
     cut(root, Disk())  # as Apache's start does
     with MessageStore.open(settings(root)) as store:
         for body in sorted(came):
@@ -139,6 +139,26 @@ def test_what_a_broker_put_where_a_repair_had_lengthened_a_file_stays(goes_on: b
     if goes_on:
         recover(root, Disk())
     assert came <= stored(root)
+    take_back_all(root, came)
+    assert came <= stored(root)
+    recover(root, Disk())
+    check_clean(root, settings(root))
+
+
+@pytest.mark.parametrize("goes_on", [True, False], ids=["next repair", "undo at once"])
+def test_what_a_broker_put_behind_what_a_repair_bridged_stays(goes_on: bool, tmp_path: Path) -> None:
+    """The repair was to change the log's last file and its queue, and nothing behind the log's end."""
+    root = tmp_path / "store"
+    offsets = put(root, 100, topic=TOPIC)
+    damage(root, offsets[-5] + 90, b"\xff")
+    shutil.rmtree(root / names.CONSUMEQUEUE)
+    faulty = FaultyDisk(None)
+    faulty.kill_at("recover.log-done")
+    with pytest.raises(Killed):
+        apply(faulty, plan_recover(Disk(), settings(root), bridge=True, whole=True))
+    came = let_broker_run(root, 2)
+    if goes_on:
+        recover(root, Disk())
     take_back_all(root, came)
     assert came <= stored(root)
     recover(root, Disk())
