@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.broker_conf.report import read_conf
 from engine.config import apache_key
-from engine.errors import DataIsAbsent, LogIsGone, NextStep, Refused, RStoreError
+from engine.errors import DataIsAbsent, LogIsGone, NextStep, Refused, RStoreError, StorageError
 from engine.files.lock import holder_of
 from engine.format import names, sysflag
 from engine.format.quantities import counted
@@ -180,11 +180,18 @@ def plan_start(
     """Compute it, without writing a byte. `conf`: the properties file that the broker is started with.
 
     Raises:
-        NotAStore, StorageError. NewerStore: it is RocketMQ 5's, whose start is another.
+        NotAStore. StorageError: the disk can't read what a start reads; `check` reads on behind it. NewerStore: it is
+        RocketMQ 5's, whose start is another.
     """
     files = survey(disk, config)
     refuse_verdict(files.config, files.root, files.newer)
-    plan = _outcome(disk, config, files, progress)
+    try:
+        plan = _outcome(disk, config, files, progress)
+    except StorageError as error:
+        if error.hint is not None:
+            raise
+        step = next_step.read(files.config)
+        raise StorageError(error.message, path=error.path, offset=error.offset, next_step=step) from None
     stops = read_conf(disk.read_file(conf)).stops if conf is not None else ()
     _configured(plan, config_start(disk, files.config, files.root), [f"{conf}: {why}" for why in stops])
     _look_for_next(disk, plan)

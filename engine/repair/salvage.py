@@ -21,6 +21,7 @@ from engine.repair.next_step import bring, command_line
 from engine.repair.repairs import MANIFEST, OF_ZEROS, Listing, config_places, digest, listing, relative, repairs
 from engine.repair.trees import remove_tree
 from engine.repair.undo_names import missing_directories
+from engine.repair.unsaved import unsaved
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -122,7 +123,10 @@ def save(
     _demand_room(disk, config, pieces, files, into, making or {}, again)
     directory = new_directory(disk, root, command, into)
     try:
-        saved = [_save_piece(disk, root, directory, number, piece) for number, piece in enumerate(pieces, 1)]
+        saved = []
+        for number, piece in enumerate(pieces, 1):
+            sha256 = "" if piece.action in _NOT_COPIED else _digest_of(disk, config, piece, again, into)
+            saved.append(_save_piece(disk, root, directory, number, piece, sha256))
         disk.step("salvage.copied")
         place = None if end is None else (relative(root, end[0]), end[1])
         write_manifest(disk, directory, command, files, saved, accepted=accepted, bridged=bridged, end=place)
@@ -289,7 +293,15 @@ def _bytes_to_copy(disk: Disk, piece: Piece, *, look: bool) -> int:
         reader.close()
 
 
-def _save_piece(disk: Disk, root: str, directory: str, number: int, piece: Piece) -> Saved:
+def _digest_of(disk: Disk, config: StoreConfig, piece: Piece, again: Sequence[str], into: str | None) -> str:
+    """`digest` of a piece. It reads all that a copy does: an I/O error of the disk is met here."""
+    try:
+        return digest(disk, piece.now, piece.offset, piece.length)
+    except StorageError as error:
+        raise unsaved(error, config, again, into) from None
+
+
+def _save_piece(disk: Disk, root: str, directory: str, number: int, piece: Piece, sha256: str) -> Saved:
     place, target, via, source = (
         relative(root, path) if path else "" for path in (piece.path, piece.target, piece.via, piece.source)
     )
@@ -300,7 +312,6 @@ def _save_piece(disk: Disk, root: str, directory: str, number: int, piece: Piece
     name = f"{number:04d}-{os.path.basename(piece.path)}"
     copy = os.path.join(directory, name)
     length = max(0, min(piece.length, disk.stat(piece.now).size - piece.offset))
-    sha256 = digest(disk, piece.now, piece.offset, length)
     file = None if sha256 == OF_ZEROS else name
     if file is not None:
         disk.copy_file(piece.now, copy, offset=piece.offset, length=length)
