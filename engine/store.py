@@ -161,9 +161,13 @@ class MessageStore(MessageReader):
                 store is RocketMQ 5's. StorageError.
         """
         from engine.repair.newer import refuse_open
+        from engine.repair.path_slips import slip_in_a_path
 
         disk = disk or Disk()
         refuse_open(disk, config)
+        slip = slip_in_a_path(disk, config)
+        if slip is not None:  # before a second, empty store is made
+            raise slip
         disk.mkdirs(str(config.store_path_root_dir))
         lock = StoreLock(disk, str(config.store_path_root_dir))
         if not locked:

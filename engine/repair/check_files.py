@@ -9,11 +9,11 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from engine.format import names
-from engine.repair.blank_paths import hint_of, key_of, meant_instead
 from engine.repair.finding import Fix
 from engine.repair.known import known_of
 from engine.repair.layout import UNREAD, arranged
 from engine.repair.odd import QUEUE_EMPTY, SIZE, STRAY
+from engine.repair.path_slips import hint_of, key_of, log_settings, meant_instead, slip_of
 from engine.repair.repairs import unfinished
 from engine.repair.unnamed import unnamed_segment
 
@@ -71,7 +71,7 @@ def file_findings(
     if not files.checkpoint_ok and (files.log or files.queues):
         found.add("checkpoint-missing", names.CHECKPOINT, names.CHECKPOINT)
     if is_log_gone(files, layout) and any(queue.files for queue in files.queues):
-        hint = next((told for p in files.config.log_directories if (told := _blank(disk, files.config, p))), None)
+        hint = next((told for p in log_settings(files.config) if (told := _slip(disk, files.config, p))), None)
         found.add("log-gone", names.COMMITLOG, os.fspath(files.config.commit_log_paths[0]), hint=hint)
 
 
@@ -104,15 +104,16 @@ def absent_paths(disk: Disk, config: StoreConfig) -> list[str]:
 def path_findings(disk: Disk, config: StoreConfig, found: Findings) -> None:
     """Directories of the log that are not there."""
     for path in absent_paths(disk, config):
-        found.add("path-missing", path, path, hint=_blank(disk, config, path))
+        found.add("path-missing", path, path, hint=_slip(disk, config, path))
 
 
-def _blank(disk: Disk, config: StoreConfig, path: str) -> str | None:
-    """What to do where a blank in the settings is why a directory is not there."""
+def _slip(disk: Disk, config: StoreConfig, path: str) -> str | None:
+    """What to do where a blank or a comment in the settings is why a directory is not there."""
     plain = meant_instead(disk, path)
     if plain is None:
         return None
-    return f'"{path}" has a blank at an end, "{plain}" is there: {hint_of(config, key_of(config, path))}'
+    slip = slip_of(path, plain)
+    return f'"{path}" has {slip}, "{plain}" is there: {hint_of(config, key_of(config, path), slip)}'
 
 
 def _layout_findings(files: StoreFiles, layout: Layout, found: Findings, leave_out: frozenset[str]) -> None:

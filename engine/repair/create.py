@@ -17,7 +17,7 @@ from engine.config import STORE_CONF, apache_key
 from engine.errors import Refused
 from engine.format import names
 from engine.format.checkpoint import FILE_SIZE
-from engine.repair.blank_paths import blank_for_a_new_store
+from engine.repair.path_slips import slip_for_a_new_store
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
@@ -39,13 +39,13 @@ def create_store(disk: Disk, config: StoreConfig) -> dict[str, int]:
         its sizes, by Apache's keys.
 
     Raises:
-        Refused: something is there already. DataIsAbsent: a blank at an end of a path, and the directory without it
+        Refused: something is there already. DataIsAbsent: a path has a blank or a comment, and the directory without it
         is there. DiskFull, StorageError.
     """
     root = os.fspath(config.store_path_root_dir)
-    blank = blank_for_a_new_store(disk, config)
-    if blank is not None:
-        raise blank
+    slip = slip_for_a_new_store(disk, config)
+    if slip is not None:
+        raise slip
     for place in (root, *map(os.fspath, config.commit_log_paths)):
         if disk.exists(place) and not _is_begun(disk, place, config):
             raise Refused("something is here already", path=place, hint="name an empty or a new directory")

@@ -19,11 +19,11 @@ from engine.errors import (
 )
 from engine.format.quantities import counted
 from engine.repair import next_step
-from engine.repair.blank_paths import blank_in_a_path
 from engine.repair.finding import CODES, Fix
 from engine.repair.layout import OUT_OF_ORDER
 from engine.repair.log_end import MISSING_SEGMENT, LogEnd, Stretch
 from engine.repair.odd import first_error
+from engine.repair.path_slips import slip_in_a_path
 from engine.repair.shifted import FEW, find_shifts
 from engine.repair.unnamed import unnamed_segment
 
@@ -78,7 +78,7 @@ def refusal(
         shifts: by (segment, how far off their own offset is) how many records, and where the first lies (physical).
         units_cut: units that point behind the log's end.
     """
-    stands_in_the_way = blank_in_a_path(disk, files.config) or first_error(files.odd)
+    stands_in_the_way = slip_in_a_path(disk, files.config) or first_error(files.odd)
     if stands_in_the_way is not None:
         return stands_in_the_way
     found = _layout_refusal(files, layout, choices)

@@ -20,7 +20,7 @@ from engine.format.index_file import IndexLayout
 from engine.format.queue_unit import UNIT_SIZE
 from engine.log.derive import TopicQueue
 from engine.log.source import Segment
-from engine.repair import blank_paths
+from engine.repair import path_slips
 from engine.repair.index_layout import infer_index_layout
 from engine.repair.newer import NOT_NEWER, Newer, demand_own_log, is_rocksdb, newer_parts
 from engine.repair.odd import FAR, PASSED_OVER, QUEUE_EMPTY, STRAY, OddFile, in_places, instead, listed, moved_by_hand
@@ -140,18 +140,18 @@ def _demand_store(disk: Disk, config: StoreConfig, root: str) -> tuple[Entry, ..
     if found is not None and found.kind is Kind.ABSENT:
         raise DataIsAbsent(f"the store is {found.what}", path=root, hint="mount the disk that it leads to")
     if found is None or not found.is_directory:
-        plain = blank_paths.meant_instead(disk, root)
+        plain = path_slips.meant_instead(disk, root)
         if plain is not None:
-            raise blank_paths.refusal(config, blank_paths.ROOT, root, plain)
+            raise path_slips.refusal(config, path_slips.ROOT, root, plain)
         raise NotAStore("no store here", path=root, hint="name one with --store, or make one with: rstore init")
     entries = disk.scandir(root)
     present = {entry.name for entry in entries}
     if not present & {names.COMMITLOG, names.CONSUMEQUEUE, names.CHECKPOINT, names.ABORT} and not any(
         disk.is_dir(os.fspath(p)) for p in config.commit_log_paths
     ):
-        blank = blank_paths.blank_in_a_path(disk, config)
-        if blank is not None:
-            raise blank
+        slip = path_slips.slip_in_a_path(disk, config)
+        if slip is not None:
+            raise slip
         raise NotAStore("no store here", path=root, hint="name one with --store, or make one with: rstore init")
     demand_own_log(config, root, present)
     return entries

@@ -1,4 +1,4 @@
-"""Paths of a broker.conf that are not what they look like: a blank at the end, nothing at all."""
+"""Paths of a broker.conf that are not what they look like: a blank at the end, a comment behind it, nothing at all."""
 
 from __future__ import annotations
 
@@ -73,6 +73,76 @@ def test_a_blank_at_the_end_of_the_stores_path_is_told(tmp_path: Path, cli: Cli)
         assert "rstore init" not in ran.out + ran.err
     assert not Path(f"{root} ").exists()
     check_clean(root, settings(root))
+
+
+COMMENTS = (" # the store", "\t! one, two", "  #1 # 2")
+
+
+@pytest.mark.parametrize("comment", COMMENTS)
+@pytest.mark.parametrize("made", [False, True], ids=["not-there", "a-broker-made-it"])
+def test_a_comment_behind_the_logs_path_is_told_and_nothing_is_given_up(
+    made: bool, comment: str, store: Path, cli: Cli
+) -> None:
+    plain = store.parent / "disk" / "log"
+    if made:
+        Path(f"{plain}{comment.partition(',')[0]}").mkdir()
+    conf = conf_of(store, f"storePathCommitLog={plain}{comment}")
+    before = stores.snapshot(store.parent)
+    for words in (["status"], ["check"], ["doctor"], ["plan-start"], ["recover", "--dry-run"]):
+        ran = cli("-c", conf, *words)
+        assert f"take the comment out of storePathCommitLog in {conf}" in ran.out + ran.err, words
+        assert GONE not in ran.out + ran.err, words
+    for words in ([], [GONE], ["--cut"], ["--bridge"]):
+        ran = cli("-c", conf, "recover", *words, "--yes")
+        assert ran.code == 4, words
+        assert "storePathCommitLog has a comment after the path" in ran.err
+        assert f'"{plain}", which is there' in ran.err
+    assert stores.snapshot(store.parent) == before
+    conf_of(store, f"storePathCommitLog={plain}")
+    assert cli("-c", conf, "recover", "--yes").code == 0
+    check_clean(store, settings(store).with_changes(store_path_commit_log=str(plain)))
+
+
+@pytest.mark.parametrize("comment", COMMENTS)
+def test_a_comment_behind_the_stores_path_makes_no_second_store(comment: str, tmp_path: Path, cli: Cli) -> None:
+    root = tmp_path / "store"
+    put(root, 4)
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"storePathRootDir={root}{comment}\n")
+    before = stores.snapshot(tmp_path)
+    commands = (["status"], ["check"], ["doctor"], ["plan-start"], ["recover", "--yes"], ["get", "T", "0", "0"])
+    for words in (*commands, ["put", "T", "--body", "x"], ["dump", "commitlog"], ["serve"], ["init"]):
+        ran = cli("-c", conf, *words)
+        assert ran.code != 0, words
+        assert f"take the comment out of storePathRootDir in {conf}" in ran.out + ran.err, words
+        assert "make one with" not in ran.out + ran.err, words
+    assert stores.snapshot(tmp_path) == before
+    ran = cli("-c", conf, "init")
+    assert f"then run rstore -c {conf} status: a store is there already" in ran.err
+    conf.write_text(f"storePathRootDir={root}\n")
+    assert cli("-c", conf, "status").code == 0
+    check_clean(root, settings(root))
+
+
+def test_a_store_beside_a_directory_of_half_its_name_is_itself(tmp_path: Path, cli: Cli) -> None:
+    root = tmp_path / "store # 1"
+    assert cli("--store", root, "init", "--commitlog-file-size", "64K").code == 0
+    (tmp_path / "store").mkdir()
+    for words in (["status"], ["recover", "--yes"], ["put", "T", "--body", "x"], ["check"]):
+        assert cli("--store", root, *words).code == 0, words
+    check_clean(root)
+
+
+def test_init_says_that_a_new_store_has_a_comment_in_its_path(tmp_path: Path, cli: Cli) -> None:
+    root = tmp_path / "store # 1"
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"storePathRootDir={root}\n")
+    ran = cli("-c", conf, "init")
+    assert ran.code == 0
+    told = f'note: storePathRootDir in {conf} has a comment after the path; a broker, too, uses the directory "{root}"'
+    assert told in ran.err.splitlines()
+    assert cli("-c", conf, "status").code == 0
+    check_clean(root, of_store(file=conf))
 
 
 @pytest.mark.parametrize("key", ["storePathRootDir", "storePathCommitLog"])
