@@ -401,11 +401,8 @@ def test_a_damaged_time_in_the_index_ends_no_search(millis: int, new_store: Path
     check_clean(new_store)
 
 
-@pytest.mark.parametrize("millis", [1 << 60, (1 << 63) - 1, -(1 << 63), -1])
-@pytest.mark.parametrize("field", [0, 8], ids=["beginTimestamp", "endTimestamp"])
-def test_a_damaged_time_in_the_index_hides_no_message(field: int, millis: int, tmp_path: Path, cli: Cli) -> None:
-    """Who asks for no times goes by none: neither in that file nor in the older one."""
-    store = tmp_path / "s"
+def of_several_index_files(store: Path) -> Path:
+    """A store of forty messages with a key and a client's id each, in index files of thirty entries."""
     config = StoreConfig(store_path_root_dir=store).with_changes(
         mapped_file_size_commit_log=1 << 16, max_hash_slot_num=20, max_index_num=30
     )
@@ -413,6 +410,14 @@ def test_a_damaged_time_in_the_index_hides_no_message(field: int, millis: int, t
         for i in range(40):
             assert writer.put(Message("T", b"x", properties={"KEYS": f"k{i}", "UNIQ_KEY": f"u{i}"})).ok
         assert writer.wait_dispatched()
+    return store
+
+
+@pytest.mark.parametrize("millis", [1 << 60, (1 << 63) - 1, -(1 << 63), -1])
+@pytest.mark.parametrize("field", [0, 8], ids=["beginTimestamp", "endTimestamp"])
+def test_a_damaged_time_in_the_index_hides_no_message(field: int, millis: int, tmp_path: Path, cli: Cli) -> None:
+    """Who asks for no times goes by none: neither in that file nor in the older one."""
+    store = of_several_index_files(tmp_path / "s")
     older, newer = sorted((store / "index").iterdir())[-2:]
     for path in (older, newer):
         true = path.read_bytes()
@@ -428,14 +433,7 @@ def test_a_damaged_time_in_the_index_hides_no_message(field: int, millis: int, t
 @pytest.mark.parametrize("count", [0, 1, 2, 5, 1 << 20, (1 << 31) - 1, -1, -(1 << 31)])
 def test_a_damaged_count_in_the_index_hides_no_message(count: int, tmp_path: Path, cli: Cli) -> None:
     """Slots and links name the entries; the header's count of them is held against both by check, not by who asks."""
-    store = tmp_path / "s"
-    config = StoreConfig(store_path_root_dir=store).with_changes(
-        mapped_file_size_commit_log=1 << 16, max_hash_slot_num=20, max_index_num=30
-    )
-    with MessageStore.open(config) as writer:
-        for i in range(40):
-            assert writer.put(Message("T", b"x", properties={"KEYS": f"k{i}", "UNIQ_KEY": f"u{i}"})).ok
-        assert writer.wait_dispatched(5000)
+    store = of_several_index_files(tmp_path / "s")
     for path in sorted((store / "index").iterdir()):
         true = path.read_bytes()
         path.write_bytes(true[:36] + count.to_bytes(4, "big", signed=True) + true[40:])
@@ -457,7 +455,7 @@ def test_a_page_that_cannot_be_read_costs_its_messages(
     config = StoreConfig(store_path_root_dir=store).with_changes(mapped_file_size_commit_log=1 << 16)
     with MessageStore.open(config) as writer:
         put = [writer.put(Message("T", b"x" * 1000, properties={"TAGS": "AB"[i % 2]})) for i in range(100)]
-        assert writer.wait_dispatched(5000)
+        assert writer.wait_dispatched()
     places = [one.append.physical_offset for one in put if one.append is not None]
     bad = 80 if last_file else 20
     path = sorted((store / "commitlog").iterdir())[places[bad] >> 16]
