@@ -168,8 +168,8 @@ async def waiting(talk: Talk) -> None:
     await peer.later("waiting: two wait, the second", two, PULL)
     waits["sysFlag"], waits["commitOffset"] = 7, 4
     opaque = peer.send(PULL, say.pull("Awaited", 7, group="WaitCommits", **waits))
-    await asyncio.sleep(0.3)
     ext = {"consumerGroup": "WaitCommits", "topic": "Awaited", "queueId": 0}
+    await say.until_code(sender, Code.QUERY_CONSUMER_OFFSET, ext, ResponseCode.SUCCESS)
     await sender.ask("waiting: commits before", Code.QUERY_CONSUMER_OFFSET, ext)
     peer.close()
 

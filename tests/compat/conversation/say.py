@@ -108,6 +108,14 @@ def consumer(name: str, *subscriptions: dict[str, Any], **more: Any) -> dict[str
     return {**said, **more}
 
 
+async def until_code(peer: Peer, wanted: Code, ext: dict[str, Any], code: int) -> None:
+    """Until a request is answered by a code; not for ever: what is answered then is the step that follows."""
+    for _ in range(200):
+        if (await peer.quiet(wanted, ext)).code == code:
+            return
+        await asyncio.sleep(0.05)
+
+
 async def until_there(peer: Peer, name: str, offset: int, queue: int = 0) -> None:
     """Until a queue has so many messages: dispatch is a moment behind the put."""
     for _ in range(400):

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from engine.wire.codes import RequestCode
-from tests.compat.conversation.backs import backs, delays
+from tests.compat.conversation.backs import delays_and_backs
 from tests.compat.conversation.members import heartbeats, locks, members, offsets
 from tests.compat.conversation.names import lists, names
 from tests.compat.conversation.pulls import limits, pulls, waiting
@@ -20,7 +20,7 @@ from tests.compat.conversation.wire import wire
 
 READY_S = 2.5
 """The half topic is made by the first check of transactions."""
-LONG = (locks, transactions, waiting, backs, delays)
+LONG = (locks, transactions, waiting, delays_and_backs)
 SHORT = (wire, topics, groups, sends, batches, pulls, limits, members, heartbeats, offsets, queries, names)
 
 

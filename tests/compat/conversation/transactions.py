@@ -99,10 +99,10 @@ async def transactions(talk: Talk) -> None:
     assert pushed is not None
     answer["tranStateTableOffset"] = pushed.fields["tranStateTableOffset"]
     answer["commitLogOffset"] = pushed.fields["commitLogOffset"]
-    await peer.ask("transaction: committed when asked", END, answer)
-    await asyncio.sleep(0.3)
     found = await peer.quiet(Code.GET_MAX_OFFSET, {"topic": "Traded", "queueId": 2})
-    last = int(found.fields["offset"]) - 1
+    last = int(found.fields["offset"])
+    await peer.ask("transaction: committed when asked", END, answer)
+    await say.until_there(peer, "Traded", last + 1, 2)
     await peer.ask("transaction: what came of it", PULL, say.pull("Traded", last, 2))
     await asyncio.sleep(5)
     peer.forget_pushed()

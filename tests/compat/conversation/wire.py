@@ -76,6 +76,7 @@ async def wire(talk: Talk) -> None:
         await one.raw(f"wire: {name}", data, 30, 1)
     vip = await talk.peer("vip", vip=True)
     await vip.ask("wire: VIP, a send", Code.SEND_MESSAGE_V2, say.send("VipTopic"), b"by the side door")
+    await say.until_there(vip, "VipTopic", 1)
     await vip.ask("wire: VIP, a pull", Code.PULL_MESSAGE, say.pull("VipTopic"))
     await vip.ask("wire: VIP, an offset", Code.GET_MIN_OFFSET, {"topic": "VipTopic", "queueId": 0})
     await vip.ask("wire: VIP, unknown code", 9999)
