@@ -169,7 +169,7 @@ async def waiting(talk: Talk) -> None:
     waits["sysFlag"], waits["commitOffset"] = 7, 4
     opaque = peer.send(PULL, say.pull("Awaited", 7, group="WaitCommits", **waits))
     ext = {"consumerGroup": "WaitCommits", "topic": "Awaited", "queueId": 0}
-    await say.until_code(sender, Code.QUERY_CONSUMER_OFFSET, ext, ResponseCode.SUCCESS)
+    await say.until(sender, Code.QUERY_CONSUMER_OFFSET, ext, lambda found: found.fields.get("offset") == "4")
     await sender.ask("waiting: commits before", Code.QUERY_CONSUMER_OFFSET, ext)
     peer.close()
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Callable
 from typing import Any
 
 from engine.format.hashing import tags_code
 from engine.wire.codes import RequestCode as Code
+from engine.wire.command import RemotingCommand
 from tests.compat.conversation.talk import Peer
 
 BORN = 1_700_000_000_000
@@ -108,10 +110,10 @@ def consumer(name: str, *subscriptions: dict[str, Any], **more: Any) -> dict[str
     return {**said, **more}
 
 
-async def until_code(peer: Peer, wanted: Code, ext: dict[str, Any], code: int) -> None:
-    """Until a request is answered by a code; not for ever: what is answered then is the step that follows."""
+async def until(peer: Peer, code: Code, ext: dict[str, Any], wanted: Callable[[RemotingCommand], bool]) -> None:
+    """Until a request is answered as `wanted`; not for ever: what is answered then, the step that follows tells."""
     for _ in range(200):
-        if (await peer.quiet(wanted, ext)).code == code:
+        if wanted(await peer.quiet(code, ext)):
             return
         await asyncio.sleep(0.05)
 
