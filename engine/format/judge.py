@@ -22,7 +22,7 @@ What Apache 4.9.8 refuses, and what it takes:
 - What the broker fills in itself (offsets, store time, hosts, from sockets with their ports) is suspect out of range,
   as are sysFlag bits and counts that no client knows of.
 
-engine.log.judge_kernel is a fast lane before this module.
+engine.log.kernels.judge is a fast lane before this module.
 """
 
 from __future__ import annotations

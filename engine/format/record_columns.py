@@ -1,6 +1,7 @@
 """Records of the log as columns: where each field of each record lies, decoded without an object a record.
 
-`decode_columns` is the plain way, over `engine.format.message.decode`; engine.log.get_kernel does the same in one pass.
+`decode_columns` is the plain way, over `engine.format.message.decode`; engine.log.kernels.get does the same in one
+pass.
 """
 
 from __future__ import annotations

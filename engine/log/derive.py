@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from engine.config import StoreConfig
     from engine.log.batch import RecordBatch
-    from engine.log.derive_kernel import KnownQueues, Part
+    from engine.log.kernels.derive import KnownQueues, Part
 
 
 class TopicQueue(NamedTuple):
@@ -152,7 +152,7 @@ class Deriver:
         """
         parts: list[Part] = []
         if batch.table is not None:
-            from engine.log.derive_kernel import KnownQueues, derive_part
+            from engine.log.kernels.derive import KnownQueues, derive_part
 
             known = self._known or KnownQueues.none()
             at = 0
@@ -248,7 +248,7 @@ class Deriver:
     def _extend_known(self) -> None:
         import numpy as np
 
-        from engine.log.derive_kernel import KnownQueues
+        from engine.log.kernels.derive import KnownQueues
 
         known = self._known or KnownQueues.none()
         for name in self._fresh:

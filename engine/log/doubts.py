@@ -40,7 +40,7 @@ def _doubtful(batch: RecordBatch) -> Iterator[int]:
         return
     import numpy as np
 
-    from engine.log.doubt_kernel import doubts
+    from engine.log.kernels.doubt import doubts
 
     data = np.frombuffer(batch.buffer, dtype=np.uint8)
     data.flags.writeable = False  # one kind of array: one kernel

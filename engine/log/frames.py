@@ -17,8 +17,8 @@ def columns_of(frame: Buffer) -> MessageColumns:
     Raises:
         FormatError: as `engine.format.batch.decode`.
     """
-    if "engine.log.encode_kernel" in sys.modules:
-        from engine.log.frame_kernel import table_of
+    if "engine.log.kernels.encode" in sys.modules:
+        from engine.log.kernels.frame import table_of
 
         table = table_of(frame)
         if table is not None:

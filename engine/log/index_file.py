@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from engine.files.disk import Disk
-    from engine.log.index_kernel import Linker
+    from engine.log.kernels.index import Linker
 
 _MANY = 512
 """Keys from which on the kernel is called."""
@@ -285,8 +285,8 @@ class IndexFile(IndexReader):
 
     def _linker_if_worth(self) -> Linker | None:
         """The kernel, where somebody has loaded the others already: alone it is not worth the time that takes."""
-        if self._linker is None and "engine.log.walk_kernel" in sys.modules:
-            from engine.log.index_kernel import Linker
+        if self._linker is None and "engine.log.kernels.walk" in sys.modules:
+            from engine.log.kernels.index import Linker
 
             self._linker = Linker()
         return self._linker

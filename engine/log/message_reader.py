@@ -181,7 +181,7 @@ class MessageReader(ABC):
 
 def _get_kernel() -> GetKernel | None:
     try:
-        from engine.log.get_kernel import get
+        from engine.log.kernels.get import get
     except ImportError:
         return None
     return get

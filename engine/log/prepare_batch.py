@@ -207,11 +207,11 @@ class BatchPreparer:
         if self._left > 0:
             return False
         try:
-            from engine.log import encode_kernel
+            from engine.log.kernels import encode
         except ImportError:
             self._left = None
             return False
-        self._kernels = encode_kernel
+        self._kernels = encode
         return True
 
     def _columns(

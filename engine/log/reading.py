@@ -116,7 +116,7 @@ class TimedQueueReader(QueueReader, Protocol):
 GetKernel: TypeAlias = (
     "Callable[[memoryview, int, memoryview, int, int, ReadLimits], tuple[RecordColumns, int, int] | None]"
 )
-"""engine.log.get_kernel.get."""
+"""engine.log.kernels.get.get."""
 
 
 @dataclass(frozen=True, slots=True)

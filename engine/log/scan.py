@@ -43,7 +43,7 @@ FIRST_WINDOW = 64 << 10
 """Bytes that are read at first behind damage: a log with many damaged places is not read 2 MiB for each."""
 LONG = 16 << 20
 """Bytes of log from which on kernels are worth their loading, which takes as long as reading so much without them."""
-_KERNEL = "engine.log.walk_kernel"
+_KERNEL = "engine.log.kernels.walk"
 _PAGE = 4096
 _NEAR = 8 << 10
 _KEPT = 24 << 20
@@ -365,7 +365,7 @@ def kernels_if_loaded() -> bool | None:
 def _fast_walk() -> FastWalk | None:
     """The walk by kernels; None without numba."""
     try:
-        from engine.log.walk_kernel import fast_walk
+        from engine.log.kernels.walk import fast_walk
     except ImportError:
         return None
     Libc().keep_freed(_KEPT)

@@ -86,7 +86,7 @@ class Counter:
     """
 
     def __init__(self, scanner: Scanner, read_into: ReadInto, *, window: int = WINDOW) -> None:
-        from engine.log.tally_kernel import tally
+        from engine.log.kernels.tally import tally
 
         self._tally = tally
         self._scanner = scanner
@@ -169,7 +169,7 @@ class Counter:
 
 def _judged(data: Bytes, base: int, doubtful: NDArray[np.int64]) -> Iterator[Doubt]:
     """Those of the doubtful records that are suspect or unusual."""
-    from engine.log.doubt_kernel import sift  # seldom needed
+    from engine.log.kernels.doubt import sift  # seldom needed
 
     for at, _, topic_at, properties_at, end in doubtful[: sift(data, doubtful)].tolist():
         record = data[at:end].tobytes()

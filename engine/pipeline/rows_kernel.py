@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from engine.format import sysflag
-from engine.log.crc_kernel import crc32
-from engine.log.jit import compiled
-from engine.log.loads import big32, big64
+from engine.log.kernels.crc import crc32
+from engine.log.kernels.jit import compiled
+from engine.log.kernels.loads import big32, big64
 
 _BORN_V6 = sysflag.BORN_HOST_V6
 _STORE_V6 = sysflag.STORE_HOST_V6

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from engine.log.derive_kernel import Part
+    from engine.log.kernels.derive import Part
     from engine.repair.intervals import Intervals
     from engine.repair.survey import StoreFiles
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from engine.files.disk import Disk
-    from engine.log.derive_kernel import Part
+    from engine.log.kernels.derive import Part
     from engine.log.source import Segment
     from engine.repair.survey import StoreFiles
 

@@ -9,7 +9,7 @@ import pytest
 
 from rstore_cli.compiling import LINE, tell_of_compiling
 
-jit = pytest.importorskip("engine.log.jit")
+jit = pytest.importorskip("engine.log.kernels.jit")
 
 
 class Screen(io.StringIO):

@@ -71,7 +71,7 @@ def by_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prepare_batch, "MANY", 0)
-    monkeypatch.setitem(sys.modules, "engine.log.encode_kernel", None)
+    monkeypatch.setitem(sys.modules, "engine.log.kernels.encode", None)
 
 
 def fresh() -> BatchPreparer:
@@ -369,7 +369,7 @@ def test_columns_end_at_the_first_that_is_not_stored(tmp_path: Path) -> None:
     st.integers(0, 30),
 )
 def test_frames_by_the_kernel(messages: list[tuple[bytes, bytes, int]], flips: list[tuple[int, int]], cut: int) -> None:
-    import engine.log.encode_kernel  # noqa: F401 - whoever loads it has frames read by a kernel
+    import engine.log.kernels.encode  # noqa: F401 - whoever loads it has frames read by a kernel
 
     frame = bytearray(batch.encode(BatchItem(body, flag, names) for body, names, flag in messages))
     for at, value in flips:

@@ -26,7 +26,7 @@ from tests.support.wide import examples
 
 pytest.importorskip("numba")
 
-from engine.log.get_kernel import get as kernel
+from engine.log.kernels.get import get as kernel
 
 COUNT = 300
 V6 = Host(bytes(range(16)), 10911)
@@ -143,7 +143,7 @@ def test_a_closed_store_an_open_one_and_one_by_call_say_the_same(root: Path, que
 def test_without_numba(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with ReadStore(small(root)) as closed:
         found = through(closed, 1)
-    monkeypatch.setitem(sys.modules, "engine.log.get_kernel", None)
+    monkeypatch.setitem(sys.modules, "engine.log.kernels.get", None)
     with ReadStore(small(root)) as closed:
         assert through(closed, 1) == found
 

@@ -25,9 +25,9 @@ from engine.format.index_file import ENTRY_SIZE, HEADER_SIZE, IndexHeader, Index
 from engine.format.names import is_index_name
 from engine.log import index_file
 from engine.log.index_file import IndexFile
-from engine.log.index_kernel import Linker
 from engine.log.index_reader import ClosedIndexFile, IndexCheck, IndexFault
 from engine.log.index_service import IndexService
+from engine.log.kernels.index import Linker
 from tests.engine.log import rebuild
 from tests.engine.log.indexes import FOREVER, LAYOUT, START, Place, keys_of, put_rows, some_rows
 from tests.support import fixtures, golden, stores
@@ -463,7 +463,7 @@ def test_a_put_by_the_kernel_that_failed_is_as_if_never_made(tmp_path: Path, mon
         assert file.put_keys(hashes[:600], offsets[:600], stored[:600]) == 600
         if fails:
             disk.fail_when(lambda doing: doing.operation is Operation.WRITE)
-            monkeypatch.setitem(sys.modules, "engine.log.walk_kernel", sys)
+            monkeypatch.setitem(sys.modules, "engine.log.kernels.walk", sys)
             with pytest.raises(DiskFull):
                 file.put_keys(hashes[600:1400], offsets[600:1400], stored[600:1400])
             disk.heal()

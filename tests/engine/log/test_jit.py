@@ -22,7 +22,7 @@ import logging, sys
 logging.basicConfig(stream=sys.stdout, format="%(name)s %(message)s", level=logging.WARNING)
 logging.getLogger("rstore.kernels").setLevel(logging.INFO)
 import numpy as np, zlib
-from engine.log.crc_kernel import crc32
+from engine.log.kernels.crc import crc32
 import engine
 data = np.arange(256, dtype=np.uint8)
 assert crc32(data, 0, 256) == zlib.crc32(data), "another CRC"
@@ -46,7 +46,7 @@ def compiled(place: Path, cache: Path) -> bool:
     assert ran.returncode == 0, ran.stderr
     *said, where = ran.stdout.splitlines()
     assert where.startswith(str(place))
-    return any(line.startswith("rstore.kernels compiling crc_kernel") for line in said)
+    return any(line.startswith("rstore.kernels compiling crc.") for line in said)
 
 
 def test_what_is_compiled_survives_a_reinstallation(tmp_path: Path) -> None:
@@ -64,13 +64,13 @@ def test_where_the_cache_cannot_be_written_it_still_works(tmp_path: Path) -> Non
     taken.write_text("a file, no directory")
     place = installed(tmp_path / "one")
     assert compiled(place, taken)
-    assert list((place / "engine" / "log" / "__pycache__").glob("crc_kernel*.nbi"))
+    assert list((place / "engine" / "log" / "kernels" / "__pycache__").glob("crc.*.nbi"))
 
 
 def test_processes_that_start_at_once_all_keep_their_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each makes the directory that is not there yet, and removes what old versions have left."""
-    from engine.log import crc_kernel
-    from engine.log.jit import _Place
+    from engine.log.kernels import crc
+    from engine.log.kernels.jit import _Place
 
     together, rounds = 8, 16
     start = Barrier(together)
@@ -87,6 +87,6 @@ def test_processes_that_start_at_once_all_keep_their_kernels(tmp_path: Path, mon
                 for old in "abcd":
                     (kernels / old).mkdir(parents=True)
                     os.utime(kernels / old, (0, time.time() - 90 * 86400))
-            places = [_Place(crc_kernel.crc32.py_func, crc_kernel.__file__) for _ in range(together)]
+            places = [_Place(crc.crc32.py_func, crc.__file__) for _ in range(together)]
             list(pool.map(first, places))
             assert [str(path) for path in kernels.iterdir()] == [places[0].get_cache_path()]

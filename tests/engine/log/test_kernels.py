@@ -23,15 +23,15 @@ from engine.config import StoreConfig
 from engine.files.disk import Disk
 from engine.format import message, names, properties, sysflag
 from engine.format.message import BLANK_MAGIC, MESSAGE_MAGIC_V2, Message
-from engine.log import fold
 from engine.log.batch import RecordBatch
-from engine.log.crc_kernel import crc32
 from engine.log.derive import Deriver, DeriveRules, Keys, QueueNumbers, Units
-from engine.log.jit import compiled
+from engine.log.kernels import fold
+from engine.log.kernels.crc import crc32
+from engine.log.kernels.jit import compiled
+from engine.log.kernels.walk import fast_walk
 from engine.log.scan import LONG, Event, Scanner
 from engine.log.source import ClosedLog
 from engine.log.walk import Row, Stop, walk
-from engine.log.walk_kernel import fast_walk
 from engine.repair.survey import survey
 from tests.engine.repair import corpus
 from tests.support import golden, logs, mutate, references, strategies
@@ -132,17 +132,17 @@ def test_the_crc_of_every_length(length: int) -> None:
 
 def test_the_tables_alone_are_zlibs_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """What runs where the processor has no carry-less product: the same function, not compiled."""
-    from engine.log import crc_kernel
+    from engine.log.kernels import crc
 
-    plain = crc_kernel.crc32.py_func  # type: ignore[attr-defined]
-    monkeypatch.setattr(crc_kernel, "_FOLDS", False)
+    plain = crc.crc32.py_func  # type: ignore[attr-defined]
+    monkeypatch.setattr(crc, "_FOLDS", False)
     data = np.random.default_rng(1).integers(0, 256, 200, dtype=np.uint8)
 
     def loaded(array: Any, at: int) -> Any:
         return np.uint64(int.from_bytes(array[at : at + 8].tobytes(), "little"))
 
-    monkeypatch.setattr(crc_kernel, "little64", loaded)
-    monkeypatch.setattr(crc_kernel, "_of_block", crc_kernel._of_block.py_func)  # type: ignore[attr-defined]
+    monkeypatch.setattr(crc, "little64", loaded)
+    monkeypatch.setattr(crc, "_of_block", crc._of_block.py_func)  # type: ignore[attr-defined]
     for length in range(200):
         assert int(plain(data, 0, length)) == zlib.crc32(data[:length].tobytes())
 
@@ -195,7 +195,7 @@ def test_plain_records_stay_with_the_kernel(monkeypatch: pytest.MonkeyPatch) -> 
         handed.append(at)
         return walk(buffer, at, *args, **options)
 
-    monkeypatch.setattr("engine.log.walk_kernel.walk", noted)
+    monkeypatch.setattr("engine.log.kernels.walk.walk", noted)
     data = bytes(built.log.read(0, 1 << 20))
     table, stop = fast_walk(data, 0, len(data))
     assert table[:, 0].tolist() == built.offsets

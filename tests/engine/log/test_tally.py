@@ -19,11 +19,11 @@ from engine.files.disk import Disk
 from engine.format import hosts, judge, message, sysflag
 from engine.format.message import Message
 from engine.log.ahead import count_ahead
-from engine.log.doubt_kernel import sift
+from engine.log.kernels.doubt import sift
+from engine.log.kernels.tally import tally
 from engine.log.scan import Scanner
 from engine.log.source import ClosedLog
 from engine.log.tally import Counted, Counter, Tally, tallied
-from engine.log.tally_kernel import tally
 from engine.log.walk import Row, walk
 from engine.repair.survey import survey
 from tests.engine.log.test_kernels import MUTATIONS, _long_topic, mutated, records

@@ -97,8 +97,8 @@ def texts(topic: bytes, raw: bytes) -> tuple[NDArray[np.uint8], int, int, int]:
 
 def test_the_lanes_agree() -> None:
     """The kernel's rule passes just what the judge passes, its glance nothing more."""
-    from engine.log.doubt_kernel import texts_are_sound
-    from engine.log.judge_kernel import texts_are_plain
+    from engine.log.kernels.doubt import texts_are_sound
+    from engine.log.kernels.judge import texts_are_plain
 
     rng = random.Random(5)
     seen = {(sound, plain): 0 for sound in (False, True) for plain in (False, True)}
@@ -129,7 +129,7 @@ TAILS = [b"v\x02b", b"\x02b\x01c", b"\x01c", b"\x01c\x02", b"\x01\x02b\x01c", b"
 @pytest.mark.parametrize("before", range(1, 140))
 def test_the_glance_is_the_same_wherever_a_block_ends(before: int) -> None:
     """Control characters at every place of the 64 bytes that are looked at together."""
-    from engine.log.judge_kernel import texts_are_plain
+    from engine.log.kernels.judge import texts_are_plain
 
     for tail in TAILS:
         raw = b"a" * before + tail

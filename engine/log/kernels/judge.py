@@ -11,7 +11,7 @@ where one ends, if and only if that is what it does. So the bits at control char
 Records of a log are much alike. The verdict on topic and properties depends on their lengths and control characters
 alone, so texts that have the same ones at the same places as some that are plain are plain: `alike`.
 
-What is not plain at a glance is looked at byte by byte (engine.log.doubt_kernel).
+What is not plain at a glance is looked at byte by byte (engine.log.kernels.doubt).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ import numpy as np
 from engine.format import sysflag
 from engine.format.judge import PORT_MOST, QUEUE_ID_MOST, RECONSUME_MOST, SKEW_MS, STORED_MOST, SYS_FLAG_KNOWN
 from engine.format.message import V4_HEAD_SIZE
-from engine.log.jit import compiled, inlined
-from engine.log.loads import alike_below, any_of, below64, big32, big64, equal64
+from engine.log.kernels.jit import compiled, inlined
+from engine.log.kernels.loads import alike_below, any_of, below64, big32, big64, equal64
 
 _BORN_V6 = sysflag.BORN_HOST_V6
 _STORE_V6 = sysflag.STORE_HOST_V6

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.format.batch import HEAD_SIZE, ITEM_SIZE
-from engine.log.jit import compiled
-from engine.log.loads import big32
+from engine.log.kernels.jit import compiled
+from engine.log.kernels.loads import big32
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

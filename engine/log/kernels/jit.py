@@ -33,9 +33,8 @@ _Kernel = TypeVar("_Kernel", bound="Callable[..., object]")
 LOGGER = logging.getLogger("rstore.kernels")
 """Hears of each kernel that is about to be compiled, at level INFO."""
 _HERE = Path(__file__).parent
-_SHARED = (_HERE.parent / "format", _HERE)
+_SHARED = (_HERE.parents[1] / "format", _HERE)
 """Directories of what kernels are made of, beside their own file: layouts, kernels that they call, loads and stores."""
-_PARTS = ("_kernel.py", "fold.py", "loads.py", "stores.py", "jit.py")
 _KEPT_S = 60 * 86400
 """What other versions have compiled goes when it has not been used for so long."""
 
@@ -118,7 +117,7 @@ def _digest_of_shared() -> str:
     found = hashlib.sha256()
     for directory in _SHARED:
         for path in sorted(directory.iterdir()):
-            if path.name.endswith(_PARTS if directory == _HERE else (".py",)):
+            if path.suffix == ".py":
                 found.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return found.hexdigest()[:16]
 

@@ -1,4 +1,4 @@
-"""The walk of engine.log.walk_kernel without its rows: the same records, only counted."""
+"""The walk of engine.log.kernels.walk without its rows: the same records, only counted."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy as np
 
 from engine.format import sysflag
 from engine.format.message import MESSAGE_MAGIC, MIN_RECORD_SIZE, V4_HEAD_SIZE
-from engine.log.crc_kernel import crc32
-from engine.log.jit import compiled
-from engine.log.judge_kernel import alike, head_is_plain, texts_are_plain
-from engine.log.loads import LEAST_ALIKE, big32, big64
+from engine.log.kernels.crc import crc32
+from engine.log.kernels.jit import compiled
+from engine.log.kernels.judge import alike, head_is_plain, texts_are_plain
+from engine.log.kernels.loads import LEAST_ALIKE, big32, big64
 
 _MAGIC = MESSAGE_MAGIC - (1 << 32)
 _HEAD = V4_HEAD_SIZE
@@ -36,7 +36,7 @@ def tally(  # noqa: PLR0912, PLR0915 - one loop on purpose
         base: physical offset of the data's first byte.
         moved: int64[any, 3], gets (physical offset, stored offset, size) of records that name another place.
         doubts: int64[any, 5], gets positions of records that may be in doubt: of record, body, topic, properties, end
-            (engine.log.doubt_kernel.sift says which are).
+            (engine.log.kernels.doubt.sift says which are).
 
     Returns:
         How many; how many of them are messages (sysflag.is_consumable); where they end; whether no plain sound record

@@ -12,9 +12,9 @@ import numpy as np
 
 from engine.format.index_file import ENTRY_SIZE, NO_ENTRY, SLOT_SIZE
 from engine.format.numbers import INT_MAX
-from engine.log.jit import compiled
-from engine.log.loads import big32
-from engine.log.stores import put32, put64
+from engine.log.kernels.jit import compiled
+from engine.log.kernels.loads import big32
+from engine.log.kernels.stores import put32, put64
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -15,8 +15,8 @@ from engine.format.names import TOPIC_MAX_LENGTH
 from engine.format.queue_unit import UNIT_SIZE
 from engine.format.record_columns import FIELDS, RecordColumns
 from engine.format.sysflag import BORN_HOST_V6, STORE_HOST_V6
-from engine.log.jit import compiled
-from engine.log.loads import big32, big64
+from engine.log.kernels.jit import compiled
+from engine.log.kernels.loads import big32, big64
 
 if TYPE_CHECKING:
     from engine.log.reading import ReadLimits

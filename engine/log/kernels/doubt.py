@@ -1,4 +1,4 @@
-"""Records that are not plain at a glance (engine.log.judge_kernel), byte by byte: values may hold line ends.
+"""Records that are not plain at a glance (engine.log.kernels.judge), byte by byte: values may hold line ends.
 
 What does not pass here goes to engine.format.judge. Loaded only where there is such a record.
 """
@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from engine.log.jit import compiled
-from engine.log.judge_kernel import head_is_plain, texts_are_plain
-from engine.log.loads import big32
+from engine.log.kernels.jit import compiled
+from engine.log.kernels.judge import head_is_plain, texts_are_plain
+from engine.log.kernels.loads import big32
 
 _LENGTH = 2
 """Bytes of the properties' length, between topic and properties."""

@@ -12,9 +12,9 @@ import numpy as np
 
 from engine.format import sysflag
 from engine.format.message import MESSAGE_MAGIC, MIN_RECORD_SIZE, V4_HEAD_SIZE
-from engine.log.crc_kernel import crc32
-from engine.log.jit import compiled
-from engine.log.loads import big32, big64
+from engine.log.kernels.crc import crc32
+from engine.log.kernels.jit import compiled
+from engine.log.kernels.loads import big32, big64
 from engine.log.walk import Row, Stop, walk
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """What kernels that write need below numba's arrays: unaligned stores, and copies without an array for each piece.
 
-As with `engine.log.loads`, nothing here checks bounds; the callers do, before each store.
+As with `engine.log.kernels.loads`, nothing here checks bounds; the callers do, before each store.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from engine.log.loads import address
+from engine.log.kernels.loads import address
 
 _I8 = ir.IntType(8)
 _I32 = ir.IntType(32)

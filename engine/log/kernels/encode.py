@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from engine.format.message import POSITION_QUEUE_OFFSET
-from engine.log.crc_kernel import crc32
-from engine.log.jit import compiled
-from engine.log.stores import copy, put32, put64
+from engine.log.kernels.crc import crc32
+from engine.log.kernels.jit import compiled
+from engine.log.kernels.stores import copy, put32, put64
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from engine.format import names, properties, sysflag
-from engine.log.jit import compiled, inlined
-from engine.log.loads import equal64, first_bit, little64
+from engine.log.kernels.jit import compiled, inlined
+from engine.log.kernels.loads import equal64, first_bit, little64
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

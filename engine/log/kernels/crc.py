@@ -1,7 +1,7 @@
 """CRC-32 within a kernel, equal to `zlib.crc32`: no call into a library per body, dearer than a small body itself.
 
-Theory: engine.log.fold, where the processor has a carry-less product. Without it, and for a few bytes, tables do it
-all: `_TABLES[k][b]` is what byte b leaves when k bytes follow it, so that 16 bytes are 16 independent look-ups.
+Theory: engine.log.kernels.fold, where the processor has a carry-less product. Without it, and for a few bytes, tables
+do it all: `_TABLES[k][b]` is what byte b leaves when k bytes follow it, so that 16 bytes are 16 independent look-ups.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.log.fold import fold, folds_in_hardware, remainder
-from engine.log.jit import compiled
-from engine.log.loads import little64
+from engine.log.kernels.fold import fold, folds_in_hardware, remainder
+from engine.log.kernels.jit import compiled
+from engine.log.kernels.loads import little64
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -19,7 +19,7 @@ from numba import types
 from numba.core import cgutils, config
 from numba.extending import intrinsic
 
-from engine.log.loads import address
+from engine.log.kernels.loads import address
 
 _POLYNOMIAL = 0x104C11DB7
 _I8 = ir.IntType(8)
