@@ -15,11 +15,12 @@ def section(path: Path, title: str) -> str:
     return found
 
 
-def tables(text: str) -> list[Table]:
-    """All tables in a text, a dict a row, code marks taken off."""
+def tables(text: str, *, marks: bool = False) -> list[Table]:
+    """All tables in a text, a dict a row, code marks around a cell taken off, unless `marks` are wanted."""
     found: list[Table] = []
     for block in re.findall(r"(?:^\|.*\n?)+", text, flags=re.MULTILINE):
-        rows = [[cell.strip().strip("`") for cell in line.strip().strip("|").split("|")] for line in block.splitlines()]
+        taken = " " if marks else " `"
+        rows = [[cell.strip(taken) for cell in line.strip().strip("|").split("|")] for line in block.splitlines()]
         head, _, *rest = rows
         found.append([dict(zip(head, row, strict=True)) for row in rest])
     return found
