@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from itertools import count
 from typing import TYPE_CHECKING
 
 from engine.errors import FormatError, StorageError
 from engine.wire.address import parse_address
 from engine.wire.command import RemotingCommand
+from engine.wire.correlation import Correlation
 from engine.wire.frames import FrameReader, encode
 
 if TYPE_CHECKING:
@@ -40,8 +40,7 @@ class RemotingClient:
     def __init__(self, address: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.address = address
         self._writer = writer
-        self._opaque = count(1)
-        self._waiting: dict[int, asyncio.Future[RemotingCommand]] = {}
+        self._requests: Correlation[asyncio.Future[RemotingCommand]] = Correlation()
         self._ended: Callable[[], None] = lambda: None
         self._lost: str | None = None
         self._reading = asyncio.get_running_loop().create_task(self._read(reader))
@@ -88,20 +87,19 @@ class RemotingClient:
         """
         if self._lost is not None:
             raise StorageError(f"{self.address}: {self._lost}")
-        opaque = next(self._opaque)
-        future = self._waiting[opaque] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
+        opaque = self._requests.begin(future)
         try:
             self._writer.writelines(encode(RemotingCommand(code, opaque, 0, None, ext, body)))
             async with asyncio.timeout(timeout_s):
                 await self._writer.drain()
-                answer: RemotingCommand = await future
-                return answer
+                return await future
         except TimeoutError:
             raise StorageError(f"{self.address} does not answer request {int(code)} in {timeout_s:g} s") from None
         except OSError as error:
             raise StorageError(f"{self.address}: {error.strerror or error}") from None
         finally:
-            self._waiting.pop(opaque, None)
+            self._requests.forget(opaque)
 
     async def close(self) -> None:
         """End the connection; who waits gets an error."""
@@ -132,7 +130,7 @@ class RemotingClient:
                 for command in frames.feed(data):
                     if not command.is_response:
                         continue  # what a broker tells its clients of their groups: we are in none
-                    future = self._waiting.get(command.opaque)
+                    future = self._requests.settle(command.opaque)
                     if future is not None and not future.done():
                         future.set_result(command)
         except (OSError, FormatError) as error:
@@ -145,6 +143,6 @@ class RemotingClient:
             self._lost = why
             self._writer.close()
             self._ended()
-        for future in self._waiting.values():
+        for future in self._requests.close():
             if not future.done():
                 future.set_exception(StorageError(f"{self.address}: {self._lost}"))

@@ -15,6 +15,7 @@ from engine.format.hosts import Host
 from engine.format.hosts import parse as parse_host
 from engine.wire.codes import LanguageCode
 from engine.wire.command import ONEWAY, RemotingCommand
+from engine.wire.correlation import Correlation
 from engine.wire.frames import FrameReader, encode
 
 if TYPE_CHECKING:
@@ -26,12 +27,11 @@ _HIGH_WATER = 4 << 20
 _LARGE = 1 << 18
 """Bytes of a frame that isn't whole yet from which on they are counted: one read gives no more."""
 _NOBODY = Host(bytes(4), 0)
-_INT_MASK = 0x7FFFFFFF
 OTHER = -1
 """Instead of the request codes that are not served: a client can't make us count each number that there is."""
 
 
-class Serves(Protocol):
+class RequestSink(Protocol):
     """Who answers.
 
     Attributes:
@@ -63,14 +63,13 @@ class Connection(asyncio.Protocol):
         fault: why it was cut off by us, None: it wasn't. `cut`: the same as one word: "frame", "input" or "output".
     """
 
-    def __init__(self, server: Serves, settings: BrokerSettings, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, server: RequestSink, settings: BrokerSettings, loop: asyncio.AbstractEventLoop) -> None:
         self._server = server
         self._limit = settings.output_limit
         self._loop = loop
         self._reader = FrameReader(settings.frame_limit)
         self._transport: asyncio.Transport | None = None
-        self._waiting: dict[int, asyncio.Future[RemotingCommand]] = {}
-        self._opaque = 0
+        self._requests: Correlation[asyncio.Future[RemotingCommand]] = Correlation()
         self._out: list[bytes | memoryview] = []
         self._flushes = False
         self._large = False
@@ -121,10 +120,9 @@ class Connection(asyncio.Protocol):
         """As of asyncio."""
         del exc
         self._transport = None
-        for future in self._waiting.values():
+        for future in self._requests.close():
             if not future.done():
                 future.set_exception(ConnectionError("the client has gone"))
-        self._waiting.clear()
         self._server.lost(self)
 
     def pause_writing(self) -> None:
@@ -174,7 +172,7 @@ class Connection(asyncio.Protocol):
 
     def tell(self, code: int, ext: Mapping[str, str], body: bytes = b"") -> None:
         """A request of ours that nobody answers."""
-        self.send(RemotingCommand(code, self._next_opaque(), ONEWAY, None, ext, body, LanguageCode.JAVA))
+        self.send(RemotingCommand(code, self._requests.next_opaque(), ONEWAY, None, ext, body, LanguageCode.JAVA))
 
     async def ask(self, request: RemotingCommand, timeout_s: float) -> RemotingCommand:
         """A request of ours and the client's answer.
@@ -182,15 +180,13 @@ class Connection(asyncio.Protocol):
         Raises:
             TimeoutError, ConnectionError.
         """
-        opaque = self._next_opaque()
-        future = self._loop.create_future()
-        self._waiting[opaque] = future
+        future: asyncio.Future[RemotingCommand] = self._loop.create_future()
+        opaque = self._requests.begin(future)
         try:
             self.send(request._replace(opaque=opaque, flag=0))
-            answer: RemotingCommand = await asyncio.wait_for(future, timeout_s)
-            return answer
+            return await asyncio.wait_for(future, timeout_s)
         finally:
-            self._waiting.pop(opaque, None)
+            self._requests.forget(opaque)
 
     def park(self) -> None:
         """One of its requests waits for something of ours: nothing more is read meanwhile."""
@@ -219,7 +215,7 @@ class Connection(asyncio.Protocol):
     # --- inside -----------------------------------------------------------------------------------------------------
 
     def _answered(self, command: RemotingCommand) -> None:
-        future = self._waiting.pop(command.opaque, None)
+        future = self._requests.settle(command.opaque)
         if future is not None and not future.done():
             future.set_result(command)
 
@@ -240,7 +236,3 @@ class Connection(asyncio.Protocol):
         transport.writelines(out)
         if transport.get_write_buffer_size() > self._limit:
             self.give_up(f"{self._limit} bytes wait for it", "output")
-
-    def _next_opaque(self) -> int:
-        self._opaque = self._opaque + 1 & _INT_MASK
-        return self._opaque

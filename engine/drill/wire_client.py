@@ -9,7 +9,6 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from itertools import count
 from types import TracebackType
 from typing import Self
 
@@ -18,6 +17,7 @@ import orjson
 from engine.format import properties as property_words
 from engine.wire.codes import PULL_COMMIT, PULL_SUBSCRIPTION, PULL_SUSPEND, RequestCode
 from engine.wire.command import ONEWAY, RemotingCommand
+from engine.wire.correlation import Correlation
 from engine.wire.frames import FrameReader, encode
 
 _CHUNK = 1 << 18
@@ -52,7 +52,7 @@ class WireClient:
         host, _, port = address.rpartition(":")
         self._timeout = timeout_s
         self._pushed = pushed
-        self._opaque = count(1)
+        self._requests: Correlation[None] = Correlation()
         self._frames = FrameReader()
         self._answers: deque[RemotingCommand] = deque()
         try:
@@ -72,7 +72,7 @@ class WireClient:
         self, code: int, ext: Mapping[str, str] | None = None, body: bytes = b"", *, oneway: bool = False
     ) -> int:
         """Send a request without waiting; its opaque. Raises Gone."""
-        opaque = next(self._opaque)
+        opaque = self._requests.next_opaque() if oneway else self._requests.begin(None)
         head, rest = encode(RemotingCommand(code, opaque, ONEWAY if oneway else 0, None, ext, body))
         try:
             self._socket.sendall(b"".join((head, rest)))
@@ -110,7 +110,8 @@ class WireClient:
             raise Gone("the broker has closed the connection")
         for command in self._frames.feed(data):
             if command.is_response:
-                self._answers.append(command)
+                self._requests.settle(command.opaque)
+                self._answers.append(command)  # one that nobody waits for, too
             elif self._pushed is not None:
                 self._pushed(self, command)
 
