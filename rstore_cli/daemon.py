@@ -19,7 +19,7 @@ WORK_S = 600.0
 """How long is waited for what the daemon knows, and for what it has to do."""
 
 
-class DaemonSaidNo(RStoreError):
+class DaemonError(RStoreError):
     """What went wrong in the daemon, as it tells it."""
 
     def __init__(self, said: dict[str, Any]) -> None:
@@ -42,7 +42,7 @@ class Daemon:
         """The answer; None when there is no daemon.
 
         Raises:
-            DaemonSaidNo. StorageError: it may not be asked, or does not answer.
+            DaemonError. StorageError: it may not be asked, or does not answer.
         """
         found = local_socket.connect_to(self._path, wait_s)
         if found is None:
@@ -59,7 +59,7 @@ class Daemon:
         finally:
             connection.close()
         if isinstance(said, dict) and "error" in said:
-            raise DaemonSaidNo(said["error"])
+            raise DaemonError(said["error"])
         return said
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class AccessSettings:
     """See the module.
 
     Attributes:
@@ -33,7 +33,7 @@ class Door:
     acl: AclFiles | None
 
     @classmethod
-    def of(cls, settings: BrokerSettings, log: logging.Logger) -> Door:
+    def of(cls, settings: BrokerSettings, log: logging.Logger) -> AccessSettings:
         """As the settings say.
 
         Raises:

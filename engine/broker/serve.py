@@ -20,16 +20,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from engine.broker import consumer_filters, health, ports, schedule, stats
+from engine.broker.access import AccessSettings
 from engine.broker.broker import Broker
 from engine.broker.deleted import remove_revived, topics_with_queues
-from engine.broker.door import Door
 from engine.broker.handlers.pull import TICK_MS, PullHandler
 from engine.broker.http import Operations
 from engine.broker.live import Live
 from engine.broker.name_servers import NameServers
 from engine.broker.ports import Listening
 from engine.broker.recovered import recovering
-from engine.broker.server import Everyone, Switchboard, broker_handlers, listen, name_handlers
+from engine.broker.server import ConnectionRegistry, Switchboard, broker_handlers, listen, name_handlers
 from engine.config import BrokerRole, delay_levels
 from engine.errors import RStoreError, StorageError
 from engine.files.disk import Disk
@@ -102,7 +102,7 @@ async def _serve(
     room = max(FEWEST, _descriptors() - FOR_THE_STORE)
     settings = replace(settings, connections=min(settings.connections, room))
     before = topics_with_queues(Disk(), config)
-    door = Door.of(settings, log)
+    access = AccessSettings.of(settings, log)
     if holder_of(Disk(), os.fspath(config.store_path_root_dir)) is None:  # else opening it tells who has it
         ports.demand_free(settings, is_slave=config.broker_role is BrokerRole.SLAVE)
     with contextlib.suppress(RStoreError):  # what is wrong with the store, opening it tells
@@ -110,7 +110,7 @@ async def _serve(
             log.warning(problem)
     store = MessageStore.open(config, recover=recovering(log), cleaning=True)
     try:
-        async with Daemon(settings, store, loop, log, door, before) as daemon:
+        async with Daemon(settings, store, loop, log, access, before) as daemon:
             where = daemon.listening
             told = {
                 "broker": where.broker,
@@ -141,7 +141,7 @@ def _descriptors() -> int:
 class Daemon:
     """Listeners and timers around an open store. An async context manager.
 
-    `door`: as the settings say, if None. `topics_before`: those that had queues before the store was opened
+    `access`: as the settings say, if None. `topics_before`: those that had queues before the store was opened
     (`engine.broker.deleted`); None: don't ask.
     """
 
@@ -151,12 +151,12 @@ class Daemon:
         store: MessageStore,
         loop: asyncio.AbstractEventLoop,
         log: logging.Logger,
-        door: Door | None = None,
+        access: AccessSettings | None = None,
         topics_before: frozenset[str] | None = None,
     ) -> None:
         self._settings = settings
         self._topics_before = topics_before
-        self._door = door
+        self._access = access
         self._store = store
         self._loop = loop
         self._log = log
@@ -213,12 +213,12 @@ class Daemon:
     async def _listen(self) -> None:
         """Open the ports, and have them answered. Raises OSError, RStoreError."""
         settings, loop = self._settings, self._loop
-        door = self._door = self._door or Door.of(settings, self._log)
+        access = self._access = self._access or AccessSettings.of(settings, self._log)
         # The port is known before anything is answered: it is part of the storeHost of every message.
-        everyone = Everyone()
-        board = Switchboard(settings, {}, lambda _: None, self._log, everyone=everyone)
+        registry = ConnectionRegistry()
+        board = Switchboard(settings, {}, lambda _: None, self._log, registry=registry)
         with ports.binding(settings.listen_host, settings.listen_port, ports.BROKER):
-            server = await listen(board, settings, loop, settings.listen_port, door.context, self._log)
+            server = await listen(board, settings, loop, settings.listen_port, access.context, self._log)
         self._servers.append(server)
         port = server.sockets[0].getsockname()[1]
         broker = self._broker = Broker(settings, self._store, loop, port, self._log)
@@ -228,11 +228,11 @@ class Daemon:
                 self._log.info("a queue of a deleted topic was taken away again", extra={"queue": str(queue)})
         pulls = self._pulls = PullHandler(broker)
         handlers = broker_handlers(broker, pulls)
-        if door.acl is not None:
+        if access.acl is not None:
             from engine.broker.acl.guard import Guard
             from engine.broker.handlers.acl import AclHandler
 
-            handlers = Guard(door.acl, self._log).guarded(handlers | AclHandler(broker, door.acl).handlers())
+            handlers = Guard(access.acl, self._log).guarded(handlers | AclHandler(broker, access.acl).handlers())
 
         def lost(connection: Connection) -> None:
             pulls.lost(connection)
@@ -242,16 +242,16 @@ class Daemon:
         ha = role.listen(settings.listen_host, port + ports.HA_ABOVE, exactly=bool(settings.listen_port))
         board.serve(handlers, lost)
         self._boards.append(board)
-        if door.name_servers:
-            self._name_servers = NameServers(broker, door.name_servers, door.client_context, self._log)
+        if access.name_servers:
+            self._name_servers = NameServers(broker, access.name_servers, access.client_context, self._log)
         vip = {code: handler for code, handler in handlers.items() if code not in _NOT_VIP}
         if settings.listen_port:
-            vip_board = Switchboard(settings, vip, lost, self._log, "vip", everyone)
+            vip_board = Switchboard(settings, vip, lost, self._log, "vip", registry)
             await self._add(vip_board, port - ports.VIP_BELOW, ports.VIP)
         names = None
         if settings.name_service_port is not None:
             name_board = Switchboard(
-                settings, name_handlers(broker), self._name_client_lost, self._log, "names", everyone
+                settings, name_handlers(broker), self._name_client_lost, self._log, "names", registry
             )
             names = await self._add(name_board, settings.name_service_port, ports.NAMES)
         self._health = health.Health(self._store, self._log, lambda: role.divergence)
@@ -292,8 +292,8 @@ class Daemon:
                 every(lambda: schedule.TICK_MS / 1000, broker.schedule.tick),
                 every(lambda: broker.settings.transaction_check_interval_ms / 1000, broker.transactions.check),
             ]
-        if self._door is not None and self._door.acl is not None:
-            work.append(every(lambda: _WATCH_S, self._door.acl.look))
+        if self._access is not None and self._access.acl is not None:
+            work.append(every(lambda: _WATCH_S, self._access.acl.look))
         self._timers = [loop.create_task(one) for one in work]
 
     def _name_client_lost(self, connection: Connection) -> None:
@@ -346,7 +346,7 @@ class Daemon:
             self._log.warning("puts are under way, and are not waited for any longer")
 
     async def _add(self, board: Switchboard, port: int, option: str) -> int:
-        context = None if self._door is None else self._door.context
+        context = None if self._access is None else self._access.context
         with ports.binding(self._settings.listen_host, port, option):
             server = await listen(board, self._settings, self._loop, port, context, self._log)
         self._servers.append(server)

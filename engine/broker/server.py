@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _BACKLOG = 1024
 
 
-class Everyone:
+class ConnectionRegistry:
     """Who is connected, by whichever listener: each has a descriptor, and they may not take those of the store.
 
     Attributes:
@@ -64,11 +64,11 @@ class Switchboard:
         handlers: by request code.
         lost: is told of connections that have gone.
         name: of the listener: broker, vip or names.
-        everyone: those of all listeners, whom the limit is about (default: this one's).
+        registry: those of all listeners, whom the limit is about (default: this one's).
 
     Attributes:
         connections: that are open.
-        answers: see Serves.
+        answers: see RequestSink.
         refused: connections, as there were too many, or not as TLS wants them.
         cut: connections that were cut off, by reason: see Connection.
     """
@@ -80,7 +80,7 @@ class Switchboard:
         lost: Callable[[Connection], None],
         log: logging.Logger,
         name: str = "broker",
-        everyone: Everyone | None = None,
+        registry: ConnectionRegistry | None = None,
     ) -> None:
         self._settings = settings
         self._log = log
@@ -88,7 +88,7 @@ class Switchboard:
         self._large: dict[Connection, int] = {}
         self._held = 0
         self.connections: set[Connection] = set()
-        self.everyone = Everyone() if everyone is None else everyone
+        self.registry = ConnectionRegistry() if registry is None else registry
         self.answers: dict[int, dict[int, int]] = {OTHER: {}}
         self.refused = 0
         self.cut = {"frame": 0, "input": 0, "output": 0, "idle": 0}
@@ -101,12 +101,12 @@ class Switchboard:
             self.answers.setdefault(int(code), {0: 0})
 
     def opened(self, connection: Connection) -> bool:
-        """As of Serves."""
-        if len(self.everyone.connections) >= self._settings.connections:
+        """As of RequestSink."""
+        if len(self.registry.connections) >= self._settings.connections:
             self.refuse(connection.address, "too many connections")
             return False
         self.connections.add(connection)
-        self.everyone.connections.add(connection)
+        self.registry.connections.add(connection)
         return True
 
     def refuse(self, peer: str, why: str) -> None:
@@ -115,9 +115,9 @@ class Switchboard:
         self._log.warning("a connection was refused", extra={"peer": peer, "why": why})
 
     def lost(self, connection: Connection) -> None:
-        """As of Serves."""
+        """As of RequestSink."""
         self.connections.discard(connection)
-        self.everyone.connections.discard(connection)
+        self.registry.connections.discard(connection)
         self._held -= self._large.pop(connection, 0)
         if connection.fault is not None:
             self.cut[connection.cut] += 1
@@ -125,7 +125,7 @@ class Switchboard:
         self._lost(connection)
 
     def received(self, connection: Connection, request: RemotingCommand) -> None:
-        """As of Serves."""
+        """As of RequestSink."""
         handler = self._handlers.get(request.code)
         try:
             if handler is None:
@@ -157,7 +157,7 @@ class Switchboard:
             connection.answer(request, request.answer(ResponseCode.SYSTEM_ERROR, str(failure)))
 
     def holds(self, connection: Connection, size: int) -> None:
-        """As of Serves: who has been at a large frame for longest goes when all of them are too many bytes."""
+        """As of RequestSink: who has been at a large frame for longest goes when all of them are too many bytes."""
         self._held += size - self._large.get(connection, 0)
         if size:
             self._large[connection] = size
@@ -245,9 +245,9 @@ async def listen(
 
     if context is None:
         return await loop.create_server(make, settings.listen_host, port, backlog=_BACKLOG)
-    everyone = board.everyone
+    registry = board.registry
     server = SniffingServer(
-        loop, make, context, settings.tls.mode, everyone.greeted, lambda: len(everyone) < settings.connections,
+        loop, make, context, settings.tls.mode, registry.greeted, lambda: len(registry) < settings.connections,
         board.refuse, log,
     )  # fmt: skip
     return await server.start(settings.listen_host, port, _BACKLOG)

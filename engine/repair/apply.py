@@ -25,7 +25,7 @@ from engine.log.index_file import IndexFile
 from engine.log.index_reader import ClosedIndexFile
 from engine.log.index_service import IndexService
 from engine.log.state import StoreState
-from engine.repair.beside import Beside
+from engine.repair.background import BackgroundWorker
 from engine.repair.bridge import BridgedLog
 from engine.repair.finish import finish, part, parted, settle
 from engine.repair.index_plan import index_directory
@@ -170,8 +170,8 @@ class _Applier:
 
     def _derived(self) -> tuple[str, ...]:
         """Queues and index, side by side: neither is made of the other. The names of the index files."""
-        with Beside(self._disk) as beside:
-            beside.run(self._queues)
+        with BackgroundWorker(self._disk) as worker:
+            worker.run(self._queues)
             self._disk.step("recover.queues-done")
             return self._index()
 

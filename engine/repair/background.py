@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from engine.files.disk import Disk
 
 
-class Beside:
+class BackgroundWorker:
     """A thread for work that neither needs what the caller does meanwhile nor is needed by it. A context manager.
 
     Leaving it waits for what was given last. On a disk that wants each run to make the same changes in the same order
@@ -23,7 +23,7 @@ class Beside:
         self._pool = ThreadPoolExecutor(1, "rstore-beside") if disk.concurrent else None
         self._last: Future[object] | None = None
 
-    def __enter__(self) -> Beside:
+    def __enter__(self) -> BackgroundWorker:
         return self
 
     def __exit__(

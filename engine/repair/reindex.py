@@ -24,7 +24,7 @@ from engine.log.derive import Deriver, DeriveRules, Keys, QueueNumbers, TopicQue
 from engine.log.scan import Blank, Damage, Event, Gap, RecordBatch, Scanner
 from engine.log.source import ClosedLog
 from engine.repair import next_step
-from engine.repair.beside import Beside
+from engine.repair.background import BackgroundWorker
 from engine.repair.finding import Fix
 from engine.repair.guessed_sizes import guessed_sizes
 from engine.repair.intervals import Intervals
@@ -156,7 +156,7 @@ def build(
             if index is not None:
                 index.take_over(scanner)
             events = scan_ahead(scanner, first.offset, prepare=deriver.prepare, resume=True, threads=jobs)
-            with Beside(disk) as beside:
+            with BackgroundWorker(disk) as worker:
                 held: list[tuple[Units, Keys]] = []
                 many = 0
 
@@ -164,7 +164,7 @@ def build(
                     units, keys = joined(held)
                     held.clear()
                     if index is not None:
-                        beside.run(partial(index.put, keys_from(keys, begin)))
+                        worker.run(partial(index.put, keys_from(keys, begin)))
                     for number, some in by_queue(units, begin):
                         if queues is not None and scope.topic in (None, numbers[number].topic):
                             queues.append(numbers[number], some)
@@ -183,7 +183,7 @@ def build(
                 if held:
                     build_held()
                 if index is not None:
-                    beside.run(index.close)
+                    worker.run(index.close)
                 if queues is not None:
                     queues.close()
         except BaseException:
