@@ -16,7 +16,6 @@ from tests.docs.markdown import Table, code_blocks, hexdump, section, tables
 
 FORMAT = Path(layouts.__file__).with_name("FORMAT.md")
 CODES = {"i16": "h", "i32": "i", "u32": "I", "i64": "q", "8": "8s"}
-EXAMPLE = section(FORMAT, "One message")
 
 
 def fields_of(layout: type) -> list[str]:
@@ -110,13 +109,16 @@ def test_every_module_with_a_layout_is_named() -> None:
 
 
 class TestTheExample:
-    record_at, record = hexdump(code_blocks(EXAMPLE)[0])
-    unit_at, unit = hexdump(code_blocks(EXAMPLE)[1])
-    entry_at, entry = hexdump(code_blocks(EXAMPLE)[2])
+    record_at, record = hexdump(code_blocks(section(FORMAT, "A record"))[0])
+    unit_at, unit = hexdump(code_blocks(section(FORMAT, "A queue unit"))[0])
+    header, slot, entry = map(hexdump, code_blocks(section(FORMAT, "An index file")))
+    checkpoint_at, checkpoint = hexdump(code_blocks(section(FORMAT, "A checkpoint"))[0])
+    layout = IndexLayout(200, 800)
+    number = 474
 
     def test_the_record_has_the_values_stated(self) -> None:
         found = message.decode(self.record)
-        table = tables(EXAMPLE)[0]
+        text = section(FORMAT, "A record")
         known = {
             "body length": str(len(found.body)),
             "topic length": str(len(found.topic)),
@@ -124,41 +126,69 @@ class TestTheExample:
             "body": found.body.hex(),
             "properties": ", ".join(f"{name}={value}" for name, value in found.properties.items()),
         }
-        for row in table:
+        for row in tables(text)[0]:
             assert row["value"] == known.get(row["field"], str(getattr(found, row["field"], None))), row
-        assert b"".join(bytes.fromhex(row["bytes"]) for row in table) == self.record
+        assert b"".join(bytes.fromhex(row["bytes"]) for row in tables(text)[0]) == self.record
         assert found.crc_ok
         assert found.physical_offset == self.record_at
-        assert f"Its id is {found.msg_id}." in EXAMPLE
+        assert f"The body is the text `{found.body.decode()}`. Its id is {found.msg_id}." in text
 
     def test_every_field_of_a_record_is_in_the_table(self) -> None:
-        stated = {row["field"] for row in tables(EXAMPLE)[0]}
+        stated = {row["field"] for row in tables(section(FORMAT, "A record"))[0]}
         assert {name.removesuffix("_raw") for name in message.StoredMessage._fields} <= stated
 
     def test_the_unit_has_the_values_stated(self) -> None:
         found = queue_unit.decode(self.unit)
-        assert {row["field"]: int(row["value"]) for row in tables(EXAMPLE)[1]} == dataclasses.asdict(found)
+        assert stated_in("A queue unit")[0] == dataclasses.asdict(found)
         record = message.decode(self.record)
         assert self.unit_at == record.queue_offset * queue_unit.UNIT_SIZE
         assert (found.physical_offset, found.size) == (record.physical_offset, record.total_size)
         assert found.tags_code == hashing.tags_code(record.properties["TAGS"])
 
-    def test_the_entry_has_the_values_stated(self) -> None:
-        found = index_file.decode_entry(self.entry, 0)
-        assert {row["field"]: int(row["value"]) for row in tables(EXAMPLE)[2]} == dataclasses.asdict(found)
+    def test_the_header_has_the_values_stated(self) -> None:
+        at, data = self.header
+        assert at == 0
+        assert stated_in("An index file")[0] == dataclasses.asdict(index_file.decode_header(data))
+
+    def test_the_slot_and_the_entry_have_the_values_stated(self) -> None:
+        found = index_file.decode_entry(self.entry[1], 0)
+        assert stated_in("An index file")[1] == dataclasses.asdict(found)
         record = message.decode(self.record)
         key = properties.key_words(record.properties["KEYS"])[0]
         assert found.key_hash == hashing.index_key_hash(f"{record.topic}#{key}")
-        assert found.time_diff == index_file.time_diff(record.store_timestamp, 1700000000180)
-        assert self.entry_at == IndexLayout(1000, 4000).entry_position(2000)
+        begin = index_file.decode_header(self.header[1]).begin_timestamp
+        assert found.time_diff == index_file.time_diff(record.store_timestamp, begin)
+        assert self.entry[0] == self.layout.entry_position(self.number)
+        assert self.slot[0] == self.layout.slot_position(found.key_hash % self.layout.slots)
 
-    def test_the_bytes_are_in_the_golden_store(self, golden_store: Callable[[str], Path]) -> None:
-        store = golden_store("clean-small")
-        queue = store / "consumequeue" / "OracleTopicA" / "0"
+    def test_the_checkpoint_has_the_values_stated(self) -> None:
+        found = checkpoint.decode(self.checkpoint)
+        assert stated_in("A checkpoint")[0] == dataclasses.asdict(found)
+        assert f"stored at {found.min_timestamp} or before" in section(FORMAT, "A checkpoint")
+
+    def test_the_chain_leads_from_the_slot_to_the_entry(self, fixture_store: Callable[[str], Path]) -> None:
+        data = min((fixture_store("clean-small") / "index").iterdir()).read_bytes()
+        number, passed = int.from_bytes(self.slot[1], "big"), []
+        while number != self.number:
+            passed.append(str(number))
+            number = index_file.decode_entry(data, self.layout.entry_position(number)).previous
+        assert f"leads to it by {', '.join(passed)}." in section(FORMAT, "An index file")
+
+    def test_the_bytes_are_in_the_fixture(self, fixture_store: Callable[[str], Path]) -> None:
+        store = fixture_store("clean-small")
+        queue = store / "consumequeue" / "audit_log-x" / "1"
+        index = min((store / "index").iterdir())
         places = [
-            (store / "commitlog" / "00000000000000000000", self.record_at, self.record),
+            (store / "commitlog" / "00000000000000131072", self.record_at - 131072, self.record),
             (queue / "00000000000000000000", self.unit_at, self.unit),
-            (min((store / "index").iterdir()), self.entry_at, self.entry),
+            *((index, at, data) for at, data in (self.header, self.slot, self.entry)),
+            (store / "checkpoint", self.checkpoint_at, self.checkpoint),
         ]
         for path, at, data in places:
             assert path.read_bytes()[at : at + len(data)] == data
+        assert f"index/{index.name}" in section(FORMAT, "An index file")
+
+
+def stated_in(title: str) -> list[dict[str, int]]:
+    """The values of each table of numbers in a section, by field."""
+    return [{row["field"]: int(row["value"]) for row in table} for table in tables(section(FORMAT, title))]
