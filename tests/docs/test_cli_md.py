@@ -1,0 +1,124 @@
+"""CLI.md says what commands print with --json: every key, and nothing that is not printed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import rstore_cli
+from engine import errors
+from engine.errors import NextStep, RStoreError
+from rstore_cli.app import COMMANDS
+from tests.docs.markdown import section, tables
+from tests.rstore_cli.conftest import Cli, cli, damage
+
+__all__ = ["cli"]
+
+PAGE = Path(rstore_cli.__file__).with_name("CLI.md")
+Store = Callable[[str], Path]
+COMMON = {name.strip("`") for row in tables(section(PAGE, "Plans"))[0] for name in re.findall(r"\w+", row["key"])}
+OPTIONAL = {"next", "unread", "notRead"}
+"""Keys after a semicolon: they are there where there is something to say."""
+
+
+def keys_of(title: str, command: str) -> set[str]:
+    """What a row of a section's last table says of a command."""
+    every = tables(section(PAGE, title), marks=True)[-1]
+    (said,) = (row for row in every if f"`{command}`" in row["command"].split(", "))
+    cell = re.sub(r"\([^)]*\)", "", said.get("keys") or said["adds"])
+    return set(re.findall(r"`(\w+)`", cell))
+
+
+def kinds(of: type[RStoreError]) -> Iterator[type[RStoreError]]:
+    yield of
+    for one in of.__subclasses__():
+        if one.__module__ == errors.__name__:
+            yield from kinds(one)
+
+
+def test_every_error_has_its_code_and_exit() -> None:
+    stated = {row["code"]: int(row["exit"]) for row in tables(section(PAGE, "Exit codes"))[1]}
+    assert stated == {one.code: one.exit_code for one in kinds(RStoreError)}
+
+
+def test_an_error(cli: Cli, fixture_copy: Store) -> None:
+    store = fixture_copy("clean-small")
+    damage(store)
+    stated = [row["key"] for row in tables(section(PAGE, "Exit codes"))[0]]
+    assert list(cli("--store", store, "--json", "recover", "--yes").json["error"]) == stated
+    assert list(cli("--store", store, "--json", "get", "NoSuch", "0").json["error"]) == stated[:-1]
+
+
+def test_a_next_step() -> None:
+    assert all(f"`{key}`" in section(PAGE, "Exit codes") for key in NextStep(None, "").to_json())
+
+
+def test_a_message(cli: Cli, fixture_store: Store) -> None:
+    rows = tables(section(PAGE, "Messages"))[0]
+    always = {row["key"] for row in rows if not row["where"]}
+    may = {row["key"] for row in rows}
+    for words in (("get", "Hot", "0"), ("dump", "commitlog"), ("dump", "commitlog", "--redact")):
+        found = cli("--store", fixture_store("clean-small"), "--json", *words).lines
+        messages = [set(line) for line in found if line.get("kind", "message") == "message"]
+        assert messages
+        assert all(always <= keys <= may for keys in messages)
+
+
+def test_what_is_no_message_of_the_log(cli: Cli, fixture_copy: Store) -> None:
+    store = fixture_copy("clean-small")
+    damage(store)
+    found = cli("--store", store, "--json", "dump", "commitlog").lines
+    said = set(re.findall(r"`(\w+)`", section(PAGE, "Messages").rpartition("|\n")[2].partition(". `put")[0]))
+    assert said == {"kind", "physicalOffset", "length", "reason", "file"}
+    seen = {line["kind"]: set(line) for line in found if line["kind"] != "message"}
+    assert seen == {"blank": said - {"reason", "file"}, "damage": said}
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["dump consumequeue Hot 0", "dump index", "dump index --header", "dump checkpoint"],
+)
+def test_units_entries_and_the_checkpoint(words: str, cli: Cli, fixture_store: Store) -> None:
+    command = words.removesuffix(" Hot 0")
+    found = cli("--store", fixture_store("clean-small"), "--json", *words.split()).lines
+    assert found
+    assert all(set(line) == keys_of("Units, entries", command) for line in found)
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ("recover", ["--dry-run"]),
+        ("truncate", ["--to-offset", "0", "--dry-run"]),
+        ("reindex", ["--dry-run"]),
+        ("expire", ["--force", "--dry-run"]),
+        ("plan-start", []),
+    ],
+)
+def test_plans(command: str, options: list[str], cli: Cli, fixture_store: Store) -> None:
+    found = cli("--store", fixture_store("clean-small"), "--json", command, *options).json
+    stated = keys_of("Plans", command)
+    assert COMMON | stated >= set(found) >= (COMMON | stated) - OPTIONAL
+    rows = {row["key"]: row["is"] for row in tables(section(PAGE, "Plans"), marks=True)[0]}
+    for queue in found["queues"]:
+        assert set(re.findall(r"`(\w+)`", rows["`queues`"])) <= set(queue)
+
+
+@pytest.mark.parametrize("command", ["verify-crc", "check"])
+def test_judgements(command: str, cli: Cli, fixture_copy: Store) -> None:
+    store = fixture_copy("clean-small")
+    damage(store)
+    found = cli("--store", store, "--json", command).json
+    stated = keys_of("Judgements", command)
+    assert stated >= set(found) >= stated - OPTIONAL
+    text = section(PAGE, "Judgements").rpartition("|\n")[2]
+    for one in (*found.get("bad", ()), *found.get("findings", ())):
+        assert set(one) <= set(re.findall(r"`(\w+)`", text))
+
+
+def test_commands_that_are_named_are_there() -> None:
+    named = set(re.findall(r"`rstore ([a-z-]+)", PAGE.read_text(encoding="utf-8")))
+    assert named <= set(COMMANDS)
