@@ -1,7 +1,7 @@
 """The open store: put, get, query, close. The only composition of log, queues, index and services.
 
 Theory. Opening: lock first, then recovery (plan, then apply), then the abort mark, then dispatch of what the queues
-don't have yet, and only then the services and the first put (Apache takes the lock last: recovery.md, "Start of a
+don't have yet, and only then the services and the first put (Apache takes the lock last: RECOVERY.md, "Start of a
 store"). Closing: no more puts; write buffers, log, dispatch, queues and index are finished in this order, each before
 the next; the abort mark goes only when all of that went well and nothing is left to dispatch.
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def to_json(
     message: StoredMessage, *, place: int | None = None, redact: bool = False, decompress: bool = False
 ) -> dict[str, Any]:
-    """The JSON of cli.md. `place`: where the record lies, when its own field may be wrong."""
+    """The JSON of CLI.md "Messages". `place`: where the record lies, when its own field may be wrong."""
     offset = message.physical_offset if place is None else place
     found: dict[str, Any] = {
         "msgId": make_msg_id(message.store_host, offset),

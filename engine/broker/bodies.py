@@ -1,7 +1,7 @@
 """JSON bodies as Apache's fastjson has them: maps whose keys are message queues, written as objects.
 
 `{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"t"}:5}}` is no standard JSON; Java and Go clients read it
-(remoting.md 2.7).
+(BROKER.md 1.5).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Messages that the broker itself writes about what happens to consumers (remoting.md 3.6)."""
+"""Messages that the broker itself writes about what happens to consumers (BROKER.md 2.6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The name service's key-value pairs, and kvConfig.json. Source: KVConfigManager; remoting.md 2.4."""
+"""The name service's key-value pairs, and kvConfig.json. Source: KVConfigManager; BROKER.md 1.3."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Registers the broker with real name servers: at the start, now and then, when topics change; and takes it back.
 
 Each name server has its own task and its own connection; one that is away is told of once and tried again. What they
-know of a master (for slaves) is kept here. Source: BrokerOuterAPI, BrokerController#registerBrokerAll; remoting.md 2.4.
+know of a master (for slaves) is kept here. Source: BrokerOuterAPI, BrokerController#registerBrokerAll; BROKER.md 1.3.
 """
 
 from __future__ import annotations

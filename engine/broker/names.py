@@ -2,7 +2,7 @@
 
 A broker registers again and again; it is forgotten when its connection closes, or LIVE_MS after its last registration.
 Its topics are taken over when its data version has changed, and topics that are missing from a later registration stay
-until the broker goes, or somebody deletes them. Source: RouteInfoManager (4.9.8); remoting.md 2.4.
+until the broker goes, or somebody deletes them. Source: RouteInfoManager (4.9.8); BROKER.md 1.3.
 """
 
 from __future__ import annotations

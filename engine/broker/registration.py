@@ -5,7 +5,7 @@
         number of topics i4, then for each: length i4, `name readQueues writeQueues perm filterType`
         length i4, filter servers as a JSON array
 
-Source: RegisterBrokerBody, TopicConfig#encode; remoting.md 2.4.
+Source: RegisterBrokerBody, TopicConfig#encode; BROKER.md 1.3.
 """
 
 from __future__ import annotations

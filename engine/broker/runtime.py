@@ -1,4 +1,4 @@
-"""What GET_BROKER_RUNTIME_INFO tells, by Apache's keys and in its forms (remoting.md 2.7).
+"""What GET_BROKER_RUNTIME_INFO tells, by Apache's keys and in its forms (BROKER.md 1.5).
 
 Sources: StoreStatsService#getRuntimeInfo, DefaultMessageStore#getRuntimeInfo, AdminBrokerProcessor#prepareRuntimeInfo.
 """

@@ -4,7 +4,7 @@ A level is a queue, read in order: all its messages wait equally long. What was 
 delayOffset.json; after a crash the last ones may be delivered a second time, as with Apache's. A message that can't be
 put is tried again.
 
-Source: ScheduleMessageService (4.9.8); remoting.md 3.4.
+Source: ScheduleMessageService (4.9.8); BROKER.md 2.4.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A put or a get costs one look-up and a few additions. Whatever else there is to know (rates, sums, windows) is made by
 `tick`, once a second, from those counters. All counts begin with the daemon.
 
-Sources: BrokerStatsManager, StatsItem, StoreStatsService, BrokerStats (4.9.8); remoting.md 2.7.
+Sources: BrokerStatsManager, StatsItem, StoreStatsService, BrokerStats (4.9.8); BROKER.md 1.5.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Topics of the broker: what there is, what is made by itself, and topics.json.
 
-Sources: TopicConfigManager; remoting.md 3.1, 3.2.
+Sources: TopicConfigManager; BROKER.md 2.1, 2.2.
 """
 
 from __future__ import annotations

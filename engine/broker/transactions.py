@@ -5,7 +5,7 @@ rollback put an operation: the half's queue offset, in RMQ_SYS_TRANS_OP_HALF_TOP
 about: it is put anew, behind all others, and its producer is told the place of the new copy. How far both topics are
 settled is kept as offsets of the group CID_RMQ_SYS_TRANS.
 
-Sources: TransactionalMessageServiceImpl, TransactionalMessageBridge, EndTransactionProcessor (4.9.8); remoting.md 3.5.
+Sources: TransactionalMessageServiceImpl, TransactionalMessageBridge, EndTransactionProcessor (4.9.8); BROKER.md 2.5.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """A client of the daemon for drills and tests: one socket, one thread, requests and their answers as Apache's wire has
-them (remoting.md 1, 2.2, 2.3). It waits, and it never hides an answer: what a broker says is what the caller gets.
+them (REMOTING.md 1, BROKER.md 1.1, 1.2). It waits, and it never hides an answer: what a broker says is what the
+caller gets.
 """
 
 from __future__ import annotations

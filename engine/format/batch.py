@@ -1,4 +1,4 @@
-"""The client's batch encoding: what the body of a batch send holds (remoting.md 2.8; MessageDecoder#encodeMessage).
+"""The client's batch encoding: what the body of a batch send holds (FORMAT.md "Batch"; MessageDecoder#encodeMessage).
 
 Per message: `totalSize i32, magic i32, bodyCRC i32, flag i32, bodyLength i32, body, propertiesLength i16, properties`.
 """

@@ -1,4 +1,4 @@
-"""The checkpoint file: 4096 bytes, three i64 (ms) at its head (store-format.md; Apache StoreCheckpoint).
+"""The checkpoint file: 4096 bytes, three i64 (ms) at its head (FORMAT.md "Checkpoint"; Apache StoreCheckpoint).
 
 5.x adds masterFlushedOffset at 24 and confirmPhyOffset at 32: they are kept as they are.
 """

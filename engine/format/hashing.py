@@ -26,7 +26,7 @@ _MASK32 = 0xFFFFFFFF
 def body_crc(body: Buffer) -> int:
     """CRC-32 of a body as a record stores it: the sign bit cleared; 0 for an empty body.
 
-    Source: UtilAll#crc32, store-format.md field 3.
+    Source: UtilAll#crc32, FORMAT.md "Record".
     """
     return zlib.crc32(body) & 0x7FFFFFFF
 

@@ -1,4 +1,4 @@
-"""The index file: header, hash slots, entries (store-format.md; Apache IndexHeader, IndexFile).
+"""The index file: header, hash slots, entries (FORMAT.md "Index file"; Apache IndexHeader, IndexFile).
 
     header  40 bytes
     slots   maxHashSlotNum × i32: number of the newest entry in the slot, 0 = none

@@ -1,4 +1,4 @@
-"""The commit log record (store-format.md; Apache CommitLog, MessageDecoder): encode one, decode one.
+"""The commit log record (FORMAT.md "Record"; Apache CommitLog, MessageDecoder): encode one, decode one.
 
 A record with IPv4 hosts has its fixed part in the first 88 bytes (`_V4_HEAD`); IPv6 hosts shift what lies behind them.
 Behind the fixed part: body, topic (1-byte length; 2 in a 5.x long-topic record), properties (2-byte length).
@@ -33,7 +33,7 @@ MAGICS = (MESSAGE_MAGIC, MESSAGE_MAGIC_V2)
 
 PROPERTIES_MAX_LENGTH = 32767
 INERT_TOPIC = "RSTORE_DAMAGED"
-"""The topic of the record that bridges a damaged stretch (recovery.md, `--bridge`)."""
+"""The topic of the record that bridges a damaged stretch (RECOVERY.md, "Bridges")."""
 ENCODE_OVERHEAD = 64 * 1024
 """Bytes that a record may take beside the largest body. Source: CommitLog.MessageExtEncoder."""
 

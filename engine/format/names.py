@@ -1,4 +1,4 @@
-"""Names in a store directory and well-known topics (store-format.md, Directory; Apache StorePathConfigHelper)."""
+"""Names in a store directory and well-known topics (FORMAT.md "Directory"; Apache StorePathConfigHelper)."""
 
 from __future__ import annotations
 

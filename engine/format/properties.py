@@ -1,4 +1,4 @@
-"""Message properties: `name \\x01 value` joined by `\\x02` (store-format.md, Apache MessageDecoder).
+"""Message properties: `name \\x01 value` joined by `\\x02` (FORMAT.md; Apache MessageDecoder).
 
 Reading follows MessageDecoder#string2messageProperties to the letter, so that a damaged string gives the same map
 as Apache's: a piece shorter than 3 characters, without a separator, or with an empty name or value is passed over.

@@ -1,4 +1,4 @@
-"""The consume queue unit: 20 bytes, `physicalOffset i64, size i32, tagsCode i64`, big-endian (store-format.md).
+"""The consume queue unit: 20 bytes, `physicalOffset i64, size i32, tagsCode i64`, big-endian (FORMAT.md).
 
 As an array: `UNIT` is the numpy dtype of one unit; n units are n × 20 bytes without padding.
 """

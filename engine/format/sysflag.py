@@ -1,4 +1,4 @@
-"""Bits of a record's sysFlag (store-format.md; Apache MessageSysFlag)."""
+"""Bits of a record's sysFlag (FORMAT.md "Record"; Apache MessageSysFlag)."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ fills its first file up to it with pre-blank units.
 Invariants:
 - Unit n belongs to the message whose record says queueOffset n. A message that comes again is ignored (it ends at or
   below `max_physical_offset`), so is one whose offset is taken. A jump is filled: each missing offset repeats the unit
-  before it, so no later message moves (recovery.md, rule 16; Apache appends it at the wrong offset).
+  before it, so no later message moves (RECOVERY.md, rule 16; Apache appends it at the wrong offset).
 - A jump is believed only as far as the log has room for the records that are missed: a record takes at least 91 bytes.
   A queue offset is not covered by its record's CRC, and a flipped bit must not fill the disk. Such a unit is refused.
 - `min_offset` is never a pre-blank unit (rule 17), and only a new first unit of an empty queue moves it down.
@@ -299,7 +299,7 @@ class ConsumeQueue:
         """Move `min_offset` to the first real unit at or behind the log's first byte; returns it.
 
         Looks on in the next files when the first has none; when no unit has, the offset stays, but not below the first
-        file. Source: ConsumeQueue#correctMinOffset; recovery.md, rule 17.
+        file. Source: ConsumeQueue#correctMinOffset; RECOVERY.md, rule 17.
         """
         if self._files.is_empty:  # its appender sets the offset with the first unit, maybe at this moment
             return self._min

@@ -4,7 +4,7 @@ Dispatch of a running store, recovery, rebuilding and every check derive through
 
 Source of the rules: CommitLog#checkMessageAndReturnSize (tags, delivery time, keys), the two dispatchers of
 DefaultMessageStore, ConsumeQueue#multiDispatchLmqQueue, IndexService#buildIndex. Other than Apache's abnormal recovery,
-the delivery time of a delayed message is always known here (recovery.md, rule 6).
+the delivery time of a delayed message is always known here (RECOVERY.md, rule 6).
 """
 
 from __future__ import annotations

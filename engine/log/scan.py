@@ -8,7 +8,7 @@ magic, and the scan goes on there. A record counts as found again only with the 
 Such a stretch may end behind `end`, as a record may that begins before it.
 
 Reads are positional and bounded: a window of `window` bytes, or one record. A record larger than maxMessageSize +
-overhead is only read whole after its own offset and its lengths have proved it (recovery.md, rule 15).
+overhead is only read whole after its own offset and its lengths have proved it (RECOVERY.md, rule 15).
 """
 
 from __future__ import annotations

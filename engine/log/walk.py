@@ -2,7 +2,7 @@
 
 A record is sound when its magic is a message's, its lengths add up to totalSize, it fits into what is left of its file,
 and (unless that is switched off) its body has the CRC that it claims. Its physicalOffset is redundant: one that differs
-from the place is reported beside an otherwise sound record, never taken for the place (recovery.md, rules 3, 14, 15).
+from the place is reported beside an otherwise sound record, never taken for the place (RECOVERY.md, rules 3, 14, 15).
 
 The loop is plain Python on precompiled structs: one unpack for the fixed part of a record with IPv4 hosts.
 """

@@ -90,7 +90,7 @@ class CheckResult:
     batches: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON of cli.md (check)."""
+        """The JSON of CLI.md "Judgements"."""
         return {
             "ok": self.ok,
             "findings": [f.to_json() for f in self.findings],

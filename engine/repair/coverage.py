@@ -4,7 +4,7 @@ Every message has exactly one unit, so the units that point into a segment must 
 starts where the one before it ends. Where they do, every queue of the segment is whole, and hardly a byte of the log
 needs reading (the queues are a fiftieth of it). Where they don't, the log is read just there (from damage on, to the
 segment's end): what stands in the hole is a prepared or rolled back record, a damaged range, or a message whose unit is
-lost (recovery.md, rule 5).
+lost (RECOVERY.md, rule 5).
 
 That each place has a unit doesn't say that it stands in the right queue. So a segment is read from end to end where
 units are in doubt: where two of them point at one record, where a queue's do not ascend, and all that a queue file's

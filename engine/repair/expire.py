@@ -97,7 +97,7 @@ class ExpirePlan:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON of cli.md, with the preflight."""
+        """The JSON of CLI.md "Plans", with the preflight."""
         start = self.segments[0].path if self.segments else None
         return {
             "mode": "expire",

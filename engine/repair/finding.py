@@ -284,7 +284,7 @@ CODES: dict[str, Code] = {
 
 
 class FindingJson(TypedDict):
-    """A finding as cli.md fixes it."""
+    """A finding as CLI.md "Judgements" has it."""
 
     code: str
     severity: str
@@ -306,7 +306,7 @@ class Finding:
     fix: Fix = Fix.ADVISE
 
     def to_json(self) -> FindingJson:
-        """The JSON of cli.md."""
+        """The JSON of CLI.md "Judgements"."""
         return {
             "code": self.code,
             "severity": self.severity.value,

@@ -7,7 +7,7 @@ the log, in the proportion that they have to it now. Segments are allocated as t
 Apache, whole by rstore: over hours it is the same. With several paths of the log, a broker acts on the least used.
 
 Used ratio = used ÷ (used + usable), rounded up to a whole per cent (UtilAll#getDiskPartitionSpaceUsedPercent); what a
-broker does above which: recovery.md, Expire (DefaultMessageStore.CleanCommitLogService#isSpaceToDelete).
+broker does above which: RECOVERY.md, "Expiring" (DefaultMessageStore.CleanCommitLogService#isSpaceToDelete).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Apache deletes every index file newer than the checkpoint and indexes only what abnormal recovery reads: older keys are
 lost for good. Here a file stays as far as its entries agree with each other, and every key behind them, or in a hole
-between two files, is derived from the log again (recovery.md, rules 4, 11, 12).
+between two files, is derived from the log again (RECOVERY.md, rules 4, 11, 12).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a long recovery remembers of the log, so that one that was killed goes on where it was (recovery.md, rule 7).
+"""What a long recovery remembers of the log, so that one that was killed goes on where it was (RECOVERY.md, rule 7).
 
 Of each segment that was read whole (sound records at their own places, closed by the next segment's begin), the units
 and keys that it derives to are kept below `<store>/recover.progress/`. The next planning takes them from there instead

@@ -1,6 +1,6 @@
 """The plan of a recovery: everything that will change, computed without changing anything.
 
-The same object is printed by `--dry-run` and applied (`engine.repair.apply`). `to_json` is the shape that cli.md fixes.
+The same object is printed by `--dry-run` and applied (`engine.repair.apply`). `to_json` is the shape of CLI.md "Plans".
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class RecoverPlan:
         )
 
     def to_json(self, *, salvage: str | None = None) -> dict[str, Any]:
-        """The JSON of cli.md (recover, plan-start); `salvage` is the directory once it was applied."""
+        """The JSON of CLI.md "Plans"; `salvage` is the directory once it was applied."""
         end = self.log.end
         stretches = [
             *((s.offset, s.length, s.path, s.reason) for s in (*self.log.damage_before, *end.gaps, *end.damage)),

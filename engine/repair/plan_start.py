@@ -132,7 +132,7 @@ class StartPlan:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON of cli.md."""
+        """The JSON of CLI.md "Plans"."""
         apache = self.apache
         return {
             "mode": apache.mode.value,

@@ -5,7 +5,7 @@ record with that queue offset derives to. What is left over on either side is se
 
 - A record without its unit is *pending*. It is not rebuilt when the queue holds it at another offset (then the
   record's queueOffset is damaged), nor, in normal mode, when another queue holds it (then its topic or queueId is;
-  Apache dispatches nothing again there). Else its unit is written, to its own queue offset (recovery.md, rules 5, 16).
+  Apache dispatches nothing again there). Else its unit is written, to its own queue offset (RECOVERY.md, rules 5, 16).
 - A row without its record stays when it points into a stretch of the log that is lost or expired, or repeats its
   neighbour (a filled gap). Else it is wrong: replaced by what belongs there, or cut behind the last right one.
 
@@ -244,7 +244,7 @@ def _those(rows: NDArray[np.void], which: NDArray[np.bool_]) -> NDArray[np.void]
 
 
 def lost_delivery_time(queue: TopicQueue, found: NDArray[np.void], wanted: NDArray[np.void]) -> NDArray[np.bool_]:
-    """Units of delayed messages that carry a tag's hash: Apache's abnormal recovery wrote them (recovery.md, rule 6).
+    """Units of delayed messages that carry a tag's hash: Apache's abnormal recovery wrote them (RECOVERY.md, rule 6).
 
     A delivery time that differs from ours, but lies behind the store time, was computed with delay levels that we
     don't know of, and stands.

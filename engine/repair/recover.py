@@ -1,7 +1,7 @@
 """Recovery of a closed store: `plan_recover` looks, `engine.repair.apply` changes. A daemon's start runs the same two.
 `plan_truncate` is a recovery whose log end is given.
 
-What it does, and where it differs from Apache's (recovery.md has the rules): the log is read from where Apache would
+What it does, and where it differs from Apache's (RECOVERY.md has the rules): the log is read from where Apache would
 read it; the queues are compared with the whole log, the part before by their units alone; the index is continued from
 its last trustworthy entry. Nothing is cut that has sound records behind it unless `cut` says so; with `bridge` the
 same planning goes over the log as it will be (engine.repair.bridge).

@@ -86,7 +86,7 @@ class ReindexPlan:
         return bool(self.queues_changed) or self.index_changed
 
     def to_json(self, *, salvage: str | None = None) -> dict[str, Any]:
-        """The JSON of cli.md."""
+        """The JSON of CLI.md "Plans"."""
         return {
             "mode": "reindex",
             "abort": self.files.abort,

@@ -91,7 +91,7 @@ class VerifyResult:
         return not self.bad and not self.suspects and not self.not_read
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON of cli.md (verify-crc); `notRead` only where there is something."""
+        """The JSON of CLI.md "Judgements"; `notRead` only where there is something."""
         beside = [{"path": odd.path, "why": odd.why} for odd in self.not_read]
         return {
             "records": self.records,

@@ -3,7 +3,7 @@
 Theory (Apache ReputMessageService): one thread follows the log. It is woken when something readable was appended, reads
 through the one scanner, derives units and keys a batch at a time, and moves `position` when all of it is written.
 
-Rules (recovery.md):
+Rules (RECOVERY.md, "Where it differs from Apache 4.9.8"):
 - A place without a sound record stops dispatch and the store's writing (rule 9). Nothing is stepped over in
   silence: a gap between segments is, and is a finding; so is a queue offset that jumps (rule 16) or can't be true.
 - A full disk is waited for: what is done of a batch is remembered, and the rest is tried again every second.

@@ -1,4 +1,4 @@
-"""The remoting protocol of RocketMQ without I/O: bytes in, commands out, and back (remoting.md, sections 1 and 2).
+"""The remoting protocol of RocketMQ without I/O: bytes in, commands out, and back (REMOTING.md).
 
 `frames.py` cuts a stream of bytes into frames and bounds every length before anything is kept; `command.py` is what a
 frame means, in both header serialisations; `codes.py` names the numbers; `address.py` reads where a peer is. Nothing

@@ -141,7 +141,7 @@ class ResponseCode(enum.IntEnum):
 
 
 class LanguageCode(enum.IntEnum):
-    """What a peer is written in. A name that isn't here is no error (remoting.md 1.1)."""
+    """What a peer is written in. A name that isn't here is no error (REMOTING.md 1.1)."""
 
     JAVA = 0
     CPP = 1

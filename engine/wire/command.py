@@ -1,4 +1,4 @@
-"""One command: the header of a frame in either serialisation, with its body (remoting.md 1.1, 1.2; RemotingCommand).
+"""One command: the header of a frame in either serialisation, with its body (REMOTING.md 1.1, 1.2; RemotingCommand).
 
 Reading is as tolerant as Apache's readers, since real clients need it: numbers and booleans as values of extFields,
 unknown keys, unknown languages. Writing is as strict as the strictest client wants it: every value of extFields a

@@ -1,4 +1,4 @@
-"""A stream of bytes cut into frames (remoting.md 1; NettyDecoder, RemotingCommand#decode), and commands made frames.
+"""A stream of bytes cut into frames (REMOTING.md 1; NettyDecoder, RemotingCommand#decode), and commands made frames.
 
     total length i4 · serialise type i1, header length i3 · header · body        total length counts what follows it
 

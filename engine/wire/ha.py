@@ -1,4 +1,4 @@
-"""The replication protocol of a master and its slave, sans-I/O (remoting.md 4.1; HAConnection, HAClient of 4.9.8).
+"""The replication protocol of a master and its slave, sans-I/O (REMOTING.md 3; HAConnection, HAClient of 4.9.8).
 
     slave → master    8 bytes     physical offset up to which the slave has the log; the first one says where to begin
     master → slave    12 bytes    physical offset i8, size i4; then `size` bytes of the log, none in a heartbeat

@@ -80,7 +80,7 @@ def check_all_is_read(one: Repaired, opened: Opened) -> None:
     assert opened.abnormal or theirs.keys() == ours.keys()
     for queue, (low, high) in ours.items():
         assert theirs[queue][1] == high, queue
-        # recovery.md, rule 17: for Apache, a queue begins with what lies before its first real unit
+        # RECOVERY.md, rule 17: for Apache, a queue begins with what lies before its first real unit
         assert theirs[queue][0] == low or (theirs[queue][0] < low and not one.bridged), queue
     assert loss.lost(one.truth, one.sound, loss.held_by_apache(opened, one.truth)) == Loss()
     if one.bridged:

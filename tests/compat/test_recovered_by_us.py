@@ -113,7 +113,7 @@ def lost_keys(opened: Opened, log: Sequence[Line]) -> set[tuple[str, str]]:
 
 
 def test_apache_alone_loses_keys_and_after_our_recovery_has_all(tmp_path: Path) -> None:
-    """recovery.md, rule 4."""
+    """RECOVERY.md, rule 4."""
     name = "crashed-small"
     log = [line for line in fixtures.dump(name) if line["type"] == "log"]
     alone = fixtures.unpack(name, tmp_path / "alone")

@@ -1,6 +1,6 @@
 """mqadmin's commands against `rstore serve`, with a consumer and a producer of Java's running: what each prints.
 
-The commands of remoting.md 2.6 and the others of mqadmin 4.9.8, but those for access rights (tests of their own), the
+The commands of BROKER.md 1.4 and the others of mqadmin 4.9.8, but those for access rights (tests of their own), the
 endless ones (clusterRT, startMonitoring) and the traces' (queryMsgTraceById).
 """
 

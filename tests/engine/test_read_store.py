@@ -70,7 +70,7 @@ def test_every_query_finds_what_apache_finds_less_what_has_another_key(name: str
                 for offset in line["offsets"]
                 if has_key(decode(store.log.read_at(offset, record_size(store, offset))), line["topic"], line["key"])
             ]
-            if name == "crashed-small":  # read after Apache's recovery, which has lost keys (recovery.md, rule 4)
+            if name == "crashed-small":  # read after Apache's recovery, which has lost keys (RECOVERY.md, rule 4)
                 assert set(right) <= set(result.offsets)
                 continue
             assert list(result.offsets) == sorted(set(right))

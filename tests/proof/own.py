@@ -1,4 +1,4 @@
-"""A reader of its own: records, units and index entries from a store's bytes, by store-format.md alone.
+"""A reader of its own: records, units and index entries from a store's bytes, by FORMAT.md alone.
 
 Nothing of the engine is used here, so that a fault of the engine's readers can't hide one of its repairs. It reads
 closed stores of small files as a whole; it raises nothing on damage: what can't be read is not there.

@@ -10,7 +10,7 @@ himself: the first byte of a log is the highest of a record's length, which is 0
 A master of ours says with a heartbeat of another offset than the one that was asked for that it does not have that one:
 its log ends before, or begins later. (Apache's sends heartbeats of the offset that was asked for, and no more.)
 
-Sources: HAClient#dispatchReadRequest (4.9.8); remoting.md 4.1.
+Sources: HAClient#dispatchReadRequest (4.9.8); REMOTING.md 3.
 """
 
 from __future__ import annotations

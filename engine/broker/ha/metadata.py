@@ -1,6 +1,6 @@
 """What a slave copies of its master beside the log: topics, groups, offsets, delayed messages' offsets.
 
-Source: SlaveSynchronize (4.9.8); remoting.md 4.3.
+Source: SlaveSynchronize (4.9.8); BROKER.md 3.2.
 """
 
 from __future__ import annotations

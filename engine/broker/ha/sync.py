@@ -2,7 +2,7 @@
 
 Consumers read on a slave with its own tables; what they commit there does not go back to the master, as with Apache.
 
-Source: SlaveSynchronize (4.9.8), BrokerController#handleSlaveSynchronize; remoting.md 4.3.
+Source: SlaveSynchronize (4.9.8), BrokerController#handleSlaveSynchronize; BROKER.md 3.2.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What mqadmin asks of a broker, by code; each matter has a module of its own (remoting.md 2.5)."""
+"""What mqadmin asks of a broker, by code; each matter has a module of its own (BROKER.md 1.4)."""
 
 from __future__ import annotations
 

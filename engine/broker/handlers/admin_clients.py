@@ -1,4 +1,4 @@
-"""What an administrator asks of clients through the broker (remoting.md 2.3, 2.5; Broker2Client, #callConsumer)."""
+"""What an administrator asks of clients through the broker (BROKER.md 1.2, 1.4; Broker2Client, #callConsumer)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Subscription groups, and who is connected (remoting.md 2.5; AdminBrokerProcessor)."""
+"""Subscription groups, and who is connected (BROKER.md 1.4; AdminBrokerProcessor)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A consume queue's units, and half messages whose check was given up (remoting.md 2.5; AdminBrokerProcessor)."""
+"""A consume queue's units, and half messages whose check was given up (BROKER.md 1.4; AdminBrokerProcessor)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far groups have come, by queue and by time (remoting.md 2.5; AdminBrokerProcessor, ConsumerOffsetManager)."""
+"""How far groups have come, by queue and by time (BROKER.md 1.4; AdminBrokerProcessor, ConsumerOffsetManager)."""
 
 from __future__ import annotations
 

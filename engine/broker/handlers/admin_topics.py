@@ -1,4 +1,4 @@
-"""Topics: made, deleted, listed, looked at (remoting.md 2.5; AdminBrokerProcessor)."""
+"""Topics: made, deleted, listed, looked at (BROKER.md 1.4; AdminBrokerProcessor)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from engine.wire.command import RemotingCommand
 
 NOT_SET = "not set any response code"
-"""The remark of an answer that Apache forgets to clear (remoting.md 1.1)."""
+"""The remark of an answer that Apache forgets to clear (REMOTING.md 1.1)."""
 
 
 class TopicAdmin:

@@ -1,6 +1,6 @@
 """CONSUMER_SEND_MSG_BACK: a consumer could not consume a message; it comes again later, or goes to the dead letters.
 
-Source: AbstractSendMessageProcessor#consumerSendMsgBack (4.9.8); remoting.md 3.4.
+Source: AbstractSendMessageProcessor#consumerSendMsgBack (4.9.8); BROKER.md 2.4.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Heartbeats, members, offsets and locks of queues: what consumers do besides pulling (remoting.md 2.2, 2.3).
+"""Heartbeats, members, offsets and locks of queues: what consumers do besides pulling (BROKER.md 1.1, 1.2).
 
 Sources: ClientManageProcessor, ConsumerManageProcessor, AdminBrokerProcessor#lockBatchMQ.
 """

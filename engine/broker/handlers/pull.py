@@ -2,7 +2,7 @@
 
 A pull that finds nothing and may wait is held: it is tried again when a message that it could want has arrived, every
 TICK_MS all the same, and answered "not found" when its time is over. Source: PullMessageProcessor,
-PullRequestHoldService (4.9.8); remoting.md 3.6.
+PullRequestHoldService (4.9.8); BROKER.md 2.6.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Offsets by queue and time, messages by id and key (remoting.md 2.3; AdminBrokerProcessor, QueryMessageProcessor)."""
+"""Offsets by queue and time, messages by id and key (BROKER.md 1.2; AdminBrokerProcessor, QueryMessageProcessor)."""
 
 from __future__ import annotations
 

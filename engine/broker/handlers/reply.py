@@ -1,6 +1,6 @@
 """SEND_REPLY_MESSAGE: a consumer answers a request; the answer goes to the client that asked, and is stored.
 
-Source: ReplyMessageProcessor (4.9.8); remoting.md 2.2.
+Source: ReplyMessageProcessor (4.9.8); BROKER.md 1.1.
 """
 
 from __future__ import annotations

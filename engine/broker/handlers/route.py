@@ -1,4 +1,4 @@
-"""The embedded name service: routes, brokers that register, key-value pairs (remoting.md 2.4; DefaultRequestProcessor).
+"""The embedded name service: routes, brokers that register, key-value pairs (BROKER.md 1.3; DefaultRequestProcessor).
 
 This process's own broker is in the table like any other, only that nobody has to register it: it is taken over whenever
 its topics have changed.

@@ -1,6 +1,6 @@
 """SEND_MESSAGE in its three forms: checks, the message as it is stored, the put's status as an answer.
 
-Source: SendMessageProcessor, AbstractSendMessageProcessor (4.9.8); remoting.md 2.2, 3.2, 3.3.
+Source: SendMessageProcessor, AbstractSendMessageProcessor (4.9.8); BROKER.md 1.1, 2.2, 2.3.
 """
 
 from __future__ import annotations

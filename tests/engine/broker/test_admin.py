@@ -71,7 +71,7 @@ RUNTIME_KEYS = frozenset(
         "startAcceptSendRequestTimeStamp",
     ]
 )
-"""remoting.md 2.7, but for the keys that name a path or a delay level."""
+"""BROKER.md 1.5, but for the keys that name a path or a delay level."""
 
 
 async def json_of(client: Client, code: int, **ext: str) -> Any:

@@ -64,7 +64,7 @@ def test_units_and_keys_are_apaches(name: str, reference_store: Callable[[str], 
         )
         for m in references.dump(name, "msg")
     ]
-    if "crashed" in name:  # Apache's own rebuilt delayed units carry the tags' hash (recovery.md, 6)
+    if "crashed" in name:  # Apache's own rebuilt delayed units carry the tags' hash (RECOVERY.md, rule 6)
         units, written = ([u for u in some if u[0] != names.SCHEDULE_TOPIC] for some in (units, written))
     assert sorted(units) == sorted(written)
     by_hash: dict[int, list[int]] = {}
@@ -75,7 +75,7 @@ def test_units_and_keys_are_apaches(name: str, reference_store: Callable[[str], 
     for query in queries:
         found = by_hash.get(index_key_hash(f"{query['topic']}#{query['key']}"), [])
         assert set(query["rawIndexOrder"]) <= set(found)
-        if "crashed" not in name:  # there Apache loses keys for good (recovery.md, 4)
+        if "crashed" not in name:  # there Apache loses keys for good (RECOVERY.md, rule 4)
             assert sorted(set(query["rawIndexOrder"])) == sorted(set(found))
 
 

@@ -1,4 +1,4 @@
-"""Where recovery ends otherwise than Apache's on the damaged stores, case by case, with the rule of recovery.md.
+"""Where recovery ends otherwise than Apache's on the damaged stores, case by case, with the rule of RECOVERY.md.
 
 Keys are the ids of the two corpora: v… in ../shared/golden, f… in fixtures/. Any other case ends as with Apache.
 """

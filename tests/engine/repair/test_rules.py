@@ -1,4 +1,4 @@
-"""The rules of recovery.md's table, one by one: what it promises, on a store where Apache hurts its users."""
+"""The rules of RECOVERY.md, one by one: what it promises, on a store where Apache hurts its users."""
 
 from __future__ import annotations
 
