@@ -1,9 +1,10 @@
-"""What the handlers share: the store, the tables, the settings, the clock. Composed by `engine.broker.serve`."""
+"""The composition: every part of the daemon that answers requests, made once and given what it uses.
+
+It knows them all, and none of them knows it: `engine.broker.serve` alone imports this module, and a test says so.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import itertools
 import logging
 import os
 import time
@@ -12,17 +13,37 @@ from typing import TYPE_CHECKING
 from engine.broker.config_file import ConfigFile
 from engine.broker.config_history import ConfigHistory
 from engine.broker.consumer_filters import ConsumerFilters
+from engine.broker.current_settings import CurrentSettings
+from engine.broker.events import EventWriter
 from engine.broker.flow import FlowControl
 from engine.broker.groups import GroupTable
 from engine.broker.ha import metadata
 from engine.broker.ha.role import Role
+from engine.broker.handlers.admin_broker import BrokerAdmin
+from engine.broker.handlers.admin_clients import ClientAdmin
+from engine.broker.handlers.admin_groups import GroupAdmin
+from engine.broker.handlers.admin_messages import MessageAdmin
+from engine.broker.handlers.admin_offsets import OffsetAdmin
+from engine.broker.handlers.admin_topics import TopicAdmin
+from engine.broker.handlers.back import BackHandler
+from engine.broker.handlers.consume import LockHandler, MemberHandler, OffsetHandler
+from engine.broker.handlers.name_admin import NameAdmin
+from engine.broker.handlers.pull import PullHandler
+from engine.broker.handlers.query import QueryHandler
+from engine.broker.handlers.reply import ReplyHandler
+from engine.broker.handlers.route import RouteHandler
+from engine.broker.handlers.send import SendHandler
 from engine.broker.kv import KvConfig
 from engine.broker.later import Later
+from engine.broker.live import Watched
 from engine.broker.live_config import LiveConfig
 from engine.broker.locks import QueueLocks
 from engine.broker.members import ConsumerGroup, Members
 from engine.broker.names import RouteTable
 from engine.broker.offsets import ConsumerOffsets
+from engine.broker.putting import Putter, QueueTurns
+from engine.broker.requests import BrokerHandlers, NameHandlers
+from engine.broker.runtime import RuntimeInfo
 from engine.broker.schedule import ScheduleService
 from engine.broker.stats import Stats
 from engine.broker.topics import TopicTable
@@ -30,6 +51,10 @@ from engine.broker.transactions import Transactions
 from engine.wire.codes import RequestCode
 
 if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Sequence
+
+    from engine.broker.server import Switchboard
     from engine.broker.settings import BrokerSettings
     from engine.store import MessageStore
 
@@ -38,6 +63,7 @@ class Broker:
     """See the module. For the loop's thread alone.
 
     Attributes:
+        current: the settings.
         address: `ip:port` that clients are told.
         store_host: of the messages that are put.
     """
@@ -50,38 +76,69 @@ class Broker:
         port: int,
         log: logging.Logger | None = None,
     ) -> None:
-        self.settings = settings
+        log = log or logging.getLogger("rstore.serve")
+        self.current = current = CurrentSettings(settings)
+        current.when_changed(self._settings_changed)
         self.store = store
-        self.loop = loop
         self.address = f"{settings.broker_ip1}:{port}"
         self.store_host = settings.store_host(port)
         self.started_ms = self.now_ms()
-        self.flow = FlowControl(settings, store, loop, log or logging.getLogger(__name__))
-        self.stats = Stats(self.now_ms, settings.cluster_name)
-        self._disk = disk = store.disk
-        root = os.fspath(store.config.store_path_root_dir)
+        self.flow = FlowControl(settings, store, loop, log)
+        self.stats = Stats(self._now, settings.cluster_name)
+        self.putter = Putter(store, self.flow)
+        self._make_tables(settings, loop)
+        self._make_services(settings, loop, log)
+
+    def _make_tables(self, settings: BrokerSettings, loop: asyncio.AbstractEventLoop) -> None:
+        disk, root, now = self.store.disk, os.fspath(self.store.config.store_path_root_dir), self._now
         self.history = ConfigHistory(disk, root)
-        self.topics = TopicTable(settings, ConfigFile(disk, root, metadata.TOPICS, self.history), loop, self.now_ms)
-        self.groups = GroupTable(
-            ConfigFile(disk, root, metadata.GROUPS, self.history),
-            loop,
-            self.now_ms,
-            auto_create=settings.auto_create_group,
-        )
-        self.offsets = ConsumerOffsets(ConfigFile(disk, root, metadata.OFFSETS, self.history))
-        self.role = Role(self, settings.ha, log or logging.getLogger(__name__))
-        self.schedule = ScheduleService(self, ConfigFile(disk, root, metadata.DELAYS, self.history))
-        self.transactions = Transactions(self)
-        self.members = Members(self.now_ms, self._members_changed)
-        self.filters = ConsumerFilters(
-            ConfigFile(disk, root, "consumerFilter.json", self.history), self.now_ms, settings.filter_data_ms
-        )
-        self.locks = QueueLocks(self.now_ms)
-        self.later = Later(loop)
-        self.config = LiveConfig(self, settings.config_file, log or logging.getLogger("rstore.serve"))
-        self.names = RouteTable(self.now_ms)
+
+        def file(name: str) -> ConfigFile:
+            return ConfigFile(disk, root, name, self.history)
+
+        self._delays = file(metadata.DELAYS)
+        self.topics = TopicTable(settings, file(metadata.TOPICS), loop, now)
+        self.groups = GroupTable(file(metadata.GROUPS), loop, now, auto_create=settings.auto_create_group)
+        self.offsets = ConsumerOffsets(file(metadata.OFFSETS))
+        self.filters = ConsumerFilters(file("consumerFilter.json"), now, settings.filter_data_ms)
+        self.members = Members(now, self._members_changed)
+        self.locks = QueueLocks(now)
+        self.names = RouteTable(now)
         self.kv = KvConfig(ConfigFile(disk, root, "kvConfig.json"))
-        self._turn = itertools.count()
+
+    def _make_services(self, settings: BrokerSettings, loop: asyncio.AbstractEventLoop, log: logging.Logger) -> None:
+        store, now = self.store, self._now
+        self.schedule = ScheduleService(
+            store=store, putter=self.putter, topics=self.topics, stats=self.stats, now_ms=now, file=self._delays
+        )
+        self.role = Role(
+            store=store,
+            tables={
+                metadata.TOPICS: self.topics.take,
+                metadata.OFFSETS: self.offsets.take,
+                metadata.DELAYS: self.schedule.take,
+                metadata.GROUPS: self.groups.take,
+            },
+            settings=settings.ha,
+            host=settings.broker_ip2 or settings.broker_ip1,
+            after_this=self.flow.after_this,
+            loop=loop,
+            log=log,
+        )
+        self.transactions = Transactions(
+            store=store, putter=self.putter, topics=self.topics, offsets=self.offsets, members=self.members,
+            stats=self.stats, settings=self.current, role=self.role, store_host=self.store_host, now_ms=now,
+        )  # fmt: skip
+        self.later = Later(loop)
+        self.config = LiveConfig(
+            store=store, settings=self.current, role=self.role, now_ms=now, file=settings.config_file, log=log
+        )
+        events = EventWriter(self.putter, self.stats, settings.broker_name, self.store_host, now)
+        self.pulls = PullHandler(
+            store=store, topics=self.topics, groups=self.groups, offsets=self.offsets, members=self.members,
+            consumer_filters=self.filters, stats=self.stats, settings=self.current, role=self.role, loop=loop,
+            events=events,
+        )  # fmt: skip
 
     def load(self) -> None:
         """Read the tables, and keep what they were in the history. Raises CannotMend, StorageError."""
@@ -94,30 +151,94 @@ class Broker:
         self.kv.load()
         self.filters.load()
 
-    def reconfigure(self, settings: BrokerSettings) -> None:
-        """Go by other settings from now on, as far as that is possible: `engine.broker.live_config.LIVE`."""
-        permission = self.settings.permission
-        self.settings = self.topics.settings = settings
-        self.groups.auto_create = settings.auto_create_group
-        if settings.permission != permission:
-            self.topics.version.next(self.now_ms())
-            self.topics.changed()  # routes change with it: name servers are to know
+    @property
+    def settings(self) -> BrokerSettings:
+        """As they hold now."""
+        return self.current.now
 
     @staticmethod
     def now_ms() -> int:
         """The clock, ms since 1970."""
         return time.time_ns() // 1_000_000
 
-    def disk_ratios(self) -> list[tuple[str, float]]:
-        """Used part of the disks of log, queues and index, by Apache's names."""
-        config = self.store.config
-        root = os.fspath(config.store_path_root_dir)
-        log = os.fspath(config.commit_log_paths[0])
-        return [(name, self._disk.disk_used_ratio(path)) for name, path in (("CL", log), ("CQ", root), ("INDEX", root))]
+    def _now(self) -> int:
+        return self.now_ms()  # asked anew: a test may set the clock while the daemon runs
 
-    def any_queue(self, queues: int) -> int:
-        """A queue for a message that names none: one after another."""
-        return next(self._turn) % max(1, queues)
+    # --- who answers ------------------------------------------------------------------------------------------------
+
+    def handlers(self) -> BrokerHandlers:
+        """Of the broker's port."""
+        store, putter, stats, current, now = self.store, self.putter, self.stats, self.current, self._now
+        topics, groups, offsets, members = self.topics, self.groups, self.offsets, self.members
+        turns = QueueTurns()
+        send = SendHandler(
+            store=store, putter=putter, topics=topics, groups=groups, stats=stats, settings=current,
+            store_host=self.store_host, turns=turns,
+        )  # fmt: skip
+        back = BackHandler(
+            store=store, putter=putter, topics=topics, groups=groups, stats=stats, settings=current,
+            store_host=self.store_host, turns=turns,
+        )  # fmt: skip
+        runtime = RuntimeInfo(store, stats, self.schedule, self.flow, current, self.started_ms, now)
+        return BrokerHandlers(
+            send=self.flow.guard(send.handle),
+            back=self.flow.guard(back.handle),
+            reply=ReplyHandler(
+                send=send, putter=putter, members=members, later=self.later, stats=stats, settings=current,
+                store_host=self.store_host, now_ms=now,
+            ),
+            pull=self.pulls,
+            members=MemberHandler(
+                members=members, groups=groups, topics=topics, filters=self.filters, settings=current, now_ms=now
+            ),
+            offsets=OffsetHandler(store, offsets),
+            locks=LockHandler(self.locks),
+            query=QueryHandler(store),
+            transactions=self.transactions,
+            broker_admin=BrokerAdmin(
+                store=store, stats=stats, config=self.config, later=self.later, runtime_info=runtime
+            ),
+            topic_admin=TopicAdmin(
+                store=store, topics=topics, offsets=offsets, members=members, stats=stats, settings=current,
+                later=self.later, role=self.role,
+            ),
+            group_admin=GroupAdmin(groups=groups, offsets=offsets, members=members, stats=stats, role=self.role),
+            offset_admin=OffsetAdmin(
+                store=store, topics=topics, groups=groups, offsets=offsets, members=members, stats=stats,
+                schedule=self.schedule, settings=current, address=self.address, now_ms=now,
+            ),
+            client_admin=ClientAdmin(
+                store=store, topics=topics, offsets=offsets, members=members, settings=current, later=self.later
+            ),
+            message_admin=MessageAdmin(
+                store=store, putter=putter, members=members, filters=self.filters, stats=stats
+            ),
+        )  # fmt: skip
+
+    def name_handlers(self) -> NameHandlers:
+        """Of the name service's port."""
+        route = RouteHandler(
+            names=self.names, topics=self.topics, kv=self.kv, role=self.role, settings=self.current,
+            address=self.address,
+        )  # fmt: skip
+        return NameHandlers(route, NameAdmin(self.current))
+
+    def watched(self, boards: Sequence[Switchboard]) -> Watched:
+        """What is looked at. `boards`: of all listeners."""
+        return Watched(
+            store=self.store, stats=self.stats, topics=self.topics, offsets=self.offsets, members=self.members,
+            flow=self.flow, role=self.role, schedule=self.schedule, transactions=self.transactions, pulls=self.pulls,
+            boards=boards, address=self.address, started_ms=self.started_ms, now_ms=self._now,
+        )  # fmt: skip
+
+    # --- what changes -----------------------------------------------------------------------------------------------
+
+    def _settings_changed(self, before: BrokerSettings, settings: BrokerSettings) -> None:
+        self.topics.settings = settings
+        self.groups.auto_create = settings.auto_create_group
+        if settings.permission != before.permission:
+            self.topics.version.next(self.now_ms())
+            self.topics.changed()  # routes change with it: name servers are to know
 
     def _members_changed(self, group: ConsumerGroup) -> None:
         if not group.members:

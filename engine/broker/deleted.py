@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 from engine.format import names
 
 if TYPE_CHECKING:
-    from engine.broker.broker import Broker
+    from engine.broker.topics import TopicTable
     from engine.config import StoreConfig
     from engine.files.disk import Disk
     from engine.log.derive import TopicQueue
+    from engine.store import MessageStore
 
 
 def topics_with_queues(disk: Disk, config: StoreConfig) -> frozenset[str]:
@@ -29,11 +30,11 @@ def topics_with_queues(disk: Disk, config: StoreConfig) -> frozenset[str]:
     return frozenset(entry.name for entry in topics if disk.listdir(entry.path))
 
 
-def remove_revived(broker: Broker, before: frozenset[str]) -> list[TopicQueue]:
+def remove_revived(store: MessageStore, topics: TopicTable, before: frozenset[str]) -> list[TopicQueue]:
     """Take the queues of deleted topics away; `before`: of `topics_with_queues`. Raises StorageError."""
-    if not broker.topics.was_kept:
+    if not topics.was_kept:
         return []
-    known = {*broker.topics.topics, *broker.topics.system}
-    every = {queue.topic for queue in broker.store.queues.queues()}
+    known = {*topics.topics, *topics.system}
+    every = {queue.topic for queue in store.queues.queues()}
     revived = {topic for topic in every - known - before if not names.is_system_topic(topic)}
-    return broker.store.removal.unused(every - revived) if revived else []
+    return store.removal.unused(every - revived) if revived else []

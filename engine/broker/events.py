@@ -7,39 +7,59 @@ from typing import TYPE_CHECKING
 import orjson
 
 from engine.broker import bodies
-from engine.broker.putting import put
 from engine.format import properties
 from engine.format.message import Message
 from engine.format.topic_rules import OFFSET_MOVED
 
 if TYPE_CHECKING:
-    from engine.broker.broker import Broker
+    from collections.abc import Callable
+
+    from engine.broker.putting import Putter
+    from engine.broker.stats import Stats
+    from engine.format.hosts import Host
     from engine.log.results import PutResult
 
 
-def offset_moved(broker: Broker, group: str, topic: str, queue_id: int, asked: int, next_offset: int) -> None:
-    """A consumer asked for an offset that is not there, and is sent to another: OFFSET_MOVED_EVENT tells of it.
+class EventWriter:
+    """See the module. For the loop's thread alone.
 
-    Source: PullMessageProcessor#generateOffsetMovedEvent.
+    Args:
+        broker_name: as which the events name us.
+        store_host: of the messages.
+        now_ms: the clock.
     """
-    said = {
-        "consumerGroup": group,
-        "messageQueue": bodies.message_queue(broker.settings.broker_name, topic, queue_id),
-        "offsetNew": next_offset,
-        "offsetRequest": asked,
-    }
-    message = Message(
-        OFFSET_MOVED,
-        orjson.dumps(said),
-        0,
-        {properties.TAGS: group, properties.KEYS: group, properties.WAIT: "true"},
-        born_timestamp=broker.now_ms(),
-        born_host=broker.store_host,
-        store_host=broker.store_host,
-    )
 
-    def done(result: PutResult) -> None:
+    def __init__(
+        self, putter: Putter, stats: Stats, broker_name: str, store_host: Host, now_ms: Callable[[], int]
+    ) -> None:
+        self._putter = putter
+        self._stats = stats
+        self._broker_name = broker_name
+        self._store_host = store_host
+        self._now_ms = now_ms
+
+    def offset_moved(self, group: str, topic: str, queue_id: int, asked: int, next_offset: int) -> None:
+        """A consumer asked for an offset that is not there, and is sent to another: OFFSET_MOVED_EVENT tells of it.
+
+        Source: PullMessageProcessor#generateOffsetMovedEvent.
+        """
+        said = {
+            "consumerGroup": group,
+            "messageQueue": bodies.message_queue(self._broker_name, topic, queue_id),
+            "offsetNew": next_offset,
+            "offsetRequest": asked,
+        }
+        message = Message(
+            OFFSET_MOVED,
+            orjson.dumps(said),
+            0,
+            {properties.TAGS: group, properties.KEYS: group, properties.WAIT: "true"},
+            born_timestamp=self._now_ms(),
+            born_host=self._store_host,
+            store_host=self._store_host,
+        )
+        self._putter.put(message, self._stored, wait=False)
+
+    def _stored(self, result: PutResult) -> None:
         if result.append is not None:
-            broker.stats.stored(result.append.size)
-
-    put(broker, message, done, wait=False)
+            self._stats.stored(result.append.size)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from engine.broker.connection import Connection
-    from engine.broker.server import Handler
+    from engine.broker.handler import Handler
     from engine.broker.settings import BrokerSettings
     from engine.log.results import PutResult
     from engine.services.waiting import FlushFuture, Pending

@@ -63,7 +63,7 @@ class Operations:
         self._log = log
         self._runners: list[web.AppRunner] = []
         self._one = asyncio.Lock()
-        self._socket = str(live.broker.store.config.store_path_root_dir / names.SOCKET)
+        self._socket = str(live.watched.store.config.store_path_root_dir / names.SOCKET)
 
     async def start(self, host: str, port: int | None) -> int | None:
         """Listen; `port` None: at the socket only. The port. Raises OSError: it is taken; StorageError: no socket."""
@@ -144,10 +144,10 @@ class Operations:
         return _json({**self._live.look(), "health": {"healthy": not reasons, "reasons": reasons}})
 
     async def _in_use(self, _: web.Request) -> web.Response:
-        return _json({"inUse": self._live.broker.store.clean.in_use})
+        return _json({"inUse": self._live.watched.store.clean.in_use})
 
     async def _flush(self, _: web.Request) -> web.Response:
-        store = self._live.broker.store
+        store = self._live.watched.store
         async with self._one:
             changes = [(table, table.changes()) for table in self._tables]
 
@@ -171,7 +171,7 @@ class Operations:
             before = None
         if not isinstance(before, int) or isinstance(before, bool) or before < 0:
             raise InvalidArgument('{"before": OFFSET} is asked for')
-        store = self._live.broker.store
+        store = self._live.watched.store
         async with self._one:
             removed = await self._beside(lambda: store.clean.expire_before(before))
         self._log.info("expired, as asked", extra={"files": removed, "min_offset": store.log.min_offset})

@@ -8,20 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from engine.broker.disks import disk_ratios
 from engine.broker.stats import Counter
 from engine.broker.transactions import GROUP
 from engine.errors import StorageError
 from engine.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from engine.broker.broker import Broker
+    from engine.broker.flow import FlowControl
+    from engine.broker.ha.role import Role
     from engine.broker.handlers.pull import PullHandler
+    from engine.broker.members import Members
+    from engine.broker.offsets import ConsumerOffsets
+    from engine.broker.schedule import ScheduleService
     from engine.broker.server import Switchboard
-    from engine.broker.stats import Rate
+    from engine.broker.stats import Rate, Stats
+    from engine.broker.topics import TopicTable
+    from engine.broker.transactions import Transactions
+    from engine.store import MessageStore
 
 
 _AT_ONCE = 50
@@ -37,21 +46,45 @@ class Lag(NamedTuple):
     members: int
 
 
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """The parts of a running daemon that are looked at, and only looked at.
+
+    Attributes:
+        pulls: that wait.
+        boards: of all listeners.
+        address: `ip:port` that clients are told.
+        started_ms: when the daemon has started, ms since 1970; `now_ms`: the clock.
+    """
+
+    store: MessageStore
+    stats: Stats
+    topics: TopicTable
+    offsets: ConsumerOffsets
+    members: Members
+    flow: FlowControl
+    role: Role
+    schedule: ScheduleService
+    transactions: Transactions
+    pulls: PullHandler
+    boards: Sequence[Switchboard]
+    address: str
+    started_ms: int
+    now_ms: Callable[[], int]
+
+
 class Live:
     """See the module. For the loop's thread alone.
 
     Args:
-        broker, pulls: what is asked.
-        boards: of all listeners.
+        watched: what is asked.
 
     Attributes:
         lags: of all groups, as of the last `refresh`.
     """
 
-    def __init__(self, broker: Broker, pulls: PullHandler, boards: Sequence[Switchboard]) -> None:
-        self.broker = broker
-        self.pulls = pulls
-        self.boards = boards
+    def __init__(self, watched: Watched) -> None:
+        self.watched = watched
         self.lags: list[Lag] = []
 
     # --- parts ------------------------------------------------------------------------------------------------------
@@ -61,7 +94,8 @@ class Live:
 
         Queues of a group without an offset count from their first message.
         """
-        store, offsets, members = self.broker.store, self.broker.offsets, self.broker.members.consumers
+        watched = self.watched
+        store, offsets, members = watched.store, watched.offsets, watched.members.consumers
         found = []
         for number, (topic, group) in enumerate(offsets.pairs(), 1):
             if number % _AT_ONCE == 0:
@@ -69,7 +103,7 @@ class Live:
             if group == GROUP:
                 continue
             done = offsets.of(group, topic)
-            config = self.broker.topics.find(topic)
+            config = watched.topics.find(topic)
             messages = 0
             for queue_id in {*done, *range(0 if config is None else config.read_queues)}:
                 start = max(done.get(queue_id, 0), store.min_offset(topic, queue_id), 0)
@@ -81,7 +115,7 @@ class Live:
     def gets(self) -> dict[str, Counter]:
         """What was handed out, by topic."""
         found: dict[str, Counter] = {}
-        for (_, topic), counter in self.broker.stats.groups.items():
+        for (_, topic), counter in self.watched.stats.groups.items():
             total = found.setdefault(topic, Counter())
             total.times += counter.times
             total.messages += counter.messages
@@ -91,7 +125,7 @@ class Live:
     def answers(self) -> list[tuple[int, int, int]]:
         """(request code or OTHER, response code, how often)."""
         total: dict[tuple[int, int], int] = {}
-        for board in self.boards:
+        for board in self.watched.boards:
             for request, counts in board.answers.items():
                 for response, count in counts.items():
                     total[request, response] = total.get((request, response), 0) + count
@@ -100,14 +134,14 @@ class Live:
     def disks(self) -> dict[str, float]:
         """How full the disks are, parts of 1; empty where the system doesn't say."""
         try:
-            return dict(self.broker.disk_ratios())
+            return dict(disk_ratios(self.watched.store))
         except StorageError:
             return {}
 
     @property
     def writeable(self) -> bool:
         """False while puts are refused: a full disk, no room for the log's next file, a failure."""
-        store = self.broker.store
+        store = self.watched.store
         try:
             return store.flags.writeable and store.out_of_room is None
         except StorageError:  # the system does not say how much room there is: the last put found none
@@ -116,32 +150,32 @@ class Live:
     def log_files_that_fit(self) -> int | None:
         """Files of the log that its disks have room for; None where the system doesn't say."""
         try:
-            return self.broker.store.log_files_that_fit
+            return self.watched.store.log_files_that_fit
         except StorageError:
             return None
 
     @property
     def output_waiting(self) -> int:
         """Bytes that clients have not taken yet."""
-        return sum(connection.output_waiting for board in self.boards for connection in board.connections)
+        return sum(connection.output_waiting for board in self.watched.boards for connection in board.connections)
 
     # --- the whole --------------------------------------------------------------------------------------------------
 
     def look(self) -> dict[str, Any]:
         """All of it; `refresh` comes first."""
-        broker = self.broker
-        store, stats, flow = broker.store, broker.stats, broker.flow
+        watched = self.watched
+        store, stats, flow = watched.store, watched.stats, watched.flow
         totals, rates, gets = stats.totals(), stats.rates(), self.gets()
         names = {*stats.topics, *gets}
         dispatched = store.dispatch.position
         return {
             "source": "daemon",
             "pid": os.getpid(),
-            "address": broker.address,
-            "time": broker.now_ms(),
-            "uptime": broker.now_ms() - broker.started_ms,
-            "connections": {board.name: len(board.connections) for board in self.boards},
-            "heldPulls": self.pulls.held,
+            "address": watched.address,
+            "time": watched.now_ms(),
+            "uptime": watched.now_ms() - watched.started_ms,
+            "connections": {board.name: len(board.connections) for board in self.watched.boards},
+            "heldPulls": self.watched.pulls.held,
             "outputWaiting": self.output_waiting,
             "log": {
                 "minOffset": store.log.min_offset,
@@ -156,7 +190,7 @@ class Live:
             "errors": [str(error) for error in store.errors],
             "totals": {"putMessages": totals.put, "putFailed": totals.put_failed, "getMessages": totals.transferred},
             "rates": {"put": _rate(rates.put), "get": _rate(rates.transferred)},
-            "replication": broker.role.to_json(),
+            "replication": watched.role.to_json(),
             "flowControl": {
                 "beside": flow.beside,
                 "waiting": flow.queued + flow.waiting,

@@ -25,9 +25,12 @@ from engine.files.disk import Disk
 from engine.store import RECONFIGURABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from engine.broker.broker import Broker
+    from engine.broker.current_settings import CurrentSettings
+    from engine.broker.ha.role import Role
+    from engine.store import MessageStore
+
 
 BLACK_LIST = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList"})
 """Keys that nobody may change; `configBlackList` (`;`-separated) adds others."""
@@ -66,23 +69,36 @@ class LiveConfig:
     """See the module. For the loop's thread alone.
 
     Args:
-        broker: whose settings.
+        store, settings: what is told and changed.
+        role: says where a master's service is.
         file: the properties file that it was started with, None without one.
         log: is told what is not in force at once.
     """
 
-    def __init__(self, broker: Broker, file: str | None, log: logging.Logger) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        settings: CurrentSettings,
+        role: Role,
+        now_ms: Callable[[], int],
+        file: str | None,
+        log: logging.Logger,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._role = role
+        self._now_ms = now_ms
         self._file = file
         self._log = log
-        self.version = DataVersion(broker.now_ms())
+        self.version = DataVersion(now_ms())
         if file is not None:
             tell_settings(file, log)
         self._said = {
             **_ALWAYS,
-            **{key: text for key, text in broker.store.config.other.items() if _may_be_told(key, text)},
-            **_told(broker.store.config),
-            **_told_of_broker(broker.settings),
+            **{key: text for key, text in store.config.other.items() if _may_be_told(key, text)},
+            **_told(store.config),
+            **_told_of_broker(settings.now),
         }
 
     @property
@@ -94,8 +110,8 @@ class LiveConfig:
         """All keys that there are, as lines of a properties file."""
         import javaproperties
 
-        said, service = self._said, self._broker.role.address
-        if service and not self._broker.role.is_slave:
+        said, service = self._said, self._role.address
+        if service and not self._role.is_slave:
             said = said | {"haListenPort": service.rpartition(":")[2]}  # where it really is
         return javaproperties.dumps(said, timestamp=False, sort_keys=True, ensure_ascii=False)
 
@@ -118,7 +134,7 @@ class LiveConfig:
         self._write(known)
         self._said.update(known)
         self._apply(known, store, settings)
-        self.version.next(self._broker.now_ms())
+        self.version.next(self._now_ms())
 
     def _parsed(self, known: Mapping[str, str]) -> tuple[StoreConfig, BrokerSettings]:
         """Both kinds of settings with what is live of the changes; all of the changes are looked at.
@@ -127,16 +143,15 @@ class LiveConfig:
         """
         import javaproperties
 
-        broker = self._broker
         demand_readable(known)
-        parse(javaproperties.dumps(dict(known), timestamp=False), broker.store.config)
+        parse(javaproperties.dumps(dict(known), timestamp=False), self._store.config)
         BrokerSettings.of(known)
         live = {key: value for key, value in known.items() if key in _STORE_LIVE}
-        store = parse(javaproperties.dumps(live, timestamp=False), broker.store.config)
+        store = parse(javaproperties.dumps(live, timestamp=False), self._store.config)
         mine = {key: value for key, value in known.items() if key in LIVE}
         fresh = BrokerSettings.of(mine)
         names = {FIELDS[key] for key in mine}
-        return store, dataclasses.replace(broker.settings, **{name: getattr(fresh, name) for name in names})
+        return store, dataclasses.replace(self._settings.now, **{name: getattr(fresh, name) for name in names})
 
     def _write(self, known: Mapping[str, str]) -> None:
         if not known:
@@ -153,16 +168,15 @@ class LiveConfig:
         disk.write_file_atomically(path, found.dumps().encode(ENCODING))
 
     def _apply(self, known: Mapping[str, str], store: StoreConfig, settings: BrokerSettings) -> None:
-        broker = self._broker
         for key, value in known.items():
             if key in LIVE or key in _STORE_LIVE:
                 self._log.info("%s = %s from now on", key, value)
             else:
                 self._log.warning("%s = %s from the next start on", key, value)
         if known.keys() & _STORE_LIVE:
-            broker.store.reconfigure(store)
+            self._store.reconfigure(store)
         if known.keys() & LIVE:
-            broker.reconfigure(settings)
+            self._settings.change(settings)
 
 
 def _may_be_told(key: str, text: str) -> bool:

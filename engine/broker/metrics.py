@@ -57,7 +57,7 @@ def _most(rows: Iterable[tuple[tuple[str, ...], float]]) -> Samples:
 
 
 def _puts(number: str) -> Callable[[Live], Samples]:
-    return lambda live: _most(((topic,), getattr(c, number)) for topic, c in live.broker.stats.topics.items())
+    return lambda live: _most(((topic,), getattr(c, number)) for topic, c in live.watched.stats.topics.items())
 
 
 def _gets(number: str) -> Callable[[Live], Samples]:
@@ -71,7 +71,7 @@ def _answers(live: Live) -> Samples:
 
 def _cut(live: Live) -> Samples:
     for reason in ("frame", "input", "output", "idle"):
-        yield (reason,), sum(board.cut[reason] for board in live.boards)
+        yield (reason,), sum(board.cut[reason] for board in live.watched.boards)
 
 
 def _maps(_: Live) -> Samples:
@@ -80,14 +80,14 @@ def _maps(_: Live) -> Samples:
 
 
 def _behind(live: Live) -> Samples:
-    copied = live.broker.role.copied
+    copied = live.watched.role.copied
     behind = 0 if copied is None else copied.behind
     if behind is not None:
         yield (), behind
 
 
 def _states(live: Live) -> Samples:
-    copied = live.broker.role.copied
+    copied = live.watched.role.copied
     if copied is not None:
         for status in type(copied.status):
             yield (status.value,), float(status is copied.status)
@@ -99,46 +99,47 @@ METRICS: tuple[Declared, ...] = (
     Declared("rstore_get_messages", "counter", ("topic",), "Messages handed out.", _gets("messages")),
     Declared("rstore_get_bytes", "counter", ("topic",), "Their bytes.", _gets("size")),
     Declared("rstore_sent_back", "counter", ("group", "topic"), "Messages that a group has sent back.",
-             lambda live: _most((key, c.messages) for key, c in live.broker.stats.backs.items())),
+             lambda live: _most((key, c.messages) for key, c in live.watched.stats.backs.items())),
     Declared("rstore_put_failures", "counter", (), "Puts that failed.",
-             _one(lambda live: live.broker.stats.totals().put_failed)),
+             _one(lambda live: live.watched.stats.totals().put_failed)),
     Declared("rstore_gets_missed", "counter", (), "Gets that found nothing.",
-             _one(lambda live: live.broker.stats.totals().missed)),
+             _one(lambda live: live.watched.stats.totals().missed)),
     Declared("rstore_put_seconds", "histogram", (), "How long clients' puts took, flush and slave included.",
              lambda live: ()),
     Declared("rstore_answers", "counter", ("request", "response"), "Requests answered, by code.", _answers),
     Declared("rstore_connections", "gauge", ("listener",), "Open connections.",
-             lambda live: [((board.name,), len(board.connections)) for board in live.boards]),
+             lambda live: [((board.name,), len(board.connections)) for board in live.watched.boards]),
     Declared("rstore_connections_refused", "counter", ("listener",), "Connections refused, as there were too many.",
-             lambda live: [((board.name,), board.refused) for board in live.boards]),
+             lambda live: [((board.name,), board.refused) for board in live.watched.boards]),
     Declared("rstore_connections_cut", "counter", ("reason",),
              "Connections cut off: what is no frame or too long a one, frames that don't end, output that nobody takes,"
              " silence.", _cut),
     Declared("rstore_output_waiting_bytes", "gauge", (), "Bytes that clients have not taken yet.",
              _one(lambda live: live.output_waiting)),
-    Declared("rstore_held_pulls", "gauge", (), "Pulls that wait for messages.", _one(lambda live: live.pulls.held)),
+    Declared("rstore_held_pulls", "gauge", (), "Pulls that wait for messages.",
+             _one(lambda live: live.watched.pulls.held)),
     Declared("rstore_pulls_not_held", "counter", (), "Pulls that could not wait, as too many did.",
-             _one(lambda live: live.pulls.not_held)),
+             _one(lambda live: live.watched.pulls.not_held)),
     Declared("rstore_log_min_offset", "gauge", (), "Where the log begins (physical offset).",
-             _one(lambda live: live.broker.store.log.min_offset)),
+             _one(lambda live: live.watched.store.log.min_offset)),
     Declared("rstore_log_max_offset", "gauge", (), "Where it ends.",
-             _one(lambda live: live.broker.store.log.max_offset)),
+             _one(lambda live: live.watched.store.log.max_offset)),
     Declared("rstore_log_flushed_offset", "gauge", (), "Up to where it is on disk.",
-             _one(lambda live: live.broker.store.log.flushed_where)),
+             _one(lambda live: live.watched.store.log.flushed_where)),
     Declared("rstore_log_dispatched_offset", "gauge", (), "Up to where queues and index have it.",
-             _one(lambda live: live.broker.store.dispatch.position)),
+             _one(lambda live: live.watched.store.dispatch.position)),
     Declared("rstore_flush_behind_bytes", "gauge", (), "Bytes of the log that are not on disk yet.",
-             _one(lambda live: max(live.broker.store.log.max_offset - live.broker.store.log.flushed_where, 0))),
+             _one(lambda live: max(live.watched.store.log.max_offset - live.watched.store.log.flushed_where, 0))),
     Declared("rstore_dispatch_behind_bytes", "gauge", (), "Bytes of the log that are not in queues and index yet.",
-             _one(lambda live: live.broker.store.dispatch_behind_bytes)),
+             _one(lambda live: live.watched.store.dispatch_behind_bytes)),
     Declared("rstore_slave_behind_bytes", "gauge", ("slave",), "Bytes that a slave of ours has not reported yet.",
-             lambda live: [((one.address,), one.behind) for one in live.broker.role.slaves]),
+             lambda live: [((one.address,), one.behind) for one in live.watched.role.slaves]),
     Declared("rstore_replication_behind_bytes", "gauge", (), "On a slave: bytes that the master had more when it was"
              " asked last.", _behind),
     Declared("rstore_replication_state", "gauge", ("state",), "On a slave: 1 for how it stands with its master.",
              _states),
     Declared("rstore_replication_appended_bytes", "counter", (), "On a slave: bytes that came from its master.",
-             _one(lambda live: 0 if live.broker.role.copied is None else live.broker.role.copied.appended)),
+             _one(lambda live: 0 if live.watched.role.copied is None else live.watched.role.copied.appended)),
     Declared("rstore_disk_used_ratio", "gauge", ("part",), "How full the disks of log (CL), queues (CQ) and index are.",
              lambda live: [((part,), ratio) for part, ratio in live.disks().items()]),
     Declared("rstore_log_files_fit", "gauge", (), "Files of the log that its disks have room for, beside those that are"
@@ -146,24 +147,24 @@ METRICS: tuple[Declared, ...] = (
     Declared("rstore_writeable", "gauge", (), "0 while puts are refused: a full disk, no room for the log's next file,"
              " a failure; else 1.", _one(lambda live: float(live.writeable))),
     Declared("rstore_files_expired", "counter", ("kind",), "Files that retention has deleted.",
-             lambda live: [((kind,), getattr(live.broker.store.clean.status, f"{kind}_files"))
+             lambda live: [((kind,), getattr(live.watched.store.clean.status, f"{kind}_files"))
                            for kind in ("log", "queue", "index")]),
     Declared("rstore_consumer_lag", "gauge", ("group", "topic"), "Messages that a group has not consumed.",
              lambda live: _most(((lag.group, lag.topic), lag.messages) for lag in live.lags)),
     Declared("rstore_schedule_waiting", "gauge", ("level",), "Delayed messages that wait.",
-             lambda live: [((str(one.level),), one.messages) for one in live.broker.schedule.backlog()]),
+             lambda live: [((str(one.level),), one.messages) for one in live.watched.schedule.backlog()]),
     Declared("rstore_schedule_late_seconds", "gauge", ("level",), "How late the next delayed message is.",
-             lambda live: [((str(one.level),), one.late_ms / 1000) for one in live.broker.schedule.backlog()]),
+             lambda live: [((str(one.level),), one.late_ms / 1000) for one in live.watched.schedule.backlog()]),
     Declared("rstore_schedule_lost", "counter", (), "Delayed messages that could not be delivered.",
-             _one(lambda live: live.broker.schedule.lost)),
+             _one(lambda live: live.watched.schedule.lost)),
     Declared("rstore_transactions_waiting", "gauge", (), "Half messages without an end, about.",
-             _one(lambda live: live.broker.transactions.waiting)),
+             _one(lambda live: live.watched.transactions.waiting)),
     Declared("rstore_flow_refused", "counter", ("reason",), "Sends refused with SYSTEM_BUSY.",
-             lambda live: [((reason,), live.broker.flow.refused[reason]) for reason in REASONS]),
+             lambda live: [((reason,), live.watched.flow.refused[reason]) for reason in REASONS]),
     Declared("rstore_flow_waiting", "gauge", (), "Puts that wait for the disk.",
-             _one(lambda live: live.broker.flow.queued + live.broker.flow.waiting)),
+             _one(lambda live: live.watched.flow.queued + live.watched.flow.waiting)),
     Declared("rstore_slow_puts", "counter", (), "Puts that took longer than 200 ms in the log.",
-             _one(lambda live: live.broker.flow.slow_puts)),
+             _one(lambda live: live.watched.flow.slow_puts)),
     Declared("rstore_loop_lag_seconds", "gauge", (), "The longest time of the last minute in which nobody was served.",
              lambda live: ()),
     Declared("rstore_process_maps", "gauge", (), "Memory maps of the process.", _maps),
@@ -189,7 +190,7 @@ async def gather(live: Live, health: Health) -> Gathered:
             found = found or list(declared.read(live))
         samples.append((declared, list(found)))
         await asyncio.sleep(0)
-    times = live.broker.stats.put_times
+    times = live.watched.stats.put_times
     return Gathered(samples, list(times.by_bits), times.took_ns)
 
 

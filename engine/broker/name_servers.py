@@ -25,7 +25,9 @@ from engine.wire.codes import RequestCode, ResponseCode
 if TYPE_CHECKING:
     import logging
 
-    from engine.broker.broker import Broker
+    from engine.broker.current_settings import CurrentSettings
+    from engine.broker.ha.role import Role
+    from engine.broker.topics import TopicTable
     from engine.wire.command import RemotingCommand
 
 _AGAIN_S = 5.0
@@ -49,14 +51,32 @@ def parse_addresses(text: str) -> tuple[str, ...]:
 class NameServers:
     """See the module. For the loop's thread alone.
 
+    Args:
+        addresses: `host:port` each.
+        topics: that they are told.
+        address: of our broker, as clients are told.
+        role: says where slaves find us.
+        tls: None: plain text.
+
     Attributes:
         master_address, ha_address: of our master, as a name server said last; None: it knows none, or we are it.
     """
 
     def __init__(
-        self, broker: Broker, addresses: Sequence[str], tls: ssl.SSLContext | None, log: logging.Logger
+        self,
+        addresses: Sequence[str],
+        *,
+        topics: TopicTable,
+        settings: CurrentSettings,
+        address: str,
+        role: Role,
+        tls: ssl.SSLContext | None,
+        log: logging.Logger,
     ) -> None:
-        self.broker = broker
+        self.topics = topics
+        self.settings = settings
+        self.address = address
+        self.role = role
         self.tls = tls
         self.log = log
         self.master_address: str | None = None
@@ -67,7 +87,7 @@ class NameServers:
     async def start(self) -> None:
         """Register once, as far as they are there, and keep on."""
         await asyncio.gather(*(server.register() for server in self._servers))
-        self._tasks = [self.broker.loop.create_task(server.run()) for server in self._servers]
+        self._tasks = [asyncio.get_running_loop().create_task(server.run()) for server in self._servers]
 
     def changed(self) -> None:
         """Topics are others now: they are told of soon."""
@@ -96,9 +116,8 @@ class _NameServer:
 
     def __init__(self, all_of_them: NameServers, address: str) -> None:
         self._all = all_of_them
-        self._broker = all_of_them.broker
         self._address = address
-        self._timeout_s = self._broker.settings.register_timeout_ms / 1000
+        self._timeout_s = all_of_them.settings.now.register_timeout_ms / 1000
         self._client: RemotingClient | None = None
         self._away = False
         self.known = False
@@ -106,7 +125,7 @@ class _NameServer:
 
     async def run(self) -> None:
         """Keep us registered."""
-        settings = self._broker.settings
+        settings = self._all.settings.now
         period_s = max(_SHORTEST_MS, min(settings.register_period_ms, _LONGEST_MS)) / 1000
         while True:
             woken = await self._wait(period_s if self.known else _AGAIN_S)
@@ -156,12 +175,12 @@ class _NameServer:
     # --- what is asked ----------------------------------------------------------------------------------------------
 
     async def _register(self, client: RemotingClient) -> None:
-        settings, table = self._broker.settings, self._broker.topics
+        settings, table = self._all.settings.now, self._all.topics
         topics = with_permission(table.topics.values(), settings.permission)
         compressed = settings.compressed_register
         body = registration.encode(table.version, topics, compressed=compressed)
         ext = {
-            "haServerAddr": self._broker.role.address,
+            "haServerAddr": self._all.role.address,
             "compressed": "true" if compressed else "false",
             "bodyCrc32": str(body_crc(body)),
         }
@@ -174,7 +193,7 @@ class _NameServer:
                 table.set_ordered(ordered)
 
     async def _is_up_to_date(self, client: RemotingClient) -> bool:
-        version = self._broker.topics.version.to_json()
+        version = self._all.topics.version.to_json()
         answer = await self._ask(client, RequestCode.QUERY_DATA_VERSION, {}, orjson.dumps(version))
         return answer.fields.get("changed") == "false" and (not len(answer.body) or _json(answer.body) == version)
 
@@ -188,10 +207,10 @@ class _NameServer:
         timeout_s: float | None = None,
     ) -> RemotingCommand:
         """The answer. Raises StorageError: there is none, or it is no."""
-        settings = self._broker.settings
+        settings = self._all.settings.now
         own = {
             "brokerName": settings.broker_name,
-            "brokerAddr": self._broker.address,
+            "brokerAddr": self._all.address,
             "clusterName": settings.cluster_name,
             "brokerId": str(settings.broker_id),
         }

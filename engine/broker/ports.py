@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import ipaddress
 import os
 import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import InvalidArgument, StorageError
+from engine.wire.address import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -137,14 +137,6 @@ def _look(family: int, address: Any, *, only: bool) -> None:
     except OSError as error:
         if only or error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
             raise
-
-
-def is_loopback(host: str) -> bool:
-    """Whether nobody but this machine reaches an address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def unreachable(settings: BrokerSettings, told: str) -> str | None:

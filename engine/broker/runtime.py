@@ -6,13 +6,20 @@ Sources: StoreStatsService#getRuntimeInfo, DefaultMessageStore#getRuntimeInfo, A
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.format.numbers import INT_MAX
 from engine.wire.codes import V4_9_8
 
 if TYPE_CHECKING:
-    from engine.broker.broker import Broker
+    from collections.abc import Callable
+
+    from engine.broker.current_settings import CurrentSettings
+    from engine.broker.flow import FlowControl
+    from engine.broker.schedule import ScheduleService
+    from engine.broker.stats import Stats
+    from engine.store import MessageStore
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _QUEUES = {
@@ -27,31 +34,44 @@ _QUEUES = {
 """Capacities are Apache's defaults. Such requests are answered as they come: none of these queues ever holds one."""
 
 
-def runtime_info(broker: Broker) -> dict[str, str]:
-    """All of it."""
-    said: dict[str, object] = {
-        **_of_stats(broker),
-        **_of_store(broker),
-        **_of_disks(broker),
-        **broker.schedule.places(),
-        **_QUEUES,
-        "brokerVersion": V4_9_8,
-        "brokerVersionDesc": "V4_9_8",
-        "startAcceptSendRequestTimeStamp": 0,
-        "pullThreadPoolQueueCapacity": broker.settings.held_pulls,
-        "sendThreadPoolQueueCapacity": broker.settings.send_queue,
-        "sendThreadPoolQueueSize": broker.flow.queued + broker.flow.waiting,
-        "sendThreadPoolQueueHeadWaitTimeMills": broker.flow.oldest_ms,
-    }
-    return {key: str(value) for key, value in said.items()}
+@dataclass(frozen=True, slots=True)
+class RuntimeInfo:
+    """See the module: `all` reads it from these. `started_ms`: when we have started, ms since 1970."""
+
+    store: MessageStore
+    stats: Stats
+    schedule: ScheduleService
+    flow: FlowControl
+    settings: CurrentSettings
+    started_ms: int
+    now_ms: Callable[[], int]
+
+    def all(self) -> dict[str, str]:
+        """All of it. Raises StorageError."""
+        now_ms = self.now_ms()
+        said: dict[str, object] = {
+            "bootTimestamp": self.started_ms,
+            "runtime": _duration(now_ms - self.started_ms),
+            **_of_stats(self.stats),
+            **_of_store(self.store, now_ms),
+            **_of_disks(self.store),
+            **self.schedule.places(),
+            **_QUEUES,
+            "brokerVersion": V4_9_8,
+            "brokerVersionDesc": "V4_9_8",
+            "startAcceptSendRequestTimeStamp": 0,
+            "pullThreadPoolQueueCapacity": self.settings.now.held_pulls,
+            "sendThreadPoolQueueCapacity": self.settings.now.send_queue,
+            "sendThreadPoolQueueSize": self.flow.queued + self.flow.waiting,
+            "sendThreadPoolQueueHeadWaitTimeMills": self.flow.oldest_ms,
+        }
+        return {key: str(value) for key, value in said.items()}
 
 
-def _of_stats(broker: Broker) -> dict[str, object]:
-    stats, rates, totals = broker.stats, broker.stats.rates(), broker.stats.totals()
+def _of_stats(stats: Stats) -> dict[str, object]:
+    rates, totals = stats.rates(), stats.totals()
     put_times, puts = stats.put_times, max(totals.put, 1)
     return {
-        "bootTimestamp": broker.started_ms,
-        "runtime": _duration(broker.now_ms() - broker.started_ms),
         "putMessageEntireTimeMax": put_times.longest,
         "putMessageTimesTotal": puts,
         "putMessageFailedTimes": totals.put_failed,
@@ -76,15 +96,14 @@ def _of_stats(broker: Broker) -> dict[str, object]:
     }
 
 
-def _of_store(broker: Broker) -> dict[str, object]:
-    store = broker.store
+def _of_store(store: MessageStore, now_ms: int) -> dict[str, object]:
     log, began = store.log, store.log.begin_time_in_lock
     said: dict[str, object] = {
         "commitLogMinOffset": log.min_offset,
         "commitLogMaxOffset": log.max_offset,
         "dispatchBehindBytes": store.dispatch_behind_bytes,
         "earliestMessageTimeStamp": store.earliest_message_time(),
-        "pageCacheLockTimeMills": max(broker.now_ms() - began, 0) if began else 0,
+        "pageCacheLockTimeMills": max(now_ms - began, 0) if began else 0,
         "remainTransientStoreBufferNumbs": INT_MAX if log.pool is None else log.pool.available,
         "remainHowManyDataToFlush": _size(log.max_offset - log.flushed_where),
     }
@@ -93,8 +112,8 @@ def _of_store(broker: Broker) -> dict[str, object]:
     return said
 
 
-def _of_disks(broker: Broker) -> dict[str, object]:
-    config, disk = broker.store.config, broker.store.disk
+def _of_disks(store: MessageStore) -> dict[str, object]:
+    config, disk = store.config, store.disk
     logs = {os.fspath(path): disk.disk_used_ratio(os.fspath(path)) for path in config.commit_log_paths}
     room = disk.usage(os.fspath(config.store_path_root_dir))
     return {

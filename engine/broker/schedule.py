@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.broker.config_file import KeptTable
 from engine.broker.offsets import at_most_the_end
-from engine.broker.putting import STORED, put
+from engine.broker.putting import STORED
 from engine.broker.topics import DLQ, RETRY
 from engine.config import delay_levels
 from engine.errors import CannotMend, RStoreError
@@ -23,10 +23,15 @@ from engine.format.message import DueMessage
 from engine.format.queue_unit import UNIT_SIZE
 
 if TYPE_CHECKING:
-    from engine.broker.broker import Broker
+    from collections.abc import Callable
+
     from engine.broker.config_file import ConfigFile
+    from engine.broker.putting import Putter
+    from engine.broker.stats import Stats
+    from engine.broker.topics import TopicTable
     from engine.format.message import StoredMessage
     from engine.log.results import PutResult
+    from engine.store import MessageStore
 
 TICK_MS = 100
 GROUP = "SCHEDULE_CONSUMER"
@@ -50,10 +55,23 @@ class ScheduleService(KeptTable):
         lost: messages that could not be delivered, as their record can't be read or names no topic.
     """
 
-    def __init__(self, broker: Broker, file: ConfigFile) -> None:
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        putter: Putter,
+        topics: TopicTable,
+        stats: Stats,
+        now_ms: Callable[[], int],
+        file: ConfigFile,
+    ) -> None:
         super().__init__(file)
-        self._broker = broker
-        self._levels = delay_levels(broker.store.config)
+        self._store = store
+        self._putter = putter
+        self._topics = topics
+        self._stats = stats
+        self._now_ms = now_ms
+        self._levels = delay_levels(store.config)
         self._offsets: dict[int, int] = {}
         self._under_way: set[int] = set()
         self._stopped = False
@@ -63,9 +81,7 @@ class ScheduleService(KeptTable):
         """Read delayOffset.json. Raises CannotMend, StorageError. Source: also #correctDelayOffset."""
         self._read(self._file.load())
         for level, offset in self._offsets.items():
-            self._offsets[level] = at_most_the_end(
-                self._broker.store, names.SCHEDULE_TOPIC, queue_of_level(level), offset
-            )
+            self._offsets[level] = at_most_the_end(self._store, names.SCHEDULE_TOPIC, queue_of_level(level), offset)
 
     def take(self, found: dict[str, Any]) -> None:
         """A master's offsets instead of ours. Raises CannotMend. Source: SlaveSynchronize#syncDelayOffset."""
@@ -87,13 +103,13 @@ class ScheduleService(KeptTable):
         """How far each level was delivered, and its end. Source: #buildRunningStats."""
         found = {}
         for level, offset in sorted(self._offsets.items()):
-            end = self._broker.store.max_offset(names.SCHEDULE_TOPIC, queue_of_level(level))
+            end = self._store.max_offset(names.SCHEDULE_TOPIC, queue_of_level(level))
             found[f"scheduleMessageOffset_{level}"] = f"{offset},{end}"
         return found
 
     def backlog(self) -> list[Backlog]:
         """What waits, by level."""
-        store, found = self._broker.store, []
+        store, found = self._store, []
         for level in range(1, self._levels.max_level + 1):
             queue = store.find_queue(names.SCHEDULE_TOPIC, queue_of_level(level))
             if queue is None:
@@ -104,7 +120,7 @@ class ScheduleService(KeptTable):
             late_ms = 0
             if selected is not None:
                 with selected:
-                    late_ms = max(0, self._broker.now_ms() - queue_unit.decode(selected.view).tags_code)
+                    late_ms = max(0, self._now_ms() - queue_unit.decode(selected.view).tags_code)
             found.append(Backlog(level, waiting, late_ms))
         return found
 
@@ -121,7 +137,7 @@ class ScheduleService(KeptTable):
     def _deliver(self, level: int) -> None:
         if self._stopped:
             return
-        store, queue_id = self._broker.store, queue_of_level(level)
+        store, queue_id = self._store, queue_of_level(level)
         queue = store.find_queue(names.SCHEDULE_TOPIC, queue_id)
         if queue is None:
             return
@@ -131,7 +147,7 @@ class ScheduleService(KeptTable):
             return
         with selected:
             units = bytes(selected.view[: selected.size // UNIT_SIZE * UNIT_SIZE])
-        now = self._broker.now_ms()
+        now = self._now_ms()
         for at in range(0, len(units), UNIT_SIZE):
             unit = queue_unit.decode(units, at)
             if min(unit.tags_code, now + self._levels.millis[level - 1]) > now:
@@ -143,7 +159,7 @@ class ScheduleService(KeptTable):
     def _deliver_one(self, level: int, offset: int, physical: int) -> bool:
         """Deliver one message; False when the next has to wait."""
         try:
-            found = self._broker.store.look_message(physical)
+            found = self._store.look_message(physical)
         except RStoreError:
             found = None
         message = None if found is None else due_message(found)
@@ -159,7 +175,7 @@ class ScheduleService(KeptTable):
             self._under_way.discard(level)
             if result.status in STORED:
                 if result.append is not None:
-                    stats, size = self._broker.stats, result.append.size
+                    stats, size = self._stats, result.append.size
                     stats.put(message.topic, 1, size)
                     stats.got(GROUP, names.SCHEDULE_TOPIC, 1, size)
                 self._delivered(level, offset)
@@ -167,13 +183,13 @@ class ScheduleService(KeptTable):
                     self._deliver(level)
 
         self._under_way.add(level)
-        put(self._broker, message, done, wait=False)
+        self._putter.put(message, done, wait=False)
         returned = True
         return bool(answered) and answered[0].status in STORED
 
     def _known(self, topic: str) -> bool:
         """Whether there is such a topic: a group's own is made again, as its heartbeat has made it before a crash."""
-        topics = self._broker.topics
+        topics = self._topics
         return (topics.there_soon(topic) if topic.startswith((RETRY, DLQ)) else topics.find(topic)) is not None
 
     def _delivered(self, level: int, offset: int) -> None:

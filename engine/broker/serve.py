@@ -19,17 +19,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from engine.broker import consumer_filters, health, ports, schedule, stats
+from engine.broker import consumer_filters, health, ports, requests, schedule, stats
 from engine.broker.access import AccessSettings
 from engine.broker.broker import Broker
 from engine.broker.deleted import remove_revived, topics_with_queues
-from engine.broker.handlers.pull import TICK_MS, PullHandler
+from engine.broker.handlers.pull import TICK_MS
 from engine.broker.http import Operations
 from engine.broker.live import Live
 from engine.broker.name_servers import NameServers
 from engine.broker.ports import Listening
 from engine.broker.recovered import recovering
-from engine.broker.server import ConnectionRegistry, Switchboard, broker_handlers, listen, name_handlers
+from engine.broker.server import ConnectionRegistry, Switchboard, listen
 from engine.config import BrokerRole, delay_levels
 from engine.errors import RStoreError, StorageError
 from engine.files.disk import Disk
@@ -37,7 +37,6 @@ from engine.files.lock import holder_of
 from engine.repair.guessed_sizes import of_puts
 from engine.repair.survey import survey
 from engine.store import MessageStore
-from engine.wire.codes import RequestCode
 
 if TYPE_CHECKING:
     from engine.broker.config_file import KeptTable
@@ -58,7 +57,6 @@ FEWEST = 64
 """Connections that are served where there are fewer descriptors than that."""
 _SWITCH_S = 0.0005
 """How long a thread of the store may keep the loop waiting for the interpreter; Python's own 5 ms are a slow answer."""
-_NOT_VIP = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 _WATCH_S = 5
 """How often files of the ACL are looked at. Source: AclFileWatchService#WATCH_INTERVAL."""
 
@@ -224,15 +222,16 @@ class Daemon:
         broker = self._broker = Broker(settings, self._store, loop, port, self._log)
         broker.load()
         if self._topics_before is not None:
-            for queue in remove_revived(broker, self._topics_before):
+            for queue in remove_revived(self._store, broker.topics, self._topics_before):
                 self._log.info("a queue of a deleted topic was taken away again", extra={"queue": str(queue)})
-        pulls = self._pulls = PullHandler(broker)
-        handlers = broker_handlers(broker, pulls)
+        pulls = broker.pulls
+        handlers = requests.BROKER.bind(broker.handlers())
         if access.acl is not None:
             from engine.broker.acl.guard import Guard
             from engine.broker.handlers.acl import AclHandler
 
-            handlers = Guard(access.acl, self._log).guarded(handlers | AclHandler(broker, access.acl).handlers())
+            handler = AclHandler(files=access.acl, address=broker.address, settings=broker.current)
+            handlers = Guard(access.acl, self._log).guarded(handlers | requests.ACL.bind(handler))
 
         def lost(connection: Connection) -> None:
             pulls.lost(connection)
@@ -243,19 +242,20 @@ class Daemon:
         board.serve(handlers, lost)
         self._boards.append(board)
         if access.name_servers:
-            self._name_servers = NameServers(broker, access.name_servers, access.client_context, self._log)
-        vip = {code: handler for code, handler in handlers.items() if code not in _NOT_VIP}
+            self._name_servers = NameServers(
+                access.name_servers, topics=broker.topics, settings=broker.current, address=broker.address, role=role,
+                tls=access.client_context, log=self._log,
+            )  # fmt: skip
         if settings.listen_port:
-            vip_board = Switchboard(settings, vip, lost, self._log, "vip", registry)
+            vip_board = Switchboard(settings, requests.BROKER.on_vip(handlers), lost, self._log, "vip", registry)
             await self._add(vip_board, port - ports.VIP_BELOW, ports.VIP)
         names = None
         if settings.name_service_port is not None:
-            name_board = Switchboard(
-                settings, name_handlers(broker), self._name_client_lost, self._log, "names", registry
-            )
+            handlers = requests.NAMES.bind(broker.name_handlers())
+            name_board = Switchboard(settings, handlers, self._name_client_lost, self._log, "names", registry)
             names = await self._add(name_board, settings.name_service_port, ports.NAMES)
         self._health = health.Health(self._store, self._log, lambda: role.divergence)
-        live = Live(broker, pulls, self._boards)
+        live = Live(broker.watched(self._boards))
         operations = Operations(live, self._health, [broker.offsets, broker.schedule], self._log)
         self._operations = operations
         with ports.binding(settings.listen_host, settings.metrics_port or 0, ports.METRICS):
@@ -269,7 +269,7 @@ class Daemon:
         )
 
     def _start_timers(self) -> None:
-        loop, broker, pulls = self._loop, self._broker, self._pulls
+        loop, broker, pulls = self._loop, self._broker, self._broker.pulls
 
         def arrived(arrivals: Sequence[Arrival]) -> None:
             loop.call_soon_threadsafe(pulls.arrived, arrivals)
@@ -312,7 +312,7 @@ class Daemon:
             for connection in board.connections:
                 connection.park()
         await self._finish_puts()
-        self._pulls.close()
+        self._broker.pulls.close()
         for board in self._boards:
             for connection in list(board.connections):
                 connection.close()
@@ -378,7 +378,7 @@ class Daemon:
                     self._log.error("table write failed; will retry", extra={"why": str(error)})
 
     def _scan(self) -> None:
-        not_held, self._not_held = self._pulls.not_held - self._not_held, self._pulls.not_held
+        not_held, self._not_held = self._broker.pulls.not_held - self._not_held, self._broker.pulls.not_held
         if not_held:
             self._log.warning("pulls could not wait", extra={"count": not_held, "why": "too many pulls wait"})
         for board in self._boards:

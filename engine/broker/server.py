@@ -15,27 +15,16 @@ from typing import TYPE_CHECKING, Protocol
 from engine.broker.answers import Answer
 from engine.broker.config_file import NotYet
 from engine.broker.connection import OTHER, Connection
-from engine.broker.handlers.admin import admin_handlers
-from engine.broker.handlers.back import BackHandler
-from engine.broker.handlers.consume import ConsumeHandler
-from engine.broker.handlers.name_admin import name_admin_handlers
-from engine.broker.handlers.pull import PullHandler
-from engine.broker.handlers.query import QueryHandler
-from engine.broker.handlers.reply import ReplyHandler
-from engine.broker.handlers.route import RouteHandler
-from engine.broker.handlers.send import SendHandler
 from engine.broker.sniffing import SniffingServer
 from engine.errors import RStoreError
-from engine.wire.codes import RequestCode, ResponseCode
+from engine.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from engine.broker.broker import Broker
+    from engine.broker.handler import Handler
     from engine.broker.settings import BrokerSettings
     from engine.wire.command import RemotingCommand
-
-    Handler = Callable[[Connection, RemotingCommand], RemotingCommand | None]
 
 _BACKLOG = 1024
 
@@ -178,45 +167,6 @@ class Switchboard:
             else:
                 self.cut["idle"] += 1
                 connection.close()
-
-
-def broker_handlers(broker: Broker, pulls: PullHandler) -> dict[int, Handler]:
-    """What the broker's port answers."""
-    code = RequestCode
-    send, back, consume = SendHandler(broker), BackHandler(broker), ConsumeHandler(broker)
-    query, reply = QueryHandler(broker), ReplyHandler(broker, send)
-    sends = broker.flow.guard(send.handle)
-    return {
-        **admin_handlers(broker),
-        code.SEND_MESSAGE: sends,
-        code.SEND_MESSAGE_V2: sends,
-        code.SEND_BATCH_MESSAGE: sends,
-        code.SEND_REPLY_MESSAGE: reply.handle,
-        code.SEND_REPLY_MESSAGE_V2: reply.handle,
-        code.PULL_MESSAGE: pulls.handle,
-        code.LITE_PULL_MESSAGE: pulls.handle,
-        code.HEART_BEAT: consume.heartbeat,
-        code.UNREGISTER_CLIENT: consume.unregister,
-        code.CHECK_CLIENT_CONFIG: consume.client_config,
-        code.GET_CONSUMER_LIST_BY_GROUP: consume.members,
-        code.QUERY_CONSUMER_OFFSET: consume.query_offset,
-        code.UPDATE_CONSUMER_OFFSET: consume.update_offset,
-        code.LOCK_BATCH_MQ: consume.lock,
-        code.UNLOCK_BATCH_MQ: consume.unlock,
-        code.CONSUMER_SEND_MSG_BACK: broker.flow.guard(back.handle),
-        code.END_TRANSACTION: broker.transactions.end,
-        code.GET_MAX_OFFSET: query.max_offset,
-        code.GET_MIN_OFFSET: query.min_offset,
-        code.SEARCH_OFFSET_BY_TIMESTAMP: query.by_time,
-        code.GET_EARLIEST_MSG_STORETIME: query.earliest,
-        code.VIEW_MESSAGE_BY_ID: query.view,
-        code.QUERY_MESSAGE: query.by_key,
-    }
-
-
-def name_handlers(broker: Broker) -> Mapping[int, Handler]:
-    """What the name service's port answers."""
-    return {**RouteHandler(broker).handlers(), **name_admin_handlers(broker)}
 
 
 class Listener(Protocol):

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from engine.broker import tls
 from engine.broker.ha import settings as ha
 from engine.broker.ha.settings import HaSettings
-from engine.broker.ports import is_loopback
 from engine.broker.tls import TlsMode, TlsSettings
 from engine.broker_conf.keys import all_keys
 from engine.broker_conf.values import Kind, demand, read_value
 from engine.errors import InvalidArgument
 from engine.format.hosts import Host
+from engine.wire.address import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from engine.broker import fields
 from engine.broker.answers import Answer
 from engine.broker.offsets import at_most_the_end
-from engine.broker.putting import STORED, put
+from engine.broker.putting import STORED
 from engine.errors import RStoreError
 from engine.format import properties, sysflag
 from engine.format.message import Message, StoredMessage, decode, encode, patch
@@ -27,9 +27,17 @@ from engine.wire.codes import RequestCode, ResponseCode
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from engine.broker.broker import Broker
     from engine.broker.connection import Connection
+    from engine.broker.current_settings import CurrentSettings
+    from engine.broker.ha.role import Role
+    from engine.broker.members import Members
+    from engine.broker.offsets import ConsumerOffsets
+    from engine.broker.putting import Putter
+    from engine.broker.stats import Stats
+    from engine.broker.topics import TopicTable
+    from engine.format.hosts import Host
     from engine.log.results import PutResult
+    from engine.store import MessageStore
     from engine.wire.command import RemotingCommand
 
 GROUP = "CID_RMQ_SYS_TRANS"
@@ -99,8 +107,30 @@ class _Put:
 class Transactions:
     """See the module. For the loop's thread alone."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        putter: Putter,
+        topics: TopicTable,
+        offsets: ConsumerOffsets,
+        members: Members,
+        stats: Stats,
+        settings: CurrentSettings,
+        role: Role,
+        store_host: Host,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._store = store
+        self._putter = putter
+        self._topics = topics
+        self._offsets = offsets
+        self._members = members
+        self._stats = stats
+        self._settings = settings
+        self._role = role
+        self._store_host = store_host
+        self._now_ms = now_ms
         self._copied: set[int] = set()
         self._copied_and_ended: set[int] = set()
         self._ending: set[int] = set()
@@ -110,7 +140,7 @@ class Transactions:
 
     def load(self) -> None:
         """How far half messages and operations are settled; once the offsets of groups were read."""
-        store, offsets = self._broker.store, self._broker.offsets
+        store, offsets = self._store, self._offsets
         for topic in (HALF_TOPIC, OP_TOPIC):
             offset = offsets.get(GROUP, topic, 0)
             if offset is not None:
@@ -120,7 +150,7 @@ class Transactions:
 
     def end(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """END_TRANSACTION."""
-        if self._broker.role.is_slave:
+        if self._role.is_slave:
             raise Answer(ResponseCode.SLAVE_NOT_AVAILABLE)
         ext = request.fields
         kind = fields.number(ext, "commitOrRollback")
@@ -140,7 +170,7 @@ class Transactions:
 
         if kind == sysflag.TRANSACTION_COMMIT:
             self._ending.add(half.queue_offset)
-            put(self._broker, self._real(half), settled)
+            self._putter.put(self._real(half), settled)
             return None
         self._settle(half)
         return request.answer(remark="not set any response code")
@@ -149,7 +179,7 @@ class Transactions:
         ext = request.fields
         offset = fields.long(ext, "commitLogOffset")
         try:
-            found = self._broker.store.look_message(offset)
+            found = self._store.look_message(offset)
         except RStoreError:
             found = None
         if found is None:
@@ -170,34 +200,33 @@ class Transactions:
             queue_id=_number(said.get(properties.REAL_QID), 0),
             sys_flag=half.sys_flag & ~sysflag.HOSTS_V6_MASK & ~sysflag.TRANSACTION_MASK | sysflag.TRANSACTION_COMMIT,
             prepared_transaction_offset=half.physical_offset,
-            store_host=self._broker.store_host,
+            store_host=self._store_host,
         )
 
     def _settle(self, half: StoredMessage) -> None:
         """Note that a half message has its end."""
-        broker = self._broker
         self._ended.add(half.queue_offset)  # its operation is found by the next check, but not yet by one under way
         operation = Message(
             OP_TOPIC,
             str(half.queue_offset).encode(),
             half.queue_id,
             {properties.WAIT: "true", properties.TAGS: _DONE_TAG},
-            born_timestamp=broker.now_ms(),
-            born_host=broker.store_host,
-            store_host=broker.store_host,
+            born_timestamp=self._now_ms(),
+            born_host=self._store_host,
+            store_host=self._store_host,
         )
-        put(broker, operation, self._count, wait=False)
+        self._putter.put(operation, self._count, wait=False)
 
     def _count(self, result: PutResult) -> None:
         if result.append is not None:
-            self._broker.stats.stored(result.append.size)
+            self._stats.stored(result.append.size)
 
     # --- what nobody has ended --------------------------------------------------------------------------------------
 
     @property
     def waiting(self) -> int:
         """Half messages without an end, about: those behind the last that is settled, but for the operations there."""
-        store, offsets = self._broker.store, self._broker.offsets
+        store, offsets = self._store, self._offsets
 
         def behind(topic: str) -> int:
             start = max(offsets.get(GROUP, topic, 0) or 0, store.min_offset(topic, 0), 0)
@@ -211,7 +240,7 @@ class Transactions:
         Nothing when the last check is not over: its messages wait for the disk.
         """
         if self._round is None and not self._stopped:
-            self._broker.topics.there_soon(HALF_TOPIC)
+            self._topics.there_soon(HALF_TOPIC)
             self._round = self._check()
             self._go_on(None)
 
@@ -224,7 +253,7 @@ class Transactions:
         while self._round is not None:
             put_now = _Put(self._go_on)
             try:
-                put(self._broker, self._round.send(result), put_now.done, wait=False)
+                self._putter.put(self._round.send(result), put_now.done, wait=False)
             except StopIteration:
                 self._round = None
                 return
@@ -238,13 +267,13 @@ class Transactions:
 
     def _check(self) -> _Round:
         """One round; a message that could not be put ends it, and is tried again by the next."""
-        store, offsets = self._broker.store, self._broker.offsets
+        store, offsets = self._store, self._offsets
         end = store.max_offset(HALF_TOPIC, 0)
         half_at = min(max(offsets.get(GROUP, HALF_TOPIC, 0) or 0, store.min_offset(HALF_TOPIC, 0)), end)
         operations = list(self._operations())
         ended = {half for _, half in operations}
         self._copied_and_ended |= self._copied & ended
-        begun = self._broker.now_ms()
+        begun = self._now_ms()
         for half in self._read(HALF_TOPIC, half_at, end):
             if self._stopped:
                 break
@@ -271,8 +300,8 @@ class Transactions:
 
     def _operations(self) -> Iterator[tuple[int, int]]:
         """(queue offset, the half's queue offset) of each operation that may still count."""
-        store = self._broker.store
-        start = max(self._broker.offsets.get(GROUP, OP_TOPIC, 0) or 0, store.min_offset(OP_TOPIC, 0))
+        store = self._store
+        start = max(self._offsets.get(GROUP, OP_TOPIC, 0) or 0, store.min_offset(OP_TOPIC, 0))
         for found in self._read(OP_TOPIC, start, store.max_offset(OP_TOPIC, 0)):
             for word in found.body.decode("utf-8", "replace").split(","):  # 5.x has many in one
                 if word.isdecimal():
@@ -280,7 +309,7 @@ class Transactions:
 
     def _read(self, topic: str, start: int, end: int) -> Iterator[StoredMessage]:
         while start < end:
-            found = self._broker.store.get(topic, 0, start, _PULL)
+            found = self._store.get(topic, 0, start, _PULL)
             for record in found.messages:
                 yield decode(record)
             if found.next_begin_offset <= start:
@@ -292,18 +321,18 @@ class Transactions:
 
         Source: TransactionalMessageServiceImpl#check.
         """
-        broker, said = self._broker, half.properties
-        settings, age_ms = broker.settings, broker.now_ms() - half.born_timestamp
+        said = half.properties
+        settings, age_ms = self._settings.now, self._now_ms() - half.born_timestamp
         first = _number(said.get(FIRST_PLACE), half.queue_offset)
         if first in self._copied_and_ended:
             self._forget(first)
             return _ENDED
         times = _number(said.get(CHECK_TIMES), 0)
         said[CHECK_TIMES] = str(times + 1)
-        message = half.to_message()._replace(store_host=broker.store_host, properties=said)
-        if times >= settings.transaction_check_max or age_ms > broker.store.config.file_reserved_time * _HOUR_MS:
+        message = half.to_message()._replace(store_host=self._store_host, properties=said)
+        if times >= settings.transaction_check_max or age_ms > self._store.config.file_reserved_time * _HOUR_MS:
             self._forget(first)
-            topic = broker.topics.there_soon(DISCARDED)
+            topic = self._topics.there_soon(DISCARDED)
             return _Todo(message._replace(topic=topic.name, queue_id=0))
         if half.store_timestamp >= begun_ms:
             return None
@@ -331,7 +360,7 @@ class Transactions:
         """CHECK_TRANSACTION_STATE to any producer of the group. Source: AbstractTransactionalMessageCheckListener."""
         said, append = message.properties, result.append
         assert append is not None
-        members = self._broker.members.producers.get(said.get(properties.PGROUP, ""), {})
+        members = self._members.producers.get(said.get(properties.PGROUP, ""), {})
         connection = next((one for one in members if one.is_open), None)
         if connection is None:
             return

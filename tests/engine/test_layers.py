@@ -89,6 +89,34 @@ def imports(path: Path) -> Iterator[tuple[str, int]]:
                 yield base, node.lineno
 
 
+def import_graph(paths: list[Path]) -> dict[str, set[str]]:
+    """Which of these modules imports which, wherever in it (TYPE_CHECKING and functions, too)."""
+    every = {module_name(path): path for path in paths}
+    found: dict[str, set[str]] = {}
+    for module, path in every.items():
+        named: set[str] = set()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                named.update(alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                named.update({node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)})
+        found[module] = named & every.keys() - {module}
+    return found
+
+
+def cycles(graph: dict[str, set[str]]) -> list[str]:
+    """Modules that reach themselves, or lie between two that do: those that are left when who imports none of the
+    others, and whom none of the others imports, is taken away, again and again."""
+    left = dict(graph)
+    while True:
+        imported = set().union(*left.values())
+        ends = [module for module, named in left.items() if not named & left.keys() or module not in imported]
+        if not ends:
+            return sorted(left)
+        for module in ends:
+            del left[module]
+
+
 def top(name: str) -> str:
     """The outermost package of a module."""
     return name.partition(".")[0]
@@ -128,6 +156,40 @@ def test_the_format_does_no_io(path: Path) -> None:
     assert [
         call.lineno for call in calls if isinstance(call.func, ast.Name) and call.func.id in ("open", "print")
     ] == []
+
+
+BROKER = ROOT / "engine" / "broker"
+
+
+def test_no_module_of_the_daemon_imports_itself_by_way_of_others() -> None:
+    assert cycles(import_graph(sorted(BROKER.rglob("*.py")))) == []
+
+
+def test_only_the_daemon_itself_knows_its_composition() -> None:
+    """No part is handed the whole broker: it could use anything of it, and everything would hang on everything."""
+    graph = import_graph(modules())
+    assert [module for module, named in graph.items() if "engine.broker.broker" in named] == ["engine.broker.serve"]
+    tree = ast.parse((BROKER / "broker.py").read_text(encoding="utf-8"))
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    given = ((call.lineno, value) for call in calls for value in (*call.args, *(one.value for one in call.keywords)))
+    assert [line for line, value in given if isinstance(value, ast.Name) and value.id == "self"] == []
+
+
+def test_a_circle_of_imports_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = {
+        "a": "if TYPE_CHECKING:\n    from engine.broker import b",
+        "b": "def f():\n    from engine.broker.c import x",
+        "c": "import engine.broker.a",
+        "d": "from engine.broker.c import y",
+        "e": "",
+    }
+    (tmp_path / "engine" / "broker").mkdir(parents=True)
+    for name, text in texts.items():
+        (tmp_path / "engine" / "broker" / f"{name}.py").write_text(text)
+    monkeypatch.setattr(f"{__name__}.ROOT", tmp_path)
+    graph = import_graph(sorted((tmp_path / "engine" / "broker").glob("*.py")))
+    assert cycles(graph) == [f"engine.broker.{name}" for name in "abc"]
+    assert cycles({**graph, "engine.broker.c": set()}) == []
 
 
 @pytest.mark.parametrize("path", modules(), ids=module_name)

@@ -6,13 +6,13 @@ comments and order alone. Sources: PlainPermissionManager#load, #buildPlainAcces
 
 from __future__ import annotations
 
-import enum
 import io
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from engine.broker.acl.addresses import NOBODY, AddressPattern, BadPattern
 from engine.broker.acl.addresses import parse as parse_pattern
+from engine.broker.acl.rights import Perm
 from engine.broker.config_file import DataVersion
 from engine.broker.topics import RETRY
 from engine.errors import InvalidArgument
@@ -23,14 +23,6 @@ if TYPE_CHECKING:
 WHITE, ACCOUNTS, VERSION = "globalWhiteRemoteAddresses", "accounts", "dataVersion"
 KEY_LONGER_THAN = 6
 _WORDS = {"true", "yes", "on"}
-
-
-class Perm(enum.IntFlag):
-    """Rights on a topic or a group. Source: Permission."""
-
-    DENY = 1
-    PUB = 4
-    SUB = 8
 
 
 _PERMS = {

@@ -6,21 +6,21 @@ import base64
 import hmac
 from typing import TYPE_CHECKING
 
-from engine.broker.acl.accounts import Account, Perm
-from engine.broker.acl.needs import ADMIN_CODES, BadRequest, needs
+from engine.broker.acl.accounts import Account
+from engine.broker.acl.rights import ANY_ACCOUNT, BadRequest, Perm, Right
 from engine.broker.answers import Answer
+from engine.broker.requests import RIGHTS, demand_rights
 from engine.broker.topics import RETRY
 from engine.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from engine.broker.acl.files import AclFiles
     from engine.broker.connection import Connection
+    from engine.broker.handler import Handler
     from engine.wire.command import RemotingCommand
-
-    Handler = Callable[[Connection, RemotingCommand], RemotingCommand | None]
 
 ACCESS_KEY, SIGNATURE = "AccessKey", "Signature"
 UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
@@ -54,7 +54,8 @@ class Guard:
         self._told: set[tuple[bytes, str]] = set()
 
     def guarded(self, handlers: Mapping[int, Handler]) -> dict[int, Handler]:
-        """The same handlers, each behind the check."""
+        """The same handlers, each behind the check. Raises UndeclaredRight: nobody has said what a code needs."""
+        demand_rights(handlers)
         return {code: self._behind(handler) for code, handler in handlers.items()}
 
     def _behind(self, handler: Handler) -> Handler:
@@ -84,13 +85,14 @@ class Guard:
             return
         if not _signed(request, account):
             raise Denied(f"Check signature failed for accessKey={key}")
+        right = RIGHTS.get(request.code, ANY_ACCOUNT)  # what isn't served has nothing to give away: `guarded`
         try:
-            wanted = needs(request)
+            wanted = right.needs(request)
         except BadRequest as error:
             raise Denied(str(error)) from None
         if wanted.get(TRACE_TOPIC) == Perm.PUB:
             return
-        _demand(account, request.code, wanted)
+        _demand(account, request.code, right, wanted)
 
     def _tell(self, connection: Connection, request: RemotingCommand, why: str) -> None:
         """Log a denial, once for an address and a reason: clients try again all the time."""
@@ -113,8 +115,8 @@ def _signed(request: RemotingCommand, account: Account) -> bool:
     )
 
 
-def _demand(account: Account, code: int, wanted: Mapping[str, Perm]) -> None:
-    if code in ADMIN_CODES and not account.admin:
+def _demand(account: Account, code: int, right: Right, wanted: Mapping[str, Perm]) -> None:
+    if right.admin and not account.admin:
         raise Denied(f"Need admin permission for request code={code}, but accessKey={account.access_key} is not")
     if account.admin and not account.rights:
         return

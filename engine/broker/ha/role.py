@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from engine.broker.ha import metadata
 from engine.broker.ha.master import MasterService, SlaveState
 from engine.broker.ha.slave import Copied, LinkStatus, SlaveClient
 from engine.broker.ha.sync import SlaveSync
@@ -20,40 +19,70 @@ from engine.config import BrokerRole
 from engine.errors import StorageError
 
 if TYPE_CHECKING:
-    from engine.broker.broker import Broker
+    from collections.abc import Callable, Mapping
+
     from engine.broker.ha.settings import HaSettings
-    from engine.broker.name_servers import NameServers
+    from engine.store import MessageStore
 
 _LOOK_S = 1.0
+
+
+class KnowsMaster(Protocol):
+    """Who has been told where our master is: `host:port` of its broker and of its service, None while nobody has."""
+
+    @property
+    def master_address(self) -> str | None:
+        """Of its broker."""
+
+    @property
+    def ha_address(self) -> str | None:
+        """Of its service."""
 
 
 class Role:
     """See the module. For the loop's thread alone.
 
     Args:
-        broker: whose store and tables.
+        store: whose log is copied, from us or by us.
+        tables: what takes over a master's tables, by file name.
         settings: of replication.
+        host: where slaves find a master's service.
+        after_this: as `engine.broker.flow.FlowControl`.
         log: told what happens.
 
     Attributes:
         address: `ip:port` of a master's service, as name servers are told.
     """
 
-    def __init__(self, broker: Broker, settings: HaSettings, log: logging.Logger) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        tables: Mapping[str, Callable[[dict[str, Any]], None]],
+        settings: HaSettings,
+        host: str,
+        after_this: Callable[[Callable[[], None]], None],
+        loop: asyncio.AbstractEventLoop,
+        log: logging.Logger,
+    ) -> None:
+        self._store = store
+        self._tables = tables
+        self._host = host
+        self._after_this = after_this
+        self._loop = loop
         self._settings = settings
         self._log = log
         self._master: MasterService | None = None
         self._slave: SlaveClient | None = None
         self._sync: SlaveSync | None = None
-        self._name_servers: NameServers | None = None
+        self._name_servers: KnowsMaster | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self.address = ""
 
     @property
     def is_slave(self) -> bool:
         """Whether our role is SLAVE."""
-        return self._broker.store.config.broker_role is BrokerRole.SLAVE
+        return self._store.config.broker_role is BrokerRole.SLAVE
 
     @property
     def slaves(self) -> tuple[SlaveState, ...]:
@@ -74,7 +103,7 @@ class Role:
         """For programs: our role, who copies from us, how far we have copied."""
         copied = self.copied
         found: dict[str, Any] = {
-            "role": self._broker.store.config.broker_role.value,
+            "role": self._store.config.broker_role.value,
             "address": None if self.is_slave else self.address,
             "slaves": [{"address": one.address, "acked": one.acked, "behind": one.behind} for one in self.slaves],
         }
@@ -106,37 +135,29 @@ class Role:
         Raises:
             StorageError: the port is taken.
         """
-        broker = self._broker
         if not self.is_slave:
-            after = broker.flow.after_this
-            master = MasterService(broker.store, host, port, self._settings, self._log, after)
+            after = self._after_this
+            master = MasterService(self._store, host, port, self._settings, self._log, after)
             try:
                 port = master.start()
             except StorageError:
                 if exactly:
                     raise
-                master = MasterService(broker.store, host, 0, self._settings, self._log, after)
+                master = MasterService(self._store, host, 0, self._settings, self._log, after)
                 port = master.start()
             self._master = master
-        self.address = f"{broker.settings.broker_ip2 or broker.settings.broker_ip1}:{port}"
+        self.address = f"{self._host}:{port}"
         return None if self.is_slave else self.address
 
-    def start(self, name_servers: NameServers | None) -> None:
+    def start(self, name_servers: KnowsMaster | None) -> None:
         """A slave begins to copy. `name_servers`: say who the master is, where the settings don't."""
         if not self.is_slave:
             return
         self._name_servers = name_servers
-        self._slave = SlaveClient(self._broker.store, self._settings, self._log, start=self._settings.start)
+        self._slave = SlaveClient(self._store, self._settings, self._log, start=self._settings.start)
         self._slave.start()
-        broker = self._broker
-        take = {
-            metadata.TOPICS: broker.topics.take,
-            metadata.OFFSETS: broker.offsets.take,
-            metadata.DELAYS: broker.schedule.take,
-            metadata.GROUPS: broker.groups.take,
-        }
-        self._sync = SlaveSync(self._master_broker, take, self._slave.know, self._log)
-        self._tasks = [broker.loop.create_task(self._sync.run()), broker.loop.create_task(self._look())]
+        self._sync = SlaveSync(self._master_broker, self._tables, self._slave.know, self._log)
+        self._tasks = [self._loop.create_task(self._sync.run()), self._loop.create_task(self._look())]
 
     async def stop(self) -> None:
         """Let slaves go, or end copying."""
@@ -144,7 +165,7 @@ class Role:
             task.cancel()
         for ends in (self._master, self._slave):
             if ends is not None:
-                await self._broker.loop.run_in_executor(None, ends.stop)
+                await self._loop.run_in_executor(None, ends.stop)
 
     def _master_broker(self) -> str:
         """`host:port` of the master's broker, whose tables we take; "" while nobody has said."""

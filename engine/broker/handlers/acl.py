@@ -13,14 +13,12 @@ import orjson
 from engine.broker import fields
 from engine.broker.acl.files import AclChangeFailed
 from engine.errors import RStoreError
-from engine.wire.codes import RequestCode, ResponseCode
+from engine.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from engine.broker.acl.files import AclFiles
-    from engine.broker.broker import Broker
     from engine.broker.connection import Connection
+    from engine.broker.current_settings import CurrentSettings
     from engine.wire.command import RemotingCommand
 
 _TEXTS = ("accessKey", "secretKey", "whiteRemoteAddress", "defaultTopicPerm", "defaultGroupPerm")
@@ -30,18 +28,16 @@ _LISTS = ("topicPerms", "groupPerms")
 class AclHandler:
     """See the module."""
 
-    def __init__(self, broker: Broker, files: AclFiles) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        *,
+        files: AclFiles,
+        address: str,
+        settings: CurrentSettings,
+    ) -> None:
         self._files = files
-
-    def handlers(self) -> dict[int, Callable[[Connection, RemotingCommand], RemotingCommand]]:
-        """By request code."""
-        return {
-            RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: self.put,
-            RequestCode.DELETE_ACL_CONFIG: self.delete,
-            RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: self.white,
-            RequestCode.GET_BROKER_CLUSTER_ACL_INFO: self.version,
-        }
+        self._address = address
+        self._settings = settings
 
     def put(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """UPDATE_AND_CREATE_ACL_CONFIG."""
@@ -83,11 +79,11 @@ class AclHandler:
     def version(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_BROKER_CLUSTER_ACL_INFO."""
         del connection
-        settings = self._broker.settings
+        settings = self._settings.now
         said = {
             "version": orjson.dumps(self._files.version()).decode(),
             "allAclFileVersion": orjson.dumps(self._files.versions()).decode(),
-            "brokerAddr": self._broker.address,
+            "brokerAddr": self._address,
             "brokerName": settings.broker_name,
             "clusterName": settings.cluster_name,
         }

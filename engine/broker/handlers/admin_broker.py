@@ -7,33 +7,47 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from engine.broker import fields
-from engine.broker.runtime import runtime_info
 from engine.errors import RStoreError
 from engine.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from engine.broker.broker import Broker
     from engine.broker.connection import Connection
-    from engine.broker.stats import Window
+    from engine.broker.later import Later
+    from engine.broker.live_config import LiveConfig
+    from engine.broker.runtime import RuntimeInfo
+    from engine.broker.stats import Stats, Window
+    from engine.store import MessageStore
     from engine.wire.command import RemotingCommand
 
 
 class BrokerAdmin:
     """See the module."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        stats: Stats,
+        config: LiveConfig,
+        later: Later,
+        runtime_info: RuntimeInfo,
+    ) -> None:
+        self._store = store
+        self._stats = stats
+        self._config = config
+        self._later = later
+        self._runtime_info = runtime_info
 
     def runtime(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_BROKER_RUNTIME_INFO."""
         del connection
-        return request.answer(body=orjson.dumps({"table": runtime_info(self._broker)}))
+        return request.answer(body=orjson.dumps({"table": self._runtime_info.all()}))
 
     def stats(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """VIEW_BROKER_STATS_DATA."""
         del connection
         name, key = fields.text(request.fields, "statsName"), fields.text(request.fields, "statsKey")
-        found = self._broker.stats.view(name, key)
+        found = self._stats.view(name, key)
         if found is None:
             return request.answer(ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist")
         said = {"statsDay": _told(found.day), "statsHour": _told(found.hour), "statsMinute": _told(found.minute)}
@@ -44,7 +58,7 @@ class BrokerAdmin:
     def config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_BROKER_CONFIG."""
         del connection
-        config = self._broker.config
+        config = self._config
         return request.answer(ext={"version": config.version_json}, body=config.text().encode())
 
     def update_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
@@ -53,10 +67,10 @@ class BrokerAdmin:
         changes = properties_of(request)
         if changes is None:
             return request.answer(ResponseCode.SYSTEM_ERROR, "string2Properties error")
-        if self._broker.config.is_forbidden(changes):
+        if self._config.is_forbidden(changes):
             return request.answer(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
         try:
-            self._broker.config.update(changes)
+            self._config.update(changes)
         except RStoreError as error:
             return request.answer(ResponseCode.SYSTEM_ERROR, error.message)
         return request.answer()
@@ -65,18 +79,17 @@ class BrokerAdmin:
 
     def clean_queues(self, connection: Connection, request: RemotingCommand) -> None:
         """CLEAN_EXPIRED_CONSUMEQUEUE: queues whose messages are all gone from the log."""
-        broker = self._broker
 
         async def clean() -> RemotingCommand:
-            await broker.later.beside(broker.store.removal.expired)
+            await self._later.beside(self._store.removal.expired)
             return request.answer()
 
-        broker.later.answer(connection, request, clean())
+        self._later.answer(connection, request, clean())
 
     def delete_expired(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """DELETE_EXPIRED_COMMITLOG: the next rounds delete whatever the hour; answered before they have."""
         del connection
-        self._broker.store.execute_delete_files_manually()
+        self._store.execute_delete_files_manually()
         return request.answer()
 
 

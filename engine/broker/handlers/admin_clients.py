@@ -15,9 +15,13 @@ from engine.wire.codes import V3_0_7_SNAPSHOT, V3_1_8_SNAPSHOT, LanguageCode, Re
 from engine.wire.command import RemotingCommand
 
 if TYPE_CHECKING:
-    from engine.broker.broker import Broker
     from engine.broker.connection import Connection
-    from engine.broker.members import Client
+    from engine.broker.current_settings import CurrentSettings
+    from engine.broker.later import Later
+    from engine.broker.members import Client, Members
+    from engine.broker.offsets import ConsumerOffsets
+    from engine.broker.topics import TopicTable
+    from engine.store import MessageStore
 
 CLIENT_S = 10.0
 """How long a client has to answer. Source: Broker2Client#callClient."""
@@ -29,8 +33,22 @@ _TO_THE_END = -1
 class ClientAdmin:
     """See the module."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        topics: TopicTable,
+        offsets: ConsumerOffsets,
+        members: Members,
+        settings: CurrentSettings,
+        later: Later,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._offsets = offsets
+        self._members = members
+        self._settings = settings
+        self._later = later
 
     # --- one consumer is asked --------------------------------------------------------------------------------------
 
@@ -39,7 +57,7 @@ class ClientAdmin:
         ext = request.fields
         group, client_id = fields.text(ext, "consumerGroup"), fields.text(ext, "clientId")
         member = self._demand_consumer(group, client_id)
-        self._broker.later.answer(connection, request, self._call(member, request, group, client_id))
+        self._later.answer(connection, request, self._call(member, request, group, client_id))
 
     def consume_directly(self, connection: Connection, request: RemotingCommand) -> None:
         """CONSUME_MESSAGE_DIRECTLY: the consumer gets the message with the question."""
@@ -47,12 +65,12 @@ class ClientAdmin:
         group, client_id = fields.text(ext, "consumerGroup"), ext.get("clientId") or ""
         record = self._record(fields.text(ext, "msgId"))
         member = self._demand_consumer(group, client_id)
-        asked = request._replace(ext={**ext, "brokerName": self._broker.settings.broker_name}, body=record)
-        self._broker.later.answer(connection, request, self._call(member, asked, group, client_id))
+        asked = request._replace(ext={**ext, "brokerName": self._settings.now.broker_name}, body=record)
+        self._later.answer(connection, request, self._call(member, asked, group, client_id))
 
     def _record(self, msg_id: str) -> bytes:
         try:
-            found = self._broker.store.record_at(parse_msg_id(msg_id)[1])
+            found = self._store.record_at(parse_msg_id(msg_id)[1])
         except (InvalidArgument, RStoreError) as error:
             raise Answer(ResponseCode.SYSTEM_ERROR, error.message) from None
         if found is None:
@@ -60,7 +78,7 @@ class ClientAdmin:
         return bytes(found)
 
     def _demand_consumer(self, group: str, client_id: str) -> Connection:
-        online = self._broker.members.consumers.get(group)
+        online = self._members.consumers.get(group)
         members = {} if online is None else online.members
         found = next(((member, client) for member, client in members.items() if client.client_id == client_id), None)
         if found is None:
@@ -104,7 +122,7 @@ class ClientAdmin:
                 f"Consumer not online, so can not reset offset, Group: {group} Topic: {topic} Timestamp: {timestamp}",
             ),
         )
-        name = self._broker.settings.broker_name
+        name = self._settings.now.broker_name
         rows = [(bodies.message_queue(name, topic, queue_id), offset) for queue_id, offset in targets.items()]
         plain = bodies.with_raw({}, "offsetTable", bodies.by_queue(rows))
         for_c = orjson.dumps({"offsetTable": [{**queue, "offset": offset} for queue, offset in rows]})
@@ -117,20 +135,19 @@ class ClientAdmin:
 
     def _targets(self, name: str, group: str, timestamp: int, *, force: bool) -> dict[int, int]:
         """Where the group is to go on in each queue; without force never forwards. Raises Answer."""
-        broker = self._broker
-        topic = broker.topics.find(name)
+        topic = self._topics.find(name)
         if topic is None:
             raise Answer(
                 ResponseCode.SYSTEM_ERROR, f"[reset-offset] reset offset failed, no topic in this broker. topic={name}"
             )
-        done, targets = broker.offsets.of(group, name), {}
+        done, targets = self._offsets.of(group, name), {}
         for queue_id in range(topic.write_queues):
             if done.get(queue_id, -1) == -1:
                 raise Answer(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{group}> not exist")
             if timestamp == _TO_THE_END:
-                found = broker.store.max_offset(name, queue_id)
+                found = self._store.max_offset(name, queue_id)
             else:
-                found = broker.store.offset_by_time(name, queue_id, timestamp)
+                found = self._store.offset_by_time(name, queue_id, timestamp)
             found = max(found, 0)
             targets[queue_id] = found if force or found < done[queue_id] else done[queue_id]
         return targets
@@ -158,10 +175,10 @@ class ClientAdmin:
             body = bodies.with_raw({"messageQueueTable": {}}, "consumerTable", b"{" + b",".join(found) + b"}")
             return request.answer(remark=NOT_SET, body=body)
 
-        self._broker.later.answer(connection, request, collect())
+        self._later.answer(connection, request, collect())
 
     def _demand_members(self, group: str, nobody: Answer) -> dict[Connection, Client]:
-        online = self._broker.members.consumers.get(group)
+        online = self._members.consumers.get(group)
         if online is None or not online.members:
             raise nobody
         old = next((client.version for client in online.members.values() if client.version < V3_0_7_SNAPSHOT), None)

@@ -10,55 +10,70 @@ from engine.broker import fields
 from engine.broker.answers import Answer
 from engine.broker.groups import GroupConfig
 from engine.broker.handlers.admin_topics import demand_master
-from engine.broker.handlers.consume import body_of
+from engine.broker.json_body import body_of
 from engine.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from engine.broker.broker import Broker
     from engine.broker.connection import Connection
-    from engine.broker.members import Client
+    from engine.broker.groups import GroupTable
+    from engine.broker.ha.role import Role
+    from engine.broker.members import Client, Members
+    from engine.broker.offsets import ConsumerOffsets
+    from engine.broker.stats import Stats
     from engine.wire.command import RemotingCommand
 
 
 class GroupAdmin:
     """See the module."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        *,
+        groups: GroupTable,
+        offsets: ConsumerOffsets,
+        members: Members,
+        stats: Stats,
+        role: Role,
+    ) -> None:
+        self._groups = groups
+        self._offsets = offsets
+        self._members = members
+        self._stats = stats
+        self._role = role
 
     def put(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
         del connection
-        demand_master(self._broker)
+        demand_master(self._role)
         said = body_of(request)
         if said.get("groupName") is None:
             raise Answer(ResponseCode.SYSTEM_ERROR, "a group without a name")
-        self._broker.groups.put(GroupConfig.of_json(str(said["groupName"]), said))
+        self._groups.put(GroupConfig.of_json(str(said["groupName"]), said))
         return request.answer()
 
     def delete(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """DELETE_SUBSCRIPTIONGROUP."""
         del connection
-        demand_master(self._broker)
+        demand_master(self._role)
         name = fields.text(request.fields, "groupName")
-        self._broker.groups.delete(name)
+        self._groups.delete(name)
         if fields.flag(request.fields, "removeOffset"):
-            self._broker.offsets.forget(name)
-        self._broker.stats.forget_group(name)
+            self._offsets.forget(name)
+        self._stats.forget_group(name)
         return request.answer()
 
     def all(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
         del connection
-        return request.answer(body=orjson.dumps(self._broker.groups.to_json()))
+        return request.answer(body=orjson.dumps(self._groups.to_json()))
 
     def consumers(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_CONSUMER_CONNECTION_LIST."""
         del connection
         name = fields.text(request.fields, "consumerGroup")
-        group = self._broker.members.consumers.get(name)
+        group = self._members.consumers.get(name)
         if group is None:
             return request.answer(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
         said = {
@@ -74,7 +89,7 @@ class GroupAdmin:
         """GET_PRODUCER_CONNECTION_LIST."""
         del connection
         name = fields.text(request.fields, "producerGroup")
-        members = self._broker.members.producers.get(name)
+        members = self._members.producers.get(name)
         if not members:
             return request.answer(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
         return request.answer(body=orjson.dumps({"connectionSet": _connections(members)}))
@@ -93,7 +108,7 @@ class GroupAdmin:
                 }
                 for member, client in members.items()
             ]
-            for group, members in self._broker.members.producers.items()
+            for group, members in self._members.producers.items()
         }
         return request.answer(body=orjson.dumps({"data": said}))
 

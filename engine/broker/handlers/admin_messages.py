@@ -9,7 +9,6 @@ import orjson
 
 from engine.broker import fields
 from engine.broker.handlers.admin_topics import NOT_SET
-from engine.broker.putting import put
 from engine.broker.transactions import CHECK_TIMES
 from engine.errors import InvalidArgument, RStoreError
 from engine.format import fastjson, queue_unit, sysflag
@@ -18,10 +17,14 @@ from engine.log.results import PutMessageStatus
 from engine.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from engine.broker.broker import Broker
     from engine.broker.connection import Connection
+    from engine.broker.consumer_filters import ConsumerFilters
+    from engine.broker.members import Members
+    from engine.broker.putting import Putter
+    from engine.broker.stats import Stats
     from engine.log.consume_queue import ConsumeQueue
     from engine.log.results import PutResult
+    from engine.store import MessageStore
     from engine.wire.command import RemotingCommand
 
 _NOT_PUT = "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed."
@@ -31,15 +34,27 @@ _FAILED = "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_
 class MessageAdmin:
     """See the module."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        putter: Putter,
+        members: Members,
+        filters: ConsumerFilters,
+        stats: Stats,
+    ) -> None:
+        self._store = store
+        self._putter = putter
+        self._members = members
+        self._filters = filters
+        self._stats = stats
 
     def consume_queue(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """QUERY_CONSUME_QUEUE: at most as many units as one file has."""
         del connection
         ext = request.fields
         topic, queue_id, index = fields.text(ext, "topic"), fields.number(ext, "queueId"), fields.long(ext, "index")
-        queue = self._broker.store.find_queue(topic, queue_id)
+        queue = self._store.find_queue(topic, queue_id)
         if queue is None:
             return request.answer(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
         said: dict[str, Any] = {"maxQueueIndex": queue.max_offset, "minQueueIndex": queue.min_offset}
@@ -58,11 +73,11 @@ class MessageAdmin:
         return request.answer(remark=NOT_SET, body=orjson.dumps(said))
 
     def _subscription(self, group: str, topic: str) -> dict[str, Any]:
-        online = self._broker.members.consumers.get(group)
+        online = self._members.consumers.get(group)
         wanted = None if online is None else online.subscriptions.get(topic)
         if wanted is None:
             return {"filterData": f"{group}@{topic} is not online!"}
-        found = self._broker.filters.get(topic, group)
+        found = self._filters.get(topic, group)
         return {
             "subscriptionData": wanted.said,
             "filterData": "null" if found is None else fastjson.dumps(found.to_json()),
@@ -70,9 +85,8 @@ class MessageAdmin:
 
     def resume_check(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """RESUME_CHECK_HALF_MESSAGE: what was given up goes to the half messages again, its checks counted anew."""
-        broker = self._broker
         try:
-            found = broker.store.look_by_msg_id(fields.text(request.fields, "msgId"))
+            found = self._store.look_by_msg_id(fields.text(request.fields, "msgId"))
         except (InvalidArgument, RStoreError):
             found = None
         if found is None:
@@ -86,12 +100,12 @@ class MessageAdmin:
 
         def done(result: PutResult) -> None:
             if result.append is not None:
-                broker.stats.stored(result.append.size)
+                self._stats.stored(result.append.size)
             ok = result.status is PutMessageStatus.PUT_OK
             answer = request.answer() if ok else request.answer(ResponseCode.SYSTEM_ERROR, _NOT_PUT)
             connection.answer(request, answer)
 
-        put(broker, message, done, wait=False)
+        self._putter.put(message, done, wait=False)
         return None
 
 

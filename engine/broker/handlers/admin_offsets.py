@@ -12,9 +12,17 @@ from engine.broker.handlers.admin_topics import demand_topic
 from engine.format.numbers import LONG_MAX
 
 if TYPE_CHECKING:
-    from engine.broker.broker import Broker
+    from collections.abc import Callable
+
     from engine.broker.connection import Connection
-    from engine.broker.topics import TopicConfig
+    from engine.broker.current_settings import CurrentSettings
+    from engine.broker.groups import GroupTable
+    from engine.broker.members import Members
+    from engine.broker.offsets import ConsumerOffsets
+    from engine.broker.schedule import ScheduleService
+    from engine.broker.stats import Stats
+    from engine.broker.topics import TopicConfig, TopicTable
+    from engine.store import MessageStore
     from engine.wire.command import RemotingCommand
 
 _NONE = -1
@@ -23,18 +31,40 @@ _NONE = -1
 class OffsetAdmin:
     """See the module."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: ConsumerOffsets,
+        members: Members,
+        stats: Stats,
+        schedule: ScheduleService,
+        settings: CurrentSettings,
+        address: str,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._members = members
+        self._stats = stats
+        self._schedule = schedule
+        self._settings = settings
+        self._address = address
+        self._now_ms = now_ms
 
     def all(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_CONSUMER_OFFSET."""
         del connection
-        return request.answer(body=orjson.dumps(self._broker.offsets.to_json()))
+        return request.answer(body=orjson.dumps(self._offsets.to_json()))
 
     def all_delayed(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_DELAY_OFFSET."""
         del connection
-        return request.answer(body=orjson.dumps(self._broker.schedule.to_json()))
+        return request.answer(body=orjson.dumps(self._schedule.to_json()))
 
     # --- what is left to consume ------------------------------------------------------------------------------------
 
@@ -46,32 +76,32 @@ class OffsetAdmin:
         tps = 0.0
         for topic in self._topics_of(group, wanted):
             rows += self._lag(group, topic, topic.read_queues)
-            tps += self._broker.stats.group_get_tps(group, topic.name)
+            tps += self._stats.group_get_tps(group, topic.name)
         return request.answer(body=bodies.with_raw({"consumeTps": tps}, "offsetTable", bodies.by_queue(rows)))
 
     def all_consume_stats(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_BROKER_CONSUME_STATS: of every group that there is."""
         del connection
         ordered, total, groups = fields.flag(request.fields, "isOrder"), 0, []
-        for group in self._broker.groups.groups:
+        for group in self._groups.groups:
             stats = []
             for topic in self._topics_of(group, ""):
                 if ordered and not topic.order:
                     continue
                 rows = self._lag(group, topic, topic.write_queues)
                 total += sum(said["brokerOffset"] - said["consumerOffset"] for _, said in rows)
-                tps = self._broker.stats.group_get_tps(group, topic.name)
+                tps = self._stats.group_get_tps(group, topic.name)
                 stats.append(bodies.with_raw({"consumeTps": tps}, "offsetTable", bodies.by_queue(rows)))
             groups.append(bodies.with_raw({}, group, b"[" + b",".join(stats) + b"]"))
-        said = {"brokerAddr": self._broker.address, "totalDiff": total}
+        said = {"brokerAddr": self._address, "totalDiff": total}
         return request.answer(body=bodies.with_raw(said, "consumeStatsList", b"[" + b",".join(groups) + b"]"))
 
     def time_span(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """QUERY_CONSUME_TIME_SPAN: first, last and next message of each queue by their store times (ms)."""
         del connection
-        topic = demand_topic(self._broker, fields.text(request.fields, "topic"))
-        store, now = self._broker.store, self._broker.now_ms()
-        done = self._broker.offsets.of(fields.text(request.fields, "group"), topic.name)
+        topic = demand_topic(self._topics, fields.text(request.fields, "topic"))
+        store, now = self._store, self._now_ms()
+        done = self._offsets.of(fields.text(request.fields, "group"), topic.name)
         spans = []
         for queue_id in range(topic.write_queues):
             offset, end = done.get(queue_id, _NONE), store.max_offset(topic.name, queue_id)
@@ -99,17 +129,17 @@ class OffsetAdmin:
         offsets of `filterGroups` when it is asked; here they are just left out.
         """
         del connection
-        ext, broker = request.fields, self._broker
+        ext = request.fields
         topic = fields.text(ext, "topic")
         left_out = set(ext.get("filterGroups", "").split(","))
         least: dict[int, int] = {}
-        for group in broker.offsets.groups_of(topic):
+        for group in self._offsets.groups_of(topic):
             if group in left_out:
                 continue
-            for queue_id, offset in broker.offsets.of(group, topic).items():
-                if offset >= broker.store.min_offset(topic, queue_id):
+            for queue_id, offset in self._offsets.of(group, topic).items():
+                if offset >= self._store.min_offset(topic, queue_id):
                     least[queue_id] = min(offset, least.get(queue_id, LONG_MAX))
-        for queue_id, offset in broker.offsets.of(fields.text(ext, "compareGroup"), topic).items():
+        for queue_id, offset in self._offsets.of(fields.text(ext, "compareGroup"), topic).items():
             if least.get(queue_id, _NONE) > offset:
                 least[queue_id] = LONG_MAX
         found = {str(queue_id): offset for queue_id, offset in sorted(least.items())}
@@ -118,7 +148,7 @@ class OffsetAdmin:
     def clone(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """CLONE_GROUP_OFFSET. Without a topic: in all topics of the group (Apache's broker does nothing then)."""
         del connection
-        ext, offsets = request.fields, self._broker.offsets
+        ext, offsets = request.fields, self._offsets
         source, target = fields.text(ext, "srcGroup"), fields.text(ext, "destGroup")
         offline = fields.flag(ext, "offline")
         for topic in self._topics_of(source, ext.get("topic", ""), only_subscribed=not offline):
@@ -129,19 +159,18 @@ class OffsetAdmin:
 
     def _topics_of(self, group: str, wanted: str, *, only_subscribed: bool = True) -> list[TopicConfig]:
         """`wanted`, or those in which the group has offsets; without those that its members do not want now."""
-        broker = self._broker
-        online = broker.members.consumers.get(group)
+        online = self._members.consumers.get(group)
         subscribed = online.subscriptions if online is not None and only_subscribed else {}
         found = []
-        for name in [wanted] if wanted.strip() else broker.offsets.topics_of(group):
-            topic = broker.topics.find(name)
+        for name in [wanted] if wanted.strip() else self._offsets.topics_of(group):
+            topic = self._topics.find(name)
             if topic is not None and (not subscribed or name in subscribed):
                 found.append(topic)
         return found
 
     def _lag(self, group: str, topic: TopicConfig, queues: int) -> list[tuple[dict[str, Any], dict[str, int]]]:
-        store, rows = self._broker.store, []
-        offsets = self._broker.offsets.of(group, topic.name)
+        store, rows = self._store, []
+        offsets = self._offsets.of(group, topic.name)
         for queue_id in range(queues):
             done = max(offsets.get(queue_id, 0), 0)
             last = store.message_store_timestamp(topic.name, queue_id, done - 1) if done > 0 else 0
@@ -154,7 +183,7 @@ class OffsetAdmin:
         return rows
 
     def _queue(self, topic: str, queue_id: int) -> dict[str, Any]:
-        return bodies.message_queue(self._broker.settings.broker_name, topic, queue_id)
+        return bodies.message_queue(self._settings.now.broker_name, topic, queue_id)
 
 
 def _text(ms: int) -> str:

@@ -14,8 +14,15 @@ from engine.format.topic_rules import invalid_topic
 from engine.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from engine.broker.broker import Broker
     from engine.broker.connection import Connection
+    from engine.broker.current_settings import CurrentSettings
+    from engine.broker.ha.role import Role
+    from engine.broker.later import Later
+    from engine.broker.members import Members
+    from engine.broker.offsets import ConsumerOffsets
+    from engine.broker.stats import Stats
+    from engine.broker.topics import TopicTable
+    from engine.store import MessageStore
     from engine.wire.command import RemotingCommand
 
 NOT_SET = "not set any response code"
@@ -25,20 +32,38 @@ NOT_SET = "not set any response code"
 class TopicAdmin:
     """See the module."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        topics: TopicTable,
+        offsets: ConsumerOffsets,
+        members: Members,
+        stats: Stats,
+        settings: CurrentSettings,
+        later: Later,
+        role: Role,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._offsets = offsets
+        self._members = members
+        self._stats = stats
+        self._settings = settings
+        self._later = later
+        self._role = role
 
     def put(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """UPDATE_AND_CREATE_TOPIC."""
         del connection
-        demand_master(self._broker)
-        ext, broker = request.fields, self._broker
+        demand_master(self._role)
+        ext = request.fields
         name = self._name(request)
         kind = ext.get("topicFilterType")
         if kind not in FILTER_TYPES:
             raise BadField(f"topicFilterType = [{kind}] value invalid")
-        old = broker.topics.find(name) or TopicConfig(name)
-        broker.topics.put(
+        old = self._topics.find(name) or TopicConfig(name)
+        self._topics.put(
             replace(
                 old,
                 read_queues=fields.number(ext, "readQueueNums"),
@@ -55,33 +80,32 @@ class TopicAdmin:
 
         Its messages stay in the log until that expires; nobody finds them any more.
         """
-        demand_master(self._broker)
-        self._broker.topics.delete(self._name(request))
+        demand_master(self._role)
+        self._topics.delete(self._name(request))
         self.clean_unused(connection, request)
 
     def clean_unused(self, connection: Connection, request: RemotingCommand) -> None:
         """CLEAN_UNUSED_TOPIC: the queues of topics that have no configuration."""
-        broker = self._broker
-        kept = {*broker.topics.topics, *broker.topics.system}
+        kept = {*self._topics.topics, *self._topics.system}
 
         async def clean() -> RemotingCommand:
-            gone = await broker.later.beside(lambda: broker.store.removal.unused(kept))
+            gone = await self._later.beside(lambda: self._store.removal.unused(kept))
             for topic in {queue.topic for queue in gone}:
-                broker.stats.forget_topic(topic)
+                self._stats.forget_topic(topic)
             return request.answer()
 
-        broker.later.answer(connection, request, clean())
+        self._later.answer(connection, request, clean())
 
     def all(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_TOPIC_CONFIG."""
         del connection
-        return request.answer(ext={}, body=orjson.dumps(self._broker.topics.to_json()))
+        return request.answer(ext={}, body=orjson.dumps(self._topics.to_json()))
 
     def stats(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_TOPIC_STATS_INFO."""
         del connection
-        topic = demand_topic(self._broker, fields.text(request.fields, "topic"))
-        store, broker_name = self._broker.store, self._broker.settings.broker_name
+        topic = demand_topic(self._topics, fields.text(request.fields, "topic"))
+        store, broker_name = self._store, self._settings.now.broker_name
         rows: list[tuple[dict[str, Any], Any]] = []
         for queue_id in range(topic.write_queues):
             low, high = store.min_offset(topic.name, queue_id), store.max_offset(topic.name, queue_id)
@@ -93,37 +117,37 @@ class TopicAdmin:
     def system(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_SYSTEM_TOPIC_LIST_FROM_BROKER."""
         del connection
-        return request.answer(body=orjson.dumps({"topicList": sorted(self._broker.topics.system)}))
+        return request.answer(body=orjson.dumps({"topicList": sorted(self._topics.system)}))
 
     def who_consumes(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """QUERY_TOPIC_CONSUME_BY_WHO."""
         del connection
         topic = fields.text(request.fields, "topic")
-        found = {*self._broker.members.groups_subscribed_to(topic), *self._broker.offsets.groups_of(topic)}
+        found = {*self._members.groups_subscribed_to(topic), *self._offsets.groups_of(topic)}
         return request.answer(body=orjson.dumps({"groupList": sorted(found)}))
 
     def _name(self, request: RemotingCommand) -> str:
         """The topic that is to be changed. Raises Answer: none can be called so, or it is the system's."""
         name = request.fields.get("topic", "")
         wrong = invalid_topic(name)
-        if wrong is None and self._broker.topics.is_system(name):
+        if wrong is None and self._topics.is_system(name):
             wrong = f"The topic[{name}] is conflict with system topic."
         if wrong is not None:
             raise Answer(ResponseCode.SYSTEM_ERROR, wrong)
         return name
 
 
-def demand_topic(broker: Broker, name: str) -> TopicConfig:
+def demand_topic(topics: TopicTable, name: str) -> TopicConfig:
     """The topic that is asked about. Raises Answer."""
-    found = broker.topics.find(name)
+    found = topics.find(name)
     if found is None:
         raise Answer(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
     return found
 
 
-def demand_master(broker: Broker) -> None:
+def demand_master(role: Role) -> None:
     """Raises Answer on a slave, whose tables are its master's."""
-    if broker.role.is_slave:
+    if role.is_slave:
         raise Answer(
             ResponseCode.SYSTEM_ERROR,
             "Can't modify topic or subscription group from slave broker, please execute it from master broker.",

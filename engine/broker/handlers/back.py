@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from engine.broker import fields
 from engine.broker.answers import Answer
 from engine.broker.flow import Busy
-from engine.broker.putting import STORED, put
+from engine.broker.putting import STORED
 from engine.broker.topics import DLQ, FAQ, PERM_WRITE, RETRY, UNIT_SUB
 from engine.errors import RStoreError
 from engine.format import properties, sysflag
@@ -19,11 +19,16 @@ from engine.wire.codes import V3_4_9, ResponseCode
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from engine.broker.broker import Broker
     from engine.broker.connection import Connection
-    from engine.broker.groups import GroupConfig
+    from engine.broker.current_settings import CurrentSettings
+    from engine.broker.groups import GroupConfig, GroupTable
+    from engine.broker.putting import Putter, QueueTurns
+    from engine.broker.stats import Stats
+    from engine.broker.topics import TopicTable
+    from engine.format.hosts import Host
     from engine.format.message import Message
     from engine.log.results import PutResult
+    from engine.store import MessageStore
     from engine.wire.command import RemotingCommand
 
 RETRY_TOPIC, ORIGIN_MESSAGE_ID = "RETRY_TOPIC", "ORIGIN_MESSAGE_ID"
@@ -33,8 +38,26 @@ _FIRST_LEVEL = 3
 class BackHandler:
     """See the module."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        putter: Putter,
+        topics: TopicTable,
+        groups: GroupTable,
+        stats: Stats,
+        settings: CurrentSettings,
+        store_host: Host,
+        turns: QueueTurns,
+    ) -> None:
+        self._store = store
+        self._putter = putter
+        self._topics = topics
+        self._groups = groups
+        self._stats = stats
+        self._settings = settings
+        self._store_host = store_host
+        self._turns = turns
 
     def handle(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """CONSUMER_SEND_MSG_BACK."""
@@ -45,33 +68,33 @@ class BackHandler:
         def done(result: PutResult) -> None:
             stored = result.status in STORED
             if stored and result.append is not None:
-                stats = self._broker.stats
+                stats = self._stats
                 stats.put(message.topic, 1, result.append.size)
                 stats.sent_back(request.fields["group"], message.properties[RETRY_TOPIC])
             connection.answer(request, request.answer() if stored else _refusal(request, result))
 
-        put(self._broker, message, done, wait=False, refusable=True)
+        self._putter.put(message, done, wait=False, refusable=True)
         return None
 
     def _message(self, request: RemotingCommand) -> Message | None:
         """What is to be put; None: nothing. Raises Answer."""
-        ext, broker = request.fields, self._broker
+        ext = request.fields
         name = fields.text(ext, "group")
-        group = demand_group(broker, name)
-        if not broker.settings.permission & PERM_WRITE:
+        group = demand_group(self._groups, name)
+        if not self._settings.now.permission & PERM_WRITE:
             raise Answer(
-                ResponseCode.NO_PERMISSION, f"the broker[{broker.settings.broker_ip1}] sending message is forbidden"
+                ResponseCode.NO_PERMISSION, f"the broker[{self._settings.now.broker_ip1}] sending message is forbidden"
             )
         if group.retry_queues <= 0:
             return None
-        target = broker.topics.for_retry(
+        target = self._topics.for_retry(
             RETRY + name, group.retry_queues, UNIT_SUB if fields.flag(ext, "unitMode") else 0
         )
         if not target.perm & PERM_WRITE:
             raise Answer(ResponseCode.NO_PERMISSION, f"the topic[{target.name}] sending message is forbidden")
         offset = fields.long(ext, "offset")
         try:
-            found = broker.store.look_message(offset)
+            found = self._store.look_message(offset)
         except RStoreError:
             found = None
         if found is None:
@@ -82,24 +105,24 @@ class BackHandler:
         said[properties.WAIT] = "false"
         level = fields.number(ext, "delayLevel")
         if found.reconsume_times >= most_times(group, request.version, ext) or level < 0:
-            target = broker.topics.for_retry(DLQ + name)
+            target = self._topics.for_retry(DLQ + name)
             said[properties.DELAY] = "0"
         else:
             said[properties.DELAY] = str(level or _FIRST_LEVEL + found.reconsume_times)
         return found.to_message()._replace(
             topic=target.name,
-            queue_id=broker.any_queue(target.write_queues),
+            queue_id=self._turns.next(target.write_queues),
             properties=said,
             sys_flag=found.sys_flag & ~sysflag.HOSTS_V6_MASK,
             reconsume_times=found.reconsume_times + 1,
-            store_host=broker.store_host,
+            store_host=self._store_host,
             prepared_transaction_offset=0,
         )
 
 
-def demand_group(broker: Broker, name: str) -> GroupConfig:
+def demand_group(groups: GroupTable, name: str) -> GroupConfig:
     """The group whose message comes again. Raises Answer."""
-    found = broker.groups.find(name)
+    found = groups.find(name)
     if found is None:
         raise Answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {name} {FAQ}")
     return found

@@ -13,62 +13,77 @@ from engine.broker import fields
 from engine.broker.answers import Answer
 from engine.broker.consumer_filters import TAG_KINDS
 from engine.broker.handlers.pull import NO_SQL, SQL
+from engine.broker.json_body import body_of
 from engine.broker.members import Client, Subscription
 from engine.broker.topics import RETRY, UNIT_SUB
-from engine.errors import FormatError
-from engine.format import fastjson
 from engine.log.sql import BadExpression, compile_expression
 from engine.wire.codes import LanguageCode, ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from engine.broker.broker import Broker
     from engine.broker.connection import Connection
+    from engine.broker.consumer_filters import ConsumerFilters
+    from engine.broker.current_settings import CurrentSettings
+    from engine.broker.groups import GroupTable
+    from engine.broker.locks import QueueLocks
+    from engine.broker.members import Members
+    from engine.broker.offsets import ConsumerOffsets
+    from engine.broker.topics import TopicTable
+    from engine.store import MessageStore
     from engine.wire.command import RemotingCommand
 
-BODY_MAX = 4 << 20
-"""The largest JSON body that is read, bytes: a heartbeat of ten thousand groups takes half of it."""
-LENIENT_MAX = 1 << 18
-"""The same for what isn't standard JSON."""
 _NEVER = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
 
 
-class ConsumeHandler:
-    """See the module."""
+class MemberHandler:
+    """Heartbeats and what they say: who is there, and what groups want."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        *,
+        members: Members,
+        groups: GroupTable,
+        topics: TopicTable,
+        filters: ConsumerFilters,
+        settings: CurrentSettings,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._members = members
+        self._groups = groups
+        self._topics = topics
+        self._filters = filters
+        self._settings = settings
+        self._now_ms = now_ms
 
     def heartbeat(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """HEART_BEAT."""
         said = body_of(request)
-        broker = self._broker
         language = "OTHER" if request.language is None else LanguageCode(request.language).name
-        client = Client(str(said.get("clientID", "")), language, request.version, broker.now_ms())
+        client = Client(str(said.get("clientID", "")), language, request.version, self._now_ms())
         producers, consumers = fields.objects(said, "producerDataSet"), fields.objects(said, "consumerDataSet")
         for consumer in consumers:  # all of it is read before any of it counts
             for one in fields.objects(consumer, "subscriptionDataSet"):
                 Subscription.of_json(one)
         for producer in producers:
-            broker.members.heartbeat_producer(_group_of(producer), connection, client)
+            self._members.heartbeat_producer(_group_of(producer), connection, client)
         for consumer in consumers:
             name = _group_of(consumer)
-            group = broker.groups.find(name)
+            group = self._groups.find(name)
             if group is not None:
                 sub = UNIT_SUB if consumer.get("unitMode") is True else 0
-                broker.topics.there_soon(RETRY + name, group.retry_queues, sub)
+                self._topics.there_soon(RETRY + name, group.retry_queues, sub)
             notify = group is None or group.notify_consumer_ids_changed_enable
-            broker.members.heartbeat_consumer(name, connection, client, consumer, notify=notify)
-            broker.filters.register(name, broker.members.consumers[name].subscriptions.values())
+            self._members.heartbeat_consumer(name, connection, client, consumer, notify=notify)
+            self._filters.register(name, self._members.consumers[name].subscriptions.values())
         return request.answer()
 
     def unregister(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """UNREGISTER_CLIENT."""
         producers, consumers = request.fields.get("producerGroup"), request.fields.get("consumerGroup")
-        group = None if consumers is None else self._broker.groups.find(consumers)
+        group = None if consumers is None else self._groups.find(consumers)
         notify = group is None or group.notify_consumer_ids_changed_enable
-        self._broker.members.unregister(connection, producers, consumers, notify=notify)
+        self._members.unregister(connection, producers, consumers, notify=notify)
         return request.answer(ext={})
 
     def client_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
@@ -79,7 +94,7 @@ class ConsumeHandler:
             raise Answer(ResponseCode.SYSTEM_ERROR, "subscriptionData is no object")
         if wanted.get("expressionType") in TAG_KINDS:
             return request.answer()
-        if not self._broker.settings.property_filter:
+        if not self._settings.now.property_filter:
             return request.answer(ResponseCode.SYSTEM_ERROR, NO_SQL.format(wanted.get("expressionType")))
         if wanted.get("expressionType") != SQL:
             remark = f"an expression of type {wanted.get('expressionType')}"
@@ -94,20 +109,26 @@ class ConsumeHandler:
         """GET_CONSUMER_LIST_BY_GROUP."""
         del connection
         name = fields.text(request.fields, "consumerGroup")
-        group = self._broker.members.consumers.get(name)
+        group = self._members.consumers.get(name)
         if group is None or not group.members:
             return request.answer(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}", {})
         ids = [client.client_id for client in group.members.values()]
         return request.answer(ext={}, body=orjson.dumps({"consumerIdList": ids}))
 
-    # --- offsets ----------------------------------------------------------------------------------------------------
+
+class OffsetHandler:
+    """How far groups have come."""
+
+    def __init__(self, store: MessageStore, offsets: ConsumerOffsets) -> None:
+        self._store = store
+        self._offsets = offsets
 
     def query_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """QUERY_CONSUMER_OFFSET."""
         del connection
         group, topic, queue_id = self._place(request)
-        found = self._broker.offsets.get(group, topic, queue_id)
-        if found is None and self._broker.store.min_offset(topic, queue_id) <= 0 and self._young(topic, queue_id):
+        found = self._offsets.get(group, topic, queue_id)
+        if found is None and self._store.min_offset(topic, queue_id) <= 0 and self._young(topic, queue_id):
             found = 0
         if found is None:
             return request.answer(ResponseCode.QUERY_NOT_FOUND, _NEVER, {})
@@ -117,7 +138,7 @@ class ConsumeHandler:
         """UPDATE_CONSUMER_OFFSET."""
         del connection
         group, topic, queue_id = self._place(request)
-        self._broker.offsets.commit(group, topic, queue_id, fields.long(request.fields, "commitOffset"))
+        self._offsets.commit(group, topic, queue_id, fields.long(request.fields, "commitOffset"))
         return request.answer(ext={})
 
     def _place(self, request: RemotingCommand) -> tuple[str, str, int]:
@@ -126,15 +147,20 @@ class ConsumeHandler:
 
     def _young(self, topic: str, queue_id: int) -> bool:
         """Whether a queue's first message would still be in memory. Source: #checkInDiskByConsumeOffset."""
-        return not self._broker.store.is_cold(topic, queue_id, 0)
+        return not self._store.is_cold(topic, queue_id, 0)
 
-    # --- locks ------------------------------------------------------------------------------------------------------
+
+class LockHandler:
+    """Queues that one client consumes at a time, in order."""
+
+    def __init__(self, locks: QueueLocks) -> None:
+        self._locks = locks
 
     def lock(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """LOCK_BATCH_MQ: the queues that the client holds now."""
         del connection
         said = body_of(request)
-        (group, client), locks = _locker(said), self._broker.locks
+        (group, client), locks = _locker(said), self._locks
         got = [queue for queue in fields.objects(said, "mqSet") if locks.lock(group, _queue(queue), client)]
         return request.answer(body=orjson.dumps({"lockOKMQSet": got}))
 
@@ -144,22 +170,8 @@ class ConsumeHandler:
         said = body_of(request)
         group, client = _locker(said)
         for queue in fields.objects(said, "mqSet"):
-            self._broker.locks.unlock(group, _queue(queue), client)
+            self._locks.unlock(group, _queue(queue), client)
         return request.answer()
-
-
-def body_of(request: RemotingCommand) -> dict[str, Any]:
-    """The JSON object in a request's body, as clients write it. Raises Answer."""
-    body = request.body
-    if len(body) > BODY_MAX:
-        raise Answer(ResponseCode.SYSTEM_ERROR, f"a JSON body of {len(body)} bytes, at most {BODY_MAX} are read")
-    try:
-        found = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        found = _lenient(bytes(body))
-    if not isinstance(found, dict):
-        raise Answer(ResponseCode.SYSTEM_ERROR, "a body that is no JSON object")
-    return found
 
 
 def _group_of(said: Any) -> str:
@@ -176,14 +188,6 @@ def _locker(said: Mapping[str, Any]) -> tuple[str, str]:
     if said.get("mqSet") and (group is None or client is None):
         raise Answer(ResponseCode.SYSTEM_ERROR, "queues are locked for a group and a client")
     return str(group), str(client)
-
-
-def _lenient(body: bytes) -> Any:
-    """What Apache's fastjson takes besides, which is slow to read. Raises Answer."""
-    try:
-        return fastjson.loads(body[:LENIENT_MAX].decode("utf-8", "replace"))
-    except FormatError as error:
-        raise Answer(ResponseCode.SYSTEM_ERROR, error.message) from None
 
 
 def _queue(queue: Any) -> tuple[str, str, int]:

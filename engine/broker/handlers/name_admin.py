@@ -6,12 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from engine.broker.handlers.admin_broker import properties_of
-from engine.wire.codes import RequestCode, ResponseCode
+from engine.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from engine.broker.broker import Broker
     from engine.broker.connection import Connection
-    from engine.broker.server import Handler
+    from engine.broker.current_settings import CurrentSettings
     from engine.wire.command import RemotingCommand
 
 _ORDER = "orderMessageEnable"
@@ -20,25 +19,16 @@ _ALWAYS = {"clusterTest": "false", "productEnvName": "center"}
 _BLACK_LIST = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
 
 
-def name_admin_handlers(broker: Broker) -> dict[int, Handler]:
-    """What the name service's port answers to administrators."""
-    code, admin = RequestCode, NameAdmin(broker)
-    return {
-        code.GET_NAMESRV_CONFIG: admin.config,
-        code.UPDATE_NAMESRV_CONFIG: admin.update_config,
-    }
-
-
 class NameAdmin:
     """See the module."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, settings: CurrentSettings) -> None:
+        self._settings = settings
 
     def config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_NAMESRV_CONFIG."""
         del connection
-        said = {**_ALWAYS, _ORDER: str(self._broker.settings.order_message_enable).lower()}
+        said = {**_ALWAYS, _ORDER: str(self._settings.now.order_message_enable).lower()}
         lines = "".join(f"{key}={value}\n" for key, value in sorted(said.items()))
         return request.answer(body=lines.encode())
 
@@ -50,8 +40,7 @@ class NameAdmin:
             return request.answer(ResponseCode.SYSTEM_ERROR, "string2Properties error")
         if not _BLACK_LIST.isdisjoint(changes):
             return request.answer(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
-        broker = self._broker
         if _ORDER in changes:
             order = changes[_ORDER].strip().lower() == "true"
-            broker.reconfigure(replace(broker.settings, order_message_enable=order))
+            self._settings.change(replace(self._settings.now, order_message_enable=order))
         return request.answer()

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, TypeVar
 from engine.broker import fields
 from engine.broker.answers import Answer, BadField
 from engine.broker.consumer_filters import TAG_KINDS
-from engine.broker.events import offset_moved
 from engine.broker.topics import FAQ, PERM_READ
 from engine.errors import RStoreError
 from engine.log.filters import ALL, TagFilter
@@ -24,11 +23,21 @@ from engine.log.sql import BadExpression, SqlFilter
 from engine.wire.codes import PULL_COMMIT, PULL_SUBSCRIPTION, PULL_SUSPEND, ResponseCode
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Sequence
 
-    from engine.broker.broker import Broker
     from engine.broker.connection import Connection
+    from engine.broker.consumer_filters import ConsumerFilters
+    from engine.broker.current_settings import CurrentSettings
+    from engine.broker.events import EventWriter
+    from engine.broker.groups import GroupTable
+    from engine.broker.ha.role import Role
+    from engine.broker.members import Members
+    from engine.broker.offsets import ConsumerOffsets
+    from engine.broker.stats import Stats
+    from engine.broker.topics import TopicTable
     from engine.services.dispatch import Arrival
+    from engine.store import MessageStore
     from engine.wire.command import RemotingCommand
 
 TICK_MS = 5000
@@ -93,8 +102,32 @@ class PullHandler:
         not_held: pulls that were answered at once, as too many wait already.
     """
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: ConsumerOffsets,
+        members: Members,
+        consumer_filters: ConsumerFilters,
+        stats: Stats,
+        settings: CurrentSettings,
+        role: Role,
+        loop: asyncio.AbstractEventLoop,
+        events: EventWriter,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._members = members
+        self._consumer_filters = consumer_filters
+        self._stats = stats
+        self._settings = settings
+        self._role = role
+        self._loop = loop
+        self._events = events
         self._held: defaultdict[tuple[str, int], set[_Pull]] = defaultdict(set)
         self._count = 0
         self.not_held = 0
@@ -115,12 +148,12 @@ class PullHandler:
         except Answer as answer:
             return request.answer(answer.code, answer.remark, answer.ext or {})
         commit = fields.long(request.fields, "commitOffset", 0)
-        if flags & PULL_COMMIT and not self._broker.role.is_slave:
-            self._broker.offsets.commit(pull.group, pull.topic, pull.queue_id, commit)
+        if flags & PULL_COMMIT and not self._role.is_slave:
+            self._offsets.commit(pull.group, pull.topic, pull.queue_id, commit)
         found = self._get(pull)
         nothing = self._code(pull, found) == ResponseCode.PULL_NOT_FOUND
         if nothing and flags & PULL_SUSPEND:
-            if self._count < self._broker.settings.held_pulls:
+            if self._count < self._settings.now.held_pulls:
                 pull = self._hold(pull)
                 if self._has_more(pull):  # it came before anybody was told that somebody waits
                     self._try(pull)
@@ -148,7 +181,7 @@ class PullHandler:
 
     def tick(self) -> None:
         """Try all that wait again, and answer those whose time is over."""
-        now = self._broker.loop.time()
+        now = self._loop.time()
         every = [pull for waiting in self._held.values() for pull in waiting]
         self._try_each([pull for pull in every if now >= pull.deadline], over=True)
         self._try_each([pull for pull in every if now < pull.deadline and self._has_more(pull)])
@@ -170,7 +203,7 @@ class PullHandler:
             if pull in self._by_connection.get(pull.connection, ()):
                 self._try(pull, over=over)
         if len(pulls) > _AT_ONCE:
-            self._broker.loop.call_soon(self._try_each, pulls[_AT_ONCE:], over)
+            self._loop.call_soon(self._try_each, pulls[_AT_ONCE:], over)
 
     def _try(self, pull: _Pull, *, over: bool = False) -> None:
         found = self._get(pull)
@@ -179,7 +212,7 @@ class PullHandler:
             pull.connection.answer(pull.request, self._answer(pull, found))
 
     def _has_more(self, pull: _Pull) -> bool:
-        return self._broker.store.max_offset(pull.topic, pull.queue_id) > pull.offset
+        return self._store.max_offset(pull.topic, pull.queue_id) > pull.offset
 
     def _hold(self, pull: _Pull) -> _Pull:
         """It waits from now on, with no more of its request than an answer needs: that may be a frame of 16 MiB."""
@@ -197,20 +230,20 @@ class PullHandler:
     # --- one pull ---------------------------------------------------------------------------------------------------
 
     def _judge(self, connection: Connection, request: RemotingCommand) -> tuple[_Pull, int]:
-        broker, ext = self._broker, request.fields
+        ext = request.fields
         group_name, name = fields.text(ext, "consumerGroup"), fields.text(ext, "topic")
-        if not broker.settings.permission & PERM_READ:
+        if not self._settings.now.permission & PERM_READ:
             raise Answer(
-                ResponseCode.NO_PERMISSION, f"the broker[{broker.settings.broker_ip1}] pulling message is forbidden"
+                ResponseCode.NO_PERMISSION, f"the broker[{self._settings.now.broker_ip1}] pulling message is forbidden"
             )
-        group = broker.groups.find(group_name)
+        group = self._groups.find(group_name)
         if group is None:
             raise Answer(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{group_name}] does not exist, {FAQ}"
             )
         if not group.consume_enable:
             raise Answer(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group_name}")
-        topic = broker.topics.find(name)
+        topic = self._topics.find(name)
         if topic is None:
             raise Answer(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please! {FAQ}")
         if not topic.perm & PERM_READ:
@@ -225,8 +258,8 @@ class PullHandler:
         flags = fields.number(ext, "sysFlag")
         version = fields.long(ext, "subVersion", 0)
         wait_ms = fields.long(ext, "suspendTimeoutMillis", 0)
-        if not broker.settings.long_polling:
-            wait_ms = broker.settings.short_polling_ms
+        if not self._settings.now.long_polling:
+            wait_ms = self._settings.now.short_polling_ms
         most = fields.number(ext, "maxMsgNums")
         if most < 0:
             raise BadField(f"maxMsgNums = {most}")
@@ -240,7 +273,7 @@ class PullHandler:
             fields.long(ext, "queueOffset"),
             max(1, most),
             tags,
-            broker.loop.time() + wait_ms / 1000,
+            self._loop.time() + wait_ms / 1000,
         )
         return pull, flags
 
@@ -254,10 +287,10 @@ class PullHandler:
             except (BadExpression, BadTags):
                 remark = "parse the consumer's subscription failed"
                 raise Answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark) from None
-        group = self._broker.members.consumers.get(group_name)
+        group = self._members.consumers.get(group_name)
         if group is None:
             raise Answer(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}")
-        config = self._broker.groups.find(group_name)
+        config = self._groups.find(group_name)
         if config is not None and not config.consume_broadcast_enable and group.message_model == "BROADCASTING":
             raise Answer(
                 ResponseCode.NO_PERMISSION, f"the consumer group[{group_name}] can not consume by broadcast way"
@@ -275,7 +308,7 @@ class PullHandler:
             raise Answer(ResponseCode.FILTER_DATA_NOT_EXIST, _NO_FILTER) from None
 
     def _demand_filter(self, group: str, topic: str, version: int) -> None:
-        found = self._broker.filters.get(topic, group)
+        found = self._consumer_filters.get(topic, group)
         if found is None:
             raise Answer(ResponseCode.FILTER_DATA_NOT_EXIST, _NO_FILTER)
         if found.version < version:
@@ -285,7 +318,7 @@ class PullHandler:
         """Raises Answer; BadTags, BadExpression: it can't be read."""
         if kind in TAG_KINDS:
             return tag_filter(expression)
-        if not self._broker.settings.property_filter:
+        if not self._settings.now.property_filter:
             raise Answer(ResponseCode.SYSTEM_ERROR, NO_SQL.format(kind))
         if kind != SQL:
             raise BadExpression(f"an expression of type {kind}")
@@ -298,9 +331,9 @@ class PullHandler:
         return found
 
     def _get(self, pull: _Pull) -> GetResult | RStoreError:
-        stats, began = self._broker.stats, perf_counter_ns()
+        stats, began = self._stats, perf_counter_ns()
         try:
-            found = self._broker.store.get(pull.topic, pull.queue_id, pull.offset, pull.most, pull.tags)
+            found = self._store.get(pull.topic, pull.queue_id, pull.offset, pull.most, pull.tags)
         except RStoreError as error:
             return error
         if found.status is GetMessageStatus.FOUND:
@@ -312,7 +345,7 @@ class PullHandler:
 
     def _suggested(self, pull: _Pull, *, behind: bool) -> int:
         """The broker id at which the consumer had better ask next. Source: PullMessageProcessor#processRequest."""
-        group = self._broker.groups.find(pull.group) if self._broker.settings.slave_read else None
+        group = self._groups.find(pull.group) if self._settings.now.slave_read else None
         if group is None:
             return 0
         return group.which_broker_when_consume_slowly if behind else group.broker_id
@@ -330,7 +363,7 @@ class PullHandler:
         if isinstance(found, RStoreError):
             return pull.request.answer(code, str(found), {})
         moved = code == ResponseCode.PULL_OFFSET_MOVED
-        unsure = moved and self._broker.role.is_slave and not self._broker.store.config.offset_check_in_slave
+        unsure = moved and self._role.is_slave and not self._store.config.offset_check_in_slave
         if unsure:  # a slave that lags can't tell: the consumer asks again, where its group is told to
             code = ResponseCode.PULL_RETRY_IMMEDIATELY
         ext = {
@@ -340,7 +373,7 @@ class PullHandler:
             "maxOffset": str(found.max_offset),
         }
         if moved and not unsure:
-            offset_moved(self._broker, pull.group, pull.topic, pull.queue_id, pull.offset, found.next_begin_offset)
+            self._events.offset_moved(pull.group, pull.topic, pull.queue_id, pull.offset, found.next_begin_offset)
         body = b"".join(found.messages) if code == ResponseCode.SUCCESS else b""
         return pull.request.answer(code, _REMARKS[found.status], ext, body)
 

@@ -10,8 +10,8 @@ from engine.errors import RStoreError
 from engine.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from engine.broker.broker import Broker
     from engine.broker.connection import Connection
+    from engine.store import MessageStore
     from engine.wire.command import RemotingCommand
 
 _MOST = 32
@@ -21,36 +21,36 @@ _NOTHING = {"indexLastUpdatePhyoffset": "0", "indexLastUpdateTimestamp": "0"}
 class QueryHandler:
     """See the module."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
 
     def max_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_MAX_OFFSET."""
         del connection
-        return request.answer(ext={"offset": str(self._broker.store.max_offset(*_queue(request)))})
+        return request.answer(ext={"offset": str(self._store.max_offset(*_queue(request)))})
 
     def min_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_MIN_OFFSET."""
         del connection
-        return request.answer(ext={"offset": str(self._broker.store.min_offset(*_queue(request)))})
+        return request.answer(ext={"offset": str(self._store.min_offset(*_queue(request)))})
 
     def by_time(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """SEARCH_OFFSET_BY_TIMESTAMP."""
         del connection
         time_ms = fields.long(request.fields, "timestamp")
-        return request.answer(ext={"offset": str(self._broker.store.offset_by_time(*_queue(request), time_ms))})
+        return request.answer(ext={"offset": str(self._store.offset_by_time(*_queue(request), time_ms))})
 
     def earliest(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_EARLIEST_MSG_STORETIME."""
         del connection
-        return request.answer(ext={"timestamp": str(self._broker.store.earliest_message_time(*_queue(request)))})
+        return request.answer(ext={"timestamp": str(self._store.earliest_message_time(*_queue(request)))})
 
     def view(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """VIEW_MESSAGE_BY_ID."""
         del connection
         offset = fields.long(request.fields, "offset")
         try:
-            found = self._broker.store.record_at(offset)
+            found = self._store.record_at(offset)
         except RStoreError:
             found = None
         if found is None:
@@ -64,7 +64,7 @@ class QueryHandler:
         most = _MOST if ext.get("_UNIQUE_KEY_QUERY") == "true" else fields.number(ext, "maxNum")
         if most < 0:
             raise BadField(f"maxNum = {most}")
-        found = self._broker.store.query(
+        found = self._store.query(
             fields.text(ext, "topic"),
             fields.text(ext, "key"),
             most,

@@ -5,21 +5,26 @@ Source: ReplyMessageProcessor (4.9.8); BROKER.md 1.1.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from engine.broker.answers import Answer
 from engine.broker.handlers.send import ALWAYS, LETTERS, LONG, SendHandler
-from engine.broker.putting import STORED, put
+from engine.broker.putting import STORED
 from engine.format import properties
 from engine.wire.codes import RequestCode, ResponseCode
 from engine.wire.command import RemotingCommand
 
 if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from engine.broker.broker import Broker
     from engine.broker.connection import Connection
+    from engine.broker.current_settings import CurrentSettings
+    from engine.broker.later import Later
+    from engine.broker.members import Members
+    from engine.broker.putting import Putter
+    from engine.broker.stats import Stats
+    from engine.format.hosts import Host
     from engine.format.message import Message
     from engine.log.results import PutResult
 
@@ -34,9 +39,26 @@ _NOT_SENT = {"properties", "maxReconsumeTimes", "batch", "bname"}
 class ReplyHandler:
     """See the module."""
 
-    def __init__(self, broker: Broker, send: SendHandler) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        *,
+        send: SendHandler,
+        putter: Putter,
+        members: Members,
+        later: Later,
+        stats: Stats,
+        settings: CurrentSettings,
+        store_host: Host,
+        now_ms: Callable[[], int],
+    ) -> None:
         self._send = send
+        self._putter = putter
+        self._members = members
+        self._later = later
+        self._stats = stats
+        self._settings = settings
+        self._store_host = store_host
+        self._now_ms = now_ms
 
     def handle(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """SEND_REPLY_MESSAGE, SEND_REPLY_MESSAGE_V2."""
@@ -47,7 +69,7 @@ class ReplyHandler:
             message = self._send.message_of(connection, request, ext, LONG)[0]
         except Answer as answer:
             return request.answer(answer.code, answer.remark, {**ALWAYS, **(answer.ext or {})})
-        self._broker.later.answer(connection, request, self._reply(connection, request, ext, message))
+        self._later.answer(connection, request, self._reply(connection, request, ext, message))
         return None
 
     async def _reply(
@@ -57,40 +79,40 @@ class ReplyHandler:
         found: dict[str, str] = dict(ALWAYS)
         if code == ResponseCode.SUCCESS:  # for clients that demand them, whatever becomes of the store
             found |= {"msgId": "0", "queueId": str(message.queue_id), "queueOffset": "0"}
-        if self._broker.settings.store_reply:
+        if self._settings.now.store_reply:
             result = await self._store(
                 message._replace(properties=properties.parse(ext.get("properties", "")), sys_flag=0)
             )
             if result.status in STORED and result.append is not None:
                 append = result.append
-                self._broker.stats.put(message.topic, 1, append.size)
+                self._stats.put(message.topic, 1, append.size)
                 found |= {
                     "msgId": append.msg_id,
                     "queueId": str(message.queue_id),
                     "queueOffset": str(append.queue_offset),
                 }
             else:
-                self._broker.stats.failed()
+                self._stats.failed()
         return request.answer(code, remark, found)
 
     async def _push(
         self, connection: Connection, request: RemotingCommand, ext: Mapping[str, str]
     ) -> tuple[int, str | None]:
         """PUSH_REPLY_MESSAGE_TO_CLIENT."""
-        broker, said = self._broker, properties.parse(ext.get("properties", ""))
+        said = properties.parse(ext.get("properties", ""))
         client_id = said.get(REPLY_TO_CLIENT)
         if client_id is None:
             return ResponseCode.SYSTEM_ERROR, f"reply message properties[{REPLY_TO_CLIENT}] is null"
-        client = broker.members.producer(client_id)
+        client = self._members.producer(client_id)
         if client is None:
             return ResponseCode.SYSTEM_ERROR, f"push reply message fail, channel of <{client_id}> not found."
-        now = str(broker.now_ms())
+        now = str(self._now_ms())
         said[PUSH_REPLY_TIME] = now
         head = {
             **{name: ext[name] for name in LETTERS if name in ext and name not in _NOT_SENT},
             "unitMode": ext.get("unitMode", "false"),
             "bornHost": connection.address,
-            "storeHost": str(broker.store_host),
+            "storeHost": str(self._store_host),
             "storeTimestamp": now,
             "properties": properties.join(said),
         }
@@ -104,12 +126,11 @@ class ReplyHandler:
         return ResponseCode.SYSTEM_ERROR, f"push reply message to {client_id}fail."
 
     async def _store(self, message: Message) -> PutResult:
-        broker = self._broker
-        future: asyncio.Future[PutResult] = broker.loop.create_future()
+        future: asyncio.Future[PutResult] = asyncio.get_running_loop().create_future()
 
         def done(result: PutResult) -> None:
             if not future.cancelled():
                 future.set_result(result)
 
-        put(broker, message, done)
+        self._putter.put(message, done)
         return await future

@@ -13,7 +13,7 @@ import orjson
 from engine.broker import fields, registration
 from engine.broker.answers import Answer
 from engine.broker.config_file import DataVersion
-from engine.broker.handlers.consume import body_of
+from engine.broker.json_body import body_of
 from engine.broker.kv import ORDER_TOPICS
 from engine.broker.names import Registration, with_permission
 from engine.broker.topics import FAQ, UNIT, UNIT_SUB
@@ -24,63 +24,56 @@ from engine.wire.codes import RequestCode, ResponseCode
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from engine.broker.broker import Broker
     from engine.broker.connection import Connection
+    from engine.broker.current_settings import CurrentSettings
+    from engine.broker.ha.role import Role
+    from engine.broker.handler import Handler
+    from engine.broker.kv import KvConfig
+    from engine.broker.names import RouteTable
+    from engine.broker.topics import TopicTable
     from engine.wire.command import RemotingCommand
-
-    Handler = Callable[[Connection, RemotingCommand], RemotingCommand]
 
 
 class RouteHandler:
     """See the module."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._names = broker.names
+    def __init__(
+        self,
+        *,
+        names: RouteTable,
+        topics: TopicTable,
+        kv: KvConfig,
+        role: Role,
+        settings: CurrentSettings,
+        address: str,
+    ) -> None:
+        self._names = names
+        self._topics = topics
+        self._kv = kv
+        self._role = role
+        self._settings = settings
+        self._address = address
         self._own: tuple[int, int, int] | None = None
 
-    def handlers(self) -> dict[int, Handler]:
-        """By request code; each finds our own broker as it is now."""
-        code = RequestCode
-        found: dict[int, Handler] = {
-            code.REGISTER_BROKER: self.register,
-            code.UNREGISTER_BROKER: self.unregister,
-            code.QUERY_DATA_VERSION: self.data_version,
-            code.GET_ROUTEINFO_BY_TOPIC: self.route,
-            code.GET_BROKER_CLUSTER_INFO: self.cluster,
-            code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self.topics,
-            code.GET_TOPICS_BY_CLUSTER: self.topics_of_cluster,
-            code.GET_SYSTEM_TOPIC_LIST_FROM_NS: self.system_topics,
-            code.GET_UNIT_TOPIC_LIST: self.unit_topics,
-            code.GET_HAS_UNIT_SUB_TOPIC_LIST: self.unit_topics,
-            code.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self.unit_topics,
-            code.WIPE_WRITE_PERM_OF_BROKER: self.wipe_write_perm,
-            code.ADD_WRITE_PERM_OF_BROKER: self.add_write_perm,
-            code.DELETE_TOPIC_IN_NAMESRV: self.delete_topic,
-            code.PUT_KV_CONFIG: self.put_kv,
-            code.GET_KV_CONFIG: self.get_kv,
-            code.DELETE_KV_CONFIG: self.delete_kv,
-            code.GET_KVLIST_BY_NAMESPACE: self.kv_list,
-        }
-        return {number: self._with_own(handler) for number, handler in found.items()}
+    def with_own(self, handler: Handler) -> Handler:
+        """A handler that finds our own broker in the table as it is now."""
 
-    def _with_own(self, handler: Handler) -> Handler:
-        def handle(connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        def handle(connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
             self._take_own()
             return handler(connection, request)
 
         return handle
 
     def _take_own(self) -> None:
-        broker, settings = self._broker, self._broker.settings
-        version = broker.topics.version
+        settings = self._settings.now
+        version = self._topics.version
         now = (version.timestamp, version.counter, settings.permission)
         if now == self._own:
             return
         self._own = now
-        topics = with_permission(broker.topics.topics.values(), settings.permission)
+        topics = with_permission(self._topics.topics.values(), settings.permission)
         own = Registration(
-            settings.cluster_name, settings.broker_name, settings.broker_id, broker.address, broker.role.address,
+            settings.cluster_name, settings.broker_name, settings.broker_id, self._address, self._role.address,
             DataVersion(version.timestamp, version.counter), topics, whole=True,
         )  # fmt: skip
         self._names.register(own)
@@ -108,7 +101,7 @@ class RouteHandler:
         )
         master = self._names.register(said)
         answer = {} if master is None else {"haServerAddr": master[0], "masterAddr": master[1]}
-        order = self._broker.kv.space(ORDER_TOPICS)
+        order = self._kv.space(ORDER_TOPICS)
         return request.answer(ext=answer, body=b"" if order is None else orjson.dumps({"table": order}))
 
     def unregister(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
@@ -163,7 +156,7 @@ class RouteHandler:
         if found is None:
             remark = f"No topic route info in name server for the topic: {name}{FAQ}"
             return request.answer(ResponseCode.TOPIC_NOT_EXIST, remark)
-        order = self._broker.kv.get(ORDER_TOPICS, name) if self._broker.settings.order_message_enable else None
+        order = self._kv.get(ORDER_TOPICS, name) if self._settings.now.order_message_enable else None
         if order is not None:
             found["orderTopicConf"] = order
         return request.answer(body=orjson.dumps(found))
@@ -208,7 +201,7 @@ class RouteHandler:
         if "namespace" not in ext or "key" not in ext:
             return request.answer(ResponseCode.SYSTEM_ERROR, "namespace or key is null")
         space = ext["namespace"]
-        self._broker.kv.put(space, ext["key"], fields.text(ext, "value"))
+        self._kv.put(space, ext["key"], fields.text(ext, "value"))
         self._order_changed(space)
         return request.answer()
 
@@ -216,7 +209,7 @@ class RouteHandler:
         """GET_KV_CONFIG."""
         del connection
         space, key = fields.text(request.fields, "namespace"), fields.text(request.fields, "key")
-        found = self._broker.kv.get(space, key)
+        found = self._kv.get(space, key)
         if found is None:
             return request.answer(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {space} Key: {key}", {})
         return request.answer(ext={"value": found})
@@ -225,7 +218,7 @@ class RouteHandler:
         """DELETE_KV_CONFIG."""
         del connection
         space, key = fields.text(request.fields, "namespace"), fields.text(request.fields, "key")
-        self._broker.kv.delete(space, key)
+        self._kv.delete(space, key)
         self._order_changed(space)
         return request.answer()
 
@@ -233,7 +226,7 @@ class RouteHandler:
         """GET_KVLIST_BY_NAMESPACE."""
         del connection
         space = fields.text(request.fields, "namespace")
-        found = self._broker.kv.space(space)
+        found = self._kv.space(space)
         if found is None:
             return request.answer(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {space}")
         return request.answer(body=orjson.dumps({"table": found}))
@@ -241,7 +234,7 @@ class RouteHandler:
     def _order_changed(self, space: str) -> None:
         """Our own broker learns of ordered topics at once, others with their next registration."""
         if space == ORDER_TOPICS:
-            self._broker.topics.set_ordered(self._broker.kv.space(space) or {})
+            self._topics.set_ordered(self._kv.space(space) or {})
 
 
 def _broker_of(request: RemotingCommand) -> tuple[str, str, int, str]:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from engine.broker import fields
 from engine.broker.answers import Answer, BadField
+from engine.broker.disks import disk_ratios
 from engine.broker.flow import Busy
 from engine.broker.handlers.back import demand_group, most_times
-from engine.broker.putting import STORED, put, put_columns
+from engine.broker.putting import STORED
 from engine.broker.topics import DLQ, FAQ, MULTI_TAG, PERM_WRITE, RETRY
 from engine.broker.transactions import half_of, is_half
 from engine.errors import FormatError
@@ -28,9 +29,14 @@ from engine.wire.frames import stored_frame
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from engine.broker.broker import Broker
     from engine.broker.connection import Connection
-    from engine.broker.topics import TopicConfig
+    from engine.broker.current_settings import CurrentSettings
+    from engine.broker.groups import GroupTable
+    from engine.broker.putting import Putter, QueueTurns
+    from engine.broker.stats import Stats
+    from engine.broker.topics import TopicConfig, TopicTable
+    from engine.format.hosts import Host
+    from engine.store import MessageStore
     from engine.wire.command import RemotingCommand
 
 ALWAYS = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
@@ -114,9 +120,27 @@ _SHORT = Names(*(LETTERS[name] for name in LONG))
 class SendHandler:
     """Answers sends. `put` results that wait for flush or slave are answered when they are there."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._id_head = broker.store_host.encode().hex().upper()
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        putter: Putter,
+        topics: TopicTable,
+        groups: GroupTable,
+        stats: Stats,
+        settings: CurrentSettings,
+        store_host: Host,
+        turns: QueueTurns,
+    ) -> None:
+        self._store = store
+        self._putter = putter
+        self._topics = topics
+        self._groups = groups
+        self._stats = stats
+        self._settings = settings
+        self._store_host = store_host
+        self._turns = turns
+        self._id_head = store_host.encode().hex().upper()
 
     def handle(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE."""
@@ -136,7 +160,7 @@ class SendHandler:
             said.pop(properties.WAIT, None)
         stored = half_of(message) if half else message
         topic, queue_id = stored.topic, message.queue_id
-        if self._broker.store.puts_wait:  # thousands may: what is in the log already, they need not hold
+        if self._store.puts_wait:  # thousands may: what is in the log already, they need not hold
             request = request._replace(body=b"")
         began = perf_counter_ns()
 
@@ -150,7 +174,7 @@ class SendHandler:
                 frame = stored_frame(request.opaque, msg_id, queue_id, append.queue_offset)
                 connection.answer_frame(request, frame)
 
-        put(self._broker, stored, done, wait=wait, refusable=True)
+        self._putter.put(stored, done, wait=wait, refusable=True)
         return None
 
     # --- the message ------------------------------------------------------------------------------------------------
@@ -168,9 +192,9 @@ class SendHandler:
                 f"request queueId[{queue_id}] is illegal, {topic} Producer: {connection.address}",
             )
         if queue_id < 0:
-            queue_id = self._broker.any_queue(topic.write_queues)
+            queue_id = self._turns.next(topic.write_queues)
         said = properties.parse(ext.get(name.properties, ""))
-        said[CLUSTER] = self._broker.settings.cluster_name
+        said[CLUSTER] = self._settings.now.cluster_name
         if properties.DELAY in said and fields.number(said, properties.DELAY) > MOST_DELAY:
             said[properties.DELAY] = str(MOST_DELAY)
         times = fields.number(ext, name.times, 0)
@@ -191,7 +215,7 @@ class SendHandler:
                 kind,
                 fields.long(ext, name.born),
                 connection.host,
-                self._broker.store_host,
+                self._store_host,
                 times,
                 0,
             ),
@@ -200,15 +224,14 @@ class SendHandler:
 
     def _topic(self, name: str, ext: Mapping[str, str], names: Names) -> TopicConfig:
         """The topic, made where that is allowed. Source: AbstractSendMessageProcessor#msgCheck. Raises Answer."""
-        broker = self._broker
-        if not broker.settings.permission & PERM_WRITE:
+        if not self._settings.now.permission & PERM_WRITE:
             raise Answer(
-                ResponseCode.NO_PERMISSION, f"the broker[{broker.settings.broker_ip1}] sending message is forbidden"
+                ResponseCode.NO_PERMISSION, f"the broker[{self._settings.now.broker_ip1}] sending message is forbidden"
             )
         forbidden = no_sends(name)
         if forbidden is not None:
             raise Answer(ResponseCode.NO_PERMISSION, forbidden)
-        found = broker.topics.find(name)
+        found = self._topics.find(name)
         if found is not None:
             return found
         wrong = invalid_topic(name)
@@ -216,7 +239,7 @@ class SendHandler:
             raise Answer(ResponseCode.SYSTEM_ERROR, wrong)
         queues = fields.number(ext, names.default_queues, 4)
         unit = fields.flag(ext, names.unit)
-        found = broker.topics.for_send(name, ext.get(names.default_topic, ""), queues, unit=unit)
+        found = self._topics.for_send(name, ext.get(names.default_topic, ""), queues, unit=unit)
         if found is None:
             raise Answer(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!{FAQ}")
         return found
@@ -226,11 +249,11 @@ class SendHandler:
     ) -> tuple[str, int]:
         """A consumer gives a message back by a send: it comes again, or goes to the dead letters."""
         group_name = name.removeprefix(RETRY)
-        group = demand_group(self._broker, group_name)
+        group = demand_group(self._groups, group_name)
         if times < most_times(group, request.version, {} if most is None else {"maxReconsumeTimes": most}):
             return name, queue_id
-        dead = self._broker.topics.for_retry(DLQ + group_name)
-        return dead.name, self._broker.any_queue(dead.write_queues)
+        dead = self._topics.for_retry(DLQ + group_name)
+        return dead.name, self._turns.next(dead.write_queues)
 
     def _batch(self, connection: Connection, request: RemotingCommand, message: Message) -> RemotingCommand | None:
         """All messages of a batch; what they share is `message`, whose body is theirs."""
@@ -238,7 +261,7 @@ class SendHandler:
             raise BadField("a batch without messages")
         said = message.properties
         illegal = properties.delay_level(said) > 0 or message.sys_flag & sysflag.TRANSACTION_MASK
-        if illegal or len(message.body) > self._broker.store.config.max_message_size:
+        if illegal or len(message.body) > self._store.config.max_message_size:
             return request.answer(ResponseCode.MESSAGE_ILLEGAL, self._illegal(), ALWAYS)
         try:
             columns = columns_of(message.body)
@@ -252,11 +275,11 @@ class SendHandler:
             self._count(shared.topic, answers, began)
             connection.answer(request, self._answer(request, shared.queue_id, answers[-1], answers))
 
-        put_columns(self._broker, shared, columns, answer_all, wait=wait)
+        self._putter.put_columns(shared, columns, answer_all, wait=wait)
         return None
 
     def _count(self, topic: str, results: tuple[PutResult, ...], began: int) -> None:
-        stats = self._broker.stats
+        stats = self._stats
         for result in results:
             append = result.append
             if append is None:
@@ -288,7 +311,7 @@ class SendHandler:
         if result.status in (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED):
             return ResponseCode.MESSAGE_ILLEGAL, self._illegal()
         if result.status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
-            ratios = " ".join(f"{name}: {ratio:5.2f}" for name, ratio in self._broker.disk_ratios())
+            ratios = " ".join(f"{name}: {ratio:5.2f}" for name, ratio in disk_ratios(self._store))
             return ResponseCode.SERVICE_NOT_AVAILABLE, _FULL.format(ratios)
         if isinstance(result.error, Busy):
             return ResponseCode.SYSTEM_BUSY, result.error.message
@@ -296,4 +319,4 @@ class SendHandler:
         return code, remark or "UNKNOWN_ERROR"
 
     def _illegal(self) -> str:
-        return _ILLEGAL.format(self._broker.store.config.max_message_size)
+        return _ILLEGAL.format(self._store.config.max_message_size)

@@ -13,10 +13,10 @@ import orjson
 import pytest
 
 from engine.broker.acl import accounts
-from engine.broker.acl.accounts import Perm
 from engine.broker.acl.addresses import BadPattern, pack, parse
 from engine.broker.acl.files import AclChangeFailed, AclFiles
 from engine.broker.acl.guard import Denied, Guard, signature
+from engine.broker.acl.rights import Perm
 from engine.broker.settings import BrokerSettings
 from engine.errors import InvalidArgument
 from engine.files.disk import Disk

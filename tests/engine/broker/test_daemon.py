@@ -326,7 +326,7 @@ def test_a_pull_that_waits_keeps_nothing_of_its_request(tmp_path: Path) -> None:
             wait = {**pull_fields("T", 1, wait_ms=5000), "more": "x" * 100_000}
             waiting = one.send(RequestCode.PULL_MESSAGE, wait, bytes(1 << 20))
             async with asyncio.timeout(5):
-                while not found._pulls.held:
+                while not found.broker.pulls.held:
                     await asyncio.sleep(0.001)
             held = [what for what in gc.get_objects() if type(what) is RemotingCommand]
             assert all(len(what.body) < 1000 and "more" not in what.fields for what in held)

@@ -1,46 +1,51 @@
-"""Which rights a request needs, by its code. Source: PlainAccessValidator#parse; what differs: see the package."""
+"""The kinds of rights that requests need; `engine.broker.requests` says which code needs which.
+
+Source: PlainAccessValidator#parse; what differs: see the package.
+"""
 
 from __future__ import annotations
 
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engine.broker.acl.accounts import Perm
 from engine.broker.answers import Answer
-from engine.broker.handlers.consume import body_of
+from engine.broker.json_body import body_of
 from engine.broker.topics import RETRY
-from engine.wire.codes import RequestCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from engine.wire.command import RemotingCommand
-
-ADMIN_CODES = frozenset(
-    {
-        RequestCode.UPDATE_AND_CREATE_TOPIC,
-        RequestCode.UPDATE_BROKER_CONFIG,
-        RequestCode.DELETE_TOPIC_IN_BROKER,
-        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
-        RequestCode.DELETE_SUBSCRIPTIONGROUP,
-        RequestCode.UPDATE_AND_CREATE_ACL_CONFIG,
-        RequestCode.DELETE_ACL_CONFIG,
-        RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
-    }
-)
-"""What only an admin may ask. Source: Permission#ADMIN_CODE."""
 
 
 class BadRequest(ValueError):
     """A request that doesn't say what it is about."""
 
 
-def needs(request: RemotingCommand) -> Mapping[str, Perm]:
-    """Rights by topic; those on a group under its retry topic. Raises BadRequest."""
-    found = _NEEDS.get(request.code)
-    return {} if found is None else found(request)
+class Perm(enum.IntFlag):
+    """Rights on a topic or a group. Source: Permission."""
+
+    DENY = 1
+    PUB = 4
+    SUB = 8
 
 
-def _send(topic: str, group: str) -> Callable[[RemotingCommand], Mapping[str, Perm]]:
+@dataclass(frozen=True, slots=True)
+class Right:
+    """What an account must be allowed for one request code.
+
+    Attributes:
+        needs: the rights by topic of one request, those on a group under its retry topic. Raises BadRequest.
+        admin: only an admin may ask. Source: Permission#ADMIN_CODE.
+    """
+
+    needs: Callable[[RemotingCommand], Mapping[str, Perm]]
+    admin: bool = False
+
+
+def publish(topic: str, group: str) -> Right:
+    """PUB on the topic that this field names; SUB on the group where it is a group's retry topic."""
+
     def needed(request: RemotingCommand) -> Mapping[str, Perm]:
         ext = request.fields
         name = ext.get(topic)
@@ -50,16 +55,18 @@ def _send(topic: str, group: str) -> Callable[[RemotingCommand], Mapping[str, Pe
             return {_retry(ext.get(group)) or name: Perm.SUB}
         return {name: Perm.PUB}
 
-    return needed
+    return Right(needed)
 
 
-def _sub(topic: str | None = None, group: str | None = None) -> Callable[[RemotingCommand], Mapping[str, Perm]]:
+def subscribe(topic: str | None = None, group: str | None = None) -> Right:
+    """SUB on the topic and on the group that these fields name."""
+
     def needed(request: RemotingCommand) -> Mapping[str, Perm]:
         ext = request.fields
         wanted = (ext.get(topic) if topic else None, _retry(ext.get(group)) if group else None)
         return {name: Perm.SUB for name in wanted if name is not None}
 
-    return needed
+    return Right(needed)
 
 
 def _heartbeat(request: RemotingCommand) -> Mapping[str, Perm]:
@@ -86,20 +93,15 @@ def _retry(group: Any) -> str | None:
     return None if group is None else f"{RETRY}{group}"
 
 
+def _nothing(request: RemotingCommand) -> Mapping[str, Perm]:
+    del request
+    return {}
+
+
 _REPLY_TOPIC = "_REPLY_TOPIC"
-_PULL = _sub("topic", "consumerGroup")
-_NEEDS: Mapping[int, Callable[[RemotingCommand], Mapping[str, Perm]]] = {
-    RequestCode.SEND_MESSAGE: _send("topic", "group"),
-    RequestCode.SEND_MESSAGE_V2: _send("b", "a"),
-    RequestCode.SEND_BATCH_MESSAGE: _send("b", "a"),
-    RequestCode.SEND_REPLY_MESSAGE: _reply,
-    RequestCode.SEND_REPLY_MESSAGE_V2: _reply,
-    RequestCode.CONSUMER_SEND_MSG_BACK: _sub(group="group"),
-    RequestCode.PULL_MESSAGE: _PULL,
-    RequestCode.LITE_PULL_MESSAGE: _PULL,
-    RequestCode.QUERY_MESSAGE: _sub("topic"),
-    RequestCode.HEART_BEAT: _heartbeat,
-    RequestCode.UNREGISTER_CLIENT: _sub(group="consumerGroup"),
-    RequestCode.GET_CONSUMER_LIST_BY_GROUP: _sub(group="consumerGroup"),
-    RequestCode.UPDATE_CONSUMER_OFFSET: _sub("topic", "consumerGroup"),
-}
+ANY_ACCOUNT = Right(_nothing)
+"""The request is signed by an account, whichever it is."""
+ADMIN = Right(_nothing, admin=True)
+UNGUARDED = Right(_nothing)
+"""Of the name service's port: it asks nobody who he is, as Apache's name server."""
+HEARTBEAT, REPLY = Right(_heartbeat), Right(_reply)
