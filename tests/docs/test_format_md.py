@@ -169,7 +169,7 @@ class TestTheExample:
     def test_the_chain_leads_from_the_slot_to_the_entry(self, fixture_store: Callable[[str], Path]) -> None:
         data = min((fixture_store("clean-small") / "index").iterdir()).read_bytes()
         number, passed = int.from_bytes(self.slot[1], "big"), []
-        while number != self.number:
+        while number not in (self.number, index_file.NO_ENTRY):
             passed.append(str(number))
             number = index_file.decode_entry(data, self.layout.entry_position(number)).previous
         assert f"leads to it by {', '.join(passed)}." in section(FORMAT, "An index file")
