@@ -6,22 +6,19 @@ Hosts and topics repeat, so each is put into words once; a record's fixed part i
 from __future__ import annotations
 
 import base64
-import struct
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from json.encoder import JSONEncoder, encode_basestring, encode_basestring_ascii
 from typing import TYPE_CHECKING
 
 from engine.format import hosts, message, properties, sysflag
-from engine.format.message import MESSAGE_MAGIC
+from engine.format.record import MESSAGE_MAGIC, V4_HEAD
 from rstore_cli.messages import to_json
 
 if TYPE_CHECKING:
     from engine.log.scan import RecordBatch
 
 _V6 = sysflag.HOSTS_V6_MASK
-_HEAD = struct.Struct(">iIiiiqqiq8sq8siqi")
-assert _HEAD.size == message.V4_HEAD_SIZE
 _REMEMBERED = 1024
 
 
@@ -45,7 +42,7 @@ class LogLines:
             name = bytes(buffer[topic_at : topic_at + topic_length])
             if topic is not None and name != topic:
                 continue
-            head = _HEAD.unpack_from(buffer, at)
+            head = V4_HEAD.unpack_from(buffer, at)
             if flags & _V6 or head[1] != MESSAGE_MAGIC:
                 found = to_json(message.decode(batch.record(i)), place=base + at, redact=self._redact)
                 yield self._json({"kind": self._kind, **found}) + "\n"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import zlib
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,16 @@ import numpy as np
 
 from engine.config import StoreConfig
 from engine.format import message, names
-from engine.format.message import BLANK_SIZE, Message
+from engine.format.hashing import body_crc
+from engine.format.message import Message
+from engine.format.record import (
+    BLANK_SIZE,
+    POSITION_BODY_CRC,
+    POSITION_PHYSICAL_OFFSET,
+    POSITION_QUEUE_ID,
+    POSITION_QUEUE_OFFSET,
+    store_timestamp_position,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,7 +48,6 @@ _POOL = 4 * MIB
 _STEP = 7919
 _MIX = 2654435761
 _HEX = np.frombuffer(b"0123456789ABCDEF", dtype=np.uint8)
-_POSITION_CRC = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,13 +248,13 @@ class _Rows:
         starts = _body_at(number, len(self._pool), workload.body)
         out[:, places["body"] : places["body"] + workload.body] = self._bodies[starts]
         pool, body = self._pool.data, workload.body
-        crc = np.array([zlib.crc32(pool[at : at + body]) & 0x7FFFFFFF for at in starts.tolist()], dtype=">u4")
-        _put(out, _POSITION_CRC, crc)
+        crc = np.array([body_crc(pool[at : at + body]) for at in starts.tolist()], dtype=">u4")
+        _put(out, POSITION_BODY_CRC, crc)
         queue = number % workload.queues
         _put(out, places["queueId"], (queue % QUEUES_PER_TOPIC).astype(">i4"))
-        _put(out, message.POSITION_QUEUE_OFFSET, (number // workload.queues).astype(">i8"))
-        _put(out, message.POSITION_PHYSICAL_OFFSET, (offset + np.arange(count) * self.size).astype(">i8"))
-        _put(out, message.store_timestamp_position(0), (BORN_MS + number // PER_MS).astype(">i8"))
+        _put(out, POSITION_QUEUE_OFFSET, (number // workload.queues).astype(">i8"))
+        _put(out, POSITION_PHYSICAL_OFFSET, (offset + np.arange(count) * self.size).astype(">i8"))
+        _put(out, store_timestamp_position(0), (BORN_MS + number // PER_MS).astype(">i8"))
         _put_decimal(out, places["topic"], 5, queue // QUEUES_PER_TOPIC)
         _put_decimal(out, places["key"], 9, number)
         _put_hex(out, places["unique"], 16, _mixed(number))
@@ -267,7 +274,7 @@ def _places(workload: Workload) -> dict[str, int]:
         "topic": at + len(topic) - 5,
         "key": record.index(workload.key_of(0).encode()) + 1,
         "unique": record.index(_unique(0).encode()),
-        "queueId": next(i for i in range(_POSITION_CRC + 4, len(record)) if record[i] != other[i]),
+        "queueId": next(i for i in range(POSITION_QUEUE_ID, len(record)) if record[i] != other[i]),
     }
 
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 from engine.drill.files import blocks
 from engine.errors import InvalidArgument
 from engine.files.abort import AbortFile
+from engine.format.judge import Row
 from engine.format.queue_unit import UNIT_SIZE
 from engine.log.index_reader import ClosedIndexFile
 from engine.log.scan import RecordBatch, Scanner
 from engine.log.source import ClosedLog
 from engine.log.state import NORMAL_FILES
-from engine.log.walk import Row
 from engine.repair.queue_rows import QueueRows, is_real
 from engine.repair.survey import survey
 

@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING
 from engine.errors import RStoreError
 from engine.format import properties
 from engine.format.batch import BatchItem
-from engine.format.message import Message, decode, encode, patch, store_timestamp_position
+from engine.format.message import (
+    Message,
+    decode,
+    encode,
+    patch,
+)
+from engine.format.record import LONG_SIZE, store_timestamp_position, sys_flag_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +37,6 @@ _BATCHES = (1, 1, 1, 1, 2, 5)
 """How many messages a put has: now and then it is a batch."""
 _KEYS = 9
 _PULL = 32
-_SYS_FLAG, _TIME = 36, 8
 """Where a record's sysFlag is; bytes of a time."""
 
 
@@ -55,8 +60,8 @@ class Stored:
         """Whether these are its bytes."""
         if self.timed or len(record) != len(self.record):
             return record == self.record
-        at = store_timestamp_position(int.from_bytes(self.record[_SYS_FLAG : _SYS_FLAG + 4], "big"))
-        return record[:at] + bytes(_TIME) + record[at + _TIME :] == self.record
+        at = store_timestamp_position(sys_flag_at(self.record))
+        return record[:at] + bytes(LONG_SIZE) + record[at + LONG_SIZE :] == self.record
 
     @property
     def end(self) -> int:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from engine.errors import FormatError, InvalidArgument
 from engine.format import properties
-from engine.format.message import PROPERTIES_MAX_LENGTH
+from engine.format.record import PROPERTIES_MAX_LENGTH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 _HEAD = struct.Struct(">iiiii")
 _SHORT = struct.Struct(">h")
 HEAD_SIZE = _HEAD.size
-"""Bytes of an item before its body; its flag and bodyLength are the last two fields."""
+"""Bytes of an item before its body."""
+POSITION_FLAG: Final = struct.calcsize(">iii")
+POSITION_BODY_LENGTH: Final = struct.calcsize(">iiii")
 ITEM_SIZE = HEAD_SIZE + _SHORT.size
 """Bytes that an item takes beside body and properties."""
 

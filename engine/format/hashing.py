@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import zlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from engine.format.buffers import Buffer
 
+CRC_MASK: Final = 0x7FFFFFFF
+"""A CRC is stored with its sign bit cleared. Source: UtilAll#crc32."""
 _MASK32 = 0xFFFFFFFF
 
 
@@ -28,7 +30,7 @@ def body_crc(body: Buffer) -> int:
 
     Source: UtilAll#crc32, FORMAT.md "Record".
     """
-    return zlib.crc32(body) & 0x7FFFFFFF
+    return zlib.crc32(body) & CRC_MASK
 
 
 def java_hash(text: str) -> int:

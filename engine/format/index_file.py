@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from engine.errors import FormatError
 from engine.format.numbers import INT_MAX
@@ -29,6 +29,10 @@ _ENTRY = struct.Struct(">iqii")
 ENTRY_SIZE = 20
 assert _ENTRY.size == ENTRY_SIZE
 ENTRY_FIELDS = [("key_hash", ">i4"), ("physical_offset", ">i8"), ("time_diff", ">i4"), ("previous", ">i4")]
+POSITION_OFFSET: Final = struct.calcsize(">i")
+"""Of phyOffset in an entry, as the next two."""
+POSITION_TIME_DIFF: Final = struct.calcsize(">iq")
+POSITION_PREVIOUS: Final = struct.calcsize(">iqi")
 NO_ENTRY = 0
 
 

@@ -1,8 +1,7 @@
 """The commit log record (FORMAT.md "Record"; Apache CommitLog, MessageDecoder): encode one, decode one.
 
-A record with IPv4 hosts has its fixed part in the first 88 bytes (`_V4_HEAD`); IPv6 hosts shift what lies behind them.
-Behind the fixed part: body, topic (1-byte length; 2 in a 5.x long-topic record), properties (2-byte length).
-The scanner (engine.log.scan) finds records in bulk; here is what one record means.
+Where its fields lie is declared in engine.format.record, what makes it sound in engine.format.judge. The scanner
+(engine.log.scan) finds records in bulk; here is what one record means.
 
 Two fields are redundant and make a record recognisable anywhere: the magic code, and physicalOffset, which equals the
 place where the record lies.
@@ -11,7 +10,6 @@ place where the record lies.
 from __future__ import annotations
 
 import functools
-import struct
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,55 +18,44 @@ from engine.errors import FormatError, InvalidArgument
 from engine.format import hosts, properties, sysflag
 from engine.format.hashing import body_crc
 from engine.format.hosts import LOOPBACK, Host
+from engine.format.judge import Row, Stop, judge_record
 from engine.format.names import TOPIC_MAX_LENGTH
+from engine.format.record import (
+    AFTER_HOSTS,
+    BLANK_MAGIC,
+    BLANK_SIZE,
+    INT,
+    LONG,
+    LONG_SIZE,
+    MESSAGE_MAGIC,
+    MIN_RECORD_SIZE,
+    OFFSETS,
+    POSITION_QUEUE_OFFSET,
+    PROPERTIES_LENGTH_SIZE,
+    PROPERTIES_MAX_LENGTH,
+    SHORT,
+    SIZE_AND_MAGIC,
+    TO_HOSTS,
+    TOPIC_LENGTH_SIZE,
+    V4_HEAD,
+    V4_HEAD_SIZE,
+    record_size,
+    store_timestamp_position,
+    sys_flag_at,
+    whole_head,
+)
 
 if TYPE_CHECKING:
     from engine.format.buffers import Buffer
 
-MESSAGE_MAGIC = 0xDAA320A7
-MESSAGE_MAGIC_V2 = 0xDAA320AB
-"""A 5.x record whose topic length takes 2 bytes: read, never written."""
-BLANK_MAGIC = 0xCBD43194
-MAGICS = (MESSAGE_MAGIC, MESSAGE_MAGIC_V2)
-
-PROPERTIES_MAX_LENGTH = 32767
 INERT_TOPIC = "RSTORE_DAMAGED"
 """The topic of the record that bridges a damaged stretch (RECOVERY.md, "Bridges")."""
 ENCODE_OVERHEAD = 64 * 1024
 """Bytes that a record may take beside the largest body. Source: CommitLog.MessageExtEncoder."""
 
-_HEAD = struct.Struct(">iIiiiqqiq")  # totalSize … bornTimestamp
-HEAD_SIZE = 48
-assert _HEAD.size == HEAD_SIZE
-_V4_HEAD = struct.Struct(">iIiiiqqiq8sq8siqi")  # totalSize … bodyLength, both hosts IPv4
-V4_HEAD_SIZE = 88
-assert _V4_HEAD.size == V4_HEAD_SIZE
-
-
-def head_struct(born_v6: bool, store_v6: bool) -> struct.Struct:
-    """The fixed part, totalSize … bodyLength; all from storeHost to preparedTransactionOffset as one piece of bytes."""
-    born, store = hosts.host_size(born_v6), hosts.host_size(store_v6)
-    return struct.Struct(f">iIiiiqqiq{born}sq{store + 12}si")
-
-
-assert head_struct(False, False).size == V4_HEAD_SIZE
 _V6_HOSTS = sysflag.HOSTS_V6_MASK
-_LONG = struct.Struct(">q")
-_AFTER_HOSTS = struct.Struct(">iqi")  # reconsumeTimes, preparedTransactionOffset, bodyLength
-_SHORT = struct.Struct(">h")
-_INT = struct.Struct(">i")
-_BLANK = struct.Struct(">iI")
-BLANK_SIZE = 8
-"""Bytes of a blank record's head, and the least that stays free at a file's end. Source: END_FILE_MIN_BLANK_LENGTH."""
-assert _BLANK.size == BLANK_SIZE
-
-MIN_RECORD_SIZE = V4_HEAD_SIZE + 1 + 2
-POSITION_MAGIC = 4
-POSITION_QUEUE_ID = 12
-POSITION_QUEUE_OFFSET = 20
-POSITION_PHYSICAL_OFFSET = 28
-POSITION_SYS_FLAG = 36
-POSITION_BORN_HOST = 48
+_LENGTHS = TOPIC_LENGTH_SIZE + PROPERTIES_LENGTH_SIZE
+"""Bytes that follow a body at least."""
 _NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 
 
@@ -166,21 +153,6 @@ class StoredMessage(NamedTuple):
         )
 
 
-def record_size(sys_flag: int, body_length: int, topic_length: int, properties_length: int) -> int:
-    """Bytes of a record. Source: CommitLog#calMsgLength."""
-    size = MIN_RECORD_SIZE + body_length + topic_length + properties_length
-    if sys_flag & sysflag.BORN_HOST_V6:
-        size += hosts.V6_SIZE - hosts.V4_SIZE
-    if sys_flag & sysflag.STORE_HOST_V6:
-        size += hosts.V6_SIZE - hosts.V4_SIZE
-    return size
-
-
-def store_timestamp_position(sys_flag: int) -> int:
-    """Byte position of storeTimestamp in a record."""
-    return POSITION_BORN_HOST + hosts.host_size(bool(sys_flag & sysflag.BORN_HOST_V6))
-
-
 def encode(message: Message, properties_raw: bytes | None = None, crc: int | None = None) -> bytearray:
     """The record's bytes, with queueOffset, physicalOffset and storeTimestamp still 0 (`patch` fills them in).
 
@@ -206,7 +178,7 @@ def _lay_out(message: Message, topic: bytes, properties_raw: bytes, crc: int | N
     body = message.body
     sys_flag = message.stored_sys_flag
     out = bytearray(record_size(sys_flag, len(body), len(topic), len(properties_raw)))
-    _HEAD.pack_into(
+    TO_HOSTS.pack_into(
         out,
         0,
         len(out),
@@ -219,16 +191,16 @@ def _lay_out(message: Message, topic: bytes, properties_raw: bytes, crc: int | N
         sys_flag,
         message.born_timestamp,
     )
-    at = HEAD_SIZE
+    at = TO_HOSTS.size
     for part in (
         message.born_host.encode(),
-        bytes(8),
+        bytes(LONG_SIZE),
         message.store_host.encode(),
-        _AFTER_HOSTS.pack(message.reconsume_times, message.prepared_transaction_offset, len(body)),
+        AFTER_HOSTS.pack(message.reconsume_times, message.prepared_transaction_offset, len(body)),
         body,
-        len(topic).to_bytes(1, "big"),
+        len(topic).to_bytes(TOPIC_LENGTH_SIZE, "big"),
         topic,
-        _SHORT.pack(len(properties_raw)),
+        SHORT.pack(len(properties_raw)),
         properties_raw,
     ):
         out[at : at + len(part)] = part
@@ -263,21 +235,20 @@ def patch(
     store_timestamp: int,
 ) -> None:
     """Fill in what only the append lock knows, for the record at `position` of `record`."""
-    struct.pack_into(">qq", record, position + POSITION_QUEUE_OFFSET, queue_offset, physical_offset)
-    (sys_flag,) = _INT.unpack_from(record, position + POSITION_SYS_FLAG)
-    _LONG.pack_into(record, position + store_timestamp_position(sys_flag), store_timestamp)
+    OFFSETS.pack_into(record, position + POSITION_QUEUE_OFFSET, queue_offset, physical_offset)
+    LONG.pack_into(record, position + store_timestamp_position(sys_flag_at(record, position)), store_timestamp)
 
 
 def encode_blank(length: int) -> bytes:
     """The 8 bytes that close a file with `length` bytes left."""
-    return _BLANK.pack(length, BLANK_MAGIC)
+    return SIZE_AND_MAGIC.pack(length, BLANK_MAGIC)
 
 
 def blank_length(buffer: Buffer, position: int = 0) -> int | None:
     """The length that a blank record at `position` claims, or None when it is no blank record."""
     if position < 0 or len(buffer) - position < BLANK_SIZE:
         return None
-    length, magic = _BLANK.unpack_from(buffer, position)
+    length, magic = SIZE_AND_MAGIC.unpack_from(buffer, position)
     return length if magic == BLANK_MAGIC else None
 
 
@@ -292,7 +263,7 @@ def decode(buffer: Buffer, position: int = 0) -> StoredMessage:
 
     left = len(buffer) - position
     if position >= 0 and left >= MIN_RECORD_SIZE:
-        (total,) = _INT.unpack_from(buffer, position)
+        (total,) = INT.unpack_from(buffer, position)
         if MIN_RECORD_SIZE <= total <= left:
             found = _decode_plain(bytes(buffer[position : position + total]))
             if found is not None:
@@ -314,22 +285,26 @@ def decode_many(places: Iterable[tuple[Buffer, int, int]]) -> list[StoredMessage
 
 
 def _decode_plain(record: bytes) -> StoredMessage | None:
-    """The record, if it is an ordinary one that takes all of these bytes (MIN_RECORD_SIZE at least); else None."""
+    """The record, if it is a plain one that takes all of these bytes (MIN_RECORD_SIZE at least); else None.
+
+    A fast lane before `judge_record`: a record with IPv4 hosts, each of its lengths 0 or more.
+    """
     (
         total, magic, crc, queue_id, flag, queue_offset, physical, sys_flag, born, born_host, stored, store_host,
         reconsume, prepared, body_length,
-    ) = _V4_HEAD.unpack_from(record)  # fmt: skip
+    ) = V4_HEAD.unpack_from(record)  # fmt: skip
     body_end = V4_HEAD_SIZE + body_length
     if (
         total != len(record)
         or magic != MESSAGE_MAGIC
         or sys_flag & _V6_HOSTS
         or body_length < 0
-        or body_end + 3 > total
+        or body_end + _LENGTHS > total
     ):
         return None
-    topic_end = body_end + 1 + record[body_end]
-    own_at = topic_end + 2
+    topic_at = body_end + TOPIC_LENGTH_SIZE
+    topic_end = topic_at + record[body_end]
+    own_at = topic_end + PROPERTIES_LENGTH_SIZE
     if own_at > total or record[body_end] > TOPIC_MAX_LENGTH:
         return None
     own = record[topic_end] << 8 | record[topic_end + 1]
@@ -340,7 +315,7 @@ def _decode_plain(record: bytes) -> StoredMessage | None:
         (
             total, magic, crc, queue_id, flag, queue_offset, physical, sys_flag, born, _v4_host(born_host), stored,
             _v4_host(store_host), reconsume, prepared, record[V4_HEAD_SIZE:body_end],
-            _text(record[body_end + 1 : topic_end]), record[own_at:],
+            _text(record[topic_at:topic_end]), record[own_at:],
         ),
     )  # fmt: skip
 
@@ -355,44 +330,29 @@ def _v4_host(raw: bytes) -> Host:
     return hosts.decode(raw, 0, False)
 
 
-def _decode_any(buffer: Buffer, position: int) -> StoredMessage:
-    def bad(why: str) -> FormatError:
-        return FormatError(why, offset=position)
+def row_at(buffer: Buffer, position: int = 0) -> Row:
+    """Where the parts of the record at `position` lie. The CRC is not judged.
 
+    Raises:
+        FormatError: as `decode`.
+    """
     left = len(buffer) - position
     if position < 0 or left < MIN_RECORD_SIZE:
-        raise bad(f"a record takes at least {MIN_RECORD_SIZE} bytes, {max(0, left)} are left")
-    total, magic, crc, queue_id, flag, queue_offset, physical, sys_flag, born = _HEAD.unpack_from(buffer, position)
-    if magic not in MAGICS:
-        raise bad(f"no message magic: 0x{magic:08X}")
-    if not MIN_RECORD_SIZE <= total <= left:
-        raise bad(f"a record of {total} bytes can't be here, {left} are left")
-    end = position + total
-    at = position + HEAD_SIZE
-    born_host = hosts.decode(buffer, at, bool(sys_flag & sysflag.BORN_HOST_V6))
-    at += hosts.host_size(born_host.is_v6)
-    store_v6 = bool(sys_flag & sysflag.STORE_HOST_V6)
-    if at + _LONG.size + hosts.host_size(store_v6) + _AFTER_HOSTS.size > end:
-        raise bad(f"a record of {total} bytes has no room for its hosts")
-    (stored,) = _LONG.unpack_from(buffer, at)
-    at += _LONG.size
-    store_host = hosts.decode(buffer, at, store_v6)
-    at += hosts.host_size(store_v6)
-    reconsume, prepared, body_length = _AFTER_HOSTS.unpack_from(buffer, at)
-    body_at = at + _AFTER_HOSTS.size
-    body_end = body_at + max(body_length, 0)
-    topic_length_size = 2 if magic == MESSAGE_MAGIC_V2 else 1
-    if body_end + topic_length_size > end:
-        raise bad(f"a body of {body_length} bytes in a record of {total}")
-    topic_length = int.from_bytes(buffer[body_end : body_end + topic_length_size], "big", signed=True)
-    topic_at = body_end + topic_length_size
-    topic_end = topic_at + topic_length
-    if topic_length < 0 or topic_end + _SHORT.size > end:
-        raise bad(f"a topic of {topic_length} bytes in a record of {total}")
-    (properties_length,) = _SHORT.unpack_from(buffer, topic_end)
-    properties_at = topic_end + _SHORT.size
-    if properties_at + max(properties_length, 0) != end:
-        raise bad(f"lengths add up to {properties_at + max(properties_length, 0) - position}, totalSize is {total}")
+        why = f"a record takes at least {MIN_RECORD_SIZE} bytes, {max(0, left)} are left"
+        raise FormatError(why, offset=position)
+    found = judge_record(memoryview(buffer), position, len(buffer), check_crc=False)
+    if isinstance(found, Stop):
+        raise FormatError(found.detail, offset=position)
+    return found
+
+
+def _decode_any(buffer: Buffer, position: int) -> StoredMessage:
+    found = row_at(buffer, position)
+    (
+        total, magic, crc, queue_id, flag, queue_offset, physical, flags, born, born_host, stored, store_host,
+        reconsume, prepared, _,
+    ) = whole_head(found.sys_flag).unpack_from(buffer, position)  # fmt: skip
+    body_end, topic_end = found.body_position + found.body_length, found.topic_position + found.topic_length
     return StoredMessage(
         total_size=total,
         magic=magic,
@@ -401,22 +361,22 @@ def _decode_any(buffer: Buffer, position: int) -> StoredMessage:
         flag=flag,
         queue_offset=queue_offset,
         physical_offset=physical,
-        sys_flag=sys_flag,
+        sys_flag=flags,
         born_timestamp=born,
-        born_host=born_host,
+        born_host=hosts.decode(born_host, 0, bool(flags & sysflag.BORN_HOST_V6)),
         store_timestamp=stored,
-        store_host=store_host,
+        store_host=hosts.decode(store_host, 0, bool(flags & sysflag.STORE_HOST_V6)),
         reconsume_times=reconsume,
         prepared_transaction_offset=prepared,
-        body=bytes(buffer[body_at:body_end]),
-        topic=bytes(buffer[topic_at:topic_end]).decode("utf-8", "replace"),
-        properties_raw=bytes(buffer[properties_at:end]),
+        body=bytes(buffer[found.body_position : body_end]),
+        topic=bytes(buffer[found.topic_position : topic_end]).decode("utf-8", "replace"),
+        properties_raw=bytes(buffer[found.properties_position : position + total]),
     )
 
 
 def make_msg_id(store_host: Host, physical_offset: int) -> str:
     """The offset message id. Source: MessageDecoder#createMessageId."""
-    return (store_host.encode() + _LONG.pack(physical_offset)).hex().upper()
+    return (store_host.encode() + LONG.pack(physical_offset)).hex().upper()
 
 
 def parse_msg_id(msg_id: str) -> tuple[Host, int]:
@@ -434,7 +394,7 @@ def parse_msg_id(msg_id: str) -> tuple[Host, int]:
             f"no offset message id: {msg_id!r}", hint="it has 32 hex digits, or 56 with an IPv6 store host"
         )
     host = hosts.decode(raw, 0, len(raw) == 28)
-    return host, _LONG.unpack_from(raw, len(raw) - _LONG.size)[0]
+    return host, LONG.unpack_from(raw, len(raw) - LONG.size)[0]
 
 
 def with_properties(message: Message, **changes: str) -> Message:

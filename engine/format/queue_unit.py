@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from engine.errors import FormatError
 from engine.format.numbers import INT_MAX
@@ -19,9 +19,12 @@ if TYPE_CHECKING:
     from engine.format.buffers import Buffer
 
 UNIT_SIZE = 20
+POSITION_SIZE: Final = struct.calcsize(">q")
+POSITION_TAGS_CODE: Final = struct.calcsize(">qi")
 UNIT_FIELDS = [("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")]
-_UNIT = struct.Struct(">qiq")
-assert _UNIT.size == UNIT_SIZE
+UNIT: Final = struct.Struct(">qiq")
+"""physicalOffset, size, tagsCode."""
+assert UNIT.size == UNIT_SIZE
 
 PRE_BLANK_SIZE = INT_MAX
 """Size field of the units that fill the front of a queue's first file when it starts in the middle."""
@@ -53,7 +56,7 @@ class QueueUnit:
 
     def encode(self) -> bytes:
         """The 20 bytes."""
-        return _UNIT.pack(self.physical_offset, self.size, self.tags_code)
+        return UNIT.pack(self.physical_offset, self.size, self.tags_code)
 
 
 PRE_BLANK = QueueUnit(0, PRE_BLANK_SIZE, 0)
@@ -70,7 +73,7 @@ def decode(buffer: Buffer, position: int = 0) -> QueueUnit:
             f"a queue unit takes {UNIT_SIZE} bytes, {max(0, len(buffer) - position)} are left",
             offset=position,
         )
-    return QueueUnit(*_UNIT.unpack_from(buffer, position))
+    return QueueUnit(*UNIT.unpack_from(buffer, position))
 
 
 def unit_dtype() -> np.dtype[np.void]:

@@ -1,6 +1,6 @@
 """Records of the log as columns: where each field of each record lies, decoded without an object a record.
 
-`decode_columns` is the plain way, over `engine.format.message.decode`; engine.log.kernels.get does the same in one
+`decode_columns` is the plain way, over `engine.format.message.row_at`; engine.log.kernels.get does the same in one
 pass.
 """
 
@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.format import sysflag
-from engine.format.hosts import host_size
-from engine.format.message import HEAD_SIZE, MESSAGE_MAGIC_V2, StoredMessage, decode
+from engine.format.message import StoredMessage, decode, row_at
+from engine.format.record import LONG_SIZE, POSITION_BORN_HOST, store_timestamp_position, whole_head
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,17 +113,13 @@ def decode_columns(buffer: memoryview, places: Sequence[tuple[int, int]]) -> Rec
 
 
 def _row(record: memoryview, at: int) -> tuple[int, ...]:
-    found = decode(record)
-    born_size, store_size = (
-        host_size(bool(found.sys_flag & bit)) for bit in (sysflag.BORN_HOST_V6, sysflag.STORE_HOST_V6)
-    )
-    stored_at = HEAD_SIZE + born_size
-    body_at = stored_at + 8 + store_size + 16
-    topic_at = body_at + len(found.body) + (2 if found.magic == MESSAGE_MAGIC_V2 else 1)
-    own_at = found.total_size - len(found.properties_raw)
+    found = row_at(record)
+    (
+        size, magic, crc, queue_id, flag, queue_offset, physical, flags, born, _, stored, _, reconsume, prepared, _
+    ) = whole_head(found.sys_flag).unpack_from(record)  # fmt: skip
+    stored_at = at + store_timestamp_position(flags)
     return (
-        at, found.total_size, found.magic, found.body_crc, found.queue_id, found.flag, found.queue_offset,
-        found.physical_offset, found.sys_flag, found.born_timestamp, at + HEAD_SIZE, found.store_timestamp,
-        at + stored_at + 8, found.reconsume_times, found.prepared_transaction_offset, at + body_at, len(found.body),
-        at + topic_at, own_at - 2 - topic_at, at + own_at, len(found.properties_raw),
+        at, size, magic, crc, queue_id, flag, queue_offset, physical, flags, born, at + POSITION_BORN_HOST, stored,
+        stored_at + LONG_SIZE, reconsume, prepared, at + found.body_position, found.body_length,
+        at + found.topic_position, found.topic_length, at + found.properties_position, found.properties_length,
     )  # fmt: skip

@@ -9,7 +9,8 @@ import functools
 from typing import TYPE_CHECKING
 
 from engine.format import sysflag
-from engine.format.message import MESSAGE_MAGIC, encode, head_struct, store_timestamp_position
+from engine.format.message import encode
+from engine.format.record import MESSAGE_MAGIC, head_struct, store_timestamp_position
 
 if TYPE_CHECKING:
     import struct

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from engine.format import sysflag
-from engine.log.walk import Row
+from engine.format.judge import Row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from engine.format.judge import Row
 from engine.log.derive import TopicQueue
-from engine.log.walk import Row
 
 if TYPE_CHECKING:
     import numpy as np

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import struct
-
-from engine.format.message import BLANK_MAGIC, MAGICS
-
-_HEAD = struct.Struct(">iI")
+from engine.format.record import BLANK_MAGIC, BLANK_SIZE, MAGIC_BYTES, MAGICS, SIZE_AND_MAGIC
 
 
 def begins_a_record(data: memoryview, length: int) -> bool:
@@ -16,9 +12,9 @@ def begins_a_record(data: memoryview, length: int) -> bool:
     """
     if len(data) < length:
         return False
-    if length < _HEAD.size:
+    if length < BLANK_SIZE:
         return True
-    size, magic = _HEAD.unpack_from(data)
-    rest = bytes(data[_HEAD.size :])
-    others = any(one.to_bytes(4, "big") in rest for one in MAGICS)
+    size, magic = SIZE_AND_MAGIC.unpack_from(data)
+    rest = bytes(data[BLANK_SIZE:])
+    others = any(one in rest for one in MAGIC_BYTES)
     return magic in (*MAGICS, BLANK_MAGIC) and size > length and not others

@@ -34,26 +34,32 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.errors import StorageError
-from engine.format.message import (
+from engine.format.judge import Row
+from engine.format.message import ENCODE_OVERHEAD
+from engine.format.record import (
     BLANK_MAGIC,
     BLANK_SIZE,
-    ENCODE_OVERHEAD,
-    POSITION_MAGIC,
-    POSITION_PHYSICAL_OFFSET,
+    PROPERTIES_LENGTH_SIZE,
+    PROPERTIES_MAX_LENGTH,
+    SIZE_AND_MAGIC,
+    TOPIC_LENGTH_SIZE_V2,
+    V2_TOPIC_MAX_LENGTH,
     V4_HEAD_SIZE,
+    WHOLE_HEAD_SIZE,
+    physical_offset_at,
+    total_size_at,
 )
 from engine.log.claim import body_end, ends_of
-from engine.log.near_heads import WHOLE_HEAD, reaching
+from engine.log.near_heads import reaching
 from engine.log.scan import WINDOW, RecordBatch, Scanner
-from engine.log.walk import Row, walk
+from engine.log.walk import walk
 
 if TYPE_CHECKING:
     from engine.format.buffers import Buffer
     from engine.log.source import LogSource, Segment
 
-_BLANK = BLANK_MAGIC.to_bytes(4, "big")
 _STEP = 1 << 20
-_MOST_BEHIND_BODY = 2 + 32767 + 2 + 32767
+_MOST_BEHIND_BODY = TOPIC_LENGTH_SIZE_V2 + V2_TOPIC_MAX_LENGTH + PROPERTIES_LENGTH_SIZE + PROPERTIES_MAX_LENGTH
 """Bytes of the longest topic and properties with their lengths."""
 
 
@@ -111,16 +117,16 @@ class Boundaries:
         return not any(self._reaches(segment, start, at, before, offset) for at in near)
 
     def _reaches(self, segment: Segment, start: int, at: int, before: bytes, offset: int) -> bool:
-        total = int.from_bytes(before[at : at + 4], "big", signed=True)
+        total, magic = SIZE_AND_MAGIC.unpack_from(before, at)
         place = start + at
         if self._claims(segment, start, at, before, offset):
             return True
         if place + total <= offset or total > segment.end - place:
             return False
-        if before[at + POSITION_MAGIC : at + POSITION_MAGIC + 4] == _BLANK:
-            return place + total == segment.end
+        if magic == BLANK_MAGIC:
+            return bool(place + total == segment.end)
         if total > self._reach:  # read whole by no scan that it has not told its own offset
-            return before[at + POSITION_PHYSICAL_OFFSET : at + POSITION_PHYSICAL_OFFSET + 8] == place.to_bytes(8, "big")
+            return physical_offset_at(before, at) == place
         rows: list[Row] = []
         try:
             walk(self._source.read(place, total), 0, segment.end - place, rows, check_crc=False, max_rows=1)
@@ -131,13 +137,13 @@ class Boundaries:
     def _claims(self, segment: Segment, start: int, at: int, before: bytes, offset: int) -> bool:
         """Whether a scan may step over `offset` because of what a damaged head claims (engine.log.claim)."""
         place = start + at
-        if before[at + POSITION_PHYSICAL_OFFSET : at + POSITION_PHYSICAL_OFFSET + 8] != place.to_bytes(8, "big"):
+        if physical_offset_at(before, at) != place:
             return False
-        head = before[at : at + WHOLE_HEAD]
-        claimed = place + int.from_bytes(head[:4], "big", signed=True)
+        head = before[at : at + WHOLE_HEAD_SIZE]
+        claimed = place + total_size_at(head)
         if offset < claimed <= segment.end:
             return True
-        if place + body_end(head) + _MOST_BEHIND_BODY <= offset and len(head) == WHOLE_HEAD:
+        if place + body_end(head) + _MOST_BEHIND_BODY <= offset and len(head) == WHOLE_HEAD_SIZE:
             return False
 
         def read(wanted: int, size: int) -> Buffer:

@@ -23,16 +23,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.errors import StorageError
-from engine.format import sysflag
-from engine.format.hosts import V4_SIZE, V6_SIZE
-from engine.format.message import (
+from engine.format.message import blank_length
+from engine.format.record import (
     MAGICS,
-    MESSAGE_MAGIC,
     MIN_RECORD_SIZE,
-    POSITION_MAGIC,
-    POSITION_SYS_FLAG,
+    PROPERTIES_LENGTH_SIZE,
+    SHORT,
+    SIZE_AND_MAGIC,
     V4_HEAD_SIZE,
-    blank_length,
+    WHOLE_HEAD_SIZE,
+    body_length_at,
+    body_position,
+    physical_offset_at,
+    sys_flag_at,
+    topic_length_size,
 )
 
 if TYPE_CHECKING:
@@ -40,8 +44,6 @@ if TYPE_CHECKING:
 
     from engine.format.buffers import Buffer
     from engine.log.source import LogSource, Segment
-
-_V6_EXTRA = V6_SIZE - V4_SIZE
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,25 +69,25 @@ def ends_of(read: Callable[[int, int], Buffer], segment_end: int, at: int) -> En
         segment_end: physical offset where the head's file ends.
         at: where the head is.
     """
-    head = bytes(read(at, V4_HEAD_SIZE + 2 * _V6_EXTRA))
-    if len(head) < V4_HEAD_SIZE or int.from_bytes(head[28:36], "big") != at:
+    head = bytes(read(at, WHOLE_HEAD_SIZE))
+    if len(head) < V4_HEAD_SIZE or physical_offset_at(head) != at:
         return None
-    magic = int.from_bytes(head[POSITION_MAGIC : POSITION_MAGIC + 4], "big")
+    size, magic = SIZE_AND_MAGIC.unpack_from(head)
     if magic not in MAGICS:
         return None
-    by_size = at + int.from_bytes(head[:4], "big", signed=True)
+    by_size = at + size
     if not at + MIN_RECORD_SIZE <= by_size <= segment_end:
         by_size = 0
-    by_lengths = _end_by_lengths(read, head, at, 1 if magic == MESSAGE_MAGIC else 2)
+    by_lengths = _end_by_lengths(read, head, at, topic_length_size(magic))
     return Ends(by_size, by_lengths if by_lengths <= segment_end else 0)
 
 
 def body_end(head: bytes) -> int:
     """Where a record's body ends (position), as its head says; 0 when the head is too short to tell."""
-    flags = int.from_bytes(head[POSITION_SYS_FLAG : POSITION_SYS_FLAG + 4], "big")
-    shift = _V6_EXTRA * (bool(flags & sysflag.BORN_HOST_V6) + bool(flags & sysflag.STORE_HOST_V6))
-    at = V4_HEAD_SIZE + shift
-    return at + max(0, int.from_bytes(head[at - 4 : at], "big", signed=True)) if len(head) >= at else 0
+    if len(head) < V4_HEAD_SIZE:
+        return 0
+    at = body_position(sys_flag_at(head))
+    return at + max(0, body_length_at(head, at)) if len(head) >= at else 0
 
 
 def _end_by_lengths(read: Callable[[int, int], Buffer], head: bytes, at: int, length_size: int) -> int:
@@ -95,8 +97,9 @@ def _end_by_lengths(read: Callable[[int, int], Buffer], head: bytes, at: int, le
         return 0
     topic = int.from_bytes(topic_length, "big", signed=True)
     own_at = at + body + length_size + topic
-    own_length = bytes(read(own_at, 2)) if topic >= 0 else b""
-    return own_at + 2 + max(0, int.from_bytes(own_length, "big", signed=True)) if len(own_length) == 2 else 0
+    size = PROPERTIES_LENGTH_SIZE
+    own_length = bytes(read(own_at, size)) if topic >= 0 else b""
+    return own_at + size + max(0, SHORT.unpack(own_length)[0]) if len(own_length) == size else 0
 
 
 class Claims:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.errors import StorageError
-from engine.format.message import BLANK_SIZE, MIN_RECORD_SIZE
+from engine.format.judge import Row
+from engine.format.record import BLANK_SIZE, MIN_RECORD_SIZE
 from engine.log.place import Place, place_at
 from engine.log.scan import FIRST_WINDOW, Blank, Gap, RecordBatch, Scanner
 from engine.log.source import ClosedLog, Segment
-from engine.log.walk import Row, walk
+from engine.log.walk import walk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

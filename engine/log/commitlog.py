@@ -32,7 +32,8 @@ from engine.files.queue import MappedFileQueue
 from engine.files.transient_pool import TransientStorePool
 from engine.format.batch import BatchItem
 from engine.format.columns import MessageColumns
-from engine.format.message import BLANK_SIZE, Message, encode_blank
+from engine.format.message import Message, encode_blank
+from engine.format.record import BLANK_SIZE
 from engine.log.begun import begins_a_record
 from engine.log.derive import TopicQueue
 from engine.log.prepare import Prepared, PreparedFurther, Preparer

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, cast
 
 from engine.errors import FormatError
 from engine.format import queue_unit
-from engine.format.message import MIN_RECORD_SIZE
 from engine.format.queue_ext import ExtUnit
 from engine.format.queue_unit import UNIT_SIZE, QueueUnit
+from engine.format.record import MIN_RECORD_SIZE
 from engine.log import queue_time
 from engine.log.queue_files import QueueFiles
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from engine.format import names, properties, sysflag
 from engine.format.delay import DelayLevels
 from engine.format.hashing import index_key_hashes, tags_code
+from engine.format.judge import Row
 from engine.format.numbers import LONG_MAX, parse_int
-from engine.log.walk import Row
 
 if TYPE_CHECKING:
     import numpy as np

@@ -25,6 +25,8 @@ from engine.format.index_file import (
     ENTRY_SIZE,
     HEADER_SIZE,
     NO_ENTRY,
+    POSITION_PREVIOUS,
+    POSITION_TIME_DIFF,
     SLOT_SIZE,
     IndexEntry,
     IndexHeader,
@@ -47,7 +49,6 @@ if TYPE_CHECKING:
 
 _MANY = 512
 """Keys from which on the kernel is called."""
-_TIME_DIFF = 12
 _FEW = 12
 """Keys up to this number are put one by one: faster than making arrays of them."""
 
@@ -307,7 +308,7 @@ class IndexFile(IndexReader):
         entries, fresh = linker.link(memory, (key_hash, physical_offset, store_timestamp), first, begin)
         if first == 1:
             diff = time_diff(begin, header.begin_timestamp)
-            entries[_TIME_DIFF : ENTRY_SIZE - SLOT_SIZE] = list(diff.to_bytes(4, "big"))
+            entries[POSITION_TIME_DIFF:POSITION_PREVIOUS] = list(diff.to_bytes(4, "big"))
         self._file.write_many_at(self.layout.entry_position(first), memoryview(cast("bytes", entries)))
         end, end_offset = int(store_timestamp[-1]), int(physical_offset[-1])
         used, count = header.hash_slot_count + fresh, first + len(key_hash)

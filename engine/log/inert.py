@@ -5,11 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.errors import StorageError
-from engine.format.message import (
-    BLANK_SIZE,
-    INERT_TOPIC,
-    encode_blank,
-)
+from engine.format.message import INERT_TOPIC, encode_blank
+from engine.format.record import BLANK_SIZE
 
 if TYPE_CHECKING:
     from engine.log.batch import RecordBatch

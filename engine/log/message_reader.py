@@ -9,7 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from engine.format.message import MIN_RECORD_SIZE, StoredMessage, parse_msg_id
+from engine.format.message import StoredMessage, parse_msg_id
+from engine.format.record import MIN_RECORD_SIZE
 from engine.log import reading
 from engine.log.reading import GetKernel, LogReader, ReadLimits, TimedQueueReader
 from engine.log.results import GetResult, QueryResult

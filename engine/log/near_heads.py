@@ -13,14 +13,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.format import sysflag
-from engine.format.hosts import V4_SIZE, V6_SIZE
-from engine.format.message import (
-    BLANK_MAGIC,
-    MAGICS,
+from engine.format.record import (
+    BLANK_MAGIC_BYTES,
+    BODY_LENGTH_BACK,
+    INT_SIZE,
+    LONG_SIZE,
+    MAGIC_BYTES,
+    MAGIC_SIZE,
     POSITION_MAGIC,
     POSITION_PHYSICAL_OFFSET,
     POSITION_SYS_FLAG,
     V4_HEAD_SIZE,
+    V6_EXTRA,
+    WHOLE_HEAD_SIZE,
 )
 
 if TYPE_CHECKING:
@@ -30,12 +35,8 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.int64]
 
-_V6_EXTRA = V6_SIZE - V4_SIZE
-_MAGIC_SIZE = 4
-_BEGINNINGS = tuple(sorted({magic.to_bytes(_MAGIC_SIZE, "big")[:3] for magic in (*MAGICS, BLANK_MAGIC)}))
+_BEGINNINGS = tuple(sorted({magic[:-1] for magic in (*MAGIC_BYTES, BLANK_MAGIC_BYTES)}))
 """What the magics begin with; those of messages differ in their last byte alone, and only they begin so."""
-WHOLE_HEAD = V4_HEAD_SIZE + 2 * _V6_EXTRA
-"""Bytes of a head up to its body, with IPv6 hosts."""
 
 
 def reaching(before: bytes, end: int, place: int, offset: int, segment_end: int, behind_body: int) -> Iterator[int]:
@@ -51,7 +52,7 @@ def reaching(before: bytes, end: int, place: int, offset: int, segment_end: int,
     """
     data = np.frombuffer(before, dtype=np.uint8)
     heads = np.concatenate([_found(data, beginning, end) for beginning in _BEGINNINGS])
-    whole = heads + WHOLE_HEAD <= len(data)
+    whole = heads + WHOLE_HEAD_SIZE <= len(data)
     yield from heads[~whole].tolist()
     heads = heads[whole]
     if not len(heads):
@@ -61,22 +62,20 @@ def reaching(before: bytes, end: int, place: int, offset: int, segment_end: int,
     by_size = (claimed > offset) & (claimed <= segment_end)
     own = _int64(data, heads + POSITION_PHYSICAL_OFFSET) == at
     flags = _int32(data, heads + POSITION_SYS_FLAG)
-    shift = _V6_EXTRA * (
-        ((flags & sysflag.BORN_HOST_V6) != 0).astype(np.int64) + ((flags & sysflag.STORE_HOST_V6) != 0)
-    )
+    shift = V6_EXTRA * (((flags & sysflag.BORN_HOST_V6) != 0).astype(np.int64) + ((flags & sysflag.STORE_HOST_V6) != 0))
     head_end = V4_HEAD_SIZE + shift
-    body_end = at + head_end + np.maximum(0, _int32(data, heads + head_end - 4))
+    body_end = at + head_end + np.maximum(0, _int32(data, heads + head_end - BODY_LENGTH_BACK))
     by_lengths = own & (body_end + behind_body > offset)
     yield from heads[by_size | by_lengths].tolist()
 
 
 def _found(data: NDArray[np.uint8], beginning: bytes, end: int) -> Numbers:
     """Positions before `end` of heads whose magic begins so: looked for two bytes at a time, which is faster."""
-    stop = min(end + POSITION_MAGIC, len(data) - _MAGIC_SIZE + 1)
+    stop = min(end + POSITION_MAGIC, len(data) - MAGIC_SIZE + 1)
     parts = []
     for first in (POSITION_MAGIC, POSITION_MAGIC + 1):
         pairs = data[first : first + max(0, stop - first + 1) // 2 * 2].view("<u2")
-        parts.append(2 * np.flatnonzero(pairs == int.from_bytes(beginning[:2], "little")) + first)
+        parts.append(2 * np.flatnonzero(pairs == beginning[0] | beginning[1] << 8) + first)
     found: Numbers = np.concatenate(parts)
     for i, byte in enumerate(beginning[2:], 2):
         found = found[data[found + i] == byte]
@@ -85,11 +84,11 @@ def _found(data: NDArray[np.uint8], beginning: bytes, end: int) -> Numbers:
 
 def _int32(data: NDArray[np.uint8], at: Numbers) -> Numbers:
     """Big-endian integers of 4 bytes at some positions."""
-    return _taken(data, at, 4).view(">i4").ravel().astype(np.int64)
+    return _taken(data, at, INT_SIZE).view(">i4").ravel().astype(np.int64)
 
 
 def _int64(data: NDArray[np.uint8], at: Numbers) -> Numbers:
-    return _taken(data, at, 8).view(">i8").ravel().astype(np.int64)
+    return _taken(data, at, LONG_SIZE).view(">i8").ravel().astype(np.int64)
 
 
 def _taken(data: NDArray[np.uint8], at: Numbers, size: int) -> NDArray[np.uint8]:

@@ -9,9 +9,9 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.format.judge import Reason
 from engine.log.boundary import Boundaries
 from engine.log.scan import Blank, Damage, RecordBatch, Scanner
-from engine.log.walk import Reason
 
 if TYPE_CHECKING:
     from engine.log.source import ClosedLog

@@ -15,21 +15,15 @@ from __future__ import annotations
 
 import struct
 from typing import TYPE_CHECKING, NamedTuple
-from zlib import crc32
 
 from engine.config import delay_levels
 from engine.errors import InvalidArgument
 from engine.format import names, properties, sysflag
 from engine.format.delay import DelayLevels, queue_of_level
-from engine.format.message import (
-    BLANK_SIZE,
-    MESSAGE_MAGIC,
-    PROPERTIES_MAX_LENGTH,
-    DueMessage,
-    Message,
-    with_properties,
-)
+from engine.format.hashing import body_crc
+from engine.format.message import DueMessage, Message, with_properties
 from engine.format.numbers import LONG_MAX, LONG_MIN
+from engine.format.record import BLANK_SIZE, MESSAGE_MAGIC, PROPERTIES_MAX_LENGTH
 from engine.format.template import RecordTemplate, length_of_properties
 from engine.log.derive import TopicQueue
 from engine.log.results import MessageRefused, PutMessageStatus
@@ -42,7 +36,6 @@ if TYPE_CHECKING:
 
 _made = tuple.__new__
 """As in engine.log.commitlog."""
-_POSITIVE = 0x7FFFFFFF
 _TEMPLATES = 10_000
 """Templates that are kept: a store has that many queues at most, as a rule."""
 
@@ -136,7 +129,7 @@ class PreparedFurther:
             raise properties_too_long(len(raw))
         body = self._message.body
         size = self._destination.template.fixed_size + len(body) + len(raw)
-        return Prepared(self._destination, size, crc32(body) & _POSITIVE, self._message.born_timestamp, body, raw)
+        return Prepared(self._destination, size, body_crc(body), self._message.born_timestamp, body, raw)
 
 
 class Preparer:
@@ -181,7 +174,7 @@ class Preparer:
             raise MessageRefused(f"a record of {size} bytes fits no file: see mappedFileSizeCommitLog")
         if further:
             return PreparedFurther(destination, message, further)
-        return _made(Prepared, (destination, size, crc32(body) & _POSITIVE, born_timestamp, body, raw))
+        return _made(Prepared, (destination, size, body_crc(body), born_timestamp, body, raw))
 
     def destination(self, message: Message) -> Destination:
         """Where it goes, remembered for the next message that goes there. Raises MessageRefused."""

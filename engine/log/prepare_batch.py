@@ -14,14 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
-from zlib import crc32
 
 from engine.errors import InvalidArgument
 from engine.format import properties, sysflag
 from engine.format.batch import ITEM_SIZE, BatchItem
 from engine.format.columns import MessageColumns
-from engine.format.message import BLANK_SIZE, PROPERTIES_MAX_LENGTH, Message, patch
+from engine.format.hashing import body_crc
+from engine.format.message import Message, patch
 from engine.format.numbers import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN
+from engine.format.record import BLANK_SIZE, PROPERTIES_MAX_LENGTH
 from engine.format.template import RecordTemplate, length_of_properties
 from engine.log.prepare import Destination, Preparer, properties_too_long
 from engine.log.results import MessageRefused
@@ -271,7 +272,7 @@ def encode_plain(
             raise MessageRefused(f"a number that its field can't hold: flag {item.flag}")
         size = template.fixed_size + len(body) + len(own)
         parts += (
-            template.head(size, crc32(body) & 0x7FFFFFFF, len(body), item.flag, born_timestamp),
+            template.head(size, body_crc(body), len(body), item.flag, born_timestamp),
             body,
             template.topic,
             length_of_properties(len(own)),

@@ -13,17 +13,16 @@ Other than Apache's, a query compares topic and key with the message: the index 
 from __future__ import annotations
 
 import os
-import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from engine.config import BrokerRole
 from engine.errors import FormatError
-from engine.format import message as record_format
 from engine.format import properties
-from engine.format.message import MAGICS, MIN_RECORD_SIZE, StoredMessage, decode
-from engine.format.queue_unit import UNIT_SIZE, is_ext_address
+from engine.format.message import StoredMessage, decode
+from engine.format.queue_unit import UNIT, UNIT_SIZE, is_ext_address
+from engine.format.record import MAGICS, MIN_RECORD_SIZE, SIZE_AND_MAGIC, store_time_of
 from engine.log.records import Place, Records
 from engine.log.results import GetMessageStatus, GetResult, QueryResult
 
@@ -35,10 +34,6 @@ if TYPE_CHECKING:
     from engine.log.filters import MessageFilter
     from engine.log.queue_time import StoreTimeOf
 
-_UNITS = struct.Struct(">qiq")
-_SIZE_AND_MAGIC = struct.Struct(">iI")
-_INT = struct.Struct(">i")
-_LONG = struct.Struct(">q")
 AT_ONCE = 256 << 10
 """Bytes that are read at once, at most, for the records of one get; one that is larger is read by itself."""
 _FOUND = GetMessageStatus.FOUND
@@ -207,7 +202,7 @@ def get_columns(
         if selected is not None:
             with selected:
                 units = selected.view[: selected.size // UNIT_SIZE * UNIT_SIZE]
-                physical, size, _ = _UNITS.unpack_from(units)  # one is there, as the queue's end comes behind it
+                physical, size, _ = UNIT.unpack_from(units)  # one is there, as the queue's end comes behind it
                 readable = log.readable(physical, size, _stretch(units, 0, max_msgs))
                 found = None if readable is None else kernel(units, *readable, log_end, max_msgs, limits)
             if found is not None:
@@ -221,9 +216,9 @@ def get_columns(
 
 def _stretch(units: memoryview, first: int, many: int) -> int:
     """Bytes of log from the record of one unit to the end of the last that this get may give: `AT_ONCE` at most."""
-    physical, size, _ = _UNITS.unpack_from(units, first * UNIT_SIZE)
+    physical, size, _ = UNIT.unpack_from(units, first * UNIT_SIZE)
     last = min(first + max(many, 1), len(units) // UNIT_SIZE) - 1
-    end, behind, _ = _UNITS.unpack_from(units, last * UNIT_SIZE)
+    end, behind, _ = UNIT.unpack_from(units, last * UNIT_SIZE)
     length: int = end + behind - physical
     return length if 0 < length <= AT_ONCE else min(max(size * many, 0), AT_ONCE)
 
@@ -263,7 +258,7 @@ def _collect(
     next_file: int | None = None
     last, base, end = 0, 0, -1
     data = memoryview(b"")
-    for seen, (physical, size, tags_code) in enumerate(_UNITS.iter_unpack(units)):
+    for seen, (physical, size, tags_code) in enumerate(UNIT.iter_unpack(units)):
         last = physical
         if next_file is not None and physical < next_file:
             continue
@@ -313,7 +308,7 @@ def record_at(log: LogReader, offset: int) -> memoryview | None:
     head = log.read_at(offset, MIN_RECORD_SIZE)
     if head is None:
         return None
-    size, magic = _SIZE_AND_MAGIC.unpack_from(head)
+    size, magic = SIZE_AND_MAGIC.unpack_from(head)
     if magic not in MAGICS:
         raise FormatError(f"no message starts here: magic 0x{magic:08X}", offset=offset)
     record = log.read_at(offset, size) if size >= MIN_RECORD_SIZE else None
@@ -340,7 +335,7 @@ def is_cold(log_end: int, queue: QueueReader, offset: int, limits: ReadLimits) -
     if selected is None:
         return False
     with selected:
-        physical, _, _ = _UNITS.unpack_from(selected.view)
+        physical, _, _ = UNIT.unpack_from(selected.view)
     return bool(log_end - physical > limits.memory)
 
 
@@ -352,11 +347,8 @@ def store_timestamp_at(log: LogReader, offset: int, size: int) -> int:
     if offset < log.min_offset or size < MIN_RECORD_SIZE:
         return -1
     head = log.read_at(offset, MIN_RECORD_SIZE)
-    if head is None or _SIZE_AND_MAGIC.unpack_from(head)[1] not in MAGICS:
-        return -1
-    (sys_flag,) = _INT.unpack_from(head, record_format.POSITION_SYS_FLAG)
-    time: int = _LONG.unpack_from(head, record_format.store_timestamp_position(sys_flag))[0]
-    return time
+    time = None if head is None else store_time_of(head)
+    return -1 if time is None else time
 
 
 def store_timestamp_of(log: LogReader, queue: QueueReader, offset: int) -> int:
@@ -365,7 +357,7 @@ def store_timestamp_of(log: LogReader, queue: QueueReader, offset: int) -> int:
     if selected is None:
         return -1
     with selected:
-        physical, size, _ = _UNITS.unpack_from(selected.view)
+        physical, size, _ = UNIT.unpack_from(selected.view)
     return store_timestamp_at(log, physical, size)
 
 

@@ -21,11 +21,20 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from engine.errors import StorageError
 from engine.files.libc import Libc
-from engine.format.message import ENCODE_OVERHEAD, MESSAGE_MAGIC, MESSAGE_MAGIC_V2, POSITION_MAGIC, V4_HEAD_SIZE
+from engine.format.judge import Reason, Row, Stop
+from engine.format.message import ENCODE_OVERHEAD
+from engine.format.record import (
+    MAGIC_BYTES,
+    MAGIC_SIZE,
+    POSITION_MAGIC,
+    V4_HEAD_SIZE,
+    physical_offset_at,
+    total_size_at,
+)
 from engine.log.batch import RecordBatch
 from engine.log.claim import Claims
 from engine.log.source import segments_from
-from engine.log.walk import Reason, Row, Stop, walk
+from engine.log.walk import walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -50,9 +59,8 @@ _KEPT = 24 << 20
 
 __all__ = ["Blank", "Damage", "Event", "Gap", "RecordBatch", "Scanner"]
 
-_NEEDLES = tuple(magic.to_bytes(4, "big") for magic in (MESSAGE_MAGIC, MESSAGE_MAGIC_V2))
-_COMMON = _NEEDLES[0][:3]
-assert all(needle.startswith(_COMMON) for needle in _NEEDLES)
+_COMMON = MAGIC_BYTES[0][:-1]
+assert all(magic.startswith(_COMMON) for magic in MAGIC_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,7 +342,7 @@ class Scanner:
                 if size < 0 and claims:
                     behind = self._claims.end_in_search(segment, candidate) or behind
             window = min(2 * window, self._window)
-            overlap = POSITION_MAGIC + 3  # a magic may lie across the border
+            overlap = POSITION_MAGIC + MAGIC_SIZE - 1  # a magic may lie across the border
             at = max(at + len(buffer) - overlap if len(buffer) > overlap else at + len(buffer), behind)
         return None, behind
 
@@ -345,9 +353,9 @@ class Scanner:
         """Bytes of the sound record that knows its own offset; −1 when something else does, 0 for nothing."""
         try:
             head = self._source.read(offset, V4_HEAD_SIZE)
-            if len(head) < V4_HEAD_SIZE or int.from_bytes(head[28:36], "big") != offset:
+            if len(head) < V4_HEAD_SIZE or physical_offset_at(head) != offset:
                 return 0
-            total = int.from_bytes(head[:4], "big", signed=True)
+            total = total_size_at(head)
             if not 0 < total <= segment.end - offset or (total > self._large and not self._proves_itself(offset)):
                 return -1
             rows: list[Row] = []
@@ -385,6 +393,6 @@ def magics(buffer: bytes) -> Iterator[int]:
         return
     at = buffer.find(_COMMON, POSITION_MAGIC)
     while at >= 0:
-        if buffer[at : at + 4] in _NEEDLES:
+        if buffer[at : at + MAGIC_SIZE] in MAGIC_BYTES:
             yield at - POSITION_MAGIC
         at = buffer.find(_COMMON, at + 1)

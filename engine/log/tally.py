@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from engine.errors import StorageError
 from engine.format import judge
+from engine.format.record import PROPERTIES_LENGTH_SIZE
 from engine.log.doubts import Doubt, doubts_of
 from engine.log.scan import Blank, Damage, Event, Gap, RecordBatch, Scanner
 
@@ -173,7 +174,10 @@ def _judged(data: Bytes, base: int, doubtful: NDArray[np.int64]) -> Iterator[Dou
 
     for at, _, topic_at, properties_at, end in doubtful[: sift(data, doubtful)].tolist():
         record = data[at:end].tobytes()
-        topic, properties = record[topic_at - at : properties_at - 2 - at], record[properties_at - at :]
+        topic, properties = (
+            record[topic_at - at : properties_at - PROPERTIES_LENGTH_SIZE - at],
+            record[properties_at - at :],
+        )
         verdict = judge.of_record(record, topic, properties)
         if verdict is not None:
             yield Doubt(base + at, end - at, *verdict)

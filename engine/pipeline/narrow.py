@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING
 from engine.errors import NewerStore, StorageError
 from engine.files.disk import Disk
 from engine.files.written import is_written
+from engine.format.judge import Row
 from engine.format.message import ENCODE_OVERHEAD
 from engine.format.queue_unit import UNIT_SIZE, decode_many
 from engine.log.batch import RecordBatch
 from engine.log.boundary import Boundaries
 from engine.log.derive import TopicQueue
 from engine.log.scan import Damage
-from engine.log.walk import Row, walk
+from engine.log.walk import walk
 from engine.pipeline.splits import events
 from engine.read_store import ReadStore
 

@@ -17,21 +17,23 @@ import functools
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from zlib import crc32
 
 from engine.errors import FormatError, InvalidArgument
 from engine.format import hosts, names, properties, sysflag
+from engine.format.hashing import body_crc
 from engine.format.message import (
-    BLANK_SIZE,
-    MIN_RECORD_SIZE,
-    PROPERTIES_MAX_LENGTH,
     Message,
     encode,
     encode_blank,
     patch,
-    record_size,
 )
 from engine.format.numbers import LONG_MAX, parse_int
+from engine.format.record import (
+    BLANK_SIZE,
+    MIN_RECORD_SIZE,
+    PROPERTIES_MAX_LENGTH,
+    record_size,
+)
 from engine.format.topic_rules import HALF_TOPIC, OP_TOPIC
 from engine.log.derive import TopicQueue
 from engine.repair.replay_choice import settled_offsets
@@ -163,7 +165,7 @@ class Restorer:
     def _message(self, row: Mapping[str, Any]) -> Message:
         flags = row["sys_flag"]
         body = row["body"] or b""
-        if self._decompressed and flags & sysflag.COMPRESSED and crc32(body) & 0x7FFFFFFF != row["body_crc"]:
+        if self._decompressed and flags & sysflag.COMPRESSED and body_crc(body) != row["body_crc"]:
             flags &= ~(sysflag.COMPRESSED | sysflag.COMPRESSION_TYPE_MASK)
         return Message(
             topic=row["topic"],

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 from engine.format.compression import inflate
 from engine.format.hosts import V4_SIZE, host_size
 from engine.format.hosts import decode as decode_host
-from engine.format.message import HEAD_SIZE, make_msg_id
+from engine.format.message import make_msg_id
 from engine.format.properties import KEYS, TAGS
+from engine.format.record import POSITION_BORN_HOST, RECONSUME_TIMES_BACK
 from engine.format.sysflag import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6
 from engine.pipeline.plain_rows import damage_row, row
 from engine.pipeline.schema import LATEST_MS, arrow_schema
@@ -45,8 +46,6 @@ _OF_TABLE = {
 }  # fmt: skip
 _OF_HEAD = {"body_crc": 0, "flag": 1, "born_timestamp": 2, "reconsume_times": 5, "prepared_transaction_offset": 6}
 _HOSTS = {"born_host": 3, "store_host": 4}
-_BEHIND_HOSTS = 16
-"""Bytes between the store host and the body: reconsumeTimes, preparedTransactionOffset, bodyLength."""
 _OF_PROPERTIES = ("tags", "keys", "properties")
 
 
@@ -222,9 +221,9 @@ class _Columns:
     def _host_of(self, i: int, name: str) -> Host:
         at, flags, body_at = (int(self._table[i, k]) for k in (0, 5, 7))
         if name == "born_host":
-            return decode_host(self._buffer, at + HEAD_SIZE, bool(flags & BORN_HOST_V6))
+            return decode_host(self._buffer, at + POSITION_BORN_HOST, bool(flags & BORN_HOST_V6))
         is_v6 = bool(flags & STORE_HOST_V6)
-        return decode_host(self._buffer, body_at - _BEHIND_HOSTS - host_size(is_v6), is_v6)
+        return decode_host(self._buffer, body_at - RECONSUME_TIMES_BACK - host_size(is_v6), is_v6)
 
     def _msg_ids(self) -> pa.Array:
         """Source: MessageDecoder#createMessageId."""

@@ -10,13 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from engine.format import sysflag
-from engine.log.kernels.crc import crc32
+from engine.format.record import (
+    POSITION_BODY_CRC,
+    POSITION_BORN_HOST,
+    POSITION_BORN_TIMESTAMP,
+    POSITION_FLAG,
+    PREPARED_BACK,
+    RECONSUME_TIMES_BACK,
+    STORE_HOST_BACK,
+)
+from engine.format.sysflag import HOSTS_V6_MASK
+from engine.log.kernels.crc import body_crc
 from engine.log.kernels.jit import compiled
 from engine.log.kernels.loads import big32, big64
 
-_BORN_V6 = sysflag.BORN_HOST_V6
-_STORE_V6 = sysflag.STORE_HOST_V6
 _NAME_VALUE = np.uint8(1)
 _SEPARATOR = np.uint8(2)
 _BLANK = np.uint8(32)
@@ -33,15 +40,15 @@ def heads(data: Any, table: Any, out: Any) -> bool:
     for i in range(len(table)):
         at = table[i, _POSITION]
         body_at = table[i, _BODY]
-        if table[i, _FLAGS] & (_BORN_V6 | _STORE_V6):
+        if table[i, _FLAGS] & HOSTS_V6_MASK:
             plain = False
-        out[0, i] = big32(data, at + 8)
-        out[1, i] = big32(data, at + 16)
-        out[2, i] = big64(data, at + 40)
-        out[3, i] = big64(data, at + 48)
-        out[4, i] = big64(data, body_at - 24)
-        out[5, i] = big32(data, body_at - 16)
-        out[6, i] = big64(data, body_at - 12)
+        out[0, i] = big32(data, at + POSITION_BODY_CRC)
+        out[1, i] = big32(data, at + POSITION_FLAG)
+        out[2, i] = big64(data, at + POSITION_BORN_TIMESTAMP)
+        out[3, i] = big64(data, at + POSITION_BORN_HOST)
+        out[4, i] = big64(data, body_at - STORE_HOST_BACK)
+        out[5, i] = big32(data, body_at - RECONSUME_TIMES_BACK)
+        out[6, i] = big64(data, body_at - PREPARED_BACK)
     return plain
 
 
@@ -51,11 +58,8 @@ def bodies_ok(data: Any, table: Any, out: Any) -> None:
     for i in range(len(table)):
         at = table[i, _BODY]
         length = table[i, _BODY_LENGTH]
-        if length:
-            found = np.int64(crc32(data, at, at + length)) & 0x7FFFFFFF
-            out[i] = found == (big32(data, table[i, _POSITION] + 8) & 0xFFFFFFFF)
-        else:
-            out[i] = True
+        claimed = big32(data, table[i, _POSITION] + POSITION_BODY_CRC)
+        out[i] = length == 0 or body_crc(data, at, at + length) == claimed
 
 
 @compiled

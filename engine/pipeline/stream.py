@@ -27,10 +27,10 @@ from pyspark.sql.streaming.datasource import (
 from engine.errors import InvalidArgument, LogIsGone
 from engine.files.disk import Disk
 from engine.files.listing import list_segments
+from engine.format.judge import Reason
 from engine.log.boundary import Boundaries
 from engine.log.scan import Damage, RecordBatch, Scanner, kernels_if_loaded
 from engine.log.source import ClosedLog, Segment
-from engine.log.walk import Reason
 from engine.pipeline.failures import carried
 from engine.pipeline.known import demand_known
 from engine.pipeline.options import LATEST, demand_stores

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.format import names
-from engine.format.message import MESSAGE_MAGIC
+from engine.format.judge import Reason
 from engine.format.queue_unit import UNIT_SIZE
+from engine.format.record import BLANK_SIZE, MAGIC_BYTES, MESSAGE_MAGIC, POSITION_MAGIC, SIZE_AND_MAGIC
 from engine.log.ahead import scan_ahead
 from engine.log.scan import Blank, Damage, RecordBatch, Scanner
-from engine.log.walk import Reason
 from engine.repair.log_end import Mode, start_segment
 from engine.repair.odd import QUEUE_EMPTY, STRAY
 from engine.repair.queue_rows import QueueRows
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 LARGEST_ARRAY = (1 << 31) - 3
 """Bytes that a Java array may have; a record that claims more ends the process (OutOfMemoryError)."""
-_MAGIC_AT = 4
-"""Where a record's magic code lies in it."""
 _FILES = 3
 """Files from the end on that a queue is recovered from."""
 
@@ -185,11 +183,9 @@ class _Reading:
             elif isinstance(event, Damage):
                 if event.reason is Reason.BLANK_LENGTH:
                     return True
-                head = bytes(log.read(event.offset, 8))
-                self.crashed = (
-                    int.from_bytes(head[:4], "big", signed=True) > LARGEST_ARRAY
-                    and int.from_bytes(head[4:8], "big") == MESSAGE_MAGIC
-                )
+                head = bytes(log.read(event.offset, BLANK_SIZE))
+                size, magic = SIZE_AND_MAGIC.unpack(head) if len(head) == BLANK_SIZE else (0, 0)
+                self.crashed = size > LARGEST_ARRAY and magic == MESSAGE_MAGIC
                 if event.reason is not Reason.EMPTY:
                     self.why = f"the log ends at {event.offset}: {event.reason.value}"
         return False
@@ -212,9 +208,9 @@ def _take(batch: RecordBatch) -> _Taken:
     import numpy as np
 
     found = np.frombuffer(batch.buffer, dtype=np.uint8)
-    places = batch.offsets() - batch.base + _MAGIC_AT
+    places = batch.offsets() - batch.base + POSITION_MAGIC
     mine = np.ones(len(batch), dtype=np.bool_)
-    for number, byte in enumerate(MESSAGE_MAGIC.to_bytes(4, "big")):
+    for number, byte in enumerate(MAGIC_BYTES[0]):
         mine &= found[places + number] == byte
     count = len(mine) if mine.all() else int(mine.argmin())
     ends = (batch.offsets() + batch.sizes())[:count]

@@ -16,9 +16,16 @@ from engine.files.abort import AbortFile
 from engine.files.sync_later import SyncLater
 from engine.format import names
 from engine.format.checkpoint import FILE_SIZE, SAFETY_MS, Checkpoint
-from engine.format.message import BLANK_SIZE, POSITION_PHYSICAL_OFFSET, POSITION_QUEUE_ID, POSITION_QUEUE_OFFSET
 from engine.format.queue_ext import ExtUnit
 from engine.format.queue_unit import PRE_BLANK, UNIT_SIZE, QueueUnit, unit_dtype
+from engine.format.record import (
+    BLANK_SIZE,
+    INT_SIZE,
+    LONG_SIZE,
+    POSITION_PHYSICAL_OFFSET,
+    POSITION_QUEUE_ID,
+    POSITION_QUEUE_OFFSET,
+)
 from engine.log.consume_queue_ext import ConsumeQueueExt
 from engine.log.derive import Keys
 from engine.log.index_file import IndexFile
@@ -249,10 +256,10 @@ class _Applier:
         """Write a record's own place into its physicalOffset (rule 3), and its row's into queueId and queueOffset."""
         log = self._plan.log
         for offset in log.mends:
-            self._write_field(offset, POSITION_PHYSICAL_OFFSET, offset, 8)
+            self._write_field(offset, POSITION_PHYSICAL_OFFSET, offset, LONG_SIZE)
         for one in log.requeued:
-            self._write_field(one.physical_offset, POSITION_QUEUE_ID, one.queue_id, 4)
-            self._write_field(one.physical_offset, POSITION_QUEUE_OFFSET, one.queue_offset, 8)
+            self._write_field(one.physical_offset, POSITION_QUEUE_ID, one.queue_id, INT_SIZE)
+            self._write_field(one.physical_offset, POSITION_QUEUE_OFFSET, one.queue_offset, LONG_SIZE)
 
     def _write_field(self, offset: int, position: int, value: int, size: int) -> None:
         """Write `size` bytes of a record's header, durably."""

@@ -28,14 +28,19 @@ from typing import TYPE_CHECKING
 
 from engine.errors import StorageError
 from engine.files.written import is_zeros
-from engine.format.message import (
+from engine.format.message import encode_inert
+from engine.format.properties import SEPARATOR
+from engine.format.record import (
     BLANK_SIZE,
+    INT,
+    LONG,
     MIN_RECORD_SIZE,
     POSITION_PHYSICAL_OFFSET,
+    POSITION_TOTAL_SIZE,
+    PROPERTIES_LENGTH_SIZE,
     PROPERTIES_MAX_LENGTH,
-    encode_inert,
+    SHORT,
 )
-from engine.format.properties import SEPARATOR
 from engine.log.inert import encode_lost_end
 from engine.log.scan import Blank, Damage, Event, Gap, RecordBatch, Scanner
 from engine.log.source import ClosedLog, Segment
@@ -263,12 +268,12 @@ class _Finder:
         row = next((e for e in self._scanner.scan(offset, offset + 1) if isinstance(e, RecordBatch)), None)
         if row is None or row.rows[0].size != size:
             return ()
-        length_at = row.rows[0].properties_position - 2
+        length_at = row.rows[0].properties_position - PROPERTIES_LENGTH_SIZE
         grown = row.rows[0].properties_length + damage.length
         if grown > PROPERTIES_MAX_LENGTH:
             return ()
-        record[:4] = (size + damage.length).to_bytes(4, "big")
-        record[length_at : length_at + 2] = grown.to_bytes(2, "big")
-        record[POSITION_PHYSICAL_OFFSET : POSITION_PHYSICAL_OFFSET + 8] = offset.to_bytes(8, "big")
+        INT.pack_into(record, POSITION_TOTAL_SIZE, size + damage.length)
+        SHORT.pack_into(record, length_at, grown)
+        LONG.pack_into(record, POSITION_PHYSICAL_OFFSET, offset)
         record += SEPARATOR.encode() * damage.length
         return (Patch(offset, len(record), data=bytes(record)),)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from engine.errors import StorageError
 from engine.files.disk import Disk
 from engine.format import names
+from engine.format.judge import Reason
 from engine.format.queue_unit import EXT_ADDRESS_MAX
 from engine.log.ahead import scan_ahead
 from engine.log.closed_queue import ClosedExt
@@ -21,7 +22,6 @@ from engine.log.derive import Deriver, DeriveRules, QueueNumbers, TopicQueue
 from engine.log.inert import inert_in
 from engine.log.scan import Blank, Damage, Event, RecordBatch, Scanner
 from engine.log.source import ClosedLog, Segment
-from engine.log.walk import Reason
 from engine.repair.check_doubts import DoubtfulRecords
 from engine.repair.check_index import IndexPiece, KeyComparer
 from engine.repair.finding import Findings, place

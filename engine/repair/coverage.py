@@ -18,8 +18,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from engine.errors import StorageError
-from engine.format.message import BLANK_SIZE, blank_length
+from engine.format.message import blank_length
 from engine.format.queue_unit import UNIT_SIZE
+from engine.format.record import BLANK_SIZE
 from engine.log.scan import Blank, Event, RecordBatch, Scanner
 from engine.repair.intervals import Intervals
 from engine.repair.queue_rows import is_real

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.format import sysflag
+from engine.format.record import prepared_offset_at
 from engine.format.topic_rules import HALF_TOPIC, OP_TOPIC
 from engine.log.derive import TopicQueue
 from engine.log.scan import RecordBatch, Scanner
@@ -95,8 +96,7 @@ class _Search:
             kind = sysflag.transaction_type(row.sys_flag)
             offset = batch.offset(i)
             if kind in (sysflag.TRANSACTION_COMMIT, sysflag.TRANSACTION_ROLLBACK):
-                at = row.body_position - 12  # preparedTransactionOffset stands before the body's length
-                self._prepared.pop(int.from_bytes(batch.buffer[at : at + 8], "big", signed=True), None)
+                self._prepared.pop(prepared_offset_at(batch.buffer, row.body_position), None)
             elif kind == sysflag.TRANSACTION_PREPARED and offset < self._border:
                 topic = batch.topic(i).decode("utf-8", "replace")
                 self._prepared[offset] = Half(offset, TopicQueue(topic, row.queue_id), row.store_timestamp)

@@ -20,11 +20,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from engine.format.message import MIN_RECORD_SIZE
+from engine.format.judge import Reason, Row
+from engine.format.record import MIN_RECORD_SIZE
 from engine.log.batch_queues import by_queue
 from engine.log.scan import Blank, Damage, Gap, RecordBatch, Scanner
 from engine.log.source import ClosedLog
-from engine.log.walk import Reason, Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

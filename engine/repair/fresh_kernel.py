@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.format.message import MIN_RECORD_SIZE
-from engine.format.queue_unit import UNIT_SIZE
+from engine.format.queue_unit import POSITION_SIZE, POSITION_TAGS_CODE, UNIT_SIZE
+from engine.format.record import MIN_RECORD_SIZE
 from engine.log.kernels.jit import compiled
 from engine.log.kernels.stores import put32, put64
 
@@ -95,7 +95,7 @@ def group_units(  # noqa: PLR0912, PLR0915 - one pass after the other on purpose
             continue
         place = places[q] * _UNIT
         put64(out, place, physical_offset[i])
-        put32(out, place + 8, size[i])
-        put64(out, place + 12, tags_code[i])
+        put32(out, place + POSITION_SIZE, size[i])
+        put64(out, place + POSITION_TAGS_CODE, tags_code[i])
         places[q] += 1
     return at, many

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from engine.errors import StorageError
-from engine.format.message import MAGICS, V4_HEAD_SIZE, store_timestamp_position
+from engine.format.record import V4_HEAD_SIZE, store_time_of
 from engine.log.scan import RecordBatch, Scanner
 
 if TYPE_CHECKING:
@@ -84,7 +84,4 @@ def store_time_at(log: LogSource, offset: int) -> int:
         head = log.read(offset, V4_HEAD_SIZE)
     except StorageError:  # who reads the record itself says so
         return 0
-    if len(head) < V4_HEAD_SIZE or int.from_bytes(head[4:8], "big") not in MAGICS:
-        return 0
-    at = store_timestamp_position(int.from_bytes(head[36:40], "big"))
-    return int.from_bytes(head[at : at + 8], "big", signed=True)
+    return store_time_of(head) or 0

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
-from engine.errors import InvalidArgument, Refused, StorageError
-from engine.format.message import MAGICS, V4_HEAD_SIZE, store_timestamp_position
+from engine.errors import InvalidArgument, Refused
+from engine.format.judge import Reason
 from engine.log.batch_queues import by_queue
 from engine.log.derive import TopicQueue
 from engine.log.scan import Blank, Damage, Event, Gap, RecordBatch, Scanner
 from engine.log.state import NORMAL_FILES
-from engine.log.walk import Reason
+from engine.repair.log_clock import store_time_at
 from engine.repair.memory import Derived, Reading, Remembered
 
 if TYPE_CHECKING:
@@ -84,22 +84,10 @@ def start_segment(files: StoreFiles, log: ClosedLog, mode: Mode) -> Segment:
     safe_index = files.config.message_index_enable and files.config.message_index_safe
     limit = point.min_timestamp_index if safe_index else point.min_timestamp
     for segment in reversed(files.log):
-        stored = first_store_timestamp(log, segment)
+        stored = store_time_at(log, segment.offset)
         if stored and stored <= limit:
             return segment
     return files.log[0]
-
-
-def first_store_timestamp(log: ClosedLog, segment: Segment) -> int:
-    """storeTimestamp (ms) of a segment's first record, 0 without a record there, or one that can't be read."""
-    try:
-        head = log.read(segment.offset, V4_HEAD_SIZE)
-    except StorageError:  # the scan will say so
-        return 0
-    if len(head) < V4_HEAD_SIZE or int.from_bytes(head[4:8], "big") not in MAGICS:
-        return 0
-    at = store_timestamp_position(int.from_bytes(head[36:40], "big"))
-    return int.from_bytes(head[at : at + 8], "big", signed=True)
 
 
 def read_to_end(

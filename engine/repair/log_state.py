@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engine.format.message import V4_HEAD_SIZE
+from engine.format.record import BLANK_SIZE, V4_HEAD_SIZE
 from engine.log.scan import Blank, Damage, RecordBatch, Scanner
 from engine.repair.log_clock import store_time_at
 from engine.repair.verify import judge_tail
@@ -133,7 +133,7 @@ def _where_to_look(log: ClosedLog, scanner: Scanner, files: StoreFiles, newest: 
         return newest
     head = bytes(log.read(newest, V4_HEAD_SIZE))
     first = next(iter(Scanner(log).scan(newest)), None)
-    return newest if not any(head[:8]) or isinstance(first, Blank) else segment.offset
+    return newest if not any(head[:BLANK_SIZE]) or isinstance(first, Blank) else segment.offset
 
 
 def _take(found: LogState, batch: RecordBatch, newest: int) -> None:

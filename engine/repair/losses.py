@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.format.message import MIN_RECORD_SIZE
+from engine.format.record import MIN_RECORD_SIZE
 from engine.log.inert import inert_in, is_lost_end
 from engine.log.scan import Damage, Gap, RecordBatch, Scanner
 from engine.repair.intervals import Intervals, union

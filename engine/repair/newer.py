@@ -14,15 +14,14 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import struct
-import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.errors import NewerStore, NextStep, NotAStore, StorageError
 from engine.files.listing import is_lost_found
 from engine.format import names
-from engine.format.message import MAGICS
+from engine.format.hashing import body_crc
+from engine.format.record import BLANK_SIZE, MAGIC_BYTES, MAGICS, POSITION_MAGIC, SIZE_AND_MAGIC, total_size_at
 from engine.repair.next_step import command_line
 from engine.repair.trees import is_zero
 
@@ -47,7 +46,6 @@ FILES = "files of its own"
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 """Where messages wait for their time. Source: TimerMessageStore#TIMER_TOPIC."""
 
-_HEAD = struct.Struct(">iI")
 _CRC_PROPERTY = re.compile(rb"__CRC32#\x01([0-9]{10})\x02\Z")
 _FRONT = 1 << 20
 """Bytes of a segment that are looked at, for as many records at most:"""
@@ -55,7 +53,7 @@ _RECORDS = 8
 _CONFIG_DIRECTORIES = ("topics", "subscriptionGroups", "consumerOffsets")
 _OWN_CONFIG = ("consumerOrderInfo.json", "timercheck", "timermetrics", "transactionMetrics")
 _TIERED_METADATA = "tieredStoreMetadata.json"
-_TABLE_END = struct.pack("<Q", 0x88E241B785F4CFF7)
+_TABLE_END = 0x88E241B785F4CFF7.to_bytes(8, "little")
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +355,7 @@ def _have_crc(data: bytes) -> bool:
         at = _record_at(data, at)
         if at < 0:
             break
-        (size, _) = _HEAD.unpack_from(data, at)
+        size = total_size_at(data, at)
         if _is_sealed(data[at : at + size]):
             sealed += 1
         else:
@@ -368,15 +366,15 @@ def _have_crc(data: bytes) -> bool:
 
 def _record_at(data: bytes, at: int) -> int:
     """The place at or behind `at` where a record may begin that ends in `data`; −1: there is none."""
-    while at + _HEAD.size <= len(data):
-        size, magic = _HEAD.unpack_from(data, at)
-        if magic in MAGICS and _HEAD.size < size <= len(data) - at:
+    while at + BLANK_SIZE <= len(data):
+        size, magic = SIZE_AND_MAGIC.unpack_from(data, at)
+        if magic in MAGICS and BLANK_SIZE < size <= len(data) - at:
             return at
-        places = (data.find(magic.to_bytes(4, "big"), at + _HEAD.size - 3) for magic in MAGICS)
+        places = (data.find(magic, at + POSITION_MAGIC + 1) for magic in MAGIC_BYTES)
         found = min((place for place in places if place >= 0), default=-1)
         if found < 0:
             return -1
-        at = found - 4
+        at = found - POSITION_MAGIC
     return -1
 
 
@@ -385,4 +383,4 @@ def _is_sealed(record: bytes) -> bool:
     found = _CRC_PROPERTY.search(record)
     if found is None:
         return False
-    return int(found[1][::-1]) == zlib.crc32(record[: found.start()]) & 0x7FFFFFFF
+    return int(found[1][::-1]) == body_crc(record[: found.start()])

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from engine.format import names
 from engine.format.index_file import ENTRY_SIZE
-from engine.format.message import POSITION_PHYSICAL_OFFSET, POSITION_QUEUE_ID, POSITION_QUEUE_OFFSET
 from engine.format.queue_unit import UNIT_SIZE
+from engine.format.record import LONG_SIZE, POSITION_PHYSICAL_OFFSET, POSITION_QUEUE_ID, POSITION_QUEUE_OFFSET
 from engine.log.index_file import IndexFile
 from engine.repair.index_plan import index_directory
 from engine.repair.salvage import BEHIND_THE_END, Piece
@@ -97,11 +97,12 @@ def _log_pieces(plan: RecoverPlan) -> Iterator[Piece]:
     segments, log = plan.files.log, plan.log
     for offset in log.mends:
         segment = next(s for s in segments if s.offset <= offset < s.end)
-        yield Piece("overwrite", segment.path, offset - segment.offset + POSITION_PHYSICAL_OFFSET, 8, "wrong offset")
+        at = offset - segment.offset + POSITION_PHYSICAL_OFFSET
+        yield Piece("overwrite", segment.path, at, LONG_SIZE, "wrong offset")
     for one in log.requeued:
         segment = next(s for s in segments if s.offset <= one.physical_offset < s.end)
         at = one.physical_offset - segment.offset + POSITION_QUEUE_ID
-        yield Piece("overwrite", segment.path, at, POSITION_QUEUE_OFFSET + 8 - POSITION_QUEUE_ID, "wrong queue")
+        yield Piece("overwrite", segment.path, at, POSITION_QUEUE_OFFSET + LONG_SIZE - POSITION_QUEUE_ID, "wrong queue")
     for shift in log.shifts:
         at, length = shift.start - shift.segment.offset, shift.end - shift.start
         now = shift.segment.source or ""

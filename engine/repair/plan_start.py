@@ -19,12 +19,12 @@ from engine.config import apache_key
 from engine.errors import DataIsAbsent, LogIsGone, NextStep, Refused, RStoreError, StorageError
 from engine.files.lock import holder_of
 from engine.format import names, sysflag
+from engine.format.judge import Reason
 from engine.format.quantities import counted
 from engine.log.derive import TopicQueue
 from engine.log.index_reader import ClosedIndexFile
 from engine.log.scan import Damage, RecordBatch, Scanner
 from engine.log.source import ClosedLog
-from engine.log.walk import Reason
 from engine.repair import next_step
 from engine.repair.apache_start import ApacheStart, Outcome, apache_start, queue_end
 from engine.repair.check_config import read_config

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from engine.errors import RStoreError, StorageError
 from engine.format import fastjson, names
 from engine.format.checkpoint import SAFETY_MS
-from engine.format.message import BLANK_SIZE
 from engine.format.numbers import LONG_MAX
 from engine.format.quantities import counted
+from engine.format.record import BLANK_SIZE
 from engine.log.derive import Deriver, DeriveRules, QueueNumbers
 from engine.log.scan import Damage, Event, RecordBatch, Scanner
 from engine.log.source import ClosedLog, Segment
@@ -27,12 +27,12 @@ from engine.repair.index_plan import IndexPlanner
 from engine.repair.intervals import Intervals, union
 from engine.repair.known import known_of
 from engine.repair.layout import Layout
+from engine.repair.log_clock import store_time_at
 from engine.repair.log_end import (
     LogEnd,
     Mode,
     Stretch,
     damage_between,
-    first_store_timestamp,
     gaps_before,
     next_start,
     offset_behind_time,
@@ -243,7 +243,7 @@ class Planner:
         Heads alone are read, and more only where store times go back between two of them.
         """
         log, last = self._files.log, self._files.log.index(start)
-        firsts = {i: first_store_timestamp(self._log, log[i]) for i in range(max(0, last - _SEGMENTS_BACK), last + 1)}
+        firsts = {i: store_time_at(self._log, log[i].offset) for i in range(max(0, last - _SEGMENTS_BACK), last + 1)}
         for i in sorted(firsts)[1:]:
             if 0 < firsts[i] < firsts[i - 1]:
                 judge = StaleJudge(self._disk, self._files, self._scanner, log[i - 1].offset, self._comparer.rows)

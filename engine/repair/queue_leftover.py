@@ -25,8 +25,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from engine.format.message import MIN_RECORD_SIZE
 from engine.format.numbers import LONG_MAX
+from engine.format.record import MIN_RECORD_SIZE
 from engine.repair.queue_compare import QueueAccount, QueueComparer, real_rows, repeats_neighbour
 from engine.repair.queue_misplaced import Misplaced
 from engine.repair.queue_rows import QueueRows

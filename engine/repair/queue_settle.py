@@ -7,9 +7,9 @@ from collections import Counter
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from engine.format.message import MIN_RECORD_SIZE
 from engine.format.quantities import counted
 from engine.format.queue_unit import PRE_BLANK, UNIT_SIZE
+from engine.format.record import MIN_RECORD_SIZE
 from engine.repair.intervals import union
 from engine.repair.queue_at_work import QueueAtWork, runs, table_of
 from engine.repair.queue_compare import QueueComparer, real_rows

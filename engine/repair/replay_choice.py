@@ -23,6 +23,7 @@ from engine.errors import FormatError
 from engine.format import names, properties, sysflag
 from engine.format.delay import DelayLevels
 from engine.format.message import Message, StoredMessage, decode
+from engine.format.record import body_crc_at, prepared_offset_at
 from engine.format.topic_rules import HALF_TOPIC, OP_TOPIC
 from engine.log.scan import RecordBatch
 from engine.repair.replay_progress import Run, mark
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from engine.repair.saved_log import SavedRepair
     from engine.repair.whole_records import Found
 
-_BODY_CRC = slice(8, 12)
 _Key: TypeAlias = tuple[str, str | None, int, int, int]
 KeptHalf: TypeAlias = Callable[[int, int], bool]
 """Whether the half at (queue id, queue offset) is one that the log had before, and still has."""
@@ -107,7 +107,7 @@ class _Search:
         schedule, half, operation = names.SCHEDULE_TOPIC.encode(), HALF_TOPIC.encode(), OP_TOPIC.encode()
         for i, row in enumerate(batch.rows):
             topic, place = batch.topic(i), batch.offset(i)
-            crc = int.from_bytes(batch.record(i)[_BODY_CRC], "big")
+            crc = body_crc_at(batch.buffer, row.position)
             if topic == schedule:
                 message = decode(batch.record(i))
                 real = message.properties.get(properties.REAL_TOPIC, "")
@@ -126,8 +126,7 @@ class _Search:
                 if waiting:
                     self.delivered.add(waiting.pop(0))
             if sysflag.transaction_type(row.sys_flag) in (sysflag.TRANSACTION_COMMIT, sysflag.TRANSACTION_ROLLBACK):
-                at = row.body_position - 12  # preparedTransactionOffset stands before the body's length
-                prepared = int.from_bytes(batch.buffer[at : at + 8], "big", signed=True)
+                prepared = prepared_offset_at(batch.buffer, row.body_position)
                 if prepared in self._half_places:
                     self.settled.add(prepared)
 

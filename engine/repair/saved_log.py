@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import CannotMend, InvalidArgument
 from engine.format import names
-from engine.format.message import MIN_RECORD_SIZE
+from engine.format.record import MIN_RECORD_SIZE
 from engine.log.source import Segment
 from engine.repair.intervals import Intervals
 from engine.repair.odd import demand_saved

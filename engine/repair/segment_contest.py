@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from engine.errors import StorageError
 from engine.files.written import is_zeros
+from engine.format.judge import Reason
 from engine.log.scan import Blank, Damage, RecordBatch, Scanner
 from engine.log.source import ClosedLog, Segment
-from engine.log.walk import Reason
 from engine.repair.queue_rows import QueueRows, first_at, is_real
 
 if TYPE_CHECKING:

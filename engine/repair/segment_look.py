@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 
 from engine.errors import StorageError
 from engine.format import sysflag
+from engine.format.judge import Row
 from engine.format.message import ENCODE_OVERHEAD
 from engine.log.batch import RecordBatch
 from engine.log.derive import TopicQueue
 from engine.log.source import ClosedLog, Segment
-from engine.log.walk import Row, walk
+from engine.log.walk import walk
 from engine.repair.whole_records import whole
 
 if TYPE_CHECKING:

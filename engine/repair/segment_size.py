@@ -14,8 +14,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from engine.errors import StorageError
-from engine.format.message import BLANK_SIZE, blank_length
+from engine.format.message import blank_length
 from engine.format.names import segment_offset
+from engine.format.record import BLANK_SIZE
 from engine.log.scan import Blank, Scanner
 from engine.log.source import ClosedLog, Segment
 

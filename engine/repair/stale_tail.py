@@ -33,10 +33,10 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from engine.format.message import MIN_RECORD_SIZE, POSITION_PHYSICAL_OFFSET, store_timestamp_position
+from engine.format.judge import Row
+from engine.format.record import LONG_SIZE, MIN_RECORD_SIZE, POSITION_PHYSICAL_OFFSET, store_timestamp_position
 from engine.log.batch_queues import by_queue
 from engine.log.scan import RecordBatch, Scanner
-from engine.log.walk import Row
 from engine.repair.queue_rows import QueueRows
 
 if TYPE_CHECKING:
@@ -389,7 +389,7 @@ def _but_for_their_place(batch: RecordBatch, records: Iterable[int]) -> Iterator
     flags, at = batch.columns()[_SYS_FLAG].tolist(), POSITION_PHYSICAL_OFFSET
     for i in records:
         record, time = batch.record(i), store_timestamp_position(flags[i])
-        yield b"".join((record[:at], record[at + 8 : time], record[time + 8 :]))
+        yield b"".join((record[:at], record[at + LONG_SIZE : time], record[time + LONG_SIZE :]))
 
 
 def _differ(one: bytes, other: bytes) -> int:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from engine.errors import RStoreError
 from engine.format.hashing import index_key_hash
 from engine.format.message import decode
+from engine.format.record import INT_SIZE, total_size_at
 from engine.log.source import ClosedLog
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
     from engine.files.disk import Disk
     from engine.log.source import Segment
-
-_SIZE = 4
 
 
 class TagKeys:
@@ -41,7 +40,10 @@ class TagKeys:
 
     @staticmethod
     def _hash(log: ClosedLog, at: int) -> int | None:
-        size = int.from_bytes(bytes(log.read(at, _SIZE)))
+        head = log.read(at, INT_SIZE)
+        if len(head) < INT_SIZE:
+            return None
+        size = max(total_size_at(head), 0)
         try:
             message = decode(bytes(log.read(at, size)))
         except RStoreError:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from engine.errors import StorageError
 from engine.format import names
-from engine.format.message import MAGICS, POSITION_PHYSICAL_OFFSET
+from engine.format.record import MAGICS, V4_HEAD_SIZE, magic_at, physical_offset_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,10 +50,9 @@ def _is_it(disk: Disk, files: StoreFiles, entry: Entry, offset: int) -> bool:
     try:
         reader = disk.open_reader(entry.path)
         try:
-            head = bytes(reader.read(0, POSITION_PHYSICAL_OFFSET + 8))
+            head = bytes(reader.read(0, V4_HEAD_SIZE))
         finally:
             reader.close()
     except StorageError:
         return False
-    said = int.from_bytes(head[POSITION_PHYSICAL_OFFSET:], "big", signed=True)
-    return int.from_bytes(head[4:8], "big") in MAGICS and said == offset
+    return len(head) == V4_HEAD_SIZE and magic_at(head) in MAGICS and physical_offset_at(head) == offset

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 from engine.files.disk import Disk
 from engine.files.lock import holder_of
 from engine.files.written import is_zeros
+from engine.format.judge import Reason
 from engine.log.ahead import count_ahead
 from engine.log.scan import Blank, Damage, Event, Gap, Scanner
 from engine.log.source import ClosedLog, Segment
 from engine.log.tally import Counter, Tally, tallied
-from engine.log.walk import Reason
 from engine.repair.log_end import MISSING_SEGMENT
 from engine.repair.not_read import not_read
 from engine.repair.parallel import processes, run_apart

@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from engine.errors import StorageError
-from engine.format.message import ENCODE_OVERHEAD, POSITION_MAGIC
+from engine.format.judge import Row
+from engine.format.message import ENCODE_OVERHEAD
+from engine.format.record import MAGIC_SIZE, POSITION_MAGIC
 from engine.log.scan import FIRST_WINDOW, Blank, Damage, Gap, RecordBatch, Scanner, magics
-from engine.log.walk import Row, walk
+from engine.log.walk import walk
 from engine.repair.log_end import MISSING_SEGMENT
 from engine.repair.verify import judge_tail, settled_events
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 _WINDOW = 4 << 20
 _PAGE = 4096
-_OVERLAP = POSITION_MAGIC + 3
+_OVERLAP = POSITION_MAGIC + MAGIC_SIZE - 1
 """So much of a magic may lie behind a window's end."""
 
 

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from engine.config import BrokerRole
 from engine.errors import DiskFull, FormatError, RStoreError
+from engine.format.judge import Reason
 from engine.format.quantities import counted
 from engine.log.derive import Deriver, DeriveRules, Keys, QueueNumbers, TopicQueue, Units
 from engine.log.scan import Blank, Damage, Gap, RecordBatch, Scanner, kernels_if_loaded
-from engine.log.walk import Reason
 from engine.services.running_flags import Flag, RunningFlags
 from engine.services.worker import OnFailure, Worker, monotonic_ms
 

@@ -10,8 +10,31 @@ from pathlib import Path
 import pytest
 
 from engine import format as layouts
-from engine.format import batch, checkpoint, hashing, index_file, message, properties, queue_ext, queue_unit, sysflag
+from engine.format import (
+    batch,
+    checkpoint,
+    hashing,
+    index_file,
+    message,
+    properties,
+    queue_ext,
+    queue_unit,
+    record,
+    sysflag,
+)
 from engine.format.index_file import IndexLayout
+from engine.format.record import (
+    BLANK_MAGIC,
+    MESSAGE_MAGIC,
+    MESSAGE_MAGIC_V2,
+    MIN_RECORD_SIZE,
+    POSITION_BORN_HOST,
+    POSITION_MAGIC,
+    POSITION_PHYSICAL_OFFSET,
+    POSITION_QUEUE_OFFSET,
+    POSITION_SYS_FLAG,
+    store_timestamp_position,
+)
 from tests.docs.markdown import Table, code_blocks, hexdump, section, tables
 
 FORMAT = Path(layouts.__file__).with_name("FORMAT.md")
@@ -23,10 +46,10 @@ def fields_of(layout: type) -> list[str]:
 
 
 LAYOUTS: list[tuple[str, struct.Struct, list[str] | None]] = [
-    ("Record", message._V4_HEAD, None),
-    ("Blank", message._BLANK, None),
+    ("Record", record.V4_HEAD, None),
+    ("Blank", record.SIZE_AND_MAGIC, None),
     ("Batch", batch._HEAD, None),
-    ("Queue unit", queue_unit._UNIT, fields_of(queue_unit.QueueUnit)),
+    ("Queue unit", queue_unit.UNIT, fields_of(queue_unit.QueueUnit)),
     ("Extension unit", queue_ext._HEAD, None),
     ("Index header", index_file._HEADER, fields_of(index_file.IndexHeader)),
     ("Index entry", index_file._ENTRY, fields_of(index_file.IndexEntry)),
@@ -55,12 +78,12 @@ def test_a_layout_is_the_struct(title: str, declared: struct.Struct, names: list
 @pytest.mark.parametrize(
     ("field", "position"),
     [
-        ("magicCode", message.POSITION_MAGIC),
-        ("queueOffset", message.POSITION_QUEUE_OFFSET),
-        ("physicalOffset", message.POSITION_PHYSICAL_OFFSET),
-        ("sysFlag", message.POSITION_SYS_FLAG),
-        ("bornHost", message.POSITION_BORN_HOST),
-        ("storeTimestamp", message.store_timestamp_position(0)),
+        ("magicCode", POSITION_MAGIC),
+        ("queueOffset", POSITION_QUEUE_OFFSET),
+        ("physicalOffset", POSITION_PHYSICAL_OFFSET),
+        ("sysFlag", POSITION_SYS_FLAG),
+        ("bornHost", POSITION_BORN_HOST),
+        ("storeTimestamp", store_timestamp_position(0)),
     ],
 )
 def test_positions_in_a_record(field: str, position: int) -> None:
@@ -94,9 +117,9 @@ def test_hashes() -> None:
 
 def test_magics_and_sizes_in_the_text() -> None:
     text = FORMAT.read_text(encoding="utf-8")
-    for number in (message.MESSAGE_MAGIC, message.MESSAGE_MAGIC_V2, message.BLANK_MAGIC, queue_unit.PRE_BLANK_SIZE):
+    for number in (MESSAGE_MAGIC, MESSAGE_MAGIC_V2, BLANK_MAGIC, queue_unit.PRE_BLANK_SIZE):
         assert f"0x{number:08X}" in text
-    assert f"takes {message.MIN_RECORD_SIZE} bytes + body" in text
+    assert f"takes {MIN_RECORD_SIZE} bytes + body" in text
     assert f"A file of {checkpoint.FILE_SIZE} bytes" in text
     assert f"at most {message.TOPIC_MAX_LENGTH}" in text
 

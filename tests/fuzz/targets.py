@@ -25,12 +25,13 @@ from engine.format import (
 )
 from engine.format.batch import BatchItem
 from engine.format.hosts import Host
+from engine.format.judge import Row
 from engine.format.message import Message
 from engine.log import sql
 from engine.log.derive import Deriver, DeriveRules, QueueNumbers
 from engine.log.frames import columns_of
 from engine.log.scan import RecordBatch, Scanner
-from engine.log.walk import Row, walk
+from engine.log.walk import walk
 from engine.wire import command, frames, ha
 from tests.support import logs
 from tests.support.logs import MemoryLog

@@ -17,7 +17,8 @@ from engine.errors import CannotMend, DamageInTheMiddle, DiskFull, InvalidArgume
 from engine.files.disk import Disk
 from engine.files.lock import StoreLock
 from engine.format import names
-from engine.format.message import POSITION_QUEUE_OFFSET, Message
+from engine.format.message import Message
+from engine.format.record import POSITION_QUEUE_OFFSET
 from engine.pipeline.jobs.reindex import ReindexOptions, rebuilding, run
 from engine.pipeline.stores import StoreRef, find_stores
 from engine.repair.apply import apply

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from engine.errors import StorageError
 from engine.format import message
-from engine.format.message import BLANK_SIZE, Message
+from engine.format.message import Message
+from engine.format.record import BLANK_SIZE
 from engine.log.source import Segment
 
 PAGE = 4096

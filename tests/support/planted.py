@@ -10,6 +10,7 @@ from engine.format import message
 from engine.format.hashing import body_crc
 from engine.format.hosts import Host
 from engine.format.message import Message
+from engine.format.record import BLANK_SIZE, V4_HEAD_SIZE
 from tests.support import logs
 from tests.support.logs import Built
 
@@ -48,7 +49,7 @@ class Planted:
     def plant(self, data: bytearray, at: int, segment: int) -> None:
         """Fill the body of the record at the position `at` of a segment that begins at the physical offset."""
         size = int.from_bytes(data[at : at + 4], "big")
-        body_at = at + message.V4_HEAD_SIZE + (24 if self.v6 else 0)
+        body_at = at + V4_HEAD_SIZE + (24 if self.v6 else 0)
         length = int.from_bytes(data[body_at - 4 : body_at], "big")
         place = body_at + self.before
         for i in range(self.count):
@@ -105,7 +106,7 @@ def leave_stale(built: Built, segment_size: int) -> int:
     count = 0
     for at, length in built.blanks:
         start = at // segment_size * segment_size
-        place = at + message.BLANK_SIZE
+        place = at + BLANK_SIZE
         while True:
             record = message.encode(Message("Stale", b"s" * 20))
             if place + len(record) > at + length:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from engine.format.hashing import CRC_MASK
 from engine.log.kernels.fold import fold, folds_in_hardware, remainder
-from engine.log.kernels.jit import compiled
+from engine.log.kernels.jit import compiled, inlined
 from engine.log.kernels.loads import little64
 
 if TYPE_CHECKING:
@@ -48,9 +49,9 @@ def _of_block(low: Any, high: Any) -> Any:
     return found
 
 
-@compiled
-def crc32(data: Any, start: int, end: int) -> Any:
-    """CRC-32 of data[start:end] (uint8[n]), as `zlib.crc32`: uint32. The caller has checked the bounds."""
+@inlined
+def _crc(data: Any, start: int, end: int) -> Any:
+    """As `crc32`: part of each kernel below, as a call within a call costs as much as a small body."""
     register = np.uint32(0xFFFFFFFF)
     if _FOLDS and end - start >= _BLOCK:
         low, high = fold(data, start, end - start)
@@ -69,3 +70,15 @@ def crc32(data: Any, start: int, end: int) -> Any:
         register = (register >> np.uint32(8)) ^ _TABLES[0, (register ^ np.uint32(data[at])) & np.uint32(0xFF)]
         at += 1
     return register ^ np.uint32(0xFFFFFFFF)
+
+
+@compiled
+def crc32(data: Any, start: int, end: int) -> Any:
+    """CRC-32 of data[start:end] (uint8[n]), as `zlib.crc32`: uint32. The caller has checked the bounds."""
+    return _crc(data, start, end)
+
+
+@compiled
+def body_crc(data: Any, start: int, end: int) -> Any:
+    """int64: CRC-32 of data[start:end] as a record stores it, `engine.format.hashing.body_crc`."""
+    return np.int64(_crc(data, start, end)) & CRC_MASK

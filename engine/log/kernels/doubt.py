@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from engine.format.record import POSITION_SYS_FLAG, PROPERTIES_LENGTH_SIZE, TOPIC_LENGTH_SIZE
 from engine.log.kernels.jit import compiled
 from engine.log.kernels.judge import head_is_plain, texts_are_plain
 from engine.log.kernels.loads import big32
 
-_LENGTH = 2
-"""Bytes of the properties' length, between topic and properties."""
+_LENGTH = PROPERTIES_LENGTH_SIZE
+"""Bytes between topic and properties."""
 _NAME_VALUE = np.uint8(1)
 _SEPARATOR = np.uint8(2)
 _SPACE = np.uint8(32)
@@ -55,8 +56,8 @@ def sift(data: Any, rows: Any) -> int:
     count = 0
     for i in range(len(rows)):
         at, body_at, topic_at, properties_at, end = rows[i]
-        flags = big32(data, at + 36)
-        plain = head_is_plain(data, at, flags, body_at, topic_at - 1 - body_at)
+        flags = big32(data, at + POSITION_SYS_FLAG)
+        plain = head_is_plain(data, at, flags, body_at, topic_at - TOPIC_LENGTH_SIZE - body_at)
         if not plain or not texts_are_sound(data, topic_at, properties_at, end):
             rows[count] = rows[i]
             count += 1

@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from engine.format.message import POSITION_QUEUE_OFFSET
-from engine.log.kernels.crc import crc32
+from engine.format.record import (
+    BODY_LENGTH_BACK,
+    POSITION_BODY_CRC,
+    POSITION_FLAG,
+    POSITION_PHYSICAL_OFFSET,
+    POSITION_QUEUE_OFFSET,
+    POSITION_TOTAL_SIZE,
+    PROPERTIES_LENGTH_SIZE,
+)
+from engine.log.kernels.crc import body_crc
 from engine.log.kernels.jit import compiled
 from engine.log.kernels.stores import copy, put32, put64
 
@@ -21,8 +29,6 @@ if TYPE_CHECKING:
     from engine.format.columns import MessageColumns
     from engine.format.template import RecordTemplate
 
-_POSITION_CRC = 8
-_POSITION_FLAG = 16
 _SEPARATOR = 2
 
 
@@ -135,10 +141,10 @@ def _encode(columns: Any, texts: Any, head: int, topic: int, starts: Any, out: A
         body, size = columns.body_at[i], columns.body_length[i]
         copy(out, start, texts, 0, head)
         copy(out, at, bodies, body, size)
-        put32(out, start, starts[i + 1] - start)
-        put32(out, start + _POSITION_CRC, np.int64(crc32(bodies, body, body + size)) & 0x7FFFFFFF)
-        put32(out, start + _POSITION_FLAG, np.int64(columns.flag[i]))
-        put32(out, at - 4, size)
+        put32(out, start + POSITION_TOTAL_SIZE, starts[i + 1] - start)
+        put32(out, start + POSITION_BODY_CRC, body_crc(bodies, body, body + size))
+        put32(out, start + POSITION_FLAG, np.int64(columns.flag[i]))
+        put32(out, at - BODY_LENGTH_BACK, size)
         at += size
         copy(out, at, texts, head, topic)
         at += topic
@@ -147,7 +153,7 @@ def _encode(columns: Any, texts: Any, head: int, topic: int, starts: Any, out: A
         own = length + joint + common
         out[at] = own >> 8
         out[at + 1] = own & 0xFF
-        at += 2
+        at += PROPERTIES_LENGTH_SIZE
         copy(out, at, properties, own_at, length)
         at += length
         if joint:
@@ -164,5 +170,5 @@ def _place(
     for i in range(len(starts) - 1):
         start = starts[i]
         put64(room, start + POSITION_QUEUE_OFFSET, queue_offset + i)
-        put64(room, start + POSITION_QUEUE_OFFSET + 8, physical_offset + start)
+        put64(room, start + POSITION_PHYSICAL_OFFSET, physical_offset + start)
         put64(room, start + stored_at, store_timestamp)

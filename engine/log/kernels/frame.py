@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.format.batch import HEAD_SIZE, ITEM_SIZE
+from engine.format.batch import HEAD_SIZE, ITEM_SIZE, POSITION_BODY_LENGTH, POSITION_FLAG
 from engine.log.kernels.jit import compiled
 from engine.log.kernels.loads import big32
 
@@ -37,8 +37,8 @@ def _places(data: Any, table: Any) -> int:
     while at < size:
         if size - at < _HEAD:
             return -1
-        flag = big32(data, at + 12)
-        body_length = big32(data, at + 16)
+        flag = big32(data, at + POSITION_FLAG)
+        body_length = big32(data, at + POSITION_BODY_LENGTH)
         body_at = at + _HEAD
         at = body_at + body_length
         if body_length < 0 or at + _SHORT > size:

@@ -10,20 +10,33 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.format.message import MESSAGE_MAGIC, MIN_RECORD_SIZE, PROPERTIES_MAX_LENGTH, V4_HEAD_SIZE
-from engine.format.names import TOPIC_MAX_LENGTH
-from engine.format.queue_unit import UNIT_SIZE
+from engine.format.queue_unit import POSITION_SIZE, UNIT_SIZE
+from engine.format.record import (
+    MESSAGE_MAGIC,
+    MIN_RECORD_SIZE,
+    POSITION_BODY_CRC,
+    POSITION_BORN_HOST,
+    POSITION_BORN_TIMESTAMP,
+    POSITION_FLAG,
+    POSITION_MAGIC,
+    POSITION_PHYSICAL_OFFSET,
+    POSITION_PREPARED,
+    POSITION_QUEUE_ID,
+    POSITION_QUEUE_OFFSET,
+    POSITION_RECONSUME_TIMES,
+    POSITION_STORE_HOST,
+    POSITION_STORE_TIMESTAMP,
+    POSITION_SYS_FLAG,
+)
 from engine.format.record_columns import FIELDS, RecordColumns
-from engine.format.sysflag import BORN_HOST_V6, STORE_HOST_V6
+from engine.format.sysflag import HOSTS_V6_MASK
 from engine.log.kernels.jit import compiled
 from engine.log.kernels.loads import big32, big64
+from engine.log.kernels.sound import PLAIN_MAGIC, parts
 
 if TYPE_CHECKING:
     from engine.log.reading import ReadLimits
 
-_MAGIC = MESSAGE_MAGIC - (1 << 32)
-_LEAST = MIN_RECORD_SIZE
-_HEAD = V4_HEAD_SIZE
 _FIELDS = len(FIELDS)
 
 
@@ -65,7 +78,7 @@ def _get(
     many = len(units) // UNIT_SIZE
     for seen in range(many):
         last = big64(units, seen * UNIT_SIZE)
-        size = big32(units, seen * UNIT_SIZE + 8)
+        size = big32(units, seen * UNIT_SIZE + POSITION_SIZE)
         if total != 0 and count != 0:
             if max_msgs <= count:
                 return count, seen, last
@@ -75,7 +88,7 @@ def _get(
             elif total + size > bytes_in_memory or count > count_in_memory - 1:
                 return count, seen, last
         at = last - base
-        if size < _LEAST or at < 0 or at > len(data) - size or count >= table.shape[1]:
+        if size < MIN_RECORD_SIZE or at < 0 or at > len(data) - size or count >= table.shape[1]:
             return -1, seen, last
         if not _decode(data, at, size, table, count):
             return -1, seen, last
@@ -87,37 +100,27 @@ def _get(
 @compiled
 def _decode(data: Any, at: int, size: int, table: Any, i: int) -> bool:
     """Fill a column of the table; False when it is no plain record of that size with IPv4 hosts."""
-    flags = big32(data, at + 36)
-    length = big32(data, at + 84)
-    if big32(data, at) != size or big32(data, at + 4) != _MAGIC or flags & (BORN_HOST_V6 | STORE_HOST_V6):
+    flags = big32(data, at + POSITION_SYS_FLAG)
+    if big32(data, at) != size or big32(data, at + POSITION_MAGIC) != PLAIN_MAGIC or flags & HOSTS_V6_MASK:
         return False
-    end = at + size
-    body_at = at + _HEAD
-    if length < 0 or length > size - _HEAD - 3:
-        return False
-    topic_at = body_at + length + 1
-    topic_length = np.int64(data[topic_at - 1])
-    own_at = topic_at + topic_length + 2
-    if topic_length > TOPIC_MAX_LENGTH or own_at > end:
-        return False
-    own = np.int64(data[own_at - 2]) << 8 | np.int64(data[own_at - 1])
-    if own > PROPERTIES_MAX_LENGTH or own_at + own != end:
+    _, body_at, length, topic_at, topic_length, own_at, own = parts(data, at, at + size)
+    if body_at == 0:
         return False
     table[0, i] = at
     table[1, i] = size
     table[2, i] = MESSAGE_MAGIC
-    table[3, i] = big32(data, at + 8)
-    table[4, i] = big32(data, at + 12)
-    table[5, i] = big32(data, at + 16)
-    table[6, i] = big64(data, at + 20)
-    table[7, i] = big64(data, at + 28)
+    table[3, i] = big32(data, at + POSITION_BODY_CRC)
+    table[4, i] = big32(data, at + POSITION_QUEUE_ID)
+    table[5, i] = big32(data, at + POSITION_FLAG)
+    table[6, i] = big64(data, at + POSITION_QUEUE_OFFSET)
+    table[7, i] = big64(data, at + POSITION_PHYSICAL_OFFSET)
     table[8, i] = flags
-    table[9, i] = big64(data, at + 40)
-    table[10, i] = at + 48
-    table[11, i] = big64(data, at + 56)
-    table[12, i] = at + 64
-    table[13, i] = big32(data, at + 72)
-    table[14, i] = big64(data, at + 76)
+    table[9, i] = big64(data, at + POSITION_BORN_TIMESTAMP)
+    table[10, i] = at + POSITION_BORN_HOST
+    table[11, i] = big64(data, at + POSITION_STORE_TIMESTAMP)
+    table[12, i] = at + POSITION_STORE_HOST
+    table[13, i] = big32(data, at + POSITION_RECONSUME_TIMES)
+    table[14, i] = big64(data, at + POSITION_PREPARED)
     table[15, i] = body_at
     table[16, i] = length
     table[17, i] = topic_at

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.format.index_file import ENTRY_SIZE, NO_ENTRY, SLOT_SIZE
+from engine.format.index_file import (
+    ENTRY_SIZE,
+    NO_ENTRY,
+    POSITION_OFFSET,
+    POSITION_PREVIOUS,
+    POSITION_TIME_DIFF,
+    SLOT_SIZE,
+)
 from engine.format.numbers import INT_MAX
 from engine.log.kernels.jit import compiled
 from engine.log.kernels.loads import big32
@@ -115,9 +122,9 @@ def _link(
             seconds = min(max((store_timestamp[i] - begin) // 1000, np.int64(0)), _MOST_SECONDS)
         at = i * _SIZE
         put32(out, at, np.int64(key_hash[i]))
-        put64(out, at + 4, physical_offset[i])
-        put32(out, at + 12, seconds)
-        put32(out, at + 16, previous)
+        put64(out, at + POSITION_OFFSET, physical_offset[i])
+        put32(out, at + POSITION_TIME_DIFF, seconds)
+        put32(out, at + POSITION_PREVIOUS, previous)
     return used, fresh
 
 

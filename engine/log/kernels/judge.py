@@ -20,15 +20,24 @@ from typing import Any
 
 import numpy as np
 
-from engine.format import sysflag
 from engine.format.judge import PORT_MOST, QUEUE_ID_MOST, RECONSUME_MOST, SKEW_MS, STORED_MOST, SYS_FLAG_KNOWN
-from engine.format.message import V4_HEAD_SIZE
+from engine.format.record import (
+    BODY_LENGTH_BACK,
+    PORT_SIZE,
+    POSITION_BODY_CRC,
+    POSITION_BORN_TIMESTAMP,
+    POSITION_QUEUE_ID,
+    POSITION_QUEUE_OFFSET,
+    POSITION_SYS_FLAG,
+    PREPARED_BACK,
+    PROPERTIES_LENGTH_SIZE,
+    RECONSUME_TIMES_BACK,
+    STORE_PORT_BACK,
+)
 from engine.log.kernels.jit import compiled, inlined
 from engine.log.kernels.loads import alike_below, any_of, below64, big32, big64, equal64
+from engine.log.kernels.sound import stored_at
 
-_BORN_V6 = sysflag.BORN_HOST_V6
-_STORE_V6 = sysflag.STORE_HOST_V6
-_HEAD = V4_HEAD_SIZE
 _NONE = np.uint64(0)
 _ONE = np.uint64(1)
 _TOP = np.uint64(63)
@@ -36,8 +45,8 @@ _NAME_VALUE = np.uint8(1)
 _SEPARATOR = np.uint8(2)
 _SPACE = np.uint8(32)
 _BLOCK = 64
-_LENGTH = 2
-"""Bytes of the properties' length, between topic and properties."""
+_LENGTH = PROPERTIES_LENGTH_SIZE
+"""Bytes between topic and properties."""
 _TOPIC_MOST = _BLOCK - _LENGTH - 1
 
 
@@ -46,15 +55,33 @@ def _above(most: int) -> bytes:
     return (~most & 0xFFFFFFFF).to_bytes(4, "big")
 
 
+def _mask(begin: int, size: int, odd: dict[int, bytes]) -> bytes:
+    """A mask of `size` bytes from the position `begin` on, with bits that must not be set at other positions."""
+    mask = bytearray(size)
+    for at, bits in odd.items():
+        mask[at - begin : at - begin + len(bits)] = bits
+    assert len(mask) == size
+    return bytes(mask)
+
+
 _SIGN = b"\x80"
-_FRONT_AT = 12
-_front_odd = any_of(
-    _above(QUEUE_ID_MOST) + bytes(4) + _SIGN + bytes(7) + bytes(8) + _above(SYS_FLAG_KNOWN) + _SIGN + bytes(3)
-)
-"""From queueId on: queueId, flag, queueOffset, physicalOffset, sysFlag, the sign of bornTimestamp."""
+_FRONT_AT = POSITION_QUEUE_ID
+_FRONT = {
+    POSITION_QUEUE_ID: _above(QUEUE_ID_MOST),
+    POSITION_QUEUE_OFFSET: _SIGN,
+    POSITION_SYS_FLAG: _above(SYS_FLAG_KNOWN),
+    POSITION_BORN_TIMESTAMP: _SIGN,
+}
+_front_odd = any_of(_mask(_FRONT_AT, 32, _FRONT))
 _BACK_SIZE = 32
-_back_odd = any_of(bytes(12) + _above(PORT_MOST) + _above(RECONSUME_MOST) + _SIGN + bytes(7) + _SIGN + bytes(3))
-"""Up to the body: the store host's port, reconsumeTimes, preparedTransactionOffset, the body's length."""
+_BACK = {
+    -STORE_PORT_BACK: _above(PORT_MOST),
+    -RECONSUME_TIMES_BACK: _above(RECONSUME_MOST),
+    -PREPARED_BACK: _SIGN,
+    -BODY_LENGTH_BACK: _SIGN,
+}
+"""Up to the body, from whose position these count."""
+_back_odd = any_of(_mask(-_BACK_SIZE, _BACK_SIZE, _BACK))
 _port_odd = any_of(_above(PORT_MOST))
 
 alike = alike_below(int(_SPACE))
@@ -64,12 +91,12 @@ alike = alike_below(int(_SPACE))
 @inlined
 def head_is_plain(data: Any, at: int, flags: int, body_at: int, body_length: int) -> bool:
     """Whether all that the head of the sound record at `at` of `data` (uint8[n]) says can be, whatever its topic."""
-    stored_at = at + 68 if flags & _BORN_V6 else at + 56
-    stored, born = big64(data, stored_at), big64(data, at + 40)
+    time_at = stored_at(at, flags)
+    stored, born = big64(data, time_at), big64(data, at + POSITION_BORN_TIMESTAMP)
     times = (stored - 1) | (STORED_MOST - 1 - stored) | (stored + SKEW_MS - born)
     if times < 0 or _front_odd(data, at + _FRONT_AT) or _back_odd(data, body_at - _BACK_SIZE):
         return False
-    return not _port_odd(data, stored_at - 4) and (body_length != 0 or big32(data, at + 8) == 0)
+    return not _port_odd(data, time_at - PORT_SIZE) and (body_length != 0 or big32(data, at + POSITION_BODY_CRC) == 0)
 
 
 @compiled

@@ -7,24 +7,20 @@ from typing import Any
 import numpy as np
 
 from engine.format import sysflag
-from engine.format.message import MESSAGE_MAGIC, MIN_RECORD_SIZE, V4_HEAD_SIZE
-from engine.log.kernels.crc import crc32
+from engine.format.record import POSITION_BODY_CRC, POSITION_PHYSICAL_OFFSET, V4_HEAD_SIZE
+from engine.log.kernels.crc import body_crc
 from engine.log.kernels.jit import compiled
 from engine.log.kernels.judge import alike, head_is_plain, texts_are_plain
 from engine.log.kernels.loads import LEAST_ALIKE, big32, big64
+from engine.log.kernels.sound import begins, parts
 
-_MAGIC = MESSAGE_MAGIC - (1 << 32)
-_HEAD = V4_HEAD_SIZE
-_LEAST = MIN_RECORD_SIZE
 _PREPARED = sysflag.TRANSACTION_PREPARED
-_BORN_V6 = sysflag.BORN_HOST_V6
-_STORE_V6 = sysflag.STORE_HOST_V6
 _KNOWN = 64
 """Texts that others are held against: one for each rest of their length."""
 
 
 @compiled
-def tally(  # noqa: PLR0912, PLR0915 - one loop on purpose
+def tally(  # noqa: PLR0912 - one loop on purpose
     data: Any, room: int, limit: int, base: int, moved: Any, doubts: Any
 ) -> tuple[int, int, int, bool, int, int]:
     """Plain sound records from the start of `data` (uint8[n]) on, that begin before `limit`.
@@ -51,41 +47,20 @@ def tally(  # noqa: PLR0912, PLR0915 - one loop on purpose
     doubtful = 0
     known = np.zeros((_KNOWN, 2), dtype=np.int64)  # where plain texts lie, and their two lengths
     while at < limit:
-        if size - at < _HEAD:
+        if size - at < V4_HEAD_SIZE:
             return count, messages, at, False, others, doubtful
         total = big32(data, at)
-        if big32(data, at + 4) != _MAGIC or total < _LEAST or total > room - at:
+        if not begins(data, at, total, room):
             return count, messages, at, True, others, doubtful
         if total > size - at:
             return count, messages, at, False, others, doubtful
         end = at + total
-        flags = big32(data, at + 36)
-        body_at = at + _HEAD
-        if flags & (_BORN_V6 | _STORE_V6):
-            if flags & _BORN_V6:
-                body_at += 12
-            if flags & _STORE_V6:
-                body_at += 12
-            if total < _LEAST + body_at - at - _HEAD:
-                return count, messages, at, True, others, doubtful
-        body_length = max(big32(data, body_at - 4), 0)
-        topic_at = body_at + body_length + 1
-        if topic_at + 2 > end:
+        flags, body_at, body_length, topic_at, topic_length, properties_at, _ = parts(data, at, end)
+        if body_at == 0:
             return count, messages, at, True, others, doubtful
-        topic_length = np.int64(data[topic_at - 1])
-        properties_at = topic_at + topic_length + 2
-        if topic_length > 127 or properties_at > end:
+        if body_length and body_crc(data, body_at, body_at + body_length) != big32(data, at + POSITION_BODY_CRC):
             return count, messages, at, True, others, doubtful
-        properties_length = np.int64(data[properties_at - 2]) << 8 | np.int64(data[properties_at - 1])
-        if properties_length > 0x7FFF:
-            properties_length = np.int64(0)
-        if properties_at + properties_length != end:
-            return count, messages, at, True, others, doubtful
-        if body_length:
-            found = np.int64(crc32(data, body_at, body_at + body_length)) & 0x7FFFFFFF
-            if found != (big32(data, at + 8) & 0xFFFFFFFF):
-                return count, messages, at, True, others, doubtful
-        stored = big64(data, at + 28)
+        stored = big64(data, at + POSITION_PHYSICAL_OFFSET)
         if stored != base + at:
             if others < len(moved):
                 for k, value in enumerate((base + at, stored, total)):

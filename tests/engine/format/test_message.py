@@ -12,6 +12,7 @@ from engine.errors import FormatError, InvalidArgument
 from engine.format import message, properties, sysflag
 from engine.format.hosts import Host
 from engine.format.message import Message
+from engine.format.record import MESSAGE_MAGIC, MESSAGE_MAGIC_V2, record_size, store_timestamp_position
 from tests.support import strategies
 
 V6 = Host(bytes.fromhex("20010db8000000000000000000000001"), 10911)
@@ -68,7 +69,7 @@ def test_literal_bytes_are_written() -> None:
 def test_literal_bytes_are_read() -> None:
     found = message.decode(LITERAL)
     assert found.to_message() == MESSAGE
-    assert (found.total_size, found.magic, found.body_crc) == (116, message.MESSAGE_MAGIC, 0x3610A686)
+    assert (found.total_size, found.magic, found.body_crc) == (116, MESSAGE_MAGIC, 0x3610A686)
     assert (found.queue_offset, found.physical_offset, found.store_timestamp) == (7, 4096, 0x18BCFE5680A)
     assert found.crc_ok
     assert found.msg_id == "7F00000100002A9F0000000000001000"
@@ -84,9 +85,7 @@ def test_what_is_encoded_is_decoded(put: Message, queue_offset: int, offset: int
     assert (found.queue_offset, found.physical_offset, found.store_timestamp) == (queue_offset, offset, time)
     assert found.crc_ok
     raw = properties.join(put.properties).encode()
-    assert found.total_size == message.record_size(
-        put.stored_sys_flag, len(put.body), len(put.topic.encode()), len(raw)
-    )
+    assert found.total_size == record_size(put.stored_sys_flag, len(put.body), len(put.topic.encode()), len(raw))
     assert found.total_size == len(record) - len(before) - len(b"behind")
     assert message.decode(memoryview(record), len(before)) == found
 
@@ -102,7 +101,7 @@ def test_ipv6_hosts_shift_what_lies_behind(born: Host, store: Host, more: int) -
     assert (found.born_host, found.store_host) == (born, store)
     assert bool(found.sys_flag & sysflag.BORN_HOST_V6) == born.is_v6
     assert bool(found.sys_flag & sysflag.STORE_HOST_V6) == store.is_v6
-    at = message.store_timestamp_position(found.sys_flag)
+    at = store_timestamp_position(found.sys_flag)
     assert struct.unpack_from(">q", record, at) == (0x18BCFE5680A,)
     assert len(found.msg_id) == (56 if store.is_v6 else 32)
 
@@ -123,7 +122,7 @@ def test_a_long_topic_record_of_5x_is_read() -> None:
     topic = b"T" * 200
     head = bytearray(LITERAL[:93])
     record = head + struct.pack(">h", len(topic)) + topic + LITERAL[99:]
-    struct.pack_into(">iI", record, 0, len(record), message.MESSAGE_MAGIC_V2)
+    struct.pack_into(">iI", record, 0, len(record), MESSAGE_MAGIC_V2)
     found = message.decode(record)
     assert found.topic == "T" * 200
     assert found.body == b"hello"
@@ -163,7 +162,7 @@ def test_a_record_cut_anywhere_is_refused(length: int) -> None:
 @pytest.mark.parametrize("size", range(91, 112))
 def test_a_record_too_short_for_its_ipv6_hosts_is_refused(size: int) -> None:
     record = bytearray(size)
-    struct.pack_into(">iI", record, 0, size, message.MESSAGE_MAGIC)
+    struct.pack_into(">iI", record, 0, size, MESSAGE_MAGIC)
     struct.pack_into(">i", record, 36, sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6)
     with pytest.raises(FormatError):
         message.decode(record)

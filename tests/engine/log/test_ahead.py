@@ -21,6 +21,7 @@ from engine.files.disk import Disk
 from engine.files.operations import Doing, Operation
 from engine.format import message
 from engine.format.message import Message
+from engine.format.record import V4_HEAD_SIZE
 from engine.log.ahead import scan_ahead, threads_of
 from engine.log.derive import Deriver, DeriveRules, QueueNumbers
 from engine.log.scan import Damage, RecordBatch, Scanner
@@ -100,14 +101,14 @@ def test_a_record_in_a_body_that_knows_its_place(resume: bool) -> None:
         shell = len(message.encode(Message("T", b"", properties={"KEYS": "k"})))
         for k in range(20):
             record = message.encode(Message("In", b"x" * 30))
-            at = offset + message.V4_HEAD_SIZE + k * len(record)
+            at = offset + V4_HEAD_SIZE + k * len(record)
             message.patch(record, 0, queue_offset=k, physical_offset=at, store_timestamp=1)
             inner += bytes(record)
         messages.append(Message("T", inner, i, {"KEYS": "k"}))
         offset += shell + len(inner)
     built = logs.build(messages, segment_size=1 << 20)
     scanner = Scanner(built.log)
-    assert scanner.sound_size(built.offsets[7] + message.V4_HEAD_SIZE) > 0
+    assert scanner.sound_size(built.offsets[7] + V4_HEAD_SIZE) > 0
     assert ahead(built.log, resume=resume, split=1500) == scanned(built.log, resume=resume)
 
 

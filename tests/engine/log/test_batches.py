@@ -18,7 +18,15 @@ from engine.format import batch, message, properties, sysflag
 from engine.format.batch import ITEM_SIZE, BatchItem
 from engine.format.buffers import Buffer
 from engine.format.columns import MessageColumns
-from engine.format.message import BLANK_SIZE, Message, StoredMessage, _decode_any, decode, encode, patch
+from engine.format.message import (
+    Message,
+    StoredMessage,
+    _decode_any,
+    decode,
+    encode,
+    patch,
+)
+from engine.format.record import BLANK_SIZE
 from engine.log import prepare_batch
 from engine.log.frames import columns_of
 from engine.log.prepare import Prepared, Preparer

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.format import message
-from engine.format.message import BLANK_SIZE, Message
+from engine.format.message import Message
+from engine.format.record import BLANK_SIZE
 from engine.log import boundary
 from engine.log.boundary import Boundaries
 from engine.log.scan import RecordBatch, Scanner

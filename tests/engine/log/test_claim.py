@@ -14,7 +14,8 @@ import pytest
 from engine.config import StoreConfig
 from engine.files.disk import Disk
 from engine.format import message
-from engine.format.message import POSITION_MAGIC, V4_HEAD_SIZE, Message
+from engine.format.message import Message
+from engine.format.record import POSITION_MAGIC, V4_HEAD_SIZE
 from engine.log.ahead import scan_ahead
 from engine.log.boundary import Boundaries
 from engine.log.scan import Damage, RecordBatch, Scanner

@@ -5,7 +5,12 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.format.message import BLANK_MAGIC, MAGICS, POSITION_MAGIC, V4_HEAD_SIZE
+from engine.format.record import (
+    BLANK_MAGIC,
+    MAGICS,
+    POSITION_MAGIC,
+    V4_HEAD_SIZE,
+)
 from engine.log.boundary import Boundaries
 from engine.log.near_heads import reaching
 from tests.support import planted

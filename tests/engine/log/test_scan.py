@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from engine.format import message, sysflag
 from engine.format.hosts import Host
+from engine.format.judge import Reason, Row
 from engine.format.message import Message
+from engine.format.record import POSITION_PHYSICAL_OFFSET, V4_HEAD_SIZE
 from engine.log.scan import Blank, Damage, Event, Gap, RecordBatch, Scanner
-from engine.log.walk import Reason, Row
 from tests.support import logs, strategies
 from tests.support.logs import PAGE, Built, MemoryLog
 
@@ -237,7 +238,7 @@ def test_missing_segments_are_named_and_stepped_over(built: Built) -> None:
 
 
 def test_a_wrong_physical_offset_is_reported_beside_a_sound_record(built: Built) -> None:
-    built.log.write(built.offsets[5] + message.POSITION_PHYSICAL_OFFSET, struct.pack(">q", 12345))
+    built.log.write(built.offsets[5] + POSITION_PHYSICAL_OFFSET, struct.pack(">q", 12345))
     (batch, *_) = Scanner(built.log).scan(0, built.end)
     assert isinstance(batch, RecordBatch)
     assert batch.rows[5].stored_offset == 12345
@@ -258,7 +259,7 @@ def test_a_record_inside_a_body_is_no_record() -> None:
 
 def test_a_record_inside_a_body_with_its_own_place_but_a_wrong_crc_is_no_record() -> None:
     inner = message.encode(Message("Inner", b"inside"), crc=1)
-    message.patch(inner, 0, queue_offset=0, physical_offset=message.V4_HEAD_SIZE, store_timestamp=1)
+    message.patch(inner, 0, queue_offset=0, physical_offset=V4_HEAD_SIZE, store_timestamp=1)
     built = logs.build([Message("Outer", bytes(inner)), Message("Outer", b"last")], SEGMENT)
     built.log.write(8, b"\0\0\0\0")
     assert scan(built.log, end=built.end, resume=True)[0] == ("damage", 0, Reason.CRC, len(built.records[0]))
@@ -324,7 +325,7 @@ def test_a_record_larger_than_the_maximum_is_read_when_it_proves_itself() -> Non
     built = logs.build(puts, 1 << 20)
     assert scan(built.log, end=built.end, max_message_size=1000, window=4096) == records(built)
     assert Scanner(built.log, max_message_size=1000, window=4096).find_sound(1) == built.offsets[1]
-    built.log.write(built.offsets[1] + message.POSITION_PHYSICAL_OFFSET, bytes(8))
+    built.log.write(built.offsets[1] + POSITION_PHYSICAL_OFFSET, bytes(8))
     built.log.longest = 0
     events = scan(built.log, end=built.end, resume=True, max_message_size=1000, window=4096)
     assert events[1][:3] == ("damage", built.offsets[1], Reason.SIZE)

@@ -17,14 +17,16 @@ from hypothesis import strategies as st
 
 from engine.files.disk import Disk
 from engine.format import hosts, judge, message, sysflag
+from engine.format.judge import Row
 from engine.format.message import Message
+from engine.format.record import MESSAGE_MAGIC_V2, V4_HEAD_SIZE
 from engine.log.ahead import count_ahead
 from engine.log.kernels.doubt import sift
 from engine.log.kernels.tally import tally
 from engine.log.scan import Scanner
 from engine.log.source import ClosedLog
 from engine.log.tally import Counted, Counter, Tally, tallied
-from engine.log.walk import Row, walk
+from engine.log.walk import walk
 from engine.repair.survey import survey
 from tests.engine.log.test_kernels import MUTATIONS, _long_topic, mutated, records
 from tests.engine.repair import corpus
@@ -94,11 +96,11 @@ def test_the_kernel_counts_what_the_walk_finds(
     ]
     judged = {row.position: judge.of_record(data[row.position :], *_texts(data, row)) for row in rows}
     assert {at for at, why in judged.items() if why is not None} <= set(doubts[:doubtful, 0].tolist())
-    v2 = message.MESSAGE_MAGIC_V2.to_bytes(4, "big")
+    v2 = MESSAGE_MAGIC_V2.to_bytes(4, "big")
     if ends == stop.position and data[ends + 4 : ends + 8] != v2:
-        assert is_odd == (not stop.more and ends < len(data)) or len(data) - ends < message.V4_HEAD_SIZE
+        assert is_odd == (not stop.more and ends < len(data)) or len(data) - ends < V4_HEAD_SIZE
     else:  # the walk knows one kind of record more
-        assert is_odd or len(data) - ends < message.V4_HEAD_SIZE
+        assert is_odd or len(data) - ends < V4_HEAD_SIZE
         assert data[ends + 4 : ends + 8] == v2
 
 

@@ -13,7 +13,8 @@ from engine.config import StoreConfig
 from engine.errors import FormatError
 from engine.files.disk import Disk
 from engine.format import message
-from engine.format.message import BLANK_SIZE, Message
+from engine.format.message import Message
+from engine.format.record import BLANK_SIZE, V4_HEAD_SIZE
 from engine.log import boundary
 from engine.log.boundary import Boundaries
 from engine.log.scan import Blank, Damage, Gap, RecordBatch, Scanner
@@ -81,7 +82,7 @@ def smash(found: planted.PlantedLog, what: str, where: int, length: int) -> None
         case "noise":
             data[inside : inside + length] = bytes((where + k * 37) % 256 for k in range(length))
         case "body":
-            data[at + message.V4_HEAD_SIZE] ^= 1
+            data[at + V4_HEAD_SIZE] ^= 1
         case "own offset":
             data[at + 28 : at + 36] = (offset + 1).to_bytes(8, "big")
         case "total":
@@ -137,7 +138,7 @@ def test_planted_records_are_sound_and_know_their_place() -> None:
     """Else the tests here would prove nothing."""
     found = planted.build([Planted(before=20, count=3, inner=10, to_the_end=True)], SEGMENT)
     scanner = Scanner(found.built.log)
-    first = message.V4_HEAD_SIZE + 20
+    first = V4_HEAD_SIZE + 20
     size = scanner.sound_size(first)
     assert size == len(message.encode(Message("In", b"i" * 10)))
     last = first + 2 * size
@@ -150,7 +151,7 @@ def test_a_record_in_the_body_of_a_damaged_record() -> None:
     found = planted.build([Planted(before=100, count=2, inner=40, behind=50) for _ in range(10)], SEGMENT)
     data = found.built.log.files[0]
     for offset in found.built.offsets[2:6]:
-        data[offset + message.V4_HEAD_SIZE + 50] ^= 1
+        data[offset + V4_HEAD_SIZE + 50] ^= 1
     log = found.built.log
     kinds_seen = {event[0] for event in scanned(log, check_crc=True)}
     assert "damage" in kinds_seen
@@ -229,7 +230,7 @@ def test_what_reaches_farther_than_a_record_can_is_told(what: str, monkeypatch: 
     if what == "blank":
         built.log.write(0, message.encode_blank(1 << 20))
     if what == "damaged record":
-        built.log.files[0][message.V4_HEAD_SIZE] ^= 1
+        built.log.files[0][V4_HEAD_SIZE] ^= 1
     with pytest.raises(FormatError, match="a split was read up to"):
         union(built.log, 100_000, check_crc=True, limit=limit)
     assert_equal(built.log, 1 << 20, limit)

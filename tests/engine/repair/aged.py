@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from engine.format.message import store_timestamp_position
+from engine.format.record import store_timestamp_position
 from tests.support import fixtures
 
 HOUR = 3_600_000

@@ -21,7 +21,6 @@ from engine.format import properties, sysflag
 from engine.format.batch import BatchItem
 from engine.format.message import (
     INERT_TOPIC,
-    MIN_RECORD_SIZE,
     Message,
     blank_length,
     decode,
@@ -30,6 +29,7 @@ from engine.format.message import (
     patch,
 )
 from engine.format.queue_unit import decode_many
+from engine.format.record import MIN_RECORD_SIZE
 from engine.log.scan import Damage, RecordBatch, Scanner
 from engine.log.source import ClosedLog
 from engine.read_store import ReadStore

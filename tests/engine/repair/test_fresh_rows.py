@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 pytest.importorskip("numba")
 
 from engine.files.disk import Disk
-from engine.format.message import MIN_RECORD_SIZE
 from engine.format.queue_unit import UNIT_SIZE, decode_many
+from engine.format.record import MIN_RECORD_SIZE
 from engine.log.derive import QueueNumbers, TopicQueue, Units
 from engine.repair import fresh_rows, planner
 from engine.repair.apply import apply

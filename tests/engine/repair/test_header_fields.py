@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from engine.files.disk import Disk
-from engine.format.message import POSITION_QUEUE_ID, POSITION_QUEUE_OFFSET
 from engine.format.properties import SEPARATOR
+from engine.format.record import POSITION_QUEUE_ID, POSITION_QUEUE_OFFSET
 from engine.repair.apply import apply
 from engine.repair.check import check
 from engine.repair.recover import plan_recover

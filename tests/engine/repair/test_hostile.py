@@ -16,8 +16,9 @@ from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk, Killed
 from engine.files.operations import Operation
 from engine.format.hashing import body_crc
-from engine.format.message import MESSAGE_MAGIC, Message
+from engine.format.message import Message
 from engine.format.queue_unit import QueueUnit
+from engine.format.record import MESSAGE_MAGIC
 from engine.log.derive import TopicQueue
 from engine.repair.apply import apply
 from engine.repair.check import check

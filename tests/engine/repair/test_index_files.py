@@ -11,7 +11,8 @@ import pytest
 
 from engine.config import StoreConfig
 from engine.files.disk import Disk
-from engine.format.message import Message, decode, store_timestamp_position
+from engine.format.message import Message, decode
+from engine.format.record import store_timestamp_position
 from engine.read_store import ReadStore
 from engine.repair.apply import apply
 from engine.repair.recover import plan_recover

@@ -18,7 +18,8 @@ from engine.config import StoreConfig
 from engine.errors import CannotMend, DamageInTheMiddle, LogIsGone, RStoreError, WrongFileSize
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk, Killed
-from engine.format.message import POSITION_PHYSICAL_OFFSET, POSITION_QUEUE_OFFSET, Message, store_timestamp_position
+from engine.format.message import Message
+from engine.format.record import POSITION_PHYSICAL_OFFSET, POSITION_QUEUE_OFFSET, store_timestamp_position
 from engine.log.source import ClosedLog
 from engine.repair.apply import apply
 from engine.repair.expire import Rules, plan_expire

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from engine.format import message
 from engine.format.message import Message
+from engine.format.record import store_timestamp_position
 from engine.repair import log_clock
 from engine.repair.log_clock import LogClock, store_time_at
 from tests.support import logs
@@ -18,7 +18,7 @@ def log_of(count: int, *, body: int = 200, segment: int = 1 << 16, step: int = 1
     built = logs.build((Message("T", bytes([i % 251]) * body) for i in range(count)), segment)
     times = [logs.STORE_TIME + i // 3 * step for i in range(count)]
     for offset, time in zip(built.offsets, times, strict=True):
-        built.log.write(offset + message.store_timestamp_position(0), time.to_bytes(8, "big"))
+        built.log.write(offset + store_timestamp_position(0), time.to_bytes(8, "big"))
     return built, times
 
 
@@ -66,7 +66,7 @@ def test_a_segment_that_is_missing_and_one_that_is_damaged() -> None:
 def test_a_clock_that_went_back_is_told() -> None:
     built, _ = log_of(900)
     at = sorted(built.log.files)[2]
-    built.log.write(at + message.store_timestamp_position(0), (logs.STORE_TIME - 5).to_bytes(8, "big"))
+    built.log.write(at + store_timestamp_position(0), (logs.STORE_TIME - 5).to_bytes(8, "big"))
     clock = LogClock(built.log, built.end, LIMIT)
     ((offset, before, there),) = clock.went_back
     assert (offset, there) == (at, logs.STORE_TIME - 5)

@@ -17,7 +17,7 @@ from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk
 from engine.files.operations import Operation
 from engine.format import names, sysflag
-from engine.format.message import MESSAGE_MAGIC, MESSAGE_MAGIC_V2
+from engine.format.record import MESSAGE_MAGIC, MESSAGE_MAGIC_V2
 from engine.log.batch import RecordBatch
 from engine.log.index_reader import ClosedIndexFile
 from engine.log.scan import Scanner

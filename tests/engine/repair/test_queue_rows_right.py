@@ -25,8 +25,9 @@ from hypothesis import strategies as st
 from engine.config import StoreConfig
 from engine.errors import CannotMend
 from engine.files.disk import Disk
-from engine.format.message import V4_HEAD_SIZE, Message
+from engine.format.message import Message
 from engine.format.queue_unit import UNIT_SIZE
+from engine.format.record import V4_HEAD_SIZE
 from engine.repair.apply import apply
 from engine.repair.check import check
 from engine.repair.ledger import ledger_of

@@ -15,8 +15,9 @@ from engine.errors import DamageInTheMiddle, LogIsGone, NoRoomToSave
 from engine.files.disk import Disk, Usage
 from engine.files.faults import FaultyDisk
 from engine.files.operations import Operation
-from engine.format.message import POSITION_PHYSICAL_OFFSET, Message, decode
+from engine.format.message import Message, decode
 from engine.format.queue_unit import UNIT_SIZE, decode_many
+from engine.format.record import POSITION_PHYSICAL_OFFSET
 from engine.log.index_reader import ClosedIndexFile
 from engine.log.source import ClosedLog
 from engine.repair.apply import apply

@@ -15,13 +15,8 @@ import pytest
 
 from engine.files.disk import Disk
 from engine.format.index_file import decode_header
-from engine.format.message import (
-    POSITION_PHYSICAL_OFFSET,
-    POSITION_QUEUE_OFFSET,
-    Message,
-    decode,
-    store_timestamp_position,
-)
+from engine.format.message import Message, decode
+from engine.format.record import POSITION_PHYSICAL_OFFSET, POSITION_QUEUE_OFFSET, store_timestamp_position
 from engine.repair.apply import apply
 from engine.repair.check import check
 from engine.repair.plan import RecoverPlan

@@ -11,7 +11,7 @@ import pytest
 
 from engine.config import StoreConfig
 from engine.files.disk import Disk
-from engine.format.message import store_timestamp_position
+from engine.format.record import store_timestamp_position
 from engine.log.scan import Scanner
 from engine.repair import queue_space
 from engine.repair import status as module
