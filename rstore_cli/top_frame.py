@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 Look = dict[str, Any]
-"""As engine.broker.live has it."""
+"""As engine.broker.watch.live has it."""
 
 
 class Sort(enum.StrEnum):

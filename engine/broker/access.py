@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.broker.name_servers import parse_addresses
+from engine.broker.names.name_servers import parse_addresses
 from engine.files.disk import Disk
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import ssl
 
     from engine.broker.acl.files import AclFiles
-    from engine.broker.settings import BrokerSettings
+    from engine.broker.settings.broker_settings import BrokerSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,6 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from engine.broker.config_file import ConfigFile
-from engine.broker.config_history import ConfigHistory
-from engine.broker.consumer_filters import ConsumerFilters
-from engine.broker.current_settings import CurrentSettings
-from engine.broker.events import EventWriter
-from engine.broker.flow import FlowControl
-from engine.broker.groups import GroupTable
 from engine.broker.ha import metadata
 from engine.broker.ha.role import Role
 from engine.broker.handlers.admin_broker import BrokerAdmin
@@ -33,29 +26,36 @@ from engine.broker.handlers.query import QueryHandler
 from engine.broker.handlers.reply import ReplyHandler
 from engine.broker.handlers.route import RouteHandler
 from engine.broker.handlers.send import SendHandler
-from engine.broker.kv import KvConfig
-from engine.broker.later import Later
-from engine.broker.live import Watched
-from engine.broker.live_config import LiveConfig
-from engine.broker.locks import QueueLocks
-from engine.broker.members import ConsumerGroup, Members
-from engine.broker.names import RouteTable
-from engine.broker.offsets import ConsumerOffsets
-from engine.broker.putting import Putter, QueueTurns
-from engine.broker.requests import BrokerHandlers, NameHandlers
-from engine.broker.runtime import RuntimeInfo
-from engine.broker.schedule import ScheduleService
-from engine.broker.stats import Stats
-from engine.broker.topics import TopicTable
-from engine.broker.transactions import Transactions
+from engine.broker.names.route_table import RouteTable
+from engine.broker.put.events import EventWriter
+from engine.broker.put.flow import FlowControl
+from engine.broker.put.putter import Putter, QueueTurns
+from engine.broker.put.schedule import ScheduleService
+from engine.broker.put.transactions import Transactions
+from engine.broker.requests.later import Later
+from engine.broker.requests.table import BrokerHandlers, NameHandlers
+from engine.broker.settings.current_settings import CurrentSettings
+from engine.broker.settings.live_config import LiveConfig
+from engine.broker.tables.config_file import ConfigFile
+from engine.broker.tables.config_history import ConfigHistory
+from engine.broker.tables.consumer_filters import ConsumerFilters
+from engine.broker.tables.groups import GroupTable
+from engine.broker.tables.kv import KvConfig
+from engine.broker.tables.locks import QueueLocks
+from engine.broker.tables.members import ConsumerGroup, Members
+from engine.broker.tables.offsets import ConsumerOffsets
+from engine.broker.tables.topics import TopicTable
+from engine.broker.watch.live import Watched
+from engine.broker.watch.runtime import RuntimeInfo
+from engine.broker.watch.stats import Stats
 from engine.wire.codes import RequestCode
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Sequence
 
-    from engine.broker.server import Switchboard
-    from engine.broker.settings import BrokerSettings
+    from engine.broker.net.switchboard import Switchboard
+    from engine.broker.settings.broker_settings import BrokerSettings
     from engine.store import MessageStore
 
 

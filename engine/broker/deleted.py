@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from engine.format import names
 
 if TYPE_CHECKING:
-    from engine.broker.topics import TopicTable
+    from engine.broker.tables.topics import TopicTable
     from engine.config import StoreConfig
     from engine.files.disk import Disk
     from engine.log.derive import TopicQueue

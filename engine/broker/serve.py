@@ -19,17 +19,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from engine.broker import consumer_filters, health, ports, requests, schedule, stats
 from engine.broker.access import AccessSettings
 from engine.broker.broker import Broker
 from engine.broker.deleted import remove_revived, topics_with_queues
 from engine.broker.handlers.pull import TICK_MS
-from engine.broker.http import Operations
-from engine.broker.live import Live
-from engine.broker.name_servers import NameServers
-from engine.broker.ports import Listening
+from engine.broker.names.name_servers import NameServers
+from engine.broker.net import ports
+from engine.broker.net.ports import Listening
+from engine.broker.net.switchboard import ConnectionRegistry, Switchboard, listen
+from engine.broker.put import schedule
 from engine.broker.recovered import recovering
-from engine.broker.server import ConnectionRegistry, Switchboard, listen
+from engine.broker.requests.table import ACL, BROKER, NAMES
+from engine.broker.tables import consumer_filters
+from engine.broker.watch import health, stats
+from engine.broker.watch.http import Operations
+from engine.broker.watch.live import Live
 from engine.config import BrokerRole, delay_levels
 from engine.errors import RStoreError, StorageError
 from engine.files.disk import Disk
@@ -39,11 +43,11 @@ from engine.repair.survey import survey
 from engine.store import MessageStore
 
 if TYPE_CHECKING:
-    from engine.broker.config_file import KeptTable
-    from engine.broker.connection import Connection
     from engine.broker.ha.role import Role
-    from engine.broker.server import Listener
-    from engine.broker.settings import BrokerSettings
+    from engine.broker.net.connection import Connection
+    from engine.broker.net.switchboard import Listener
+    from engine.broker.settings.broker_settings import BrokerSettings
+    from engine.broker.tables.config_file import KeptTable
     from engine.config import StoreConfig
     from engine.services.dispatch import Arrival
 
@@ -225,13 +229,13 @@ class Daemon:
             for queue in remove_revived(self._store, broker.topics, self._topics_before):
                 self._log.info("a queue of a deleted topic was taken away again", extra={"queue": str(queue)})
         pulls = broker.pulls
-        handlers = requests.BROKER.bind(broker.handlers())
+        handlers = BROKER.bind(broker.handlers())
         if access.acl is not None:
             from engine.broker.acl.guard import Guard
             from engine.broker.handlers.acl import AclHandler
 
             handler = AclHandler(files=access.acl, address=broker.address, settings=broker.current)
-            handlers = Guard(access.acl, self._log).guarded(handlers | requests.ACL.bind(handler))
+            handlers = Guard(access.acl, self._log).guarded(handlers | ACL.bind(handler))
 
         def lost(connection: Connection) -> None:
             pulls.lost(connection)
@@ -247,11 +251,11 @@ class Daemon:
                 tls=access.client_context, log=self._log,
             )  # fmt: skip
         if settings.listen_port:
-            vip_board = Switchboard(settings, requests.BROKER.on_vip(handlers), lost, self._log, "vip", registry)
+            vip_board = Switchboard(settings, BROKER.on_vip(handlers), lost, self._log, "vip", registry)
             await self._add(vip_board, port - ports.VIP_BELOW, ports.VIP)
         names = None
         if settings.name_service_port is not None:
-            handlers = requests.NAMES.bind(broker.name_handlers())
+            handlers = NAMES.bind(broker.name_handlers())
             name_board = Switchboard(settings, handlers, self._name_client_lost, self._log, "names", registry)
             names = await self._add(name_board, settings.name_service_port, ports.NAMES)
         self._health = health.Health(self._store, self._log, lambda: role.divergence)

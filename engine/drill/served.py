@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from engine.broker.serve import Daemon
-from engine.broker.settings import BrokerSettings
+from engine.broker.settings.broker_settings import BrokerSettings
 from engine.drill.ledger import Stored
 from engine.drill.wire_client import Gone, WireClient, pull_fields, send_fields
 from engine.errors import StorageError

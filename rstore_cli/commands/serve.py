@@ -14,7 +14,7 @@ from rstore_cli._common import settings_of
 from rstore_cli.daemon_log import Format, Level, begin
 
 if TYPE_CHECKING:
-    from engine.broker.ports import Listening
+    from engine.broker.net.ports import Listening
     from engine.config import BrokerRole
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -90,8 +90,8 @@ def serve(
     settings = settings_of(context)
 
     from engine.broker.ha.settings import HaSettings
-    from engine.broker.settings import BrokerSettings
-    from engine.broker.tls import TlsSettings
+    from engine.broker.net.tls import TlsSettings
+    from engine.broker.settings.broker_settings import BrokerSettings
 
     config = settings.load()
     if role is not None:

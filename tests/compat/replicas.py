@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from engine.broker.client import RemotingClient
+from engine.broker.net.client import RemotingClient
 from engine.errors import StorageError
 from engine.format.message import decode
 from engine.wire.codes import RequestCode, ResponseCode

@@ -16,7 +16,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from engine.broker.metrics import METRICS
+from engine.broker.watch.metrics import METRICS
 from tests.engine.broker.client import daemon
 from tests.rstore_cli.conftest import Cli, cli
 from tests.support.checking import check_clean

@@ -9,12 +9,15 @@ from pathlib import Path
 import pytest
 
 from engine import wire
-from engine.broker import bodies, locks, members, names, schedule
-from engine.broker.groups import GroupConfig
 from engine.broker.ha import sync
 from engine.broker.handlers import admin_clients, pull
 from engine.broker.handlers.send import LETTERS
-from engine.broker.topics import QUEUES_MAX, TopicConfig
+from engine.broker.names import route_table as names
+from engine.broker.put import schedule
+from engine.broker.requests import bodies
+from engine.broker.tables import locks, members
+from engine.broker.tables.groups import GroupConfig
+from engine.broker.tables.topics import QUEUES_MAX, TopicConfig
 from engine.format.topic_rules import FORBIDDEN
 from engine.log.results import GetMessageStatus, PutMessageStatus
 from engine.wire import codes, command, frames, ha
@@ -23,7 +26,7 @@ from tests.docs.citations import headings
 from tests.docs.markdown import section, tables
 
 REMOTING = Path(wire.__file__).with_name("REMOTING.md")
-BROKER = Path(bodies.__file__).with_name("BROKER.md")
+BROKER = Path(bodies.__file__).parents[1] / "BROKER.md"
 SECTIONS = [section(BROKER, title) for title in ("1.1 ", "1.2 ", "1.3 ", "1.4 ")]
 
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from engine.broker import flow, health, metrics, settings, tls
 from engine.broker.ha import settings as ha
+from engine.broker.net import tls
+from engine.broker.put import flow
+from engine.broker.settings import broker_settings as settings
+from engine.broker.watch import health, metrics
 from rstore_cli.app import COMMANDS
 from tests.docs.markdown import section, tables
 from tests.rstore_cli.conftest import Cli, cli
 
 __all__ = ["cli"]
 
-PAGE = Path(metrics.__file__).with_name("SERVE.md")
+PAGE = Path(metrics.__file__).parents[1] / "SERVE.md"
 
 
 def named(text: str) -> set[str]:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.broker.remote_live import as_bytes, offset_table
+from engine.broker.watch.remote_live import as_bytes, offset_table
 from engine.config import StoreConfig, parse
 from engine.errors import FormatError
 from rstore_cli.top_frame import Frame, Look, Sort

@@ -1,8 +1,8 @@
 """Apache's plain ACL (org.apache.rocketmq.acl.plain): accounts in plain_acl.yml, signed requests, rights.
 
 `addresses.py` reads patterns of addresses, `accounts.py` what a file says, `rights.py` has the rights that a request
-may need (which code needs which: `engine.broker.requests`), `files.py` keeps the files, sees their changes and changes
-them, `guard.py` judges. Off, only `rights.py` is imported.
+may need (which code needs which: `engine.broker.requests.table`), `files.py` keeps the files, sees their changes and
+changes them, `guard.py` judges. Off, only `rights.py` is imported.
 
 Where Apache forgets a check, it is made here; the list is complete, and a test holds all else equal to Apache's:
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.broker.acl import accounts
 from engine.broker.acl.accounts import ACCOUNTS, KEY_LONGER_THAN, VERSION, WHITE, Account, AclFile, perm_of, split_right
-from engine.broker.config_file import DataVersion
+from engine.broker.tables.config_file import DataVersion
 from engine.errors import InvalidArgument, RStoreError
 
 if TYPE_CHECKING:

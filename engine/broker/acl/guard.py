@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from engine.broker.acl.accounts import Account
 from engine.broker.acl.rights import ANY_ACCOUNT, BadRequest, Perm, Right
-from engine.broker.answers import Answer
-from engine.broker.requests import RIGHTS, demand_rights
-from engine.broker.topics import RETRY
+from engine.broker.requests.answers import Answer
+from engine.broker.requests.table import RIGHTS, demand_rights
+from engine.broker.tables.topics import RETRY
 from engine.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from engine.broker.acl.files import AclFiles
-    from engine.broker.connection import Connection
-    from engine.broker.handler import Handler
+    from engine.broker.net.connection import Connection
+    from engine.broker.requests.handler import Handler
     from engine.wire.command import RemotingCommand
 
 ACCESS_KEY, SIGNATURE = "AccessKey", "Signature"

@@ -1,4 +1,4 @@
-"""The kinds of rights that requests need; `engine.broker.requests` says which code needs which.
+"""The kinds of rights that requests need; `engine.broker.requests.table` says which code needs which.
 
 Source: PlainAccessValidator#parse; what differs: see the package.
 """
@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engine.broker.answers import Answer
-from engine.broker.json_body import body_of
-from engine.broker.topics import RETRY
+from engine.broker.requests.answers import Answer
+from engine.broker.requests.json_body import body_of
+from engine.broker.tables.topics import RETRY
 
 if TYPE_CHECKING:
     from engine.wire.command import RemotingCommand

@@ -21,8 +21,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.broker import ports
 from engine.broker.ha.group import GroupTransfer
+from engine.broker.net import ports
 from engine.config import BrokerRole
 from engine.errors import FormatError, RStoreError
 from engine.log.results import PutMessageStatus

@@ -13,7 +13,7 @@ from engine.format.numbers import LONG_MAX, LONG_MIN, parse_int
 from engine.wire.codes import RequestCode, ResponseCode
 
 if TYPE_CHECKING:
-    from engine.broker.client import RemotingClient
+    from engine.broker.net.client import RemotingClient
 
 TOPICS, GROUPS = "topics.json", "subscriptionGroup.json"
 OFFSETS, DELAYS = "consumerOffset.json", "delayOffset.json"

@@ -15,12 +15,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from engine.broker.client import RemotingClient
-from engine.broker.config_file import ConfigFile
 from engine.broker.ha import metadata
 from engine.broker.ha.follower import OVERLAP, ahead
 from engine.broker.ha.settings import HaSettings
 from engine.broker.ha.slave import Copied, LinkStatus, SlaveClient
+from engine.broker.net.client import RemotingClient
+from engine.broker.tables.config_file import ConfigFile
 from engine.config import BrokerRole
 from engine.errors import CannotMend, FormatError, RStoreError, StorageError
 from engine.files.disk import Disk

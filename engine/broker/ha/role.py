@@ -47,7 +47,7 @@ class Role:
         tables: what takes over a master's tables, by file name.
         settings: of replication.
         host: where slaves find a master's service.
-        after_this: as `engine.broker.flow.FlowControl`.
+        after_this: as `engine.broker.put.flow.FlowControl`.
         log: told what happens.
 
     Attributes:

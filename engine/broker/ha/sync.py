@@ -11,8 +11,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from engine.broker.client import RemotingClient
 from engine.broker.ha import metadata
+from engine.broker.net.client import RemotingClient
 from engine.errors import RStoreError
 
 if TYPE_CHECKING:

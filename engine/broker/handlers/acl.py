@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from engine.broker import fields
 from engine.broker.acl.files import AclChangeFailed
+from engine.broker.requests import fields
 from engine.errors import RStoreError
 from engine.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from engine.broker.acl.files import AclFiles
-    from engine.broker.connection import Connection
-    from engine.broker.current_settings import CurrentSettings
+    from engine.broker.net.connection import Connection
+    from engine.broker.settings.current_settings import CurrentSettings
     from engine.wire.command import RemotingCommand
 
 _TEXTS = ("accessKey", "secretKey", "whiteRemoteAddress", "defaultTopicPerm", "defaultGroupPerm")

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from engine.broker import fields
+from engine.broker.requests import fields
 from engine.errors import RStoreError
 from engine.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from engine.broker.connection import Connection
-    from engine.broker.later import Later
-    from engine.broker.live_config import LiveConfig
-    from engine.broker.runtime import RuntimeInfo
-    from engine.broker.stats import Stats, Window
+    from engine.broker.net.connection import Connection
+    from engine.broker.requests.later import Later
+    from engine.broker.settings.live_config import LiveConfig
+    from engine.broker.watch.runtime import RuntimeInfo
+    from engine.broker.watch.stats import Stats, Window
     from engine.store import MessageStore
     from engine.wire.command import RemotingCommand
 

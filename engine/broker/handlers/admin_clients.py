@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from engine.broker import bodies, fields
-from engine.broker.answers import Answer
 from engine.broker.handlers.admin_topics import NOT_SET
+from engine.broker.requests import bodies, fields
+from engine.broker.requests.answers import Answer
 from engine.errors import FormatError, InvalidArgument, RStoreError
 from engine.format.message import parse_msg_id
 from engine.wire.codes import V3_0_7_SNAPSHOT, V3_1_8_SNAPSHOT, LanguageCode, RequestCode, ResponseCode
 from engine.wire.command import RemotingCommand
 
 if TYPE_CHECKING:
-    from engine.broker.connection import Connection
-    from engine.broker.current_settings import CurrentSettings
-    from engine.broker.later import Later
-    from engine.broker.members import Client, Members
-    from engine.broker.offsets import ConsumerOffsets
-    from engine.broker.topics import TopicTable
+    from engine.broker.net.connection import Connection
+    from engine.broker.requests.later import Later
+    from engine.broker.settings.current_settings import CurrentSettings
+    from engine.broker.tables.members import Client, Members
+    from engine.broker.tables.offsets import ConsumerOffsets
+    from engine.broker.tables.topics import TopicTable
     from engine.store import MessageStore
 
 CLIENT_S = 10.0

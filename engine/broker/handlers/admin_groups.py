@@ -6,22 +6,22 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from engine.broker import fields
-from engine.broker.answers import Answer
-from engine.broker.groups import GroupConfig
 from engine.broker.handlers.admin_topics import demand_master
-from engine.broker.json_body import body_of
+from engine.broker.requests import fields
+from engine.broker.requests.answers import Answer
+from engine.broker.requests.json_body import body_of
+from engine.broker.tables.groups import GroupConfig
 from engine.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from engine.broker.connection import Connection
-    from engine.broker.groups import GroupTable
     from engine.broker.ha.role import Role
-    from engine.broker.members import Client, Members
-    from engine.broker.offsets import ConsumerOffsets
-    from engine.broker.stats import Stats
+    from engine.broker.net.connection import Connection
+    from engine.broker.tables.groups import GroupTable
+    from engine.broker.tables.members import Client, Members
+    from engine.broker.tables.offsets import ConsumerOffsets
+    from engine.broker.watch.stats import Stats
     from engine.wire.command import RemotingCommand
 
 

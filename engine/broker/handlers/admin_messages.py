@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from engine.broker import fields
 from engine.broker.handlers.admin_topics import NOT_SET
-from engine.broker.transactions import CHECK_TIMES
+from engine.broker.put.transactions import CHECK_TIMES
+from engine.broker.requests import fields
 from engine.errors import InvalidArgument, RStoreError
 from engine.format import fastjson, queue_unit, sysflag
 from engine.format.topic_rules import HALF_TOPIC
@@ -17,11 +17,11 @@ from engine.log.results import PutMessageStatus
 from engine.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from engine.broker.connection import Connection
-    from engine.broker.consumer_filters import ConsumerFilters
-    from engine.broker.members import Members
-    from engine.broker.putting import Putter
-    from engine.broker.stats import Stats
+    from engine.broker.net.connection import Connection
+    from engine.broker.put.putter import Putter
+    from engine.broker.tables.consumer_filters import ConsumerFilters
+    from engine.broker.tables.members import Members
+    from engine.broker.watch.stats import Stats
     from engine.log.consume_queue import ConsumeQueue
     from engine.log.results import PutResult
     from engine.store import MessageStore

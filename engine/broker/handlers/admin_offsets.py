@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from engine.broker import bodies, fields
 from engine.broker.handlers.admin_topics import demand_topic
+from engine.broker.requests import bodies, fields
 from engine.format.numbers import LONG_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from engine.broker.connection import Connection
-    from engine.broker.current_settings import CurrentSettings
-    from engine.broker.groups import GroupTable
-    from engine.broker.members import Members
-    from engine.broker.offsets import ConsumerOffsets
-    from engine.broker.schedule import ScheduleService
-    from engine.broker.stats import Stats
-    from engine.broker.topics import TopicConfig, TopicTable
+    from engine.broker.net.connection import Connection
+    from engine.broker.put.schedule import ScheduleService
+    from engine.broker.settings.current_settings import CurrentSettings
+    from engine.broker.tables.groups import GroupTable
+    from engine.broker.tables.members import Members
+    from engine.broker.tables.offsets import ConsumerOffsets
+    from engine.broker.tables.topics import TopicConfig, TopicTable
+    from engine.broker.watch.stats import Stats
     from engine.store import MessageStore
     from engine.wire.command import RemotingCommand
 

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from engine.broker import bodies, fields
-from engine.broker.answers import Answer, BadField
-from engine.broker.topics import FILTER_TYPES, TopicConfig
+from engine.broker.requests import bodies, fields
+from engine.broker.requests.answers import Answer, BadField
+from engine.broker.tables.topics import FILTER_TYPES, TopicConfig
 from engine.format.topic_rules import invalid_topic
 from engine.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from engine.broker.connection import Connection
-    from engine.broker.current_settings import CurrentSettings
     from engine.broker.ha.role import Role
-    from engine.broker.later import Later
-    from engine.broker.members import Members
-    from engine.broker.offsets import ConsumerOffsets
-    from engine.broker.stats import Stats
-    from engine.broker.topics import TopicTable
+    from engine.broker.net.connection import Connection
+    from engine.broker.requests.later import Later
+    from engine.broker.settings.current_settings import CurrentSettings
+    from engine.broker.tables.members import Members
+    from engine.broker.tables.offsets import ConsumerOffsets
+    from engine.broker.tables.topics import TopicTable
+    from engine.broker.watch.stats import Stats
     from engine.store import MessageStore
     from engine.wire.command import RemotingCommand
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.broker import fields
-from engine.broker.answers import Answer
-from engine.broker.flow import Busy
-from engine.broker.putting import STORED
-from engine.broker.topics import DLQ, FAQ, PERM_WRITE, RETRY, UNIT_SUB
+from engine.broker.put.flow import Busy
+from engine.broker.put.putter import STORED
+from engine.broker.requests import fields
+from engine.broker.requests.answers import Answer
+from engine.broker.tables.topics import DLQ, FAQ, PERM_WRITE, RETRY, UNIT_SUB
 from engine.errors import RStoreError
 from engine.format import properties, sysflag
 from engine.wire.codes import V3_4_9, ResponseCode
@@ -19,12 +19,12 @@ from engine.wire.codes import V3_4_9, ResponseCode
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from engine.broker.connection import Connection
-    from engine.broker.current_settings import CurrentSettings
-    from engine.broker.groups import GroupConfig, GroupTable
-    from engine.broker.putting import Putter, QueueTurns
-    from engine.broker.stats import Stats
-    from engine.broker.topics import TopicTable
+    from engine.broker.net.connection import Connection
+    from engine.broker.put.putter import Putter, QueueTurns
+    from engine.broker.settings.current_settings import CurrentSettings
+    from engine.broker.tables.groups import GroupConfig, GroupTable
+    from engine.broker.tables.topics import TopicTable
+    from engine.broker.watch.stats import Stats
     from engine.format.hosts import Host
     from engine.format.message import Message
     from engine.log.results import PutResult

@@ -9,27 +9,27 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from engine.broker import fields
-from engine.broker.answers import Answer
-from engine.broker.consumer_filters import TAG_KINDS
 from engine.broker.handlers.pull import NO_SQL, SQL
-from engine.broker.json_body import body_of
-from engine.broker.members import Client, Subscription
-from engine.broker.topics import RETRY, UNIT_SUB
+from engine.broker.requests import fields
+from engine.broker.requests.answers import Answer
+from engine.broker.requests.json_body import body_of
+from engine.broker.tables.consumer_filters import TAG_KINDS
+from engine.broker.tables.members import Client, Subscription
+from engine.broker.tables.topics import RETRY, UNIT_SUB
 from engine.log.sql import BadExpression, compile_expression
 from engine.wire.codes import LanguageCode, ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from engine.broker.connection import Connection
-    from engine.broker.consumer_filters import ConsumerFilters
-    from engine.broker.current_settings import CurrentSettings
-    from engine.broker.groups import GroupTable
-    from engine.broker.locks import QueueLocks
-    from engine.broker.members import Members
-    from engine.broker.offsets import ConsumerOffsets
-    from engine.broker.topics import TopicTable
+    from engine.broker.net.connection import Connection
+    from engine.broker.settings.current_settings import CurrentSettings
+    from engine.broker.tables.consumer_filters import ConsumerFilters
+    from engine.broker.tables.groups import GroupTable
+    from engine.broker.tables.locks import QueueLocks
+    from engine.broker.tables.members import Members
+    from engine.broker.tables.offsets import ConsumerOffsets
+    from engine.broker.tables.topics import TopicTable
     from engine.store import MessageStore
     from engine.wire.command import RemotingCommand
 

@@ -9,8 +9,8 @@ from engine.broker.handlers.admin_broker import properties_of
 from engine.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from engine.broker.connection import Connection
-    from engine.broker.current_settings import CurrentSettings
+    from engine.broker.net.connection import Connection
+    from engine.broker.settings.current_settings import CurrentSettings
     from engine.wire.command import RemotingCommand
 
 _ORDER = "orderMessageEnable"

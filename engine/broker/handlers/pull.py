@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, TypeVar
 
-from engine.broker import fields
-from engine.broker.answers import Answer, BadField
-from engine.broker.consumer_filters import TAG_KINDS
-from engine.broker.topics import FAQ, PERM_READ
+from engine.broker.requests import fields
+from engine.broker.requests.answers import Answer, BadField
+from engine.broker.tables.consumer_filters import TAG_KINDS
+from engine.broker.tables.topics import FAQ, PERM_READ
 from engine.errors import RStoreError
 from engine.log.filters import ALL, TagFilter
 from engine.log.results import GetMessageStatus, GetResult
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Sequence
 
-    from engine.broker.connection import Connection
-    from engine.broker.consumer_filters import ConsumerFilters
-    from engine.broker.current_settings import CurrentSettings
-    from engine.broker.events import EventWriter
-    from engine.broker.groups import GroupTable
     from engine.broker.ha.role import Role
-    from engine.broker.members import Members
-    from engine.broker.offsets import ConsumerOffsets
-    from engine.broker.stats import Stats
-    from engine.broker.topics import TopicTable
+    from engine.broker.net.connection import Connection
+    from engine.broker.put.events import EventWriter
+    from engine.broker.settings.current_settings import CurrentSettings
+    from engine.broker.tables.consumer_filters import ConsumerFilters
+    from engine.broker.tables.groups import GroupTable
+    from engine.broker.tables.members import Members
+    from engine.broker.tables.offsets import ConsumerOffsets
+    from engine.broker.tables.topics import TopicTable
+    from engine.broker.watch.stats import Stats
     from engine.services.dispatch import Arrival
     from engine.store import MessageStore
     from engine.wire.command import RemotingCommand

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.broker import fields
-from engine.broker.answers import BadField
+from engine.broker.requests import fields
+from engine.broker.requests.answers import BadField
 from engine.errors import RStoreError
 from engine.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from engine.broker.connection import Connection
+    from engine.broker.net.connection import Connection
     from engine.store import MessageStore
     from engine.wire.command import RemotingCommand
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from engine.broker.answers import Answer
 from engine.broker.handlers.send import ALWAYS, LETTERS, LONG, SendHandler
-from engine.broker.putting import STORED
+from engine.broker.put.putter import STORED
+from engine.broker.requests.answers import Answer
 from engine.format import properties
 from engine.wire.codes import RequestCode, ResponseCode
 from engine.wire.command import RemotingCommand
@@ -18,12 +18,12 @@ from engine.wire.command import RemotingCommand
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from engine.broker.connection import Connection
-    from engine.broker.current_settings import CurrentSettings
-    from engine.broker.later import Later
-    from engine.broker.members import Members
-    from engine.broker.putting import Putter
-    from engine.broker.stats import Stats
+    from engine.broker.net.connection import Connection
+    from engine.broker.put.putter import Putter
+    from engine.broker.requests.later import Later
+    from engine.broker.settings.current_settings import CurrentSettings
+    from engine.broker.tables.members import Members
+    from engine.broker.watch.stats import Stats
     from engine.format.hosts import Host
     from engine.format.message import Message
     from engine.log.results import PutResult

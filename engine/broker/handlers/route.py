@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from engine.broker import fields, registration
-from engine.broker.answers import Answer
-from engine.broker.config_file import DataVersion
-from engine.broker.json_body import body_of
-from engine.broker.kv import ORDER_TOPICS
-from engine.broker.names import Registration, with_permission
-from engine.broker.topics import FAQ, UNIT, UNIT_SUB
+from engine.broker.names import registration
+from engine.broker.names.route_table import Registration, with_permission
+from engine.broker.requests import fields
+from engine.broker.requests.answers import Answer
+from engine.broker.requests.json_body import body_of
+from engine.broker.tables.config_file import DataVersion
+from engine.broker.tables.kv import ORDER_TOPICS
+from engine.broker.tables.topics import FAQ, UNIT, UNIT_SUB
 from engine.errors import FormatError
 from engine.format.hashing import body_crc
 from engine.wire.codes import RequestCode, ResponseCode
@@ -24,13 +25,13 @@ from engine.wire.codes import RequestCode, ResponseCode
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from engine.broker.connection import Connection
-    from engine.broker.current_settings import CurrentSettings
     from engine.broker.ha.role import Role
-    from engine.broker.handler import Handler
-    from engine.broker.kv import KvConfig
-    from engine.broker.names import RouteTable
-    from engine.broker.topics import TopicTable
+    from engine.broker.names.route_table import RouteTable
+    from engine.broker.net.connection import Connection
+    from engine.broker.requests.handler import Handler
+    from engine.broker.settings.current_settings import CurrentSettings
+    from engine.broker.tables.kv import KvConfig
+    from engine.broker.tables.topics import TopicTable
     from engine.wire.command import RemotingCommand
 
 

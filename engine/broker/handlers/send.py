@@ -8,14 +8,14 @@ from __future__ import annotations
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, NamedTuple
 
-from engine.broker import fields
-from engine.broker.answers import Answer, BadField
-from engine.broker.disks import disk_ratios
-from engine.broker.flow import Busy
 from engine.broker.handlers.back import demand_group, most_times
-from engine.broker.putting import STORED
-from engine.broker.topics import DLQ, FAQ, MULTI_TAG, PERM_WRITE, RETRY
-from engine.broker.transactions import half_of, is_half
+from engine.broker.put.flow import Busy
+from engine.broker.put.putter import STORED
+from engine.broker.put.transactions import half_of, is_half
+from engine.broker.requests import fields
+from engine.broker.requests.answers import Answer, BadField
+from engine.broker.tables.topics import DLQ, FAQ, MULTI_TAG, PERM_WRITE, RETRY
+from engine.broker.watch.disks import disk_ratios
 from engine.errors import FormatError
 from engine.format import properties, sysflag
 from engine.format.message import Message
@@ -29,12 +29,12 @@ from engine.wire.frames import stored_frame
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from engine.broker.connection import Connection
-    from engine.broker.current_settings import CurrentSettings
-    from engine.broker.groups import GroupTable
-    from engine.broker.putting import Putter, QueueTurns
-    from engine.broker.stats import Stats
-    from engine.broker.topics import TopicConfig, TopicTable
+    from engine.broker.net.connection import Connection
+    from engine.broker.put.putter import Putter, QueueTurns
+    from engine.broker.settings.current_settings import CurrentSettings
+    from engine.broker.tables.groups import GroupTable
+    from engine.broker.tables.topics import TopicConfig, TopicTable
+    from engine.broker.watch.stats import Stats
     from engine.format.hosts import Host
     from engine.store import MessageStore
     from engine.wire.command import RemotingCommand

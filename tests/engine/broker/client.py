@@ -13,7 +13,7 @@ import orjson
 
 from engine.broker.deleted import topics_with_queues
 from engine.broker.serve import Daemon
-from engine.broker.settings import BrokerSettings
+from engine.broker.settings.broker_settings import BrokerSettings
 from engine.config import FlushDiskType, StoreConfig
 from engine.files.disk import Disk
 from engine.store import MessageStore

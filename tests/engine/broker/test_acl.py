@@ -17,7 +17,7 @@ from engine.broker.acl.addresses import BadPattern, pack, parse
 from engine.broker.acl.files import AclChangeFailed, AclFiles
 from engine.broker.acl.guard import Denied, Guard, signature
 from engine.broker.acl.rights import Perm
-from engine.broker.settings import BrokerSettings
+from engine.broker.settings.broker_settings import BrokerSettings
 from engine.errors import InvalidArgument
 from engine.files.disk import Disk
 from engine.wire.codes import RequestCode

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.broker.client import RemotingClient
+from engine.broker.net.client import RemotingClient
 from engine.errors import InvalidArgument, StorageError
 from engine.wire.codes import RequestCode, ResponseCode
 from engine.wire.command import RemotingCommand

@@ -11,7 +11,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from engine.broker.settings import BrokerSettings
+from engine.broker.settings.broker_settings import BrokerSettings
 from engine.config import StoreConfig
 from engine.errors import InvalidArgument, StorageError
 from engine.format import batch

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.broker import flow
+from engine.broker.put import flow
 from engine.broker.serve import Daemon
 from engine.config import StoreConfig
 from engine.files.faults import FaultyDisk

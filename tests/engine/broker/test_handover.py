@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from engine.broker.handover import Handover
+from engine.broker.put.handover import Handover
 
 
 def run_in_a_thread(*works: object) -> None:

@@ -16,9 +16,9 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from engine.broker import health, metrics
-from engine.broker.metrics import METRICS
 from engine.broker.serve import Daemon
+from engine.broker.watch import health, metrics
+from engine.broker.watch.metrics import METRICS
 from engine.config import StoreConfig
 from engine.errors import StorageError
 from engine.files import local_socket

@@ -12,8 +12,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from engine.broker.config_file import ConfigFile
-from engine.broker.offsets import ConsumerOffsets
+from engine.broker.tables.config_file import ConfigFile
+from engine.broker.tables.offsets import ConsumerOffsets
 from engine.config import StoreConfig
 from engine.errors import CannotMend
 from engine.files.disk import Disk

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.broker.config_file import ConfigFile
-from engine.broker.kv import KvConfig
+from engine.broker.tables.config_file import ConfigFile
+from engine.broker.tables.kv import KvConfig
 from engine.errors import CannotMend, DiskFull
 from engine.files.disk import Disk
 

@@ -12,11 +12,11 @@ from typing import Any
 import orjson
 import pytest
 
-from engine.broker import registration
-from engine.broker.config_file import DataVersion
-from engine.broker.name_servers import parse_addresses
-from engine.broker.names import LIVE_MS, Registration, RouteTable, with_permission
-from engine.broker.topics import TopicConfig
+from engine.broker.names import registration
+from engine.broker.names.name_servers import parse_addresses
+from engine.broker.names.route_table import LIVE_MS, Registration, RouteTable, with_permission
+from engine.broker.tables.config_file import DataVersion
+from engine.broker.tables.topics import TopicConfig
 from engine.errors import FormatError, InvalidArgument
 from engine.format.hashing import body_crc
 from engine.wire.codes import RequestCode

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.broker.ports import Listening, unreachable
-from engine.broker.settings import BrokerSettings
+from engine.broker.net.ports import Listening, unreachable
+from engine.broker.settings.broker_settings import BrokerSettings
 from engine.errors import StorageError
 from tests.engine.broker.client import daemon
 from tests.support.in_memory import tmp_path

@@ -11,7 +11,7 @@ import pytest
 from engine.broker.acl.files import AclFiles
 from engine.broker.acl.guard import Guard
 from engine.broker.acl.rights import ADMIN, ANY_ACCOUNT, UNGUARDED
-from engine.broker.requests import ACL, BROKER, NAMES, RIGHTS, Request, RequestTable, UndeclaredRight
+from engine.broker.requests.table import ACL, BROKER, NAMES, RIGHTS, Request, RequestTable, UndeclaredRight
 from engine.config import StoreConfig
 from engine.files.disk import Disk
 from engine.wire.codes import RequestCode, ResponseCode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.broker.stats import PUT_TIME_BOUNDS, PutTimes, Rate, Stats, Totals
+from engine.broker.watch.stats import PUT_TIME_BOUNDS, PutTimes, Rate, Stats, Totals
 
 MIDNIGHT_MS = 1_700_000_000_000
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from engine.broker.broker import Broker
-from engine.broker.schedule import AT_ONCE
+from engine.broker.put.schedule import AT_ONCE
 from engine.config import StoreConfig
 from engine.files.faults import FaultyDisk
 from engine.files.operations import Doing, Operation

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.broker.bodies import raw_object
-from engine.broker.config_file import ConfigFile
-from engine.broker.consumer_filters import ConsumerFilters, bloom_bits
-from engine.broker.locks import LOCKED_MS, QueueLocks
-from engine.broker.members import Subscription
+from engine.broker.requests.bodies import raw_object
+from engine.broker.tables.config_file import ConfigFile
+from engine.broker.tables.consumer_filters import ConsumerFilters, bloom_bits
+from engine.broker.tables.locks import LOCKED_MS, QueueLocks
+from engine.broker.tables.members import Subscription
 from engine.errors import CannotMend, FormatError
 from engine.files.disk import Disk
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization as pem
 
-from engine.broker.settings import BrokerSettings
-from engine.broker.tls import TlsMode, TlsSettings
+from engine.broker.net.tls import TlsMode, TlsSettings
+from engine.broker.settings.broker_settings import BrokerSettings
 from engine.config import StoreConfig
 from engine.errors import InvalidArgument, StorageError
 from tests.engine.broker import certificates

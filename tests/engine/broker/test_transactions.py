@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from engine.broker.put.transactions import GROUP
 from engine.broker.serve import Daemon
-from engine.broker.transactions import GROUP
 from engine.config import StoreConfig
 from engine.errors import DiskFull
 from engine.files.faults import FaultyDisk

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.broker.config_history import ConfigHistory
+from engine.broker.tables.config_history import ConfigHistory
 from engine.config import StoreConfig
 from engine.errors import CannotMend, InvalidArgument
 from engine.files.disk import Disk

@@ -1,0 +1,1 @@
+"""Routes: the embedded name service, and registration with other name servers."""

@@ -1,0 +1,239 @@
+"""Registers the broker with real name servers: at the start, now and then, when topics change; and takes it back.
+
+Each name server has its own task and its own connection; one that is away is told of once and tried again. What they
+know of a master (for slaves) is kept here. Source: BrokerOuterAPI, BrokerController#registerBrokerAll; BROKER.md 1.3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from engine.broker.names import registration
+from engine.broker.names.route_table import with_permission
+from engine.broker.net.client import RemotingClient
+from engine.errors import FormatError, StorageError
+from engine.format import fastjson
+from engine.format.hashing import body_crc
+from engine.wire.address import parse_address
+from engine.wire.codes import RequestCode, ResponseCode
+
+if TYPE_CHECKING:
+    import logging
+
+    from engine.broker.ha.role import Role
+    from engine.broker.settings.current_settings import CurrentSettings
+    from engine.broker.tables.topics import TopicTable
+    from engine.wire.command import RemotingCommand
+
+_AGAIN_S = 5.0
+_PAUSE_S = 1.0
+"""Between two registrations, at least: a name server that closes each connection is not flooded."""
+_STOP_S = 3.0
+_SHORTEST_MS, _LONGEST_MS = 10_000, 60_000
+
+
+def parse_addresses(text: str) -> tuple[str, ...]:
+    """host:port;host:port, each once. Raises InvalidArgument."""
+    found = []
+    for one in (part.strip() for part in text.split(";")):
+        if not one:
+            continue
+        parse_address(one)
+        found.append(one)
+    return tuple(dict.fromkeys(found))
+
+
+class NameServers:
+    """See the module. For the loop's thread alone.
+
+    Args:
+        addresses: `host:port` each.
+        topics: that they are told.
+        address: of our broker, as clients are told.
+        role: says where slaves find us.
+        tls: None: plain text.
+
+    Attributes:
+        master_address, ha_address: of our master, as a name server said last; None: it knows none, or we are it.
+    """
+
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        *,
+        topics: TopicTable,
+        settings: CurrentSettings,
+        address: str,
+        role: Role,
+        tls: ssl.SSLContext | None,
+        log: logging.Logger,
+    ) -> None:
+        self.topics = topics
+        self.settings = settings
+        self.address = address
+        self.role = role
+        self.tls = tls
+        self.log = log
+        self.master_address: str | None = None
+        self.ha_address: str | None = None
+        self._servers = [_NameServer(self, address) for address in addresses]
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Register once, as far as they are there, and keep on."""
+        await asyncio.gather(*(server.register() for server in self._servers))
+        self._tasks = [asyncio.get_running_loop().create_task(server.run()) for server in self._servers]
+
+    def changed(self) -> None:
+        """Topics are others now: they are told of soon."""
+        for server in self._servers:
+            server.wake.set()
+
+    async def stop(self) -> None:
+        """Unregister where we are registered."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*(server.unregister() for server in self._servers))
+
+    @property
+    def registered(self) -> int:
+        """With how many we are registered now."""
+        return sum(server.known for server in self._servers)
+
+
+class _NameServer:
+    """One of them.
+
+    Attributes:
+        known: whether it knows us.
+        wake: set when it should know something new.
+    """
+
+    def __init__(self, all_of_them: NameServers, address: str) -> None:
+        self._all = all_of_them
+        self._address = address
+        self._timeout_s = all_of_them.settings.now.register_timeout_ms / 1000
+        self._client: RemotingClient | None = None
+        self._away = False
+        self.known = False
+        self.wake = asyncio.Event()
+
+    async def run(self) -> None:
+        """Keep us registered."""
+        settings = self._all.settings.now
+        period_s = max(_SHORTEST_MS, min(settings.register_period_ms, _LONGEST_MS)) / 1000
+        while True:
+            woken = await self._wait(period_s if self.known else _AGAIN_S)
+            await self.register(only_changes=not woken and not settings.force_register)
+            await asyncio.sleep(0 if self.known else _PAUSE_S)
+
+    async def _wait(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                await self.wake.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def register(self, *, only_changes: bool = False) -> None:
+        """Register; what goes wrong is logged. `only_changes`: not when it knows our topics as they are."""
+        self.wake.clear()
+        try:
+            client = await self._connected()
+            if not (only_changes and self.known and await self._is_up_to_date(client)):
+                await self._register(client)
+        except StorageError as error:
+            self.known = False
+            if not self._away:
+                self._away = True
+                self._all.log.warning(
+                    "a name server is away, and tried again", extra={"peer": self._address, "why": str(error)}
+                )
+            return
+        if not self.known:
+            self._all.log.info("registered", extra={"peer": self._address})
+        self.known, self._away = True, False
+
+    async def unregister(self) -> None:
+        """Say good-bye, and close the connection."""
+        client = self._client
+        if client is None:
+            return
+        try:
+            if self.known:
+                await self._ask(client, RequestCode.UNREGISTER_BROKER, {}, timeout_s=_STOP_S)
+        except StorageError as error:
+            self._all.log.warning("not unregistered", extra={"peer": self._address, "why": str(error)})
+        self.known = False
+        await client.close()
+
+    # --- what is asked ----------------------------------------------------------------------------------------------
+
+    async def _register(self, client: RemotingClient) -> None:
+        settings, table = self._all.settings.now, self._all.topics
+        topics = with_permission(table.topics.values(), settings.permission)
+        compressed = settings.compressed_register
+        body = registration.encode(table.version, topics, compressed=compressed)
+        ext = {
+            "haServerAddr": self._all.role.address,
+            "compressed": "true" if compressed else "false",
+            "bodyCrc32": str(body_crc(body)),
+        }
+        answer = await self._ask(client, RequestCode.REGISTER_BROKER, ext, body)
+        self._all.master_address = answer.fields.get("masterAddr")
+        self._all.ha_address = answer.fields.get("haServerAddr")
+        if len(answer.body):
+            ordered = _json(answer.body).get("table")
+            if isinstance(ordered, dict):
+                table.set_ordered(ordered)
+
+    async def _is_up_to_date(self, client: RemotingClient) -> bool:
+        version = self._all.topics.version.to_json()
+        answer = await self._ask(client, RequestCode.QUERY_DATA_VERSION, {}, orjson.dumps(version))
+        return answer.fields.get("changed") == "false" and (not len(answer.body) or _json(answer.body) == version)
+
+    async def _ask(
+        self,
+        client: RemotingClient,
+        code: int,
+        ext: dict[str, str],
+        body: bytes = b"",
+        *,
+        timeout_s: float | None = None,
+    ) -> RemotingCommand:
+        """The answer. Raises StorageError: there is none, or it is no."""
+        settings = self._all.settings.now
+        own = {
+            "brokerName": settings.broker_name,
+            "brokerAddr": self._all.address,
+            "clusterName": settings.cluster_name,
+            "brokerId": str(settings.broker_id),
+        }
+        answer = await client.ask(code, own | ext, body, timeout_s=timeout_s or self._timeout_s)
+        if answer.code != ResponseCode.SUCCESS:
+            raise StorageError(f"{self._address} answers {answer.code}: {answer.remark}")
+        return answer
+
+    async def _connected(self) -> RemotingClient:
+        if self._client is None or not self._client.is_open:
+            self._client = await RemotingClient.connect(self._address, timeout_s=self._timeout_s, tls=self._all.tls)
+            self._client.when_lost(self._lost)
+        return self._client
+
+    def _lost(self) -> None:
+        """Without the connection it forgets us."""
+        self.known = False
+        self.wake.set()
+
+
+def _json(body: bytes | memoryview) -> dict[str, Any]:
+    try:
+        found = fastjson.loads(bytes(body).decode("utf-8", "replace"))
+    except FormatError:
+        found = None
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,69 @@
+"""The fields of a request's header, read as Java's headers are: text by name, a missing or broken one is told.
+
+And the parts of a JSON body, which may be anything: a client's mistake is its answer, never an error of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from engine.broker.requests.answers import Answer, BadField
+from engine.format.numbers import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN
+from engine.wire.codes import ResponseCode
+
+
+def text(ext: Mapping[str, str], name: str) -> str:
+    """A field that must be there. Raises BadField."""
+    found = ext.get(name)
+    if found is None:
+        raise BadField(f"the custom field <{name}> is null")
+    return found
+
+
+def number(
+    ext: Mapping[str, str], name: str, default: int | None = None, low: int = INT_MIN, high: int = INT_MAX
+) -> int:
+    """An int field, `default` when it is missing, if there is one. Raises BadField: also beyond [low, high]."""
+    found = ext.get(name)
+    if found is None and default is not None:
+        return default
+    try:
+        value = int(text(ext, name) if found is None else found)
+    except ValueError:
+        raise BadField(f"{name} = {found!r} is no number") from None
+    if not low <= value <= high:
+        raise BadField(f"{name} = {value} is out of range")
+    return value
+
+
+def long(ext: Mapping[str, str], name: str, default: int | None = None) -> int:
+    """A long field. Raises BadField."""
+    return number(ext, name, default, LONG_MIN, LONG_MAX)
+
+
+def flag(ext: Mapping[str, str], name: str) -> bool:
+    """A boolean field, false when it is missing. Source: Boolean.parseBoolean."""
+    return ext.get(name, "").lower() == "true"
+
+
+def objects(said: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    """A list of objects in a JSON body, empty when it is missing. Raises Answer."""
+    found = said.get(name) or []
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise Answer(ResponseCode.SYSTEM_ERROR, f"{name} is no list of objects")
+    return found
+
+
+def whole(said: Mapping[str, Any], name: str, default: int) -> int:
+    """A number in a JSON body, an int or its text, `default` when it is missing. Raises Answer."""
+    found = said.get(name)
+    if found is None:
+        return default
+    try:
+        value = int(found)
+    except (TypeError, ValueError, OverflowError):
+        raise Answer(ResponseCode.SYSTEM_ERROR, f"{name} = {found!r} is no number") from None
+    if not LONG_MIN <= value <= LONG_MAX:
+        raise Answer(ResponseCode.SYSTEM_ERROR, f"{name} = {value} is out of range")
+    return value

@@ -1,0 +1,210 @@
+"""The broker's settings by Apache's keys and defaults (BrokerConfig, NettyServerConfig), read from broker.conf."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from engine.broker.ha import settings as ha
+from engine.broker.ha.settings import HaSettings
+from engine.broker.net import tls
+from engine.broker.net.tls import TlsMode, TlsSettings
+from engine.broker_conf.keys import all_keys
+from engine.broker_conf.values import Kind, demand, read_value
+from engine.errors import InvalidArgument
+from engine.format.hosts import Host
+from engine.wire.address import is_loopback
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FIELDS = {
+    "brokerName": "broker_name",
+    "brokerClusterName": "cluster_name",
+    "brokerId": "broker_id",
+    "brokerIP1": "broker_ip1",
+    "listenPort": "listen_port",
+    "autoCreateTopicEnable": "auto_create_topic",
+    "autoCreateSubscriptionGroup": "auto_create_group",
+    "defaultTopicQueueNums": "default_topic_queue_nums",
+    "longPollingEnable": "long_polling",
+    "shortPollingTimeMills": "short_polling_ms",
+    "slaveReadEnable": "slave_read",
+    "flushConsumerOffsetInterval": "flush_offsets_ms",
+    "brokerPermission": "permission",
+    "enablePropertyFilter": "property_filter",
+    "transactionTimeOut": "transaction_timeout_ms",
+    "transactionCheckMax": "transaction_check_max",
+    "transactionCheckInterval": "transaction_check_interval_ms",
+    "storeReplyMessageEnable": "store_reply",
+    "filterDataCleanTimeSpan": "filter_data_ms",
+    "aclEnable": "acl_enable",
+    "rocketmqHome": "rocketmq_home",
+    "rocketmq.acl.plain.file": "acl_file",
+    "namesrvAddr": "name_servers",
+    "registerNameServerPeriod": "register_period_ms",
+    "registerBrokerTimeoutMills": "register_timeout_ms",
+    "forceRegister": "force_register",
+    "compressedRegister": "compressed_register",
+    "orderMessageEnable": "order_message_enable",
+    "brokerIP2": "broker_ip2",
+    "brokerFastFailureEnable": "fast_failure",
+    "sendThreadPoolQueueCapacity": "send_queue",
+    "waitTimeMillsInSendQueue": "send_wait_ms",
+    "pullThreadPoolQueueCapacity": "held_pulls",
+    "serverChannelMaxIdleTimeSeconds": "idle_s",
+    "com.rocketmq.remoting.frameMaxLength": "frame_limit",
+}
+"""Keys of a broker's properties file, and the fields that they set."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    """What `rstore serve` is told. Times in ms.
+
+    Attributes:
+        broker_name, cluster_name, broker_id: as clients see them.
+        broker_ip1: the address that clients are told, and the storeHost of messages.
+        listen_host: what is listened on.
+        listen_port: the broker's; 0: any free one. The VIP port is two below.
+        name_service_port: of the embedded name service; 0: any free one, None: there is none.
+        metrics_port: of /metrics, /health and /ready; 0: any free one, None: there is none.
+        frame_limit: largest frame, bytes.
+        idle_s: a connection that neither sends nor gets anything for so many seconds is closed.
+        input_limit: bytes of frames that aren't whole yet, of all clients of a port; beyond, the slowest is cut off.
+        output_limit: bytes that wait for a client that doesn't read; beyond, it is disconnected.
+        held_pulls: pulls that may wait at a time.
+        connections: that may be open at a time.
+        store_reply: whether replies to requests are stored, too.
+        filter_data_ms: how long the SQL filters of a group are kept that has gone.
+        config_file: the properties file that the settings are from; None without one.
+        acl_enable, acl_file, rocketmq_home: Apache's plain ACL, see `acl_paths`.
+        name_servers: `host:port;host:port` to register with, "" for none.
+        register_period_ms: 10 to 60 s. `register_timeout_ms`: of one registration.
+        force_register: in each period, whether anything has changed or not.
+        order_message_enable: routes tell the order of an ordered topic's queues.
+        broker_ip2: where slaves find us, as name servers are told.
+        ha: of replication.
+        tls: of all listeners, and of our own connections to name servers.
+        fast_failure: sends that have waited for too long are refused.
+        send_queue: sends that may wait for the disk at a time; more are refused.
+        send_wait_ms: how long they may.
+    """
+
+    broker_name: str = "broker-a"
+    cluster_name: str = "DefaultCluster"
+    broker_id: int = 0
+    broker_ip1: str = "127.0.0.1"
+    listen_host: str = "127.0.0.1"
+    listen_port: int = 10911
+    name_service_port: int | None = 9876
+    metrics_port: int | None = None
+    auto_create_topic: bool = True
+    auto_create_group: bool = True
+    default_topic_queue_nums: int = 8
+    long_polling: bool = True
+    short_polling_ms: int = 1000
+    slave_read: bool = False
+    flush_offsets_ms: int = 5000
+    permission: int = 6
+    property_filter: bool = False
+    transaction_timeout_ms: int = 6000
+    transaction_check_max: int = 15
+    transaction_check_interval_ms: int = 60_000
+    frame_limit: int = 16 << 20
+    idle_s: int = 120
+    input_limit: int = 256 << 20
+    output_limit: int = 64 << 20
+    held_pulls: int = 100_000
+    connections: int = 20_000
+    store_reply: bool = True
+    filter_data_ms: int = 24 * 3_600_000
+    config_file: str | None = None
+    acl_enable: bool = False
+    acl_file: str = "conf/plain_acl.yml"
+    rocketmq_home: str = ""
+    name_servers: str = ""
+    register_period_ms: int = 30_000
+    register_timeout_ms: int = 6000
+    force_register: bool = True
+    compressed_register: bool = False
+    order_message_enable: bool = False
+    broker_ip2: str = ""
+    ha: HaSettings = field(default_factory=HaSettings)
+    tls: TlsSettings = field(default_factory=TlsSettings)
+    fast_failure: bool = True
+    send_queue: int = 10_000
+    send_wait_ms: int = 200
+
+    @classmethod
+    def of(cls, other: Mapping[str, str], **changes: Any) -> BrokerSettings:
+        """From the keys of a broker's properties file that the store has no use for; None among `changes`: not given.
+
+        A value that Apache's broker can't read is left out, as there.
+
+        Raises:
+            InvalidArgument: a value that makes no sense.
+        """
+        found: dict[str, Any] = {}
+        base = cls()
+        for key, name in FIELDS.items():
+            if key in other:
+                with contextlib.suppress(ValueError):
+                    found[name] = _value(key, other[key], type(getattr(base, name)))
+        if changes.get("tls") is None:
+            found["tls"] = TlsSettings.of(other)
+        if changes.get("ha") is None:
+            found["ha"] = HaSettings.of(other)
+        found.update({name: value for name, value in changes.items() if value is not None})
+        made = replace(base, **found)
+        made.store_host(0)
+        return made
+
+    def acl_paths(self) -> tuple[str, str]:
+        """The ACL's file, and the directory of further ones: in conf/ of rocketmqHome, or beside a file named in full.
+
+        Raises:
+            InvalidArgument: there is no such place. Source: PlainPermissionManager.
+        """
+        if os.path.isabs(self.acl_file):
+            return self.acl_file, os.path.join(os.path.dirname(self.acl_file), "acl")
+        home = self.rocketmq_home or os.environ.get("ROCKETMQ_HOME", "")
+        if not home:
+            raise InvalidArgument("aclEnable, and no place of its file: --acl, rocketmqHome or ROCKETMQ_HOME names it")
+        return os.path.join(home, self.acl_file), os.path.join(home, "conf", "acl")
+
+    @property
+    def is_open_to_all(self) -> bool:
+        """Whether others than this machine can reach us, and nothing tells who may."""
+        return not is_loopback(self.listen_host) and not self.acl_enable and self.tls.mode is not TlsMode.ENFORCING
+
+    def store_host(self, port: int) -> Host:
+        """The storeHost of messages. Raises InvalidArgument: brokerIP1 is no address."""
+        try:
+            return Host(ipaddress.ip_address(self.broker_ip1).packed, port)
+        except ValueError:
+            raise InvalidArgument(f"brokerIP1 = {self.broker_ip1}: no IP address") from None
+
+
+KEYS = frozenset(FIELDS) | tls.KEYS | ha.KEYS
+"""The keys of a broker's properties file that `BrokerSettings.of` knows."""
+
+
+def demand_readable(changes: Mapping[str, str]) -> None:
+    """Raises InvalidArgument: a value among them is one that Apache's broker can't read, and would leave out."""
+    for key, text in changes.items():
+        for known in all_keys().get(key, ()):
+            demand(key, known.kind, text)
+
+
+def _value(key: str, text: str, kind: type) -> Any:
+    """Raises ValueError: Apache can't read it. InvalidArgument: of a key that a broker takes from its JVM alone."""
+    if key in all_keys():
+        return read_value(all_keys()[key][0].kind, text)
+    text = text.strip()
+    if kind is int:
+        return demand(key, Kind.INT, text)
+    return text

@@ -1,0 +1,206 @@
+"""Who is connected as what: producers and consumers by group, from their heartbeats (ProducerManager, ConsumerManager).
+
+A member is a connection; it goes when the connection closes, or EXPIRED_MS after its last heartbeat. Members of a group
+are told when others come, go, or subscribe to something else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from engine.broker.requests import fields
+from engine.broker.requests.answers import Answer
+from engine.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from engine.broker.net.connection import Connection
+
+EXPIRED_MS = 120_000
+_TYPES = ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY")
+_MODELS = ("BROADCASTING", "CLUSTERING")
+_STARTS = (
+    "CONSUME_FROM_LAST_OFFSET",
+    "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+    "CONSUME_FROM_MIN_OFFSET",
+    "CONSUME_FROM_MAX_OFFSET",
+    "CONSUME_FROM_FIRST_OFFSET",
+    "CONSUME_FROM_TIMESTAMP",
+)
+"""What consumers say of themselves (ConsumeType, MessageModel, ConsumeFromWhere); another word counts as none."""
+
+
+@dataclass(slots=True)
+class Client:
+    """One client on one connection."""
+
+    client_id: str
+    language: str
+    version: int
+    seen_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What a group wants of a topic (SubscriptionData)."""
+
+    topic: str
+    expression: str = "*"
+    kind: str = "TAG"
+    version: int = 0
+    said: dict[str, Any] = field(default_factory=dict, compare=False)
+
+    @classmethod
+    def of_json(cls, said: dict[str, Any]) -> Subscription:
+        """From a heartbeat. Raises Answer: a version that is no number."""
+        kind, version = said.get("expressionType"), fields.whole(said, "subVersion", 0)
+        whole = {
+            "classFilterMode": said.get("classFilterMode") is True,
+            "codeSet": _codes(said),
+            "expressionType": "TAG" if kind is None else str(kind),
+            "subString": said.get("subString"),
+            "subVersion": version,
+            "tagsSet": _list(said, "tagsSet"),
+            "topic": said.get("topic"),
+        }
+        return cls(
+            str(said.get("topic", "")),
+            str(said.get("subString") or "*"),
+            str(whole["expressionType"]),
+            version,
+            {name: value for name, value in whole.items() if value is not None},
+        )
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """The members of a group and what they want."""
+
+    name: str
+    consume_type: str | None = None
+    message_model: str | None = None
+    consume_from_where: str | None = None
+    members: dict[Connection, Client] = field(default_factory=dict)
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+
+
+def _list(said: dict[str, Any], name: str) -> list[Any]:
+    found = said.get(name) or []
+    if not isinstance(found, list):
+        raise Answer(ResponseCode.SYSTEM_ERROR, f"{name} is no list")
+    return found
+
+
+def _codes(said: dict[str, Any]) -> list[int]:
+    """The hashes of the tags; some clients send them as text. Raises Answer."""
+    return [fields.whole({"codeSet": code}, "codeSet", 0) for code in _list(said, "codeSet")]
+
+
+def _seen(members: dict[Connection, Client], connection: Connection, client: Client) -> Client:
+    """A member, as it came: later heartbeats tell only that it is there. Source: ConsumerGroupInfo#updateChannel."""
+    member = members.setdefault(connection, client)
+    member.seen_ms = client.seen_ms
+    return member
+
+
+def _one_of(known: tuple[str, ...], word: Any) -> str | None:
+    return word if word in known else None
+
+
+class Members:
+    """See the module. For the loop's thread alone.
+
+    Args:
+        now_ms: the clock.
+        changed: is told the group whose members or subscriptions have changed.
+    """
+
+    def __init__(self, now_ms: Callable[[], int], changed: Callable[[ConsumerGroup], None]) -> None:
+        self._now_ms = now_ms
+        self._tell = changed
+        self.producers: dict[str, dict[Connection, Client]] = {}
+        self._producer_ids: dict[str, Connection] = {}
+        self.consumers: dict[str, ConsumerGroup] = {}
+
+    def heartbeat_producer(self, group: str, connection: Connection, client: Client) -> None:
+        """A producer is there."""
+        member = _seen(self.producers.setdefault(group, {}), connection, client)
+        self._producer_ids[member.client_id] = connection  # no other: that would never be forgotten
+
+    def heartbeat_consumer(
+        self, group: str, connection: Connection, client: Client, said: dict[str, Any], *, notify: bool
+    ) -> None:
+        """A consumer is there, and says what it wants. Raises Answer. Source: ConsumerManager#registerConsumer."""
+        wanted = {one.topic: one for one in map(Subscription.of_json, fields.objects(said, "subscriptionDataSet"))}
+        found = self.consumers.setdefault(group, ConsumerGroup(group))
+        found.consume_type = _one_of(_TYPES, said.get("consumeType"))
+        found.message_model = _one_of(_MODELS, said.get("messageModel"))
+        found.consume_from_where = _one_of(_STARTS, said.get("consumeFromWhere"))
+        changed = connection not in found.members
+        if not changed and found.members[connection].client_id != client.client_id:
+            del found.members[connection]
+        _seen(found.members, connection, client)
+        for topic, one in wanted.items():
+            old = found.subscriptions.get(topic)
+            if old is None:
+                changed = True
+            if old is None or one.version > old.version:
+                found.subscriptions[topic] = one
+        for topic in found.subscriptions.keys() - wanted.keys():
+            del found.subscriptions[topic]
+            changed = True
+        if changed and notify:
+            self._tell(found)
+
+    def unregister(
+        self, connection: Connection, producer_group: str | None, consumer_group: str | None, *, notify: bool = True
+    ) -> None:
+        """A client leaves. Whether it was a member or not, those that are left are told, as by Apache's broker."""
+        if producer_group:
+            self._drop_producer(producer_group, connection)
+        found = self.consumers.get(consumer_group or "")
+        if found is not None:
+            found.members.pop(connection, None)
+            if not found.members:
+                del self.consumers[found.name]
+            if notify:
+                self._tell(found)
+
+    def closed(self, connection: Connection) -> None:
+        """A connection has gone, and all that it was."""
+        for group in [group for group, members in self.producers.items() if connection in members]:
+            self._drop_producer(group, connection)
+        for group in [group for group, found in self.consumers.items() if connection in found.members]:
+            self._drop_consumer(group, connection)
+
+    def expire(self) -> list[Connection]:
+        """Connections from which no heartbeat has come for too long; to be closed by the caller."""
+        limit = self._now_ms() - EXPIRED_MS
+        every = [*self.producers.values(), *(found.members for found in self.consumers.values())]
+        return list(dict.fromkeys(c for members in every for c, client in members.items() if client.seen_ms < limit))
+
+    def producer(self, client_id: str) -> Connection | None:
+        """The connection of a producer by its client id. Source: ProducerManager#findChannel."""
+        found = self._producer_ids.get(client_id)
+        return found if found is not None and found.is_open else None
+
+    def groups_subscribed_to(self, topic: str) -> Iterator[str]:
+        """Consumer groups that want a topic now."""
+        return (group for group, found in self.consumers.items() if topic in found.subscriptions)
+
+    def _drop_producer(self, group: str, connection: Connection) -> None:
+        members = self.producers.get(group, {})
+        client = members.pop(connection, None)
+        if client is not None and self._producer_ids.get(client.client_id) is connection:
+            del self._producer_ids[client.client_id]
+        if not members:
+            self.producers.pop(group, None)
+
+    def _drop_consumer(self, group: str, connection: Connection) -> None:
+        found = self.consumers.get(group)
+        if found is not None and found.members.pop(connection, None) is not None:
+            if not found.members:
+                del self.consumers[group]
+            self._tell(found)

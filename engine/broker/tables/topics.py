@@ -1,0 +1,211 @@
+"""Topics of the broker: what there is, what is made by itself, and topics.json.
+
+Sources: TopicConfigManager; BROKER.md 2.1, 2.2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from engine.broker.tables.config_file import VersionedTable
+from engine.errors import InvalidArgument
+from engine.format import names
+from engine.format.topic_rules import FORBIDDEN, OFFSET_MOVED, SELF_TEST
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Container, Mapping
+
+    from engine.broker.settings.broker_settings import BrokerSettings
+    from engine.broker.tables.config_file import ConfigFile
+
+PERM_READ, PERM_WRITE, PERM_INHERIT = 4, 2, 1
+READ_WRITE = PERM_READ | PERM_WRITE
+TBW102 = "TBW102"
+RETRY, DLQ = "%RETRY%", "%DLQ%"
+UNIT, UNIT_SUB = 1, 2
+"""Bits of a topic's sys_flag: of a unit, subscribed to from units. Source: TopicSysFlag."""
+MULTI_TAG = "MULTI_TAG"
+FILTER_TYPES = ("SINGLE_TAG", MULTI_TAG)
+_SYSTEM = "rmq_sys_"
+QUEUES_MAX = 1 << 16
+"""Of a topic. Apache has no limit; what looks at each queue of a topic would never end."""
+FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """One topic: numbers of queues, permissions (PERM_…), flags."""
+
+    name: str
+    read_queues: int = 4
+    write_queues: int = 4
+    perm: int = READ_WRITE
+    filter_type: str = "SINGLE_TAG"
+    sys_flag: int = 0
+    order: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """As topics.json and clients have it."""
+        return {
+            "order": self.order,
+            "perm": self.perm,
+            "readQueueNums": self.read_queues,
+            "topicFilterType": self.filter_type,
+            "topicName": self.name,
+            "topicSysFlag": self.sys_flag,
+            "writeQueueNums": self.write_queues,
+        }
+
+    @classmethod
+    def of_json(cls, name: str, found: Mapping[str, Any]) -> TopicConfig:
+        """From either. Raises ValueError, TypeError: a number that is none."""
+        return cls(
+            str(found.get("topicName") or name),
+            int(found.get("readQueueNums", 4)),
+            int(found.get("writeQueueNums", 4)),
+            int(found.get("perm", READ_WRITE)),
+            str(found.get("topicFilterType", "SINGLE_TAG")),
+            int(found.get("topicSysFlag", 0)),
+            bool(found.get("order", False)),
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"TopicConfig [topicName={self.name}, readQueueNums={self.read_queues}, "
+            f"writeQueueNums={self.write_queues}, perm={perm_text(self.perm)}, topicFilterType={self.filter_type}, "
+            f"topicSysFlag={self.sys_flag}, order={str(self.order).lower()}]"
+        )
+
+
+class TopicTable(VersionedTable[TopicConfig]):
+    """All topics. For the loop's thread alone.
+
+    Args:
+        settings: the broker's.
+        file: topics.json.
+        loop: beside which it is written.
+        now_ms: the clock.
+
+    Attributes:
+        settings: what holds now.
+        was_kept: topics.json was there at the start.
+    """
+
+    def __init__(
+        self, settings: BrokerSettings, file: ConfigFile, loop: asyncio.AbstractEventLoop, now_ms: Callable[[], int]
+    ) -> None:
+        super().__init__(file, loop, now_ms)
+        self.settings = settings
+        self.topics = self._table
+        self.was_kept = False
+        queues = settings.default_topic_queue_nums
+        own = [
+            TopicConfig(SELF_TEST, 1, 1),
+            TopicConfig("BenchmarkTest", 1024, 1024),
+            TopicConfig(settings.cluster_name, 16, 16, READ_WRITE | PERM_INHERIT),
+            TopicConfig(settings.broker_name, 1, 1, READ_WRITE | PERM_INHERIT),
+            TopicConfig(OFFSET_MOVED, 1, 1),
+            TopicConfig(names.SCHEDULE_TOPIC, 18, 18),
+            TopicConfig(settings.cluster_name + "_REPLY_TOPIC", 1, 1),
+        ]
+        if settings.auto_create_topic:
+            own.insert(1, TopicConfig(TBW102, queues, queues, READ_WRITE | PERM_INHERIT))
+        self.system = frozenset(topic.name for topic in own) | FORBIDDEN | {"RMQ_SYS_TRACE_TOPIC"}
+        self.topics.update((topic.name, topic) for topic in own)
+
+    def load(self) -> None:
+        """What topics.json says, over the predefined ones. Raises CannotMend, StorageError."""
+        table = self._read("topicConfigTable", TopicConfig.of_json)
+        self.was_kept = bool(table)
+        self.topics.update(table)
+
+    def take(self, found: dict[str, Any]) -> None:
+        """A master's topics instead of ours. Raises CannotMend, StorageError."""
+        self._take(found, "topicConfigTable", TopicConfig.of_json)
+
+    def find(self, name: str) -> TopicConfig | None:
+        """The topic, None when there is none."""
+        return self.topics.get(name)
+
+    def is_system(self, name: str) -> bool:
+        """Whether it is the broker's own. Source: TopicValidator#isSystemTopic."""
+        return name in self.system or name.startswith(_SYSTEM)
+
+    def put(self, topic: TopicConfig) -> None:
+        """Make or change a topic; durable when this returns.
+
+        Raises:
+            InvalidArgument: numbers of queues that no topic can have. DiskFull, StorageError: nothing has changed.
+        """
+        if not (0 <= topic.read_queues <= QUEUES_MAX and 0 <= topic.write_queues <= QUEUES_MAX):
+            raise InvalidArgument(
+                f"invalid number of queues: {topic.read_queues} to read, {topic.write_queues} to write",
+                hint=f"0 to {QUEUES_MAX}",
+            )
+        self._put(topic.name, topic)
+
+    def delete(self, name: str) -> bool:
+        """Forget a topic; False when there was none. Raises DiskFull, StorageError: nothing has changed."""
+        if name not in self.topics:
+            return False
+        self._put(name, None)
+        return True
+
+    def for_send(self, name: str, default_topic: str, default_queues: int, *, unit: bool = False) -> TopicConfig | None:
+        """The topic to send to, made where that is allowed. Source: #createTopicInSendMessageMethod.
+
+        Raises:
+            NotYet: it is being made. What is acknowledged must be found after a crash, so its topic is durable first.
+        """
+        found = self.topics.get(name)
+        if found is not None:
+            return found
+        kind = (UNIT_SUB if name.startswith(RETRY) else UNIT) if unit else 0
+        model = self.topics.get(default_topic)
+        if model is not None and default_topic == TBW102 and not self.settings.auto_create_topic:
+            model = None
+        if model is not None and model.perm & PERM_INHERIT:
+            queues = max(0, min(default_queues, model.write_queues))
+            made = replace(
+                model,
+                name=name,
+                read_queues=queues,
+                write_queues=queues,
+                perm=model.perm & ~PERM_INHERIT,
+                sys_flag=kind,
+            )
+            self._demand(name, made)
+        return self.for_retry(name, 1, kind) if name.startswith(RETRY) else None
+
+    def for_retry(self, name: str, queues: int = 1, sys_flag: int = 0) -> TopicConfig:
+        """A group's topic of messages that come again, or that nobody could consume. Raises NotYet: it comes."""
+        found = self.topics.get(name)
+        if found is None:
+            self._demand(name, TopicConfig(name, queues, queues, sys_flag=sys_flag))
+        return found
+
+    def there_soon(self, name: str, queues: int = 1, sys_flag: int = 0) -> TopicConfig:
+        """The same, where nothing is put into it yet: it is there at once, and in the file a moment later."""
+        found = self.topics.get(name)
+        if found is None:
+            found = TopicConfig(name, queues, queues, sys_flag=sys_flag)
+            self._put_soon(name, found)
+        return found
+
+    def set_ordered(self, names: Container[str]) -> None:
+        """These topics are ordered, and no others. Source: #updateOrderTopicConfig."""
+        for topic in [topic for topic in self.topics.values() if topic.order != (topic.name in names)]:
+            self._put_soon(topic.name, replace(topic, order=not topic.order))
+
+    def _said(self, table: Mapping[str, TopicConfig]) -> dict[str, Any]:
+        """TopicConfigSerializeWrapper; topics.json."""
+        return {"topicConfigTable": {name: topic.to_json() for name, topic in table.items()}}
+
+
+def perm_text(perm: int) -> str:
+    """RWX as Apache prints it. Source: PermName#perm2String."""
+    return "".join(
+        letter if perm & bit else "-" for letter, bit in (("R", PERM_READ), ("W", PERM_WRITE), ("X", PERM_INHERIT))
+    )

@@ -1,0 +1,1 @@
+"""What the daemon tells of itself: counts, metrics, health, and the socket where commands ask it."""

@@ -1,0 +1,226 @@
+"""What the running daemon is like now: read when somebody asks (status, top, a scrape), kept by nobody.
+
+One JSON object, as `rstore status`, `rstore top` and the control socket have it. Times in ms, sizes in bytes; counts
+are since the daemon has started, so that whoever asks twice has the rates in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from engine.broker.put.transactions import GROUP
+from engine.broker.watch.disks import disk_ratios
+from engine.broker.watch.stats import Counter
+from engine.errors import StorageError
+from engine.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from engine.broker.ha.role import Role
+    from engine.broker.handlers.pull import PullHandler
+    from engine.broker.net.switchboard import Switchboard
+    from engine.broker.put.flow import FlowControl
+    from engine.broker.put.schedule import ScheduleService
+    from engine.broker.put.transactions import Transactions
+    from engine.broker.tables.members import Members
+    from engine.broker.tables.offsets import ConsumerOffsets
+    from engine.broker.tables.topics import TopicTable
+    from engine.broker.watch.stats import Rate, Stats
+    from engine.store import MessageStore
+
+
+_AT_ONCE = 50
+"""Groups in topics that are looked at before others have their turn: well below a millisecond."""
+
+
+class Lag(NamedTuple):
+    """Messages of a topic that a group has not consumed. `members`: that are there now."""
+
+    group: str
+    topic: str
+    messages: int
+    members: int
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """The parts of a running daemon that are looked at, and only looked at.
+
+    Attributes:
+        pulls: that wait.
+        boards: of all listeners.
+        address: `ip:port` that clients are told.
+        started_ms: when the daemon has started, ms since 1970; `now_ms`: the clock.
+    """
+
+    store: MessageStore
+    stats: Stats
+    topics: TopicTable
+    offsets: ConsumerOffsets
+    members: Members
+    flow: FlowControl
+    role: Role
+    schedule: ScheduleService
+    transactions: Transactions
+    pulls: PullHandler
+    boards: Sequence[Switchboard]
+    address: str
+    started_ms: int
+    now_ms: Callable[[], int]
+
+
+class Live:
+    """See the module. For the loop's thread alone.
+
+    Args:
+        watched: what is asked.
+
+    Attributes:
+        lags: of all groups, as of the last `refresh`.
+    """
+
+    def __init__(self, watched: Watched) -> None:
+        self.watched = watched
+        self.lags: list[Lag] = []
+
+    # --- parts ------------------------------------------------------------------------------------------------------
+
+    async def refresh(self) -> None:
+        """Bring `lags` up to date: of all groups that have offsets. Others are served meanwhile.
+
+        Queues of a group without an offset count from their first message.
+        """
+        watched = self.watched
+        store, offsets, members = watched.store, watched.offsets, watched.members.consumers
+        found = []
+        for number, (topic, group) in enumerate(offsets.pairs(), 1):
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+            if group == GROUP:
+                continue
+            done = offsets.of(group, topic)
+            config = watched.topics.find(topic)
+            messages = 0
+            for queue_id in {*done, *range(0 if config is None else config.read_queues)}:
+                start = max(done.get(queue_id, 0), store.min_offset(topic, queue_id), 0)
+                messages += max(store.max_offset(topic, queue_id) - start, 0)
+            there = members.get(group)
+            found.append(Lag(group, topic, messages, 0 if there is None else len(there.members)))
+        self.lags = found
+
+    def gets(self) -> dict[str, Counter]:
+        """What was handed out, by topic."""
+        found: dict[str, Counter] = {}
+        for (_, topic), counter in self.watched.stats.groups.items():
+            total = found.setdefault(topic, Counter())
+            total.times += counter.times
+            total.messages += counter.messages
+            total.size += counter.size
+        return found
+
+    def answers(self) -> list[tuple[int, int, int]]:
+        """(request code or OTHER, response code, how often)."""
+        total: dict[tuple[int, int], int] = {}
+        for board in self.watched.boards:
+            for request, counts in board.answers.items():
+                for response, count in counts.items():
+                    total[request, response] = total.get((request, response), 0) + count
+        return [(request, response, count) for (request, response), count in sorted(total.items()) if count]
+
+    def disks(self) -> dict[str, float]:
+        """How full the disks are, parts of 1; empty where the system doesn't say."""
+        try:
+            return dict(disk_ratios(self.watched.store))
+        except StorageError:
+            return {}
+
+    @property
+    def writeable(self) -> bool:
+        """False while puts are refused: a full disk, no room for the log's next file, a failure."""
+        store = self.watched.store
+        try:
+            return store.flags.writeable and store.out_of_room is None
+        except StorageError:  # the system does not say how much room there is: the last put found none
+            return False
+
+    def log_files_that_fit(self) -> int | None:
+        """Files of the log that its disks have room for; None where the system doesn't say."""
+        try:
+            return self.watched.store.log_files_that_fit
+        except StorageError:
+            return None
+
+    @property
+    def output_waiting(self) -> int:
+        """Bytes that clients have not taken yet."""
+        return sum(connection.output_waiting for board in self.watched.boards for connection in board.connections)
+
+    # --- the whole --------------------------------------------------------------------------------------------------
+
+    def look(self) -> dict[str, Any]:
+        """All of it; `refresh` comes first."""
+        watched = self.watched
+        store, stats, flow = watched.store, watched.stats, watched.flow
+        totals, rates, gets = stats.totals(), stats.rates(), self.gets()
+        names = {*stats.topics, *gets}
+        dispatched = store.dispatch.position
+        return {
+            "source": "daemon",
+            "pid": os.getpid(),
+            "address": watched.address,
+            "time": watched.now_ms(),
+            "uptime": watched.now_ms() - watched.started_ms,
+            "connections": {board.name: len(board.connections) for board in self.watched.boards},
+            "heldPulls": self.watched.pulls.held,
+            "outputWaiting": self.output_waiting,
+            "log": {
+                "minOffset": store.log.min_offset,
+                "maxOffset": store.log.max_offset,
+                "flushed": store.log.flushed_where,
+                "dispatched": dispatched,
+            },
+            "flushBehind": max(store.log.max_offset - store.log.flushed_where, 0),
+            "dispatchBehind": store.dispatch_behind_bytes,
+            "disks": self.disks(),
+            "writeable": self.writeable,
+            "errors": [str(error) for error in store.errors],
+            "totals": {"putMessages": totals.put, "putFailed": totals.put_failed, "getMessages": totals.transferred},
+            "rates": {"put": _rate(rates.put), "get": _rate(rates.transferred)},
+            "replication": watched.role.to_json(),
+            "flowControl": {
+                "beside": flow.beside,
+                "waiting": flow.queued + flow.waiting,
+                "slowPuts": flow.slow_puts,
+                "refused": dict(flow.refused),
+            },
+            "topics": {
+                name: {
+                    "putMessages": puts.messages,
+                    "putBytes": puts.size,
+                    "getMessages": got.messages,
+                    "getBytes": got.size,
+                }
+                for name in sorted(names)
+                for puts, got in [(stats.topics.get(name, Counter()), gets.get(name, Counter()))]
+            },
+            "groups": [
+                {"group": lag.group, "topic": lag.topic, "lag": lag.messages, "members": lag.members}
+                for lag in self.lags
+            ],
+        }
+
+
+def code_name(code: int) -> str:
+    """A response code by its Apache name, or as a number."""
+    try:
+        return ResponseCode(code).name
+    except ValueError:
+        return str(code)
+
+
+def _rate(rate: Rate) -> dict[str, float | None]:
+    return {"10s": rate.ten, "60s": rate.minute, "600s": rate.ten_minutes}

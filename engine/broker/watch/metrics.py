@@ -1,0 +1,234 @@
+"""Prometheus metrics: what there is, by name, and how each is read when it is scraped. `SERVE.md` has the table.
+
+The hot path adds integers, as it does without us; everything else is looked up at a scrape, in pieces, and written
+beside the loop. Labels are bounded: of topics and groups the LABELS with the most messages have their own, the others
+are `(others)` together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from engine.broker.net.connection import OTHER
+from engine.broker.put.flow import REASONS
+from engine.broker.watch.live import code_name
+from engine.errors import RStoreError
+from engine.wire.codes import RequestCode
+
+if TYPE_CHECKING:
+    from engine.broker.watch.health import Health
+    from engine.broker.watch.live import Live
+
+LABELS = 1000
+OTHERS = "(others)"
+_BUCKETS = range(14, 36)
+"""Bits of ns: 16 µs, 33 µs … 34 s."""
+Samples = Iterable[tuple[Sequence[str], float]]
+
+
+class Declared(NamedTuple):
+    """A metric: its name, kind (counter, gauge, histogram), labels, meaning, and where its values come from."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    means: str
+    read: Callable[[Live], Samples]
+
+
+def _one(read: Callable[[Live], float]) -> Callable[[Live], Samples]:
+    return lambda live: [((), read(live))]
+
+
+def _most(rows: Iterable[tuple[tuple[str, ...], float]]) -> Samples:
+    """Those with the highest values by their own names, and the sum of the rest."""
+    found = sorted(rows, key=lambda row: -row[1])
+    yield from found[:LABELS]
+    if len(found) > LABELS:
+        yield (OTHERS,) * len(found[0][0]), sum(value for _, value in found[LABELS:])
+
+
+def _puts(number: str) -> Callable[[Live], Samples]:
+    return lambda live: _most(((topic,), getattr(c, number)) for topic, c in live.watched.stats.topics.items())
+
+
+def _gets(number: str) -> Callable[[Live], Samples]:
+    return lambda live: _most(((topic,), getattr(c, number)) for topic, c in live.gets().items())
+
+
+def _answers(live: Live) -> Samples:
+    for request, response, count in live.answers():
+        yield ("OTHER" if request == OTHER else RequestCode(request).name, code_name(response)), count
+
+
+def _cut(live: Live) -> Samples:
+    for reason in ("frame", "input", "output", "idle"):
+        yield (reason,), sum(board.cut[reason] for board in live.watched.boards)
+
+
+def _maps(_: Live) -> Samples:
+    with contextlib.suppress(OSError), open("/proc/self/maps", "rb") as file:
+        yield (), sum(1 for _ in file)
+
+
+def _behind(live: Live) -> Samples:
+    copied = live.watched.role.copied
+    behind = 0 if copied is None else copied.behind
+    if behind is not None:
+        yield (), behind
+
+
+def _states(live: Live) -> Samples:
+    copied = live.watched.role.copied
+    if copied is not None:
+        for status in type(copied.status):
+            yield (status.value,), float(status is copied.status)
+
+
+METRICS: tuple[Declared, ...] = (
+    Declared("rstore_put_messages", "counter", ("topic",), "Messages that clients have put.", _puts("messages")),
+    Declared("rstore_put_bytes", "counter", ("topic",), "Their bytes in the log.", _puts("size")),
+    Declared("rstore_get_messages", "counter", ("topic",), "Messages handed out.", _gets("messages")),
+    Declared("rstore_get_bytes", "counter", ("topic",), "Their bytes.", _gets("size")),
+    Declared("rstore_sent_back", "counter", ("group", "topic"), "Messages that a group has sent back.",
+             lambda live: _most((key, c.messages) for key, c in live.watched.stats.backs.items())),
+    Declared("rstore_put_failures", "counter", (), "Puts that failed.",
+             _one(lambda live: live.watched.stats.totals().put_failed)),
+    Declared("rstore_gets_missed", "counter", (), "Gets that found nothing.",
+             _one(lambda live: live.watched.stats.totals().missed)),
+    Declared("rstore_put_seconds", "histogram", (), "How long clients' puts took, flush and slave included.",
+             lambda live: ()),
+    Declared("rstore_answers", "counter", ("request", "response"), "Requests answered, by code.", _answers),
+    Declared("rstore_connections", "gauge", ("listener",), "Open connections.",
+             lambda live: [((board.name,), len(board.connections)) for board in live.watched.boards]),
+    Declared("rstore_connections_refused", "counter", ("listener",), "Connections refused, as there were too many.",
+             lambda live: [((board.name,), board.refused) for board in live.watched.boards]),
+    Declared("rstore_connections_cut", "counter", ("reason",),
+             "Connections cut off: what is no frame or too long a one, frames that don't end, output that nobody takes,"
+             " silence.", _cut),
+    Declared("rstore_output_waiting_bytes", "gauge", (), "Bytes that clients have not taken yet.",
+             _one(lambda live: live.output_waiting)),
+    Declared("rstore_held_pulls", "gauge", (), "Pulls that wait for messages.",
+             _one(lambda live: live.watched.pulls.held)),
+    Declared("rstore_pulls_not_held", "counter", (), "Pulls that could not wait, as too many did.",
+             _one(lambda live: live.watched.pulls.not_held)),
+    Declared("rstore_log_min_offset", "gauge", (), "Where the log begins (physical offset).",
+             _one(lambda live: live.watched.store.log.min_offset)),
+    Declared("rstore_log_max_offset", "gauge", (), "Where it ends.",
+             _one(lambda live: live.watched.store.log.max_offset)),
+    Declared("rstore_log_flushed_offset", "gauge", (), "Up to where it is on disk.",
+             _one(lambda live: live.watched.store.log.flushed_where)),
+    Declared("rstore_log_dispatched_offset", "gauge", (), "Up to where queues and index have it.",
+             _one(lambda live: live.watched.store.dispatch.position)),
+    Declared("rstore_flush_behind_bytes", "gauge", (), "Bytes of the log that are not on disk yet.",
+             _one(lambda live: max(live.watched.store.log.max_offset - live.watched.store.log.flushed_where, 0))),
+    Declared("rstore_dispatch_behind_bytes", "gauge", (), "Bytes of the log that are not in queues and index yet.",
+             _one(lambda live: live.watched.store.dispatch_behind_bytes)),
+    Declared("rstore_slave_behind_bytes", "gauge", ("slave",), "Bytes that a slave of ours has not reported yet.",
+             lambda live: [((one.address,), one.behind) for one in live.watched.role.slaves]),
+    Declared("rstore_replication_behind_bytes", "gauge", (), "On a slave: bytes that the master had more when it was"
+             " asked last.", _behind),
+    Declared("rstore_replication_state", "gauge", ("state",), "On a slave: 1 for how it stands with its master.",
+             _states),
+    Declared("rstore_replication_appended_bytes", "counter", (), "On a slave: bytes that came from its master.",
+             _one(lambda live: 0 if live.watched.role.copied is None else live.watched.role.copied.appended)),
+    Declared("rstore_disk_used_ratio", "gauge", ("part",), "How full the disks of log (CL), queues (CQ) and index are.",
+             lambda live: [((part,), ratio) for part, ratio in live.disks().items()]),
+    Declared("rstore_log_files_fit", "gauge", (), "Files of the log that its disks have room for, beside those that are"
+             " there.", lambda live: [((), fit) for fit in (live.log_files_that_fit(),) if fit is not None]),
+    Declared("rstore_writeable", "gauge", (), "0 while puts are refused: a full disk, no room for the log's next file,"
+             " a failure; else 1.", _one(lambda live: float(live.writeable))),
+    Declared("rstore_files_expired", "counter", ("kind",), "Files that retention has deleted.",
+             lambda live: [((kind,), getattr(live.watched.store.clean.status, f"{kind}_files"))
+                           for kind in ("log", "queue", "index")]),
+    Declared("rstore_consumer_lag", "gauge", ("group", "topic"), "Messages that a group has not consumed.",
+             lambda live: _most(((lag.group, lag.topic), lag.messages) for lag in live.lags)),
+    Declared("rstore_schedule_waiting", "gauge", ("level",), "Delayed messages that wait.",
+             lambda live: [((str(one.level),), one.messages) for one in live.watched.schedule.backlog()]),
+    Declared("rstore_schedule_late_seconds", "gauge", ("level",), "How late the next delayed message is.",
+             lambda live: [((str(one.level),), one.late_ms / 1000) for one in live.watched.schedule.backlog()]),
+    Declared("rstore_schedule_lost", "counter", (), "Delayed messages that could not be delivered.",
+             _one(lambda live: live.watched.schedule.lost)),
+    Declared("rstore_transactions_waiting", "gauge", (), "Half messages without an end, about.",
+             _one(lambda live: live.watched.transactions.waiting)),
+    Declared("rstore_flow_refused", "counter", ("reason",), "Sends refused with SYSTEM_BUSY.",
+             lambda live: [((reason,), live.watched.flow.refused[reason]) for reason in REASONS]),
+    Declared("rstore_flow_waiting", "gauge", (), "Puts that wait for the disk.",
+             _one(lambda live: live.watched.flow.queued + live.watched.flow.waiting)),
+    Declared("rstore_slow_puts", "counter", (), "Puts that took longer than 200 ms in the log.",
+             _one(lambda live: live.watched.flow.slow_puts)),
+    Declared("rstore_loop_lag_seconds", "gauge", (), "The longest time of the last minute in which nobody was served.",
+             lambda live: ()),
+    Declared("rstore_process_maps", "gauge", (), "Memory maps of the process.", _maps),
+)  # fmt: skip
+"""Every metric of ours. A counter is exposed with `_total` behind its name; process_… are prometheus_client's own."""
+
+
+class Gathered(NamedTuple):
+    """What was read at a scrape: by metric, and the put times."""
+
+    samples: list[tuple[Declared, list[tuple[Sequence[str], float]]]]
+    put_bits: list[int]
+    put_ns: int
+
+
+async def gather(live: Live, health: Health) -> Gathered:
+    """Read all of it, in the loop's thread, in small pieces."""
+    await live.refresh()
+    samples = []
+    for declared in METRICS:
+        found: Samples = [((), health.lag_s)] if declared.name == "rstore_loop_lag_seconds" else ()
+        with contextlib.suppress(RStoreError):  # a queue's file that can't be read, say: the others are told
+            found = found or list(declared.read(live))
+        samples.append((declared, list(found)))
+        await asyncio.sleep(0)
+    times = live.watched.stats.put_times
+    return Gathered(samples, list(times.by_bits), times.took_ns)
+
+
+def expose(gathered: Gathered, accept: str) -> tuple[bytes, str]:
+    """The text for a scraper that accepts these kinds, and its kind. In any thread: thousands of lines take a while."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Families(gathered))
+    ProcessCollector(registry=registry)
+    encode, kind = choose_encoder(accept)
+    return encode(registry), kind
+
+
+class _Families(Collector):
+    """What was gathered, as prometheus_client has it."""
+
+    def __init__(self, gathered: Gathered) -> None:
+        self._gathered = gathered
+
+    def collect(self) -> Iterator[Metric]:
+        """All of them."""
+        for declared, samples in self._gathered.samples:
+            if declared.kind == "histogram":
+                yield self._put_seconds(declared)
+                continue
+            family: Any = CounterMetricFamily if declared.kind == "counter" else GaugeMetricFamily
+            made = family(declared.name, declared.means, labels=declared.labels)
+            for labels, value in samples:
+                made.add_metric(list(labels), value)
+            yield made
+
+    def _put_seconds(self, declared: Declared) -> Metric:
+        bits, passed, at = self._gathered.put_bits, 0, 0
+        buckets: list[tuple[str, float]] = []
+        for number in _BUCKETS:
+            passed += sum(bits[at : number + 1])
+            at = number + 1
+            buckets.append((str((1 << number) / 1e9), passed))
+        buckets.append(("+Inf", sum(bits)))
+        family = HistogramMetricFamily(declared.name, declared.means)
+        family.add_metric([], buckets, self._gathered.put_ns / 1e9)
+        return family
