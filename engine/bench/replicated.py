@@ -23,6 +23,7 @@ from engine.bench.brokers import APACHE, OURS, Running
 from engine.bench.workload import GIB, KIB, MIB, Workload
 from engine.errors import StorageError
 from engine.format import names
+from engine.format.record import BLANK_SIZE, MAGIC_SIZE, POSITION_MAGIC
 from engine.wire.codes import RequestCode, ResponseCode
 from engine.wire.command import RemotingCommand
 
@@ -32,7 +33,6 @@ LOG_SIZE = 512 * MIB
 THREADS = 8
 _LIMIT_S = 300.0
 _LOOK_S = 0.002
-_MAGIC = slice(4, 8)
 
 REPLICATE = "rstore replicate"
 COPIES = tuple((master, slave) for master in (APACHE, OURS) for slave in (APACHE, OURS, REPLICATE))
@@ -233,7 +233,7 @@ def _seen(file: Path, end: int) -> tuple[bool, bool]:
     """Whether a log's first record has come, and its last, which ends at `end`."""
     try:
         with file.open("rb", buffering=0) as log:
-            return any(os.pread(log.fileno(), 8, 0)[_MAGIC]), any(os.pread(log.fileno(), 16, end - 16))
+            return any(os.pread(log.fileno(), MAGIC_SIZE, POSITION_MAGIC)), any(os.pread(log.fileno(), 16, end - 16))
     except FileNotFoundError:
         return False, False
 
@@ -261,7 +261,7 @@ def _send_until_copied(address: str, topic: str, store: Path) -> None:
             answer = brokers.ask(address, RemotingCommand(RequestCode.SEND_MESSAGE_V2, 1, ext=fields, body=b"x"), 10)
             if answer is not None and answer.code == ResponseCode.SUCCESS and file.exists():
                 with file.open("rb") as log:
-                    if any(log.read(8)[_MAGIC]):
+                    if any(log.read(BLANK_SIZE)[POSITION_MAGIC:]):
                         return
         time.sleep(0.2)
     raise StorageError("a slave does not come", path=store)

@@ -111,6 +111,16 @@ def decode_header(buffer: Buffer) -> IndexHeader:
     return IndexHeader(begin_ts, end_ts, begin, end, slots, max(count, 1))
 
 
+def decode_slot(raw: Buffer) -> int:
+    """The number of the entry that a slot's bytes name, as stored; `NO_ENTRY` for no bytes."""
+    return int.from_bytes(raw, "big", signed=True)
+
+
+def encode_slot(number: int) -> bytes:
+    """The bytes of a slot that names an entry."""
+    return number.to_bytes(SLOT_SIZE, "big")
+
+
 def decode_entry(buffer: Buffer, position: int) -> IndexEntry:
     """The entry at a byte position.
 

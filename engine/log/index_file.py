@@ -32,6 +32,8 @@ from engine.format.index_file import (
     IndexHeader,
     IndexLayout,
     decode_header,
+    decode_slot,
+    encode_slot,
     entry_dtype,
     time_diff,
 )
@@ -237,7 +239,7 @@ class IndexFile(IndexReader):
 
     def _newest(self, slot: int, number: int) -> int:
         """What entry `number` is linked to in this slot."""
-        stored = int.from_bytes(self._read(self.layout.slot_position(slot), SLOT_SIZE), "big", signed=True)
+        stored = decode_slot(self._read(self.layout.slot_position(slot), SLOT_SIZE))
         return stored if NO_ENTRY < stored <= number else NO_ENTRY
 
     def _put_many(
@@ -327,7 +329,7 @@ class IndexFile(IndexReader):
             for slot, number in newest:
                 place = self.layout.slot_position(slot)
                 self._undo.append((place, bytes(self._read(place, SLOT_SIZE))))
-                self._write(place, number.to_bytes(SLOT_SIZE, "big"))
+                self._write(place, encode_slot(number))
         except StorageError:
             self._header = before
             with contextlib.suppress(StorageError):

@@ -28,6 +28,7 @@ from engine.format.index_file import (
     IndexLayout,
     decode_entry,
     decode_header,
+    decode_slot,
     entry_dtype,
     time_diff,
 )
@@ -178,7 +179,7 @@ class IndexReader(ABC):
         """
         offsets: list[int] = []
         slot = self.layout.slot_position(key_hash % self.layout.slots)
-        number = int.from_bytes(self._read(slot, SLOT_SIZE), "big", signed=True)
+        number = decode_slot(self._read(slot, SLOT_SIZE))
         header = self.header  # read behind the slot: a writer counts an entry before it names it
         above = self._above(header)
         if number == NO_ENTRY or max_num <= 0:

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from engine.format.compression import inflate
 from engine.format.message import decode
+from engine.format.numbers import INT_MAX
 from engine.format.properties import KEYS, TAGS, key_words
 from engine.pipeline.schema import LATEST_MS
 
 if TYPE_CHECKING:
     from engine.log.batch import RecordBatch
     from engine.pipeline.splits import Split
-
-_INT_MAX = 0x7FFFFFFF
 
 
 def row(split: Split, batch: RecordBatch, i: int, *, decompress: bool) -> dict[str, Any]:
@@ -63,6 +62,6 @@ def damage_row(store: str, file: str, offset: int, size: int, why: str) -> dict[
         "store": store,
         "file": file,
         "physical_offset": offset,
-        "size": min(size, _INT_MAX),
+        "size": min(size, INT_MAX),
         "damage": why,
     }

@@ -9,7 +9,15 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from engine.errors import FormatError, StorageError
-from engine.format.index_file import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, IndexLayout, decode_entry, decode_header
+from engine.format.index_file import (
+    ENTRY_SIZE,
+    HEADER_SIZE,
+    SLOT_SIZE,
+    IndexLayout,
+    decode_entry,
+    decode_header,
+    decode_slot,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -75,7 +83,7 @@ def _proved(disk: Disk, entry: Entry, layouts: Iterable[IndexLayout]) -> IndexLa
                 one = decode_entry(reader.read(layout.entry_position(1), ENTRY_SIZE), 0)
                 number = one.key_hash % slots
                 slot = reader.read(layout.slot_position(number), SLOT_SIZE) if one.key_hash >= 0 else b""
-                newest = int.from_bytes(slot, "big", signed=True)
+                newest = decode_slot(slot)
                 if _agree(header, one.physical_offset, one.previous, newest) and _linked(
                     reader, entry, layout, number, newest
                 ):
