@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from engine.broker.net.client import RemotingClient
+from engine.config import StoreConfig
 from engine.errors import InvalidArgument, StorageError
 from engine.wire.codes import RequestCode, ResponseCode
 from engine.wire.command import RemotingCommand
 from engine.wire.frames import FrameReader, encode
-from tests.engine.broker.client import daemon, send_fields
+from tests.engine.broker.client import SMALL, Client, daemon, send_fields
+from tests.engine.opening import assert_sound
 
 
 @contextlib.asynccontextmanager
@@ -94,3 +96,20 @@ def test_what_is_no_address(address: str) -> None:
 def test_nobody_there() -> None:
     with pytest.raises(StorageError, match="can't connect to"):
         asyncio.run(RemotingClient.connect("127.0.0.1:1"))
+
+
+def test_a_client_that_has_gone_is_not_waited_for(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with daemon(tmp_path / "s") as found:
+            client = await Client.to(found.listening.broker)
+            assert (await client.put("T", b"x")).code == 0
+            (connection,) = found._boards[0].connections
+            client.writer.close()
+            async with asyncio.timeout(5):
+                while connection.is_open:
+                    await asyncio.sleep(0.001)
+            with pytest.raises(ConnectionError):
+                await connection.ask(RemotingCommand(RequestCode.GET_CONSUMER_RUNNING_INFO), 0.5)
+
+    asyncio.run(run())
+    assert_sound(StoreConfig(store_path_root_dir=tmp_path / "s").with_changes(**SMALL))
