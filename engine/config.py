@@ -57,8 +57,8 @@ class StoreConfig:
     """Settings of one store. Sizes in bytes, times in ms unless Apache's name says otherwise.
 
     A path of None is the default place below the root. `given` names the fields that somebody set: a size that nobody
-    gave is inferred from the files of an existing store (engine.repair.survey). The two `disk_space_…` are parts of 1,
-    which a broker takes as properties of its JVM (-Drocketmq.broker.diskSpace…Ratio) and we from its file.
+    gave is inferred from the files of an existing store (engine.inspect.store.survey). The two `disk_space_…` are parts
+    of 1, which a broker takes as properties of its JVM (-Drocketmq.broker.diskSpace…Ratio) and we from its file.
     `origin`: the file that said it, of fields that a file said.
     `typed`: the arguments that named this store on the command line (`--store DIR`, `-c FILE`), so that a command that
     is named next can be copied and run.
@@ -402,3 +402,12 @@ def _own(path: Path) -> StoreConfig:
 
 def _moved(path: Path, old: Path, new: Path) -> Path:
     return new / path.relative_to(old) if path.is_relative_to(old) else path
+
+
+STORE_SIZES = (
+    "mapped_file_size_commit_log",
+    "mapped_file_size_consume_queue",
+    "max_hash_slot_num",
+    "max_index_num",
+)
+"""The settings (fields of StoreConfig) that a store keeps for life."""

@@ -19,6 +19,10 @@ from engine.files.disk import Disk
 from engine.format import names, properties
 from engine.format.message import decode, make_msg_id, parse_msg_id
 from engine.format.quantities import counted, moment
+from engine.inspect import next_step
+from engine.inspect.store.known_names import KnownNames
+from engine.inspect.store.newer import refuse_queue
+from engine.inspect.store.survey import survey
 from engine.log.closed_log import ClosedLogReader
 from engine.log.closed_queue import ClosedExt, ClosedQueue
 from engine.log.derive import TopicQueue
@@ -26,10 +30,6 @@ from engine.log.index_reader import ClosedIndexFile
 from engine.log.message_reader import END_OF_TIME, MessageReader
 from engine.log.place import Lies
 from engine.log.results import StoreClosed
-from engine.repair import next_step
-from engine.repair.known_names import KnownNames
-from engine.repair.newer import refuse_queue
-from engine.repair.survey import survey
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig

@@ -1,8 +1,8 @@
-"""Puts what a repair saved back as new messages: carries out a plan of engine.repair.replay_plan.
+"""Puts what a repair saved back as new messages: carries out a plan of engine.repair.replay.plan.
 
 Each message goes through an open store like any other put. Before the first one the run is noted durably; then after
 every `NOTE_EVERY` bytes, each time behind a flush of the store; at the end once more, when the store is closed. Killed
-in between, planning again finds what is in (engine.repair.replay_progress), and the rest follows.
+in between, planning again finds what is in (engine.inspect.dump.replayed), and the rest follows.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING
 
 from engine.errors import RStoreError, StorageError
 from engine.format.quantities import counted
-from engine.repair.apply import apply
 from engine.repair.create import complete_store
-from engine.repair.recover import plan_recover
-from engine.repair.replay_plan import messages_of
-from engine.repair.replay_progress import write_runs
+from engine.repair.recover.apply import apply
+from engine.repair.recover.recover import plan_recover
+from engine.repair.replay.plan import messages_of
+from engine.repair.replay.progress import write_runs
 from engine.store import MessageStore
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.files.disk import Disk
     from engine.format.message import Message
+    from engine.inspect.dump.replayed import Run
     from engine.log.state import StoreState
-    from engine.repair.replay_plan import ReplayPlan
-    from engine.repair.replay_progress import Run
+    from engine.repair.replay.plan import ReplayPlan
 
 NOTE_EVERY = 16 << 20
 """Bytes of records between two notes of how far it is."""

@@ -49,7 +49,7 @@ from engine.services.waiting import Pending
 if TYPE_CHECKING:
     from engine.format.batch import BatchItem
     from engine.format.columns import MessageColumns
-    from engine.repair.plan import RecoverPlan
+    from engine.repair.recover.plan import RecoverPlan
 
 RECONFIGURABLE = frozenset(
     {
@@ -160,8 +160,8 @@ class MessageStore(MessageReader):
             StoreLocked: a live process holds it. Refused, CannotMend: recovery would lose data, or can't be done; the
                 store is RocketMQ 5's. StorageError.
         """
-        from engine.repair.newer import refuse_open
-        from engine.repair.path_slips import slip_in_a_path
+        from engine.inspect.store.newer import refuse_open
+        from engine.inspect.store.path_slips import slip_in_a_path
 
         disk = disk or Disk()
         refuse_open(disk, config)
@@ -517,9 +517,9 @@ def recover_as_needed(
     Raises:
         Refused, CannotMend, StorageError.
     """
-    from engine.repair.apply import apply, take_blank_away
-    from engine.repair.behind import left_to_dispatch
-    from engine.repair.recover import plan_recover
+    from engine.repair.recover.apply import apply, take_blank_away
+    from engine.repair.recover.behind import left_to_dispatch
+    from engine.repair.recover.recover import plan_recover
 
     plan = plan_recover(disk, config, locked=True)
     try:

@@ -301,7 +301,7 @@ def _report(
 ) -> int:
     """One line on stderr, of a refusal with the next command in another; with --json an object on stdout, too."""
     try:
-        from engine.repair.next_step import for_store
+        from engine.inspect.next_step import for_store
 
         if settings.json:
             known: dict[str, Any] = {

@@ -126,8 +126,8 @@ class Change(ABC, Generic[Plan]):
 
     def _dry(self, config: StoreConfig) -> int:
         from engine.files.lock import holder_of
-        from engine.repair.newer import refuse_change
-        from engine.repair.survey import survey
+        from engine.inspect.store.newer import refuse_change
+        from engine.inspect.store.survey import survey
 
         files = survey(self.disk, config)
         refuse_change(files.root, files.newer)
@@ -143,8 +143,8 @@ class Change(ABC, Generic[Plan]):
 
     def _change(self, config: StoreConfig, *, yes: bool) -> int:
         from engine.format import names
-        from engine.repair.newer import refuse_change
-        from engine.repair.survey import survey
+        from engine.inspect.store.newer import refuse_change
+        from engine.inspect.store.survey import survey
 
         files = survey(self.disk, config)  # no store, no lock file
         root = files.root

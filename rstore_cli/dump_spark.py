@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING
 
 from engine.files.disk import Disk
 from engine.format import message
-from engine.log.scan import Damage, RecordBatch, Scanner
+from engine.inspect.check.verify import boundary, judge_tail
+from engine.inspect.dump.dump import BLANK, DAMAGE, MESSAGE, LogRow, stored_topic
+from engine.log.scan import MISSING_SEGMENT, Damage, RecordBatch, Scanner
 from engine.log.source import ClosedLog
 from engine.pipeline.failures import carried
 from engine.pipeline.splits import Split, events, log_end, open_log, plan_splits
-from engine.repair.dump import BLANK, DAMAGE, MESSAGE, LogRow, stored_topic
-from engine.repair.log_end import MISSING_SEGMENT
-from engine.repair.verify import boundary, judge_tail
 from rstore_cli.log_rows import row_line, row_text
 from rstore_cli.render import encoder
 

@@ -9,7 +9,7 @@ from rstore_cli.messages import to_text
 from rstore_cli.render import size
 
 if TYPE_CHECKING:
-    from engine.repair.dump import LogRow
+    from engine.inspect.dump.dump import LogRow
 
 
 def row_line(row: LogRow, encode: Callable[[Any], str]) -> str:

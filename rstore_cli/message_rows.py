@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.repair.next_step import command_line
+from engine.inspect.next_step import command_line
 from rstore_cli.messages import to_json, to_text
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from rstore_cli.render import Output, count, messages_in, printable, short, size
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from engine.repair.consumers import Unread
-    from engine.repair.ledger import Ledger
-    from engine.repair.plan import RecoverPlan
+    from engine.inspect.store.consumers import Unread
+    from engine.repair.recover.ledger import Ledger
+    from engine.repair.recover.plan import RecoverPlan
 
 _SHOWN = 20
 
@@ -173,7 +173,7 @@ def _read(plan: RecoverPlan) -> list[tuple[str, str]]:
 
 
 def _whole_command(plan: RecoverPlan) -> str:
-    from engine.repair.next_step import command_line
+    from engine.inspect.next_step import command_line
 
     words = ("recover",) if plan.to is None else ("truncate", "--to-offset", str(plan.to))
     return command_line(plan.files.config, *words, "--whole")

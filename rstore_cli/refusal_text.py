@@ -9,8 +9,8 @@ from rstore_cli.plan_text import show_plan
 from rstore_cli.render import Output, count, messages_in, printable, short, size
 
 if TYPE_CHECKING:
-    from engine.repair.ledger import Ledger
-    from engine.repair.plan import RecoverPlan
+    from engine.repair.recover.ledger import Ledger
+    from engine.repair.recover.plan import RecoverPlan
 
 LINES = 10
 """What a refusal shows on a wide screen without --verbose, the error aside."""

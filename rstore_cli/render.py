@@ -20,7 +20,7 @@ from rstore_cli.screen import is_terminal, paint, shorten, takes_colour, told, w
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from engine.repair.odd import OddFile
+    from engine.inspect.store.odd import OddFile
 
 Tick = Callable[[int, int], None]
 """Progress: (done, total)."""
@@ -115,7 +115,7 @@ class Output:
         """The text as who named a store can copy its commands."""
         if not self._typed or "rstore " not in text:
             return text
-        from engine.repair.next_step import for_store
+        from engine.inspect.next_step import for_store
 
         return for_store(self._typed, text)
 

@@ -16,7 +16,7 @@ from rstore_cli._common import FOUND, OK
 from rstore_cli.render import count, size
 
 if TYPE_CHECKING:
-    from engine.repair.salvage_export import Export, Filter
+    from engine.repair.salvage.export import Export, Filter
     from rstore_cli._common import Settings
     from rstore_cli.render import Output
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def export_messages(settings: Settings, repair: str, target: str, wanted: Filter) -> int:
     """The messages into a new file, or to stdout ("-"); the exit code."""
     from engine.files.disk import Disk
-    from engine.repair.salvage_export import Export
+    from engine.repair.salvage.export import Export
     from rstore_cli.messages import to_json
 
     output = settings.output()
@@ -54,7 +54,7 @@ def export_messages(settings: Settings, repair: str, target: str, wanted: Filter
 def export_files(settings: Settings, repair: str, directory: Path) -> int:
     """The log's bytes into a new directory; the exit code."""
     from engine.files.disk import Disk
-    from engine.repair.salvage_export import export_raw
+    from engine.repair.salvage.export import export_raw
 
     output = settings.output()
     written = export_raw(Disk(), settings.load(), repair, str(directory))

@@ -9,10 +9,10 @@ from engine.format.quantities import counted, moment
 from rstore_cli.render import count, messages_in, printable, short, size
 
 if TYPE_CHECKING:
-    from engine.repair.replay_plan import ReplayPlan
-    from engine.repair.salvage_list import Detail, Entry, Inventory
-    from engine.repair.salvage_prune import PrunePlan
-    from engine.repair.salvage_scan import ScanReport, Tally
+    from engine.inspect.dump.salvage_list import Detail, Entry, Inventory
+    from engine.inspect.dump.salvage_scan import ScanReport, Tally
+    from engine.repair.replay.plan import ReplayPlan
+    from engine.repair.salvage.prune import PrunePlan
     from rstore_cli.render import Output
 
 _SHOWN = 20

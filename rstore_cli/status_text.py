@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from engine.format.quantities import moment
-from engine.repair.newer import BATCH_QUEUES, ROCKSDB_CONFIG, ROCKSDB_QUEUES
-from engine.repair.next_step import command_line
+from engine.inspect.next_step import command_line
+from engine.inspect.store.newer import BATCH_QUEUES, ROCKSDB_CONFIG, ROCKSDB_QUEUES
 from rstore_cli.render import Output, count, printable, short, size
 
 if TYPE_CHECKING:
-    from engine.repair.forecast import FileSystem, Forecast, Threshold
-    from engine.repair.log_state import Place
-    from engine.repair.status import StoreStatus
+    from engine.inspect.status.forecast import FileSystem, Forecast, Threshold
+    from engine.inspect.status.log_state import Place
+    from engine.inspect.status.status import StoreStatus
 
 SHOWN = 15
 """Rows of a table, warnings of a kind."""

@@ -13,7 +13,7 @@ from engine.errors import RStoreError
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
-    from engine.repair.known_names import KnownNames
+    from engine.inspect.store.known_names import KnownNames
 
 _REPAIR = re.compile(r"\d{8}T\d{6}Z-")
 
@@ -62,7 +62,7 @@ class StoreNames:
     def _known(self) -> KnownNames | None:
         with contextlib.suppress(RStoreError, OSError):
             from engine.files.disk import Disk
-            from engine.repair.known_names import KnownNames
+            from engine.inspect.store.known_names import KnownNames
 
             return KnownNames.of_store(Disk(), self._settings())
         return None

@@ -158,7 +158,7 @@ JOBS = (
     Job(
         "verify-crc",
         "every record's lengths, place and CRC",
-        "engine.repair.verify.verify",
+        "engine.inspect.check.verify.verify",
         "its recovery scan: load() of the log alone, closed (recoverNormally: every record of the last three files "
         "with its CRC, nothing dispatched)",
         "load",
@@ -170,7 +170,7 @@ JOBS = (
     Job(
         "check",
         "log, queues, index and config against each other",
-        "engine.repair.check.check",
+        "engine.inspect.check.check.check",
         state=State.CLOSED,
         workloads=(*PLAIN, LARGE),
         command=("check",),

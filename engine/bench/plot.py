@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.bench.jobs import FLOORS, Against
+from engine.bench.report_table import ratios
 from engine.bench.results import Place, Results
 
 _FASTER, _SLOWER = "#2a7f62", "#b5523b"
@@ -18,8 +19,6 @@ def plot(results: Results, path: Path) -> bool:
     Raises:
         OSError.
     """
-    from engine.bench.report import ratios
-
     rows = ratios(results)
     if not rows:
         return False

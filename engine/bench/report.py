@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from engine.bench.jobs import BY_NAME, LIMITS, Against, Floor, Job
+from engine.bench.plot import plot
 from engine.bench.report_replicated import replication_lines
 from engine.bench.report_served import served_lines
 from engine.bench.report_table import cell, ratio_text, table, verdict_word
-from engine.bench.results import MIB, Cache, Place, Results, Side, Verdict
+from engine.bench.results import MIB, Place, Results, Side, Verdict
 from engine.bench.workload import GIB
 from engine.errors import StorageError
 
@@ -43,8 +44,6 @@ def write(results: Results, directory: Path) -> None:
     Raises:
         StorageError: it can't be written.
     """
-    from engine.bench.plot import plot
-
     try:
         directory.mkdir(parents=True, exist_ok=True)
         (directory / DATA).write_text(json.dumps(results.to_json(), indent=1) + "\n", encoding="utf-8")
@@ -60,17 +59,6 @@ def write(results: Results, directory: Path) -> None:
         (directory / REPORT).write_text("\n".join(_lines(results, drawn=drawn)) + "\n", encoding="utf-8")
     except OSError as error:
         raise StorageError((error.strerror or str(error)).lower(), path=error.filename) from None
-
-
-def ratios(results: Results) -> list[tuple[Place, str, float]]:
-    """What is compared with Apache: the place, its name, how many times as fast."""
-    found = []
-    for place in results.places():
-        for ratio, kind in ((results.inside_ratio(place), ""), (results.whole_ratio(place), ", whole process")):
-            if ratio is not None:
-                cold = ", cold" if place.cache is Cache.COLD else ""
-                found.append((place, f"{place.job} {place.workload}{cold}{kind}", ratio))
-    return found
 
 
 def floor_text(verdict: Verdict) -> tuple[str, str, str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from engine.bench.results import Cache, Place, Results
+
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[int] = ()) -> Iterator[str]:
     """The lines of a table; `numbers`: the columns that are."""
@@ -26,3 +28,14 @@ def verdict_word(met: bool | None) -> str:
 def ratio_text(value: float | None) -> str:
     """A ratio, or a dash."""
     return "-" if value is None else f"{value:.2f}"
+
+
+def ratios(results: Results) -> list[tuple[Place, str, float]]:
+    """What is compared with Apache: the place, its name, how many times as fast."""
+    found = []
+    for place in results.places():
+        for ratio, kind in ((results.inside_ratio(place), ""), (results.whole_ratio(place), ", whole process")):
+            if ratio is not None:
+                cold = ", cold" if place.cache is Cache.COLD else ""
+                found.append((place, f"{place.job} {place.workload}{cold}{kind}", ratio))
+    return found

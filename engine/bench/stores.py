@@ -20,12 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.bench.workload import BORN_MS, PER_MS
-from engine.config import STORE_CONF, apache_key
+from engine.config import STORE_CONF, STORE_SIZES, apache_key
 from engine.errors import CannotMend, StorageError
 from engine.files.disk import Disk
 from engine.format import names
 from engine.format.checkpoint import FILE_SIZE
-from engine.repair.create import SIZES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -121,7 +120,7 @@ class Kept:
 def write_sizes(workload: Workload, root: Path) -> None:
     """rstore.conf, which tells the command line the sizes that the files of a small store don't."""
     config = workload.config(root)
-    lines = [f"{apache_key(name)}={getattr(config, name)}" for name in SIZES]
+    lines = [f"{apache_key(name)}={getattr(config, name)}" for name in STORE_SIZES]
     (root / STORE_CONF).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -38,8 +38,8 @@ Work = Callable[[Task, Timer], Done]
 
 def recover(task: Task, timed: Timer) -> Done:
     """`rstore recover`: lock, plan, apply."""
-    from engine.repair.apply import apply
-    from engine.repair.recover import plan_recover
+    from engine.repair.recover.apply import apply
+    from engine.repair.recover.recover import plan_recover
 
     disk = Disk()
     with timed(), StoreLock(disk, str(task.root)):
@@ -50,7 +50,7 @@ def recover(task: Task, timed: Timer) -> Done:
 
 def verify(task: Task, timed: Timer) -> Done:
     """`rstore verify-crc`."""
-    from engine.repair.verify import verify as run
+    from engine.inspect.check.verify import verify as run
 
     with timed():
         found = run(Disk(), task.config)
@@ -61,7 +61,7 @@ def verify(task: Task, timed: Timer) -> Done:
 
 def check(task: Task, timed: Timer) -> Done:
     """`rstore check`."""
-    from engine.repair.check import check as run
+    from engine.inspect.check.check import check as run
 
     with timed():
         found = run(Disk(), task.config, jobs=None)
@@ -72,8 +72,8 @@ def check(task: Task, timed: Timer) -> Done:
 
 def reindex(task: Task, timed: Timer) -> Done:
     """`rstore reindex`: build queues and index aside, compare, swap in."""
-    from engine.repair import reindex_swap
-    from engine.repair.reindex import Scope, build
+    from engine.repair.reindex import swap as reindex_swap
+    from engine.repair.reindex.reindex import Scope, build
 
     disk, root = Disk(), str(task.root)
     with timed(), StoreLock(disk, root):

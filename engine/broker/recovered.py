@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.files.disk import Disk
     from engine.log.state import StoreState
-    from engine.repair.plan import RecoverPlan
+    from engine.repair.recover.plan import RecoverPlan
 
 
 def recovering(log: logging.Logger) -> Callable[[Disk, StoreConfig], tuple[StoreState, StoreConfig]]:

@@ -38,8 +38,8 @@ from engine.config import BrokerRole, delay_levels
 from engine.errors import RStoreError, StorageError
 from engine.files.disk import Disk
 from engine.files.lock import holder_of
-from engine.repair.guessed_sizes import of_puts
-from engine.repair.survey import survey
+from engine.inspect.store.guessed_sizes import of_puts
+from engine.inspect.store.survey import survey
 from engine.store import MessageStore
 
 if TYPE_CHECKING:

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from engine.config import STORE_SIZES
 from engine.drill.child import Task, settings_text
 from engine.drill.files import copy_tree, data_bytes, demand_room, fingerprint, remove_tree, snapshot
 from engine.drill.result import CARRIED_OUT, DrillReport, DrillResult, Failure, Original
@@ -29,8 +30,7 @@ from engine.drill.scene import moved
 from engine.errors import InvalidArgument, StoreLocked
 from engine.files.disk import Disk
 from engine.files.lock import holder_of
-from engine.repair.create import SIZES
-from engine.repair.survey import survey
+from engine.inspect.store.survey import survey
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
@@ -136,7 +136,7 @@ class _Source:
                 f"{who} holds the store, and would change it while it is copied", path=root, hint="drill a snapshot"
             )
         size = data_bytes(disk, root)
-        config = config.with_changes(**{name: getattr(files.config, name) for name in SIZES})
+        config = config.with_changes(**{name: getattr(files.config, name) for name in STORE_SIZES})
         # A store that is opened allocates the files that it goes on with: two of the log, and one of the index.
         grows = 2 * config.mapped_file_size_commit_log + files.index_layout.file_size
         demand_room(disk, scratch, size + COPIES * jobs * (size + grows))

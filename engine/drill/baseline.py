@@ -11,10 +11,10 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from engine.inspect.store.known import known_places
+from engine.inspect.store.survey import survey
 from engine.log.scan import RecordBatch, Scanner
 from engine.log.source import ClosedLog
-from engine.repair.known import known_places
-from engine.repair.survey import survey
 
 if TYPE_CHECKING:
     import numpy as np

@@ -17,13 +17,13 @@ from engine.format.quantities import counted
 if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.files.disk import Disk
-    from engine.repair.expire import ExpirePlan
-    from engine.repair.finding import Finding
-    from engine.repair.offsets import OffsetPlan
-    from engine.repair.plan import RecoverPlan
-    from engine.repair.reindex import ReindexPlan
-    from engine.repair.truncate import TruncatePlan
-    from engine.repair.undo import UndoPlan
+    from engine.inspect.finding import Finding
+    from engine.repair.config.consumer_offsets import OffsetPlan
+    from engine.repair.expire.expire import ExpirePlan
+    from engine.repair.recover.plan import RecoverPlan
+    from engine.repair.reindex.reindex import ReindexPlan
+    from engine.repair.salvage.undo import UndoPlan
+    from engine.repair.truncate.truncate import TruncatePlan
 
 Options = Mapping[str, Any]
 
@@ -102,7 +102,7 @@ class _Change(Generic[Plan]):
     def __call__(self, disk: Disk, config: StoreConfig, options: Options) -> Outcome:
         """Run it. Raises RStoreError."""
         from engine.files.lock import StoreLock
-        from engine.repair.survey import survey
+        from engine.inspect.store.survey import survey
 
         files = survey(disk, config)
         with StoreLock(disk, files.root):
@@ -121,8 +121,8 @@ class _Change(Generic[Plan]):
 
 
 def _plan_recover(disk: Disk, config: StoreConfig, options: Options) -> RecoverPlan:
-    from engine.repair.log_end import Mode
-    from engine.repair.recover import plan_recover
+    from engine.repair.recover.log_end import Mode
+    from engine.repair.recover.recover import plan_recover
 
     if options.get("normal") and options.get("abnormal"):
         raise InvalidArgument("normal and abnormal exclude each other")
@@ -137,7 +137,7 @@ def _would_change(plan: RecoverPlan) -> bool:
 
 
 def _apply_recover(disk: Disk, plan: RecoverPlan, options: Options, command: str = "recover") -> str:
-    from engine.repair.apply import apply
+    from engine.repair.recover.apply import apply
 
     apply(disk, plan, command=command, keep=not options.get("no_salvage"))
     parts = {
@@ -150,13 +150,13 @@ def _apply_recover(disk: Disk, plan: RecoverPlan, options: Options, command: str
 
 
 def _unchanged_recover(disk: Disk, config: StoreConfig) -> None:
-    from engine.repair.memory import forget
+    from engine.repair.recover.memory import forget
 
     forget(disk, os.fspath(config.store_path_root_dir))
 
 
 def _plan_truncate(disk: Disk, config: StoreConfig, options: Options) -> TruncatePlan:
-    from engine.repair import truncate
+    from engine.repair.truncate import truncate
 
     given = [name for name in ("to_record", "to_offset", "to_time") if name in options]
     if len(given) != 1:
@@ -170,9 +170,9 @@ def _plan_truncate(disk: Disk, config: StoreConfig, options: Options) -> Truncat
 
 def _behind_record(disk: Disk, config: StoreConfig, count: int) -> int:
     """Physical offset behind the log's first `count` records. Raises InvalidArgument when it has fewer."""
+    from engine.inspect.store.survey import survey
     from engine.log.scan import RecordBatch, Scanner
     from engine.log.source import ClosedLog
-    from engine.repair.survey import survey
 
     files = survey(disk, config)
     left = count
@@ -191,9 +191,9 @@ def _apply_truncate(disk: Disk, plan: TruncatePlan, options: Options) -> str:
 
 
 def _plan_reindex(disk: Disk, config: StoreConfig, options: Options) -> ReindexPlan:
-    from engine.repair import reindex_swap
-    from engine.repair.reindex import Scope, build
-    from engine.repair.survey import survey
+    from engine.inspect.store.survey import survey
+    from engine.repair.reindex import swap as reindex_swap
+    from engine.repair.reindex.reindex import Scope, build
 
     queues, index = bool(options.get("consumequeue")), bool(options.get("index"))
     topic, both = options.get("topic"), not queues and not index
@@ -214,7 +214,7 @@ def _plan_reindex(disk: Disk, config: StoreConfig, options: Options) -> ReindexP
 
 
 def _apply_reindex(disk: Disk, plan: ReindexPlan, options: Options) -> str:
-    from engine.repair.reindex_swap import swap
+    from engine.repair.reindex.swap import swap
 
     del options
     swap(disk, plan)
@@ -222,19 +222,19 @@ def _apply_reindex(disk: Disk, plan: ReindexPlan, options: Options) -> str:
 
 
 def _discard_reindex(disk: Disk, plan: ReindexPlan) -> None:
-    from engine.repair.reindex_swap import clear
+    from engine.repair.reindex.swap import clear
 
     clear(disk, os.path.dirname(plan.built))
 
 
 def _unchanged_reindex(disk: Disk, config: StoreConfig) -> None:
-    from engine.repair.reindex_swap import unchanged
+    from engine.repair.reindex.swap import unchanged
 
     unchanged(disk, config)
 
 
 def _plan_expire(disk: Disk, config: StoreConfig, options: Options) -> ExpirePlan:
-    from engine.repair.expire import Rules, plan_expire
+    from engine.repair.expire.expire import Rules, plan_expire
 
     hours = options.get("reserved_hours")
     rules = Rules(bool(options.get("force")), None if hours is None else float(hours), options.get("disk_ratio"))
@@ -242,7 +242,7 @@ def _plan_expire(disk: Disk, config: StoreConfig, options: Options) -> ExpirePla
 
 
 def _apply_expire(disk: Disk, plan: ExpirePlan, options: Options) -> str:
-    from engine.repair.expire import apply_expire
+    from engine.repair.expire.expire import apply_expire
 
     del options
     apply_expire(disk, plan)
@@ -250,14 +250,14 @@ def _apply_expire(disk: Disk, plan: ExpirePlan, options: Options) -> str:
 
 
 def _plan_undo(disk: Disk, config: StoreConfig, options: Options) -> UndoPlan:
-    from engine.repair.undo import plan_undo
+    from engine.repair.salvage.undo import plan_undo
 
     del options
     return plan_undo(disk, config)
 
 
 def _apply_undo(disk: Disk, plan: UndoPlan, options: Options) -> str:
-    from engine.repair.undo import undo
+    from engine.repair.salvage.undo import undo
 
     del options
     undo(disk, plan)
@@ -266,7 +266,7 @@ def _apply_undo(disk: Disk, plan: UndoPlan, options: Options) -> str:
 
 def _plan_offset(disk: Disk, config: StoreConfig, options: Options) -> OffsetPlan:
     from engine.log.derive import TopicQueue
-    from engine.repair.offsets import plan_offset
+    from engine.repair.config.consumer_offsets import plan_offset
 
     missing = [name for name in ("group", "topic", "queue", "to") if name not in options]
     if missing:
@@ -275,14 +275,14 @@ def _plan_offset(disk: Disk, config: StoreConfig, options: Options) -> OffsetPla
 
 
 def _apply_offset(disk: Disk, plan: OffsetPlan, options: Options) -> str:
-    from engine.repair.offsets import set_offset
+    from engine.repair.config.consumer_offsets import set_offset
 
     set_offset(disk, plan)
     return f"{options['group']} reads {options['to']} next"
 
 
 def _unchanged_offset(disk: Disk, config: StoreConfig) -> None:
-    from engine.repair.finish import settle
+    from engine.repair.salvage.finish import settle
 
     settle(disk, config)
 
@@ -291,15 +291,16 @@ def _unchanged_offset(disk: Disk, config: StoreConfig) -> None:
 
 
 def _check(disk: Disk, config: StoreConfig, options: Options) -> Outcome:
-    from engine.repair.check import check
+    from engine.inspect.check.check import check
+    from engine.repair.recover.following import mended_by_recovery
 
     del options
-    found = check(disk, config)
+    found = check(disk, config, mended=mended_by_recovery(disk))
     return _found(found.findings, ok=found.ok)
 
 
 def _doctor(disk: Disk, config: StoreConfig, options: Options) -> Outcome:
-    from engine.repair.doctor import doctor
+    from engine.inspect.check.doctor import doctor
 
     del options
     found = doctor(disk, config)
@@ -307,7 +308,7 @@ def _doctor(disk: Disk, config: StoreConfig, options: Options) -> Outcome:
 
 
 def _plan_start(disk: Disk, config: StoreConfig, options: Options) -> Outcome:
-    from engine.repair.plan_start import plan_start
+    from engine.repair.start.plan_start import plan_start
 
     del options
     plan = plan_start(disk, config)
@@ -317,7 +318,7 @@ def _plan_start(disk: Disk, config: StoreConfig, options: Options) -> Outcome:
 
 
 def _verify_crc(disk: Disk, config: StoreConfig, options: Options) -> Outcome:
-    from engine.repair.verify import verify
+    from engine.inspect.check.verify import verify
 
     del options
     found = verify(disk, config)

@@ -20,16 +20,16 @@ from engine.drill.files import digest, walk
 from engine.errors import RStoreError
 from engine.format import names
 from engine.format.queue_unit import UNIT_SIZE, unit_dtype
+from engine.inspect.store.survey import survey
 from engine.log.index_reader import ClosedIndexFile
-from engine.repair.reindex_swap import BUILD
-from engine.repair.survey import survey
+from engine.repair.reindex.swap import BUILD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from engine.config import StoreConfig
     from engine.files.disk import Disk
-    from engine.repair.survey import StoreFiles
+    from engine.inspect.store.survey import StoreFiles
 
 _SAID_ELSEWHERE = (names.INDEX, names.CHECKPOINT, f"{names.CHECKPOINT}.tmp", names.CONSUMEQUEUE_EXT)
 """Files whose bytes may differ; a temporary file that a kill left is overwritten by the next who needs it."""

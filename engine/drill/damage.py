@@ -16,12 +16,12 @@ from engine.errors import InvalidArgument
 from engine.files.abort import AbortFile
 from engine.format.judge import Row
 from engine.format.queue_unit import UNIT_SIZE
+from engine.inspect.store.queue_rows import QueueRows, is_real
+from engine.inspect.store.survey import survey
 from engine.log.index_reader import ClosedIndexFile
 from engine.log.scan import RecordBatch, Scanner
 from engine.log.source import ClosedLog
 from engine.log.state import NORMAL_FILES
-from engine.repair.queue_rows import QueueRows, is_real
-from engine.repair.survey import survey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from engine.drill.scene import Scene
     from engine.drill.script import Harm
     from engine.files.disk import Disk
+    from engine.inspect.store.survey import StoreFiles
     from engine.log.source import Segment
-    from engine.repair.survey import StoreFiles
 
 PAGE = 4096
 _HASH_END, _OFFSET_END = 3, 7

@@ -18,10 +18,10 @@ from engine.drill.script import Expect, Put, RunCommand
 from engine.errors import DiskFull
 from engine.format import fastjson
 from engine.format.quantities import counted
+from engine.inspect.check.check import check
+from engine.inspect.finding import Severity
 from engine.read_store import ReadStore
-from engine.repair.check import check
-from engine.repair.finding import Severity
-from engine.repair.recover import plan_recover
+from engine.repair.recover.recover import plan_recover
 from engine.store import MessageStore
 
 if TYPE_CHECKING:

@@ -35,8 +35,8 @@ from engine.errors import InvalidArgument, from_os_error
 from engine.format.index_file import IndexLayout
 from engine.format.queue_unit import UNIT_SIZE
 from engine.format.topic_rules import refused_by_client
-from engine.repair.doctor import DOCTOR_CODES
-from engine.repair.finding import CODES
+from engine.inspect.check.doctor import DOCTOR_CODES
+from engine.inspect.finding import CODES
 
 _T = TypeVar("_T")
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")

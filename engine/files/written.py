@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from engine.files.disk import Disk
     from engine.files.raw_file import Bytes, RawFile
 
 UNIT = 1 << 16
@@ -132,3 +133,12 @@ def written_end(reader: RawFile, start: int, end: int) -> int:
             if not is_zeros(piece):
                 return place + len(bytes(piece).rstrip(b"\0"))
     return start
+
+
+def is_zero(disk: Disk, path: str) -> bool:
+    """Whether a file holds nothing but zeros; holes are not read. Raises StorageError."""
+    reader = disk.open_reader(path)
+    try:
+        return not is_written(reader, 0, reader.size())
+    finally:
+        reader.close()

@@ -14,7 +14,7 @@ readable, and nothing is cut for it. The judges know what can have been written,
 another letter passes.
 
 Properties are `name \\x01 value`, joined by `\\x02`, one behind the last perhaps (MessageDecoder), and more of them
-where a bridge made a record longer (engine.repair.bridge). Values may be empty, names not.
+where a bridge made a record longer (engine.repair.recover.bridge). Values may be empty, names not.
 
 What Apache 4.9.8 refuses, and what it takes:
 

@@ -1,4 +1,4 @@
-"""What a bridge (engine.repair.bridge) wrote over lost messages, told by the log itself: manifests can go away."""
+"""What a bridge (engine.repair.recover.bridge) wrote over lost messages, told by the log: manifests can go away."""
 
 from __future__ import annotations
 

@@ -76,6 +76,10 @@ class Blank:
         return self.offset + self.length
 
 
+MISSING_SEGMENT = "segments are missing"
+"""Why nothing can be read in a `Gap`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Gap:
     """Segments that are missing in the middle: first missing physical offset and bytes."""

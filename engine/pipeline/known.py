@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.files.disk import Disk
-from engine.repair.known_names import KnownNames
+from engine.inspect.store.known_names import KnownNames
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

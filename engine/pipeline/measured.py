@@ -117,19 +117,19 @@ def _on_spark(job: str, stores: tuple[StoreRef, ...], size: int, scratch: Path, 
 
 def _alone(job: str, store: StoreRef, threads: int, scratch: Path) -> Run:
     def verify() -> int:
-        from engine.repair.verify import verify as run
+        from engine.inspect.check.verify import verify as run
 
         return run(Disk(), store.config, jobs=threads).records
 
     def reindex() -> int:
-        from engine.repair.reindex import Scope, build
+        from engine.repair.reindex.reindex import Scope, build
 
         with _directory(scratch) as into:
             return build(Disk(), store.config, into, Scope(), jobs=threads).records
 
     def read() -> int:
         """The same rows as Arrow batches, dropped at once."""
-        from engine.repair.parallel import run_apart
+        from engine.inspect.parallel import run_apart
 
         splits = plan_splits([store])
         if threads == 1:

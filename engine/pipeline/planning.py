@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING
 
 from engine.errors import FormatError
 from engine.log.boundary import Boundaries
-from engine.log.scan import Gap, RecordBatch, Scanner
+from engine.log.scan import MISSING_SEGMENT, Gap, RecordBatch, Scanner
 from engine.log.source import ClosedLog
 from engine.pipeline.filters import ALL, Range
 from engine.pipeline.narrow import Units, find_units
 from engine.pipeline.options import FAIL, MARK
 from engine.pipeline.splits import log_end, plan_splits
-from engine.repair.log_end import MISSING_SEGMENT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -36,7 +36,7 @@ from engine.format.record import (
 )
 from engine.format.topic_rules import HALF_TOPIC, OP_TOPIC
 from engine.log.derive import TopicQueue
-from engine.repair.replay_choice import settled_offsets
+from engine.repair.replay.choice import settled_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

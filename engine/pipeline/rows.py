@@ -21,9 +21,9 @@ from engine.format.message import make_msg_id
 from engine.format.properties import KEYS, TAGS
 from engine.format.record import POSITION_BORN_HOST, RECONSUME_TIMES_BACK
 from engine.format.sysflag import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6
+from engine.log.scan import MISSING_SEGMENT
 from engine.pipeline.plain_rows import damage_row, row
 from engine.pipeline.schema import LATEST_MS, arrow_schema
-from engine.repair.log_end import MISSING_SEGMENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -17,7 +17,6 @@ one query for every other query of the same `load()`, also where one query reads
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -30,10 +29,12 @@ from engine.pipeline.failures import carried
 from engine.pipeline.filters import pushed
 from engine.pipeline.known import demand_known
 from engine.pipeline.options import LATEST, MARK, demand_stores
-from engine.pipeline.planning import Share, plan
+from engine.pipeline.partition import SplitPartition
+from engine.pipeline.planning import plan
 from engine.pipeline.read import ReadOptions, read_share
 from engine.pipeline.schema import spark_schema
 from engine.pipeline.stores import find_stores
+from engine.pipeline.stream import StoreStreamReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -44,17 +45,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from engine.pipeline.options import SourceOptions
-    from engine.pipeline.stream import StoreStreamReader
 
 NAME = "rocketmq-store"
 _OF_DAMAGE = "store,file,physical_offset,size,damage"
-
-
-@dataclass
-class SplitPartition(InputPartition):
-    """A share as Spark's partition."""
-
-    share: Share
 
 
 class RocketMQStoreSource(DataSource):
@@ -81,8 +74,6 @@ class RocketMQStoreSource(DataSource):
     @carried()
     def streamReader(self, schema: StructType) -> StoreStreamReader:  # noqa: N802 - Spark's name
         """The stream reader. Raises InvalidArgument."""
-        from engine.pipeline.stream import StoreStreamReader
-
         del schema
         return StoreStreamReader(source_options.parse(self.options))
 

@@ -5,7 +5,7 @@ Theory. A split is a stretch of one segment between two wishes, in bytes. Who re
 boundaries is scanned as always; that the scan ends just where the next split begins is checked, every time.
 
 Damage before the last sound record is damage; behind it, it may be the log's unwritten rest: that only who has all
-splits of a store can say. `Part`s are merged for that (engine.repair.verify).
+splits of a store can say. `Part`s are merged for that (engine.inspect.check.verify).
 
 Planning reads of the log only what tells where it ends. That freezes it: what a broker adds later is for the next plan.
 """

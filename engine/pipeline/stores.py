@@ -12,8 +12,8 @@ from engine.config import of_store
 from engine.errors import NotAStore, Refused, StoreLocked
 from engine.files.disk import Disk
 from engine.files.lock import holder_of
+from engine.inspect.store.survey import survey
 from engine.pipeline.places import local_path
-from engine.repair.survey import survey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

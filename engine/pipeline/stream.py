@@ -34,9 +34,9 @@ from engine.log.source import ClosedLog, Segment
 from engine.pipeline.failures import carried
 from engine.pipeline.known import demand_known
 from engine.pipeline.options import LATEST, demand_stores
+from engine.pipeline.partition import SplitPartition
 from engine.pipeline.planning import Share, gaps, shares
 from engine.pipeline.read import ReadOptions, read_share
-from engine.pipeline.source import SplitPartition
 from engine.pipeline.splits import log_end, plan_splits
 from engine.pipeline.stores import find_stores
 

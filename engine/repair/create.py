@@ -13,23 +13,15 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from engine.config import STORE_CONF, apache_key
+from engine.config import STORE_CONF, STORE_SIZES, apache_key
 from engine.errors import Refused
 from engine.format import names
 from engine.format.checkpoint import FILE_SIZE
-from engine.repair.path_slips import slip_for_a_new_store
+from engine.inspect.store.path_slips import slip_for_a_new_store
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.files.disk import Disk
-
-SIZES = (
-    "mapped_file_size_commit_log",
-    "mapped_file_size_consume_queue",
-    "max_hash_slot_num",
-    "max_index_num",
-)
-"""The settings (fields of StoreConfig) that a store keeps for life."""
 
 
 def create_store(disk: Disk, config: StoreConfig) -> dict[str, int]:
@@ -59,7 +51,7 @@ def complete_store(disk: Disk, config: StoreConfig) -> dict[str, int]:
         DiskFull, StorageError.
     """
     root = os.fspath(config.store_path_root_dir)
-    sizes = {apache_key(name): int(getattr(config, name)) for name in SIZES}
+    sizes = {apache_key(name): int(getattr(config, name)) for name in STORE_SIZES}
     disk.mkdirs(root)
     lines = ["# The sizes that this store was made with (rstore init).", *(f"{k}={v}" for k, v in sizes.items())]
     disk.write_file_atomically(os.path.join(root, STORE_CONF), ("\n".join(lines) + "\n").encode())

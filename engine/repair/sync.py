@@ -10,7 +10,7 @@ from engine.format import names
 
 if TYPE_CHECKING:
     from engine.files.disk import Disk
-    from engine.repair.survey import StoreFiles
+    from engine.inspect.store.survey import StoreFiles
 
 _ALONE = (names.CHECKPOINT, names.ABORT)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from engine.files.written import is_written, written
+from engine.files.written import written
 
 if TYPE_CHECKING:
     from engine.files.disk import Disk
@@ -23,15 +23,6 @@ def same_file(disk: Disk, one: str, two: str) -> bool:
     finally:
         left.close()
         right.close()
-
-
-def is_zero(disk: Disk, path: str) -> bool:
-    """Whether a file holds nothing but zeros; holes are not read. Raises StorageError."""
-    reader = disk.open_reader(path)
-    try:
-        return not is_written(reader, 0, reader.size())
-    finally:
-        reader.close()
 
 
 def zero_range(disk: Disk, path: str, position: int, length: int) -> None:

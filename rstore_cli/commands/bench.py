@@ -133,7 +133,8 @@ def _progress(settings: Settings) -> Iterator[Progress | None]:
 
 
 def _show(output: Output, found: Results, directory: Path) -> None:
-    from engine.bench.report import REPORT, against_text, floor_text, ratios
+    from engine.bench.report import REPORT, against_text, floor_text
+    from engine.bench.report_table import ratios
 
     output.text(f"Peer: {found.apache}.")
     rows = [[name, f"{ratio:.2f}"] for _, name, ratio in ratios(found)]

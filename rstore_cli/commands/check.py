@@ -11,8 +11,8 @@ from rstore_cli.render import BATCHES, Output, count, messages_in, printable, si
 
 if TYPE_CHECKING:
     from engine.errors import NextStep
-    from engine.repair.check import CheckResult
-    from engine.repair.finding import Finding
+    from engine.inspect.check.check import CheckResult
+    from engine.inspect.finding import Finding
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -36,10 +36,19 @@ def check(
     config = settings.load()
 
     from engine.files.disk import Disk
-    from engine.repair.check import check as look
+    from engine.inspect.check.check import check as look
+    from engine.repair.recover.following import mended_by_recovery
 
+    disk = Disk()
     with output.progress("check") as tick:
-        found = look(Disk(), config, jobs=jobs, time_box_ms=limit, progress=tick)
+        found = look(
+            disk,
+            config,
+            jobs=jobs,
+            time_box_ms=limit,
+            progress=tick,
+            mended=mended_by_recovery(disk, jobs=jobs),
+        )
     if output.json:
         output.document(found.to_json())
     else:

@@ -84,7 +84,7 @@ class _Restore(Change["RestorePlan"]):
         return None  # planning raises it
 
     def following(self, plan: RestorePlan) -> NextStep | None:
-        from engine.repair.next_step import look
+        from engine.inspect.next_step import look
 
         return look(plan.files.config)
 
@@ -111,7 +111,7 @@ class _Restore(Change["RestorePlan"]):
             self.output.text("Nothing to do: the file holds that state.")
 
     def unchanged(self, config: StoreConfig) -> None:
-        from engine.repair.finish import settle
+        from engine.repair.salvage.finish import settle
 
         settle(self.disk, config)
 

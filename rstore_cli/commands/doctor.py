@@ -43,8 +43,8 @@ def doctor(
         return
 
     from engine.files.disk import Disk
+    from engine.inspect.check.doctor import doctor as look
     from engine.pipeline.ready import ready
-    from engine.repair.doctor import doctor as look
 
     file = settings.config
     found = look(Disk(), config, None if file is None else str(file))
@@ -95,8 +95,8 @@ def _only_conf(output: Output, file: Path, *, unread_store: bool) -> None:
     from engine.broker_conf.report import Judgement
     from engine.broker_conf.values import shown
     from engine.files.disk import Disk
-    from engine.repair.doctor_conf import CONF_CODES, look_at_conf
-    from engine.repair.finding import Findings
+    from engine.inspect.check.doctor_conf import CONF_CODES, look_at_conf
+    from engine.inspect.finding import Findings
     from rstore_cli.render import printable
 
     found = Findings(CONF_CODES)

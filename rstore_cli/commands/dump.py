@@ -16,8 +16,8 @@ from rstore_cli._spark import Conf, Master, SparkOptions, SplitBytes, UseSpark, 
 from rstore_cli.render import say_not_read
 
 if TYPE_CHECKING:
+    from engine.inspect.dump.dump import LogRow
     from engine.log.scan import RecordBatch
-    from engine.repair.dump import LogRow
     from rstore_cli.render import Output
 
 app = typer.Typer(
@@ -59,9 +59,9 @@ def commitlog(
     config = settings.load()
 
     from engine.files.disk import Disk
-    from engine.repair.dump import DAMAGE, dump_log, dump_log_batches
-    from engine.repair.known_names import KnownNames
-    from engine.repair.not_read import not_read
+    from engine.inspect.dump.dump import DAMAGE, dump_log, dump_log_batches
+    from engine.inspect.store.known_names import KnownNames
+    from engine.inspect.store.not_read import not_read
     from rstore_cli.log_rows import row_text
 
     beside = not_read(Disk(), config)
@@ -94,8 +94,8 @@ def _log_lines(
     output: Output, found: Iterable[LogRow | RecordBatch], topic: str | None, redact: bool
 ) -> Iterator[tuple[str, bool]]:
     """JSON lines, and which of them are damage."""
+    from engine.inspect.dump.dump import BLANK, DAMAGE, MESSAGE, stored_topic
     from engine.log.scan import RecordBatch
-    from engine.repair.dump import BLANK, DAMAGE, MESSAGE, stored_topic
     from rstore_cli.log_lines import LogLines
     from rstore_cli.log_rows import row_line
 
@@ -157,7 +157,7 @@ def consumequeue(
     low, high = _offset(start, "--from"), _offset(end, "--to")
 
     from engine.files.disk import Disk
-    from engine.repair.dump import dump_queue
+    from engine.inspect.dump.dump import dump_queue
 
     rows = islice(dump_queue(Disk(), config, topic, queue, start=low, end=high), limit)
     _lines(output, rows, ["queueOffset", "physicalOffset", "size", "tagsCode"])
@@ -179,7 +179,7 @@ def index(
     low, high = _offset(start, "--from"), _offset(end, "--to")
 
     from engine.files.disk import Disk
-    from engine.repair.dump import IndexFileDump, dump_index, dump_index_headers
+    from engine.inspect.dump.dump import IndexFileDump, dump_index, dump_index_headers
 
     broken: list[IndexFileDump] = []
 
@@ -221,7 +221,7 @@ def checkpoint(context: typer.Context) -> None:
     config = settings.load()
 
     from engine.files.disk import Disk
-    from engine.repair.dump import dump_checkpoint
+    from engine.inspect.dump.dump import dump_checkpoint
 
     point, whole = dump_checkpoint(Disk(), config)
     values = {
@@ -248,9 +248,9 @@ def config(context: typer.Context) -> None:
     import json
 
     from engine.files.disk import Disk
-    from engine.repair.dump import dump_config
-    from engine.repair.newer import ROCKSDB_CONFIG
-    from engine.repair.survey import survey
+    from engine.inspect.dump.dump import dump_config
+    from engine.inspect.store.newer import ROCKSDB_CONFIG
+    from engine.inspect.store.survey import survey
 
     broken = False
     some = False

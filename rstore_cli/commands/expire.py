@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from engine.config import StoreConfig
     from engine.errors import RStoreError
-    from engine.repair.expire import ExpirePlan, Rules
+    from engine.repair.expire.expire import ExpirePlan, Rules
 
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -59,7 +59,7 @@ def expire(
     10 a round; queue and index files follow. Nothing is saved. So the plan lists what consumers have not read, and
     which delayed and half messages would be deleted.
     """
-    from engine.repair.expire import Rules
+    from engine.repair.expire.expire import Rules
 
     settings = settings_of(context)
     run = _Expire(settings, Rules(force, reserved_hours, disk_ratio))
@@ -90,7 +90,7 @@ class _Expire(Change["ExpirePlan"]):
             yield
 
     def plan(self, config: StoreConfig) -> ExpirePlan:
-        from engine.repair.expire import plan_expire
+        from engine.repair.expire.expire import plan_expire
 
         with self.output.progress("reading files to delete") as tick:
             return plan_expire(self.disk, config, self._rules, progress=tick, in_use=self._in_use)
@@ -149,7 +149,7 @@ class _Expire(Change["ExpirePlan"]):
         output.text("Deleted files are not saved." if plan.changed else "Nothing to do.")
 
     def apply(self, plan: ExpirePlan) -> str | None:
-        from engine.repair.expire import apply_expire
+        from engine.repair.expire.expire import apply_expire
 
         if self.beside:
             self.settings.on_interrupt = "the daemon continues"

@@ -46,7 +46,7 @@ def _sync(config: StoreConfig) -> dict[str, Any]:
     """Sync every file of a closed store. Raises StoreLocked, NotAStore, StorageError."""
     from engine.files.disk import Disk
     from engine.files.lock import StoreLock
-    from engine.repair.survey import survey
+    from engine.inspect.store.survey import survey
     from engine.repair.sync import sync_store
 
     disk = Disk()

@@ -67,8 +67,8 @@ def get(
 
     from engine.files.disk import Disk
     from engine.format.properties import UNIQ_KEY
+    from engine.inspect.store.not_read import not_read
     from engine.read_store import ReadStore
-    from engine.repair.not_read import not_read
     from rstore_cli.message_rows import A_BODY, ONE_BODY, Shower
 
     with ReadStore(config) as store:
@@ -108,14 +108,14 @@ class _Asked:
 
     def words(self, offset: int) -> tuple[str, ...]:
         """The command that goes on at a queue offset."""
-        from engine.repair.next_step import arguments
+        from engine.inspect.next_step import arguments
 
         return ("get", *self.options, *arguments(self.topic, str(self.queue_id), str(offset)))
 
 
 def _queue(store: ReadStore, show: Shower, asked: _Asked, start: int | None) -> None:
     from engine.format.message import decode
-    from engine.repair.next_step import command_line
+    from engine.inspect.next_step import command_line
 
     topic, queue_id, count = asked.topic, asked.queue_id, asked.count
     queue = store.find_queue(topic, queue_id)
@@ -191,7 +191,7 @@ def _beyond(store: ReadStore, asked: _Asked, at: int, high: int, error: StorageE
         high: the queue's end.
         error: what the system said.
     """
-    from engine.repair.next_step import command_line, read
+    from engine.inspect.next_step import command_line, read
 
     config = store.files.config
     bad = at
@@ -215,10 +215,10 @@ def _is_readable(store: ReadStore, asked: _Asked, offset: int) -> bool:
 def _without_files(store: ReadStore, show: Shower, asked: _Asked) -> None:
     """Say why a queue that nothing is in has no files. Raises InvalidArgument: there is no such queue."""
     from engine.files.disk import Disk
+    from engine.inspect.next_step import command_line
+    from engine.inspect.store.known_names import KnownNames
+    from engine.inspect.store.newer import TIMER, TIMER_TOPIC
     from engine.log.derive import TopicQueue
-    from engine.repair.known_names import KnownNames
-    from engine.repair.newer import TIMER, TIMER_TOPIC
-    from engine.repair.next_step import command_line
 
     KnownNames.of(Disk(), store.files).demand_queue(asked.topic, asked.queue_id)
     show.output.note(

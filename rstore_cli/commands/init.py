@@ -58,9 +58,9 @@ def init(
     from engine.config import STORE_CONF
     from engine.files.disk import Disk
     from engine.format.index_file import IndexLayout
+    from engine.inspect.next_step import command_line
+    from engine.inspect.store.path_slips import told_of_a_new_store
     from engine.repair.create import create_store
-    from engine.repair.next_step import command_line
-    from engine.repair.path_slips import told_of_a_new_store
 
     sizes = create_store(Disk(), config)
     for said in told_of_a_new_store(config):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.errors import RStoreError
     from engine.log.derive import TopicQueue
-    from engine.repair.offsets import OffsetPlan
+    from engine.repair.config.consumer_offsets import OffsetPlan
 
 app = typer.Typer(
     add_completion=False,
@@ -36,7 +36,7 @@ def list_(
     output = settings.output()
 
     from engine.files.disk import Disk
-    from engine.repair.offsets import list_offsets
+    from engine.repair.config.consumer_offsets import list_offsets
 
     found, problems = list_offsets(Disk(), settings.load(), group=group, topic=topic)
     for problem in problems:
@@ -97,7 +97,7 @@ class _SetOffset(Change["OffsetPlan"]):
         self._place = (group, queue, to)
 
     def plan(self, config: StoreConfig) -> OffsetPlan:
-        from engine.repair.offsets import plan_offset
+        from engine.repair.config.consumer_offsets import plan_offset
 
         return plan_offset(self.disk, config, *self._place)
 
@@ -132,12 +132,12 @@ class _SetOffset(Change["OffsetPlan"]):
             self.output.text("Nothing to do: that is its offset.")
 
     def unchanged(self, config: StoreConfig) -> None:
-        from engine.repair.finish import settle
+        from engine.repair.salvage.finish import settle
 
         settle(self.disk, config)
 
     def apply(self, plan: OffsetPlan) -> str | None:
-        from engine.repair.offsets import set_offset
+        from engine.repair.config.consumer_offsets import set_offset
 
         self.settings.on_interrupt = "not finished, nothing is lost; run it again"
         salvage = set_offset(self.disk, plan)

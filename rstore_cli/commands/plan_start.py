@@ -11,7 +11,7 @@ from rstore_cli._common import settings_of
 from rstore_cli.render import Output, count, printable, short, size
 
 if TYPE_CHECKING:
-    from engine.repair.plan_start import StartPlan
+    from engine.repair.start.plan_start import StartPlan
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 _SHOWN = 20
@@ -27,7 +27,7 @@ def plan_start(context: typer.Context) -> None:
     it would not start.
     """
     from engine.files.disk import Disk
-    from engine.repair.plan_start import plan_start as look
+    from engine.repair.start.plan_start import plan_start as look
 
     settings = settings_of(context)
     output = settings.output()

@@ -255,8 +255,8 @@ def _answer(append: AppendResult, message: Message, config: StoreConfig) -> dict
 def _opened(settings: Settings, config: StoreConfig, interrupts: Interrupts) -> Iterator[MessageStore]:
     """The store, open, closed at the end; a directory that is no store is not made one by a typing mistake."""
     from engine.files.disk import Disk
-    from engine.repair.guessed_sizes import of_puts
-    from engine.repair.survey import survey
+    from engine.inspect.store.guessed_sizes import of_puts
+    from engine.inspect.store.survey import survey
     from engine.store import MessageStore
 
     disk = Disk()
@@ -276,10 +276,10 @@ def _opened(settings: Settings, config: StoreConfig, interrupts: Interrupts) -> 
 
 def _recover(disk: Disk, config: StoreConfig) -> tuple[StoreState, StoreConfig]:
     """What a clean store needs; one that needs more is refused, as a put is not the place to change it."""
-    from engine.repair.apply import apply, take_blank_away
-    from engine.repair.behind import left_to_dispatch
-    from engine.repair.next_step import needs_recovery
-    from engine.repair.recover import plan_recover
+    from engine.inspect.next_step import needs_recovery
+    from engine.repair.recover.apply import apply, take_blank_away
+    from engine.repair.recover.behind import left_to_dispatch
+    from engine.repair.recover.recover import plan_recover
 
     plan = plan_recover(disk, config, locked=True)
     if plan.refusal is not None:
@@ -287,7 +287,7 @@ def _recover(disk: Disk, config: StoreConfig) -> tuple[StoreState, StoreConfig]:
     if plan.changed:
         state = left_to_dispatch(disk, plan)
         if state is None:
-            raise needs_recovery(plan.files)
+            raise needs_recovery(plan.files.config)
         take_blank_away(disk, plan)
         return state, plan.files.config
     return apply(disk, plan, command="start", clean=False).state, plan.files.config
@@ -308,7 +308,7 @@ def _store_host(config: StoreConfig) -> Host:
 def _note_new(settings: Settings, config: StoreConfig, topic: str) -> None:
     """A put makes a topic that is not there yet: it may be a slip of the hand."""
     from engine.files.disk import Disk
-    from engine.repair.known_names import KnownNames
+    from engine.inspect.store.known_names import KnownNames
 
     meant = KnownNames.of_store(Disk(), config).meant_topic(topic)
     if meant:

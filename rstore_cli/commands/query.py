@@ -44,10 +44,10 @@ def query(
 
     from engine.files.disk import Disk
     from engine.format.message import decode
+    from engine.inspect.store.known_names import KnownNames
+    from engine.inspect.store.not_read import not_read
     from engine.log.message_reader import END_OF_TIME
     from engine.read_store import ReadStore
-    from engine.repair.known_names import KnownNames
-    from engine.repair.not_read import not_read
     from rstore_cli.message_rows import Shower
 
     last = None if end is None else parse_time(end, "--end")
@@ -107,7 +107,7 @@ def _why_none(config: StoreConfig, asked: _Asked, others: Sequence[StoredMessage
         index: what the index says of the key.
         hidden: why topics are not known, empty where they are.
     """
-    from engine.repair.next_step import arguments, command_line, search_log
+    from engine.inspect.next_step import arguments, command_line, search_log
 
     topic, key = asked.topic, asked.key
     if others:

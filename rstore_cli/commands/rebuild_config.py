@@ -97,7 +97,7 @@ class _RebuildConfig(Change["RebuildPlan"]):
         return None  # planning raises it
 
     def following(self, plan: RebuildPlan) -> NextStep | None:
-        from engine.repair.next_step import look
+        from engine.inspect.next_step import look
 
         return look(plan.files.config)
 
@@ -146,7 +146,7 @@ class _RebuildConfig(Change["RebuildPlan"]):
             self.output.text(f"  … and {len(one.lines) - _SHOWN} more (--json lists all)")
 
     def unchanged(self, config: StoreConfig) -> None:
-        from engine.repair.finish import settle
+        from engine.repair.salvage.finish import settle
 
         settle(self.disk, config)
 

@@ -14,8 +14,8 @@ from rstore_cli.change import Change, SalvageDir, Verbose, absolute
 if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.errors import NextStep, RStoreError
-    from engine.repair.ledger import Ledger
-    from engine.repair.plan import RecoverPlan
+    from engine.repair.recover.ledger import Ledger
+    from engine.repair.recover.plan import RecoverPlan
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -82,7 +82,7 @@ def recover(
         raise InvalidArgument("--no-salvage loses what recovery removes, for good", hint="give --yes, too, to do that")
     config = settings.load()
 
-    from engine.repair.log_end import Mode
+    from engine.repair.recover.log_end import Mode
 
     run = Recover(
         settings,
@@ -115,10 +115,10 @@ class Recover(Change["RecoverPlan"]):
 
     def plan(self, config: StoreConfig) -> RecoverPlan:
         """See the base."""
-        from engine.repair.check_files import with_light_queues
-        from engine.repair.config.start import with_config
-        from engine.repair.ledger import ledger_of
-        from engine.repair.recover import plan_recover
+        from engine.inspect.store.settled import with_light_queues
+        from engine.repair.recover.ledger import ledger_of
+        from engine.repair.recover.recover import plan_recover
+        from engine.repair.start.config_start import with_config
 
         self._config = config = with_light_queues(self.disk, config)
         with self.output.progress("reading the log") as tick:
@@ -142,13 +142,13 @@ class Recover(Change["RecoverPlan"]):
 
     def following(self, plan: RecoverPlan) -> NextStep | None:
         """See the base."""
-        from engine.repair.next_step import after
+        from engine.repair.recover.following import after
 
         return after(plan)
 
     def unchanged(self, config: StoreConfig) -> None:
         """See the base. A plan that changes nothing has found no killed repair; what was read before is done with."""
-        from engine.repair.memory import forget
+        from engine.repair.recover.memory import forget
 
         forget(self.disk, os.fspath(config.store_path_root_dir))
 
@@ -170,7 +170,7 @@ class Recover(Change["RecoverPlan"]):
 
     def refused(self, plan: RecoverPlan) -> None:
         """See the base. What --bridge would do comes first, where that is what the refusal names."""
-        from engine.repair.ledger import ledger_of
+        from engine.repair.recover.ledger import ledger_of
         from rstore_cli.refusal_text import show_bridge_first
 
         bridged = self._bridged(plan)
@@ -191,8 +191,8 @@ class Recover(Change["RecoverPlan"]):
     def _bridged(self, plan: RecoverPlan) -> RecoverPlan | None:
         """The plan with --bridge, where the refusal names it and it would be carried out."""
         from engine.errors import RStoreError
-        from engine.repair.config.start import with_config
-        from engine.repair.recover import plan_recover
+        from engine.repair.recover.recover import plan_recover
+        from engine.repair.start.config_start import with_config
 
         following = None if plan.refusal is None else plan.refusal.next
         if self._options["bridge"] or following is None or "--bridge" not in (following.command or "").split():
@@ -207,7 +207,7 @@ class Recover(Change["RecoverPlan"]):
 
     def apply(self, plan: RecoverPlan) -> str | None:
         """See the base."""
-        from engine.repair.apply import apply
+        from engine.repair.recover.apply import apply
 
         self.settings.on_interrupt = (
             f"the repair is not finished, nothing is lost; run rstore recover again. "
@@ -220,7 +220,7 @@ class Recover(Change["RecoverPlan"]):
 
     def _words(self) -> list[str]:
         """The command with the options that decide what it does."""
-        from engine.repair.log_end import Mode
+        from engine.repair.recover.log_end import Mode
 
         mode, chosen = self._options["mode"], self._options
         named = {

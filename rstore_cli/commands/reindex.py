@@ -18,7 +18,7 @@ from rstore_cli.render import Output, count, messages_in, printable, short
 if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.errors import NextStep, RStoreError
-    from engine.repair.reindex import ReindexPlan, Scope
+    from engine.repair.reindex.reindex import ReindexPlan, Scope
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 _SHOWN = 20
@@ -65,7 +65,7 @@ def reindex(
     if spark:
         what = (consumequeue or both, index or (both and topic is None), topic, start)
         raise typer.Exit(_on_spark(settings, given, what, output, dry_run=dry_run, yes=yes))
-    from engine.repair.reindex import Scope
+    from engine.repair.reindex.reindex import Scope
 
     scope = Scope(consumequeue or both, index or (both and topic is None), topic, start)
     config = settings.load()
@@ -120,7 +120,7 @@ def _on_spark(
 def _write(settings: Settings, config: StoreConfig, scope: Scope, directory: Path, jobs: int | None) -> int:
     """Build below `directory`, which must be empty, and leave it there."""
     from engine.files.disk import Disk
-    from engine.repair.reindex import build
+    from engine.repair.reindex.reindex import build
 
     disk, output = Disk(), settings.output()
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
@@ -149,10 +149,10 @@ class _Reindex(Change["ReindexPlan"]):
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
 
     def plan(self, config: StoreConfig) -> ReindexPlan:
-        from engine.repair import reindex_swap
-        from engine.repair.check_files import with_light_queues
-        from engine.repair.reindex import build
-        from engine.repair.survey import survey
+        from engine.inspect.store.settled import with_light_queues
+        from engine.inspect.store.survey import survey
+        from engine.repair.reindex import swap as reindex_swap
+        from engine.repair.reindex.reindex import build
 
         config = with_light_queues(self.disk, config)
         if not self._aside:
@@ -170,7 +170,7 @@ class _Reindex(Change["ReindexPlan"]):
             raise
 
     def refusal(self, plan: ReindexPlan) -> RStoreError | None:
-        from engine.repair import reindex_swap
+        from engine.repair.reindex import swap as reindex_swap
 
         return None if self._aside else reindex_swap.refusal(self.disk, plan.files, jobs=self._jobs)
 
@@ -181,7 +181,7 @@ class _Reindex(Change["ReindexPlan"]):
         return plan.to_json(salvage=salvage)
 
     def following(self, plan: ReindexPlan) -> NextStep | None:
-        from engine.repair import next_step
+        from engine.inspect import next_step
 
         return next_step.read(plan.files.config) if self._aside and plan.changed else None
 
@@ -195,7 +195,7 @@ class _Reindex(Change["ReindexPlan"]):
         self.output.text(_outlook(plan))
 
     def apply(self, plan: ReindexPlan) -> str | None:
-        from engine.repair import reindex_swap
+        from engine.repair.reindex import swap as reindex_swap
 
         self.settings.on_interrupt = "the swap is not finished, nothing is lost; run rstore reindex again"
         found = reindex_swap.swap(self.disk, plan)
@@ -203,7 +203,7 @@ class _Reindex(Change["ReindexPlan"]):
         return found
 
     def unchanged(self, config: StoreConfig) -> None:
-        from engine.repair import reindex_swap
+        from engine.repair.reindex import swap as reindex_swap
 
         reindex_swap.unchanged(self.disk, config)
 
@@ -211,7 +211,7 @@ class _Reindex(Change["ReindexPlan"]):
         self._give_back(plan.built)
 
     def _give_back(self, built: str) -> None:
-        from engine.repair import reindex_swap
+        from engine.repair.reindex import swap as reindex_swap
 
         if self._temporary is not None:
             self._temporary.cleanup()

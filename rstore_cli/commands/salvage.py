@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.errors import RStoreError
     from engine.files.lock import StoreLock
-    from engine.repair.replay_plan import ReplayPlan, Request
-    from engine.repair.salvage_prune import PrunePlan
+    from engine.repair.replay.plan import ReplayPlan, Request
+    from engine.repair.salvage.prune import PrunePlan
 
 app = typer.Typer(
     add_completion=False,
@@ -60,7 +60,7 @@ def scan(
     config = settings.load()
 
     from engine.files.disk import Disk
-    from engine.repair.salvage_scan import scan_file, scan_store
+    from engine.inspect.dump.salvage_scan import scan_file, scan_store
     from rstore_cli.salvage_text import show_scan
 
     with output.progress("scan") as tick:
@@ -82,7 +82,7 @@ def list_(context: typer.Context) -> None:
     output = settings.output()
 
     from engine.files.disk import Disk
-    from engine.repair.salvage_list import inventory
+    from engine.inspect.dump.salvage_list import inventory
     from rstore_cli.salvage_text import show_inventory
 
     config = settings.load()
@@ -101,7 +101,7 @@ def show(context: typer.Context, repair: Annotated[str, typer.Argument(metavar="
     output = settings.output()
 
     from engine.files.disk import Disk
-    from engine.repair.salvage_list import describe
+    from engine.inspect.dump.salvage_list import describe
     from rstore_cli.salvage_text import show_detail
 
     found = describe(Disk(), settings.load(), repair)
@@ -142,7 +142,7 @@ def export(
 
     if raw is not None:
         raise typer.Exit(export_files(settings, repair, raw))
-    from engine.repair.salvage_export import Filter
+    from engine.repair.salvage.export import Filter
 
     wanted = Filter(topic, queue, _offset(start, "--from"), _offset(end, "--to"), displaced)
     raise typer.Exit(export_messages(settings, repair, target or "-", wanted))
@@ -174,7 +174,7 @@ def replay(
     halves of transactions are put again, so that the broker asks their producers; settled ones are passed over.
     """
     settings = settings_of(context)
-    from engine.repair.replay_plan import Request
+    from engine.repair.replay.plan import Request
 
     request = Request(repair, into, tuple(sorted(set(topics))) if topics else None, displaced, again)
     run = _Replay(settings, request)
@@ -239,7 +239,7 @@ class _Replay(Change["ReplayPlan"]):
     def _lock_target(self, config: StoreConfig) -> None:
         """Another store that is there already: nobody changes it between plan and replay."""
         from engine.files.lock import StoreLock
-        from engine.repair.replay_target import other_store
+        from engine.repair.replay.target import other_store
 
         other = other_store(self.disk, config, self._request.into)
         if other is not None:
@@ -247,7 +247,7 @@ class _Replay(Change["ReplayPlan"]):
             self._lock.acquire()
 
     def plan(self, config: StoreConfig) -> ReplayPlan:
-        from engine.repair.replay_planner import plan_replay
+        from engine.repair.replay.planner import plan_replay
 
         with self.output.progress("reading what was saved") as tick:
             return plan_replay(self.disk, config, self._request, progress=tick)
@@ -289,7 +289,7 @@ class _Prune(Change["PrunePlan"]):
         self._before_ms = before_ms
 
     def plan(self, config: StoreConfig) -> PrunePlan:
-        from engine.repair.salvage_prune import plan_prune
+        from engine.repair.salvage.prune import plan_prune
 
         with self.output.progress("reading what was saved", is_bytes=False) as tick:
             return plan_prune(
@@ -311,7 +311,7 @@ class _Prune(Change["PrunePlan"]):
         show_prune(self.output, plan, done=done)
 
     def apply(self, plan: PrunePlan) -> str | None:
-        from engine.repair.salvage_prune import prune as remove
+        from engine.repair.salvage.prune import prune as remove
 
         self.settings.on_interrupt = "some of it is removed; run it again for the rest"
         remove(self.disk, plan)

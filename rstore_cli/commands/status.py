@@ -35,7 +35,7 @@ def status(
     config = settings.load()
 
     from engine.files.disk import Disk
-    from engine.repair.status import status as look
+    from engine.inspect.status.status import status as look
 
     with output.progress("queues", is_bytes=False) as tick:
         found = look(Disk(), config, hours=hours, rate_hours=rate_hours, full=full, progress=tick)

@@ -16,7 +16,7 @@ from rstore_cli.commands.recover import would_change
 if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.errors import NextStep, RStoreError
-    from engine.repair.truncate import TruncatePlan
+    from engine.repair.truncate.truncate import TruncatePlan
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -86,7 +86,7 @@ class _Truncate(Change["TruncatePlan"]):
         self._whole = whole
 
     def plan(self, config: StoreConfig) -> TruncatePlan:
-        from engine.repair import truncate
+        from engine.repair.truncate import truncate
 
         with self.output.progress("reading the log") as tick:
             return truncate.plan(
@@ -108,7 +108,7 @@ class _Truncate(Change["TruncatePlan"]):
         return {**plan.to_json(salvage=salvage), "changed": would_change(plan.repair)}
 
     def following(self, plan: TruncatePlan) -> NextStep | None:
-        from engine.repair.next_step import after
+        from engine.repair.recover.following import after
 
         return after(plan.repair)
 
@@ -132,7 +132,7 @@ class _Truncate(Change["TruncatePlan"]):
         )
 
     def apply(self, plan: TruncatePlan) -> str | None:
-        from engine.repair.apply import apply
+        from engine.repair.recover.apply import apply
 
         words = ["truncate", "--to-offset", str(plan.repair.log.end.end)]
         self.settings.on_interrupt = (

@@ -13,8 +13,8 @@ from rstore_cli.render import count, size
 if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.errors import NextStep, RStoreError
-    from engine.repair.repairs import Repair
-    from engine.repair.undo import UndoPlan
+    from engine.inspect.store.repairs import Repair
+    from engine.repair.salvage.undo import UndoPlan
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -38,9 +38,9 @@ def undo(
 
 def _list(settings: Settings) -> int:
     from engine.files.disk import Disk
-    from engine.repair.odd import demand_saved
-    from engine.repair.repairs import repairs
-    from engine.repair.survey import survey
+    from engine.inspect.store.odd import demand_saved
+    from engine.inspect.store.repairs import repairs
+    from engine.inspect.store.survey import survey
 
     output, disk = settings.output(), Disk()
     root = survey(disk, settings.load()).root
@@ -81,7 +81,7 @@ class _Undo(Change["UndoPlan"]):
     _done = False
 
     def plan(self, config: StoreConfig) -> UndoPlan:
-        from engine.repair.undo import plan_undo
+        from engine.repair.salvage.undo import plan_undo
 
         return plan_undo(self.disk, config)
 
@@ -95,7 +95,7 @@ class _Undo(Change["UndoPlan"]):
         return plan.to_json(done=self._done)
 
     def following(self, plan: UndoPlan) -> NextStep | None:
-        from engine.repair.next_step import look
+        from engine.inspect.next_step import look
 
         return look(plan.config)
 
@@ -115,7 +115,7 @@ class _Undo(Change["UndoPlan"]):
         self.output.facts(rows)
 
     def apply(self, plan: UndoPlan) -> str | None:
-        from engine.repair.undo import undo
+        from engine.repair.salvage.undo import undo
 
         self.settings.on_interrupt = "the undo is not finished; run rstore undo again before anything else"
         undo(self.disk, plan)

@@ -12,7 +12,7 @@ from rstore_cli._spark import Conf, Master, SparkOptions, SplitBytes, UseSpark, 
 from rstore_cli.render import BATCHES, Output, count, messages_in, say_not_read, size
 
 if TYPE_CHECKING:
-    from engine.repair.verify import Bad, VerifyResult
+    from engine.inspect.check.verify import Bad, VerifyResult
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 _SHOWN = 50
@@ -49,7 +49,7 @@ def verify_crc(
         config = settings.load()
 
         from engine.files.disk import Disk
-        from engine.repair.verify import verify
+        from engine.inspect.check.verify import verify
 
         with output.progress("verify") as tick:
             found = verify(Disk(), config, start=first, end=last, jobs=jobs, progress=tick)
@@ -63,9 +63,9 @@ def verify_crc(
 
 def _on_spark(settings: Settings, given: SparkOptions, start: int | None, end: int | None) -> VerifyResult:
     """The same, by executors."""
+    from engine.inspect.check.verify import Bad, VerifyResult
     from engine.pipeline.jobs.verify import VerifyOptions, run
     from engine.pipeline.splits import SPLIT_BYTES
-    from engine.repair.verify import Bad, VerifyResult
 
     stores = the_stores(settings, None)
     with on_spark(settings, given, "verify-crc") as spark:
@@ -119,7 +119,7 @@ def _show(output: Output, found: VerifyResult, named: tuple[str, ...]) -> None:
             "replaces them."
         )
     from engine.config import StoreConfig
-    from engine.repair.next_step import read
+    from engine.inspect.next_step import read
 
     output.text(f"Next: {read(StoreConfig(typed=named))}")
 

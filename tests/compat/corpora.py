@@ -6,9 +6,9 @@ from pathlib import Path
 
 from engine.config import StoreConfig
 from engine.files.disk import Disk
-from engine.repair.apply import apply
-from engine.repair.plan import RecoverPlan
-from engine.repair.recover import plan_recover
+from engine.repair.recover.apply import apply
+from engine.repair.recover.plan import RecoverPlan
+from engine.repair.recover.recover import plan_recover
 from tests.support import golden, mutate, stores
 from tests.support.fixtures import archive
 

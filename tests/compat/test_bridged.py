@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.repair.plan import RecoverPlan
+from engine.repair.recover.plan import RecoverPlan
 from tests.compat import batch, checks, corpora, loss, loss_table
 from tests.compat.apache import Exit, Line, Offsets, Opened
 from tests.compat.corpora import Bases

@@ -13,9 +13,9 @@ from engine.errors import FormatError
 from engine.files.disk import Disk
 from engine.format.message import decode
 from engine.read_store import ReadStore
-from engine.repair.apply import apply
-from engine.repair.plan import RecoverPlan
-from engine.repair.recover import plan_recover
+from engine.repair.recover.apply import apply
+from engine.repair.recover.plan import RecoverPlan
+from engine.repair.recover.recover import plan_recover
 from tests.compat import apache, checks, fixtures, mutate
 from tests.compat.apache import Line, Offsets, Opened, Sizes
 from tests.compat.corpora import GOLDEN_SIZES

@@ -11,9 +11,9 @@ import pytest
 from engine.files.disk import Disk
 from engine.format import properties, sysflag
 from engine.log.derive import TopicQueue
-from engine.repair.apply import apply
-from engine.repair.plan import RecoverPlan
-from engine.repair.recover import plan_recover
+from engine.repair.recover.apply import apply
+from engine.repair.recover.plan import RecoverPlan
+from engine.repair.recover.recover import plan_recover
 from tests.compat import apache, checks, fixtures
 from tests.compat.apache import SMALL, Line, Opened, Sizes
 from tests.compat.checks import bytes_of

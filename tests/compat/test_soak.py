@@ -21,7 +21,7 @@ import pytest
 
 from engine.config import StoreConfig
 from engine.files.disk import Disk
-from engine.repair.check import check
+from engine.inspect.check.check import check
 from tests.compat.served import serve
 from tests.engine.opening import assert_sound
 from tests.load.clients import rolled_back

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from engine.repair import finding
-from engine.repair.doctor import DOCTOR_CODES
-from engine.repair.finding import CODES
-from engine.repair.status import STATUS_CODES
+from engine.inspect import finding
+from engine.inspect.check.doctor import DOCTOR_CODES
+from engine.inspect.finding import CODES
+from engine.inspect.status.status import STATUS_CODES
 from tests.docs.markdown import section, tables
 from tests.docs.test_readme import ROOT
 
-CHECK = ROOT / "engine" / "repair" / "CHECK.md"
+CHECK = ROOT / "engine" / "inspect" / "CHECK.md"
 
 
 def test_the_table_is_that_of_the_code() -> None:

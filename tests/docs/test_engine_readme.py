@@ -7,7 +7,7 @@ from pathlib import Path
 
 from engine.log import scan
 from tests.docs.markdown import section, tables
-from tests.engine.test_layers import LEVELS
+from tests.engine.test_layers import LEVELS, ROOMS
 
 ENGINE = Path(scan.__file__).resolve().parents[1]
 README = ENGINE / "README.md"
@@ -29,6 +29,18 @@ def test_the_floors_are_those_that_the_imports_are_held_to() -> None:
     for place, floor in rooms().items():
         name = place.strip("./").removesuffix(".py")
         assert LEVELS[name if name == "rstore_cli" else f"engine.{name}"] == floor
+
+
+def test_the_rooms_are_those_that_the_imports_are_held_to() -> None:
+    stated = [row["room"] for row in tables(section(README, "Rooms of inspect/ and repair/"))[0]]
+    assert stated == [
+        f"{part.removeprefix('engine.')}/{room}/".replace("//", "/") for part, rooms in ROOMS.items() for room in rooms
+    ]
+
+
+def test_the_rooms_of_the_broker_are_there() -> None:
+    stated = {row["room"] for row in tables(section(README, "Rooms of broker/"))[0]}
+    assert stated == {f"broker/{path.parent.name}/" for path in ENGINE.glob("broker/*/__init__.py")}
 
 
 def test_the_events_of_the_scanner() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from engine.config import StoreConfig
 from engine.files.disk import Disk
 from engine.format.message import Message, decode
-from engine.repair.recover import plan_recover
+from engine.repair.recover.recover import plan_recover
 from engine.store import MessageStore
 
 SMALL = {

@@ -16,19 +16,20 @@ LEVELS = {
     "engine.broker_conf": 1,
     "engine.config": 1,
     "engine.format": 1,
+    "engine.wire": 1,
     "engine.files": 2,
     "engine.log": 3,
     "engine.services": 4,
-    "engine.repair": 4,
-    "engine.store": 5,
-    "engine.read_store": 5,
-    "engine.replay": 6,
-    "engine.wire": 1,
-    "engine.broker": 6,
-    "engine.pipeline": 6,
-    "engine.drill": 6,
-    "engine.bench": 6,
-    "rstore_cli": 7,
+    "engine.inspect": 4,
+    "engine.repair": 5,
+    "engine.store": 6,
+    "engine.read_store": 6,
+    "engine.replay": 7,
+    "engine.broker": 7,
+    "engine.pipeline": 7,
+    "engine.drill": 8,
+    "engine.bench": 8,
+    "rstore_cli": 9,
 }
 """Each part of the house and its floor. A module may import its own part and parts of lower floors."""
 
@@ -37,10 +38,32 @@ BESIDE = {
     ("engine.config", "engine.broker_conf"),
     ("engine.config", "engine.format"),
     ("engine.wire", "engine.format"),
-    ("engine.drill", "engine.broker"),
 }
 """Imports within one floor that are wanted: settings and frames are made of what the format declares, a store's
-settings of what a broker makes of its file, a drill may run the daemon."""
+settings of what a broker makes of its file."""
+
+ROOMS: dict[str, dict[str, set[str]]] = {
+    "engine.inspect": {
+        "": set(),
+        "store": {""},
+        "check": {"", "store"},
+        "status": {"", "store", "check"},
+        "dump": {"", "store", "check"},
+    },
+    "engine.repair": {
+        "": set(),
+        "salvage": {""},
+        "recover": {"", "salvage"},
+        "truncate": {"recover"},
+        "reindex": {"", "salvage", "recover"},
+        "replay": {"recover"},
+        "config": {"salvage"},
+        "expire": set(),
+        "start": {"recover"},
+    },
+}
+"""Which rooms of a part each of its rooms may import from; "" has the modules that lie in no room. No arrow goes both
+ways, so that what a room may do can be told from its name."""
 
 NO_IO_MODULES = {
     "os",
@@ -126,23 +149,49 @@ def is_ours(name: str) -> bool:
     return top(name) in ("engine", "rstore_cli")
 
 
+def room_of(module: str, part: str) -> str:
+    """engine.inspect.store.survey → store; "" for what lies in no room."""
+    rest = module.removeprefix(part).strip(".").split(".")
+    return rest[0] if rest[0] in ROOMS[part] else ""
+
+
 def wrong(path: Path) -> list[str]:
     """Imports of a file that point up or sideways."""
-    own = part_of(module_name(path))
+    module = module_name(path)
+    own = part_of(module)
+    place = path.relative_to(ROOT)
     found = []
     for name, line in imports(path):
-        if is_ours(name):
-            part = part_of(name)
-            if part != own and (own, part) not in BESIDE and LEVELS[part] >= LEVELS[own]:
-                found.append(
-                    f"{path.relative_to(ROOT)}:{line} imports {name} (floor {LEVELS[part]} from {LEVELS[own]})"
-                )
+        if not is_ours(name):
+            continue
+        part = part_of(name)
+        if part != own and (own, part) not in BESIDE and LEVELS[part] >= LEVELS[own]:
+            found.append(f"{place}:{line} imports {name} (floor {LEVELS[part]} from {LEVELS[own]})")
+        if part == own and part in ROOMS:
+            mine, theirs = room_of(module, part), room_of(name, part)
+            if mine != theirs and theirs not in ROOMS[part][mine]:
+                found.append(f"{place}:{line} imports {name} (room '{theirs}' from '{mine}')")
     return found
 
 
 @pytest.mark.parametrize("path", modules(), ids=module_name)
 def test_imports_point_down_only(path: Path) -> None:
     assert wrong(path) == []
+
+
+def test_no_two_rooms_import_each_other() -> None:
+    for rooms in ROOMS.values():
+        below: dict[str, set[str]] = {room: set(reached) for room, reached in rooms.items()}
+        for _ in rooms:
+            for room, reached in below.items():
+                below[room] = reached.union(*(below[one] for one in reached))
+        assert [room for room, reached in below.items() if room in reached] == []
+
+
+@pytest.mark.parametrize("part", ROOMS)
+def test_every_folder_is_a_room(part: str) -> None:
+    folders = {path.parent.name for path in (ROOT / part.replace(".", "/")).glob("*/__init__.py")}
+    assert folders == ROOMS[part].keys() - {""}
 
 
 def test_every_part_has_a_floor() -> None:
@@ -209,10 +258,13 @@ def test_the_product_knows_no_tests(path: Path) -> None:
     ("place", "text", "seen"),
     [
         ("engine/format/x.py", "from engine.files.disk import Disk", "engine.files.disk"),
-        ("engine/log/x.py", "def f():\n    import engine.repair.plan", "engine.repair.plan"),
+        ("engine/log/x.py", "def f():\n    import engine.repair.recover.plan", "engine.repair.recover.plan"),
         ("engine/files/x.py", "from engine import store", "engine.store"),
         ("engine/files/x.py", "from ..log import scan", "engine.log"),
         ("engine/services/x.py", "from engine.repair import plan", "engine.repair"),
+        ("engine/inspect/store/x.py", "from engine.repair.recover import plan", "engine.repair.recover"),
+        ("engine/inspect/store/x.py", "import engine.inspect.check.verify", "engine.inspect.check.verify"),
+        ("engine/repair/salvage/x.py", "from engine.repair.recover import plan", "engine.repair.recover"),
         ("engine/store.py", "import rstore_cli.app", "rstore_cli.app"),
         ("engine/errors.py", "from engine.format import names", "engine.format"),
     ],

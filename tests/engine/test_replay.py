@@ -14,13 +14,13 @@ from engine.files.disk import Disk
 from engine.format import properties, sysflag
 from engine.format.message import Message, decode
 from engine.format.names import SCHEDULE_TOPIC
-from engine.repair.apply import apply
-from engine.repair.check import check
-from engine.repair.finding import Severity
-from engine.repair.recover import plan_recover, plan_truncate
-from engine.repair.replay_plan import Request
-from engine.repair.replay_planner import plan_replay
-from engine.repair.undo import plan_undo, undo
+from engine.inspect.check.check import check
+from engine.inspect.finding import Severity
+from engine.repair.recover.apply import apply
+from engine.repair.recover.recover import plan_recover, plan_truncate
+from engine.repair.replay.plan import Request
+from engine.repair.replay.planner import plan_replay
+from engine.repair.salvage.undo import plan_undo, undo
 from engine.replay import replay
 from engine.store import MessageStore
 from tests.conftest import Store

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy  # noqa: F401 - before the file system is a fake one
 import pytest
 
-import engine.repair.apply
-import engine.repair.recover  # noqa: F401
+import engine.repair.recover.apply
+import engine.repair.recover.recover  # noqa: F401
 from engine.config import BrokerRole, FlushDiskType, StoreConfig
 from engine.errors import DiskFull, RStoreError, StorageError
 from engine.files.disk import Disk

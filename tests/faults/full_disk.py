@@ -26,9 +26,9 @@ from engine.files.disk import Disk
 from engine.format.message import Message
 from engine.log.results import PutMessageStatus, PutResult
 from engine.read_store import ReadStore
-from engine.repair.apply import apply
-from engine.repair.recover import plan_recover
-from engine.repair.undo import plan_undo, undo
+from engine.repair.recover.apply import apply
+from engine.repair.recover.recover import plan_recover
+from engine.repair.salvage.undo import plan_undo, undo
 from engine.services import clean, dispatch
 from engine.services.running_flags import Flag
 from engine.store import MessageStore

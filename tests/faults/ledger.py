@@ -13,9 +13,9 @@ from engine.config import FlushDiskType, StoreConfig
 from engine.drill.ledger import QUEUES, TOPICS, Clock, Ledger, Stored, is_one_of, missing, stored, strangers
 from engine.files.disk import Disk
 from engine.read_store import ReadStore
-from engine.repair.apply import apply
-from engine.repair.plan import RecoverPlan
-from engine.repair.recover import plan_recover
+from engine.repair.recover.apply import apply
+from engine.repair.recover.plan import RecoverPlan
+from engine.repair.recover.recover import plan_recover
 from engine.store import MessageStore
 from tests.support.checking import check_clean
 

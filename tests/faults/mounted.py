@@ -13,12 +13,12 @@ import pytest
 
 from engine.errors import CannotMend
 from engine.files.disk import Disk
-from engine.repair.apply import apply
-from engine.repair.doctor import doctor
-from engine.repair.recover import plan_recover
-from engine.repair.undo import plan_undo, undo
+from engine.inspect.check.doctor import doctor
+from engine.repair.recover.apply import apply
+from engine.repair.recover.recover import plan_recover
+from engine.repair.salvage.undo import plan_undo, undo
+from tests.engine.repair.salvage.test_undo import files
 from tests.engine.repair.test_rules import messages, put, settings
-from tests.engine.repair.test_undo import files
 from tests.support.checking import check_clean
 
 COUNT = 300

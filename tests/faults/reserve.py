@@ -14,8 +14,8 @@ import pytest
 
 from engine.errors import NoRoomToSave
 from engine.files.disk import Disk
-from engine.repair.apply import apply
-from engine.repair.recover import plan_recover
+from engine.repair.recover.apply import apply
+from engine.repair.recover.recover import plan_recover
 from tests.engine.repair import test_rules as rules
 from tests.support import stores
 from tests.support.checking import check_clean

@@ -14,8 +14,8 @@ from engine.files.disk import Disk, Usage
 from engine.files.faults import SPACE_TAKING, FaultyDisk
 from engine.files.operations import Doing
 from engine.log.results import PutMessageStatus
-from engine.repair.apply import apply
-from engine.repair.recover import plan_recover
+from engine.repair.recover.apply import apply
+from engine.repair.recover.recover import plan_recover
 from engine.services import dispatch
 from engine.store import MessageStore
 from tests.conftest import Store

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from engine.files.faults import FaultyDisk, Killed
-from engine.repair.expire import Rules, apply_expire, plan_expire
-from engine.repair.recover import plan_recover
+from engine.repair.expire.expire import Rules, apply_expire, plan_expire
+from engine.repair.recover.recover import plan_recover
 from tests.conftest import Store
 from tests.engine.log import rebuild
-from tests.engine.repair.test_expire import age
+from tests.engine.repair.expire.test_expire import age
 from tests.support import stores
 
 

@@ -21,11 +21,11 @@ import pytest
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk, Killed
 from engine.format import names
+from engine.inspect.store.survey import survey
 from engine.log.index_reader import ClosedIndexFile
 from engine.read_store import ReadStore
-from engine.repair.apply import apply
-from engine.repair.recover import plan_recover
-from engine.repair.survey import survey
+from engine.repair.recover.apply import apply
+from engine.repair.recover.recover import plan_recover
 from tests.conftest import Store
 from tests.engine.repair import corpus
 from tests.support import fixtures, mutate, stores

@@ -12,10 +12,10 @@ import pytest
 
 from engine.files.faults import FaultyDisk, Killed
 from engine.format import names
-from engine.repair import reindex_swap
-from engine.repair.recover import plan_recover
+from engine.repair.recover.recover import plan_recover
+from engine.repair.reindex import swap as reindex_swap
 from tests.conftest import Store
-from tests.engine.repair.test_reindex import config_of, derived_files, reindex
+from tests.engine.repair.reindex.test_reindex import config_of, derived_files, reindex
 from tests.support import stores
 from tests.support.wide import sample
 

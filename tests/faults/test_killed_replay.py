@@ -12,13 +12,13 @@ from engine.errors import Refused
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk, Killed
 from engine.files.operations import Doing
-from engine.repair.check import check
-from engine.repair.recover import plan_recover
-from engine.repair.replay_plan import Request
-from engine.repair.replay_planner import plan_replay
-from engine.repair.salvage_prune import plan_prune, prune
-from engine.repair.saved_log import saved_repairs
-from engine.repair.undo import plan_undo
+from engine.inspect.check.check import check
+from engine.inspect.dump.saved_log import saved_repairs
+from engine.repair.recover.recover import plan_recover
+from engine.repair.replay.plan import Request
+from engine.repair.replay.planner import plan_replay
+from engine.repair.salvage.prune import plan_prune, prune
+from engine.repair.salvage.undo import plan_undo
 from engine.replay import replay
 from tests.engine.repair.test_rules import damage, put, settings
 from tests.support import stores

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from engine.files.faults import FaultyDisk, Killed
-from engine.repair.apply import apply
-from engine.repair.recover import plan_recover, plan_truncate
+from engine.repair.recover.apply import apply
+from engine.repair.recover.recover import plan_recover, plan_truncate
 from tests.conftest import Store
 from tests.engine.repair import corpus
-from tests.engine.repair.test_truncate import boundaries
+from tests.engine.repair.truncate.test_truncate import boundaries
 from tests.faults.test_killed_recovery import check_nothing_is_lost, end_of
 from tests.support import stores
 from tests.support.wide import sample

@@ -17,8 +17,8 @@ from engine.files.disk import Disk
 from engine.files.durable import Lose
 from engine.files.faults import FaultyDisk
 from engine.files.operations import Doing
-from engine.repair.apply import apply
-from engine.repair.recover import plan_recover
+from engine.repair.recover.apply import apply
+from engine.repair.recover.recover import plan_recover
 from engine.store import MessageStore
 from tests.faults.ledger import LOST_PROPERTIES, Clock, Ledger, Stored, check_recovered, settings
 from tests.support import stores

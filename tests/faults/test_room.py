@@ -15,10 +15,10 @@ from engine.errors import DiskFull, NoRoomToSave
 from engine.files.disk import Disk, Usage
 from engine.files.faults import FaultyDisk
 from engine.format.message import Message
-from engine.repair.apply import apply
-from engine.repair.plan import RecoverPlan
-from engine.repair.recover import plan_recover, plan_truncate
-from engine.repair.room import room_to_make
+from engine.repair.recover.apply import apply
+from engine.repair.recover.plan import RecoverPlan
+from engine.repair.recover.recover import plan_recover, plan_truncate
+from engine.repair.recover.room import room_to_make
 from engine.store import MessageStore
 from tests.engine.repair import test_rules as rules
 from tests.support import stores

@@ -18,12 +18,12 @@ from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk, Killed
 from engine.format import names
 from engine.format.message import Message
-from engine.repair.apply import apply
-from engine.repair.recover import plan_recover, plan_truncate
-from engine.repair.reindex_swap import unchanged
-from engine.repair.undo import plan_undo, undo
+from engine.repair.recover.apply import apply
+from engine.repair.recover.recover import plan_recover, plan_truncate
+from engine.repair.reindex.swap import unchanged
+from engine.repair.salvage.undo import plan_undo, undo
 from engine.store import MessageStore
-from tests.engine.repair.test_reindex import reindex
+from tests.engine.repair.reindex.test_reindex import reindex
 from tests.engine.repair.test_rules import damage, put, settings
 from tests.support import stores
 from tests.support.checking import check_clean

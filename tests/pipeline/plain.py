@@ -10,7 +10,7 @@ from typing import Any
 from engine.config import StoreConfig, of_store
 from engine.files.disk import Disk
 from engine.format.message import StoredMessage
-from engine.repair.dump import MESSAGE, dump_log
+from engine.inspect.dump.dump import MESSAGE, dump_log
 
 
 @dataclass(frozen=True, slots=True)

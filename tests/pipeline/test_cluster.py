@@ -18,14 +18,14 @@ from engine.bench.workload import Workload, write_log
 from engine.config import StoreConfig
 from engine.files.disk import Disk
 from engine.format import names
+from engine.inspect.check.verify import verify
 from engine.pipeline.jobs.reindex_write import APART
 from engine.pipeline.spark import SparkMissing, find_java
-from engine.repair.reindex import Scope, build
-from engine.repair.reindex_swap import BUILD
-from engine.repair.verify import verify
+from engine.repair.reindex.reindex import Scope, build
+from engine.repair.reindex.swap import BUILD
 from tests.conftest import Store
 from tests.engine.opening import assert_sound
-from tests.engine.repair.test_reindex import derived_files
+from tests.engine.repair.reindex.test_reindex import derived_files
 from tests.pipeline.cluster import Cluster, executors_of, run_driver, standalone
 from tests.support import fixtures, stores
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from engine.config import STORE_SIZES
 from engine.errors import InvalidArgument, Refused
 from engine.files.disk import Disk
+from engine.inspect.store.survey import survey
 from engine.pipeline.jobs import export, import_
 from engine.pipeline.jobs.import_ import ImportOptions, run
 from engine.pipeline.stores import find_stores
 from engine.read_store import ReadStore
-from engine.repair.create import SIZES
-from engine.repair.survey import survey
 from engine.store import MessageStore
 from tests.engine.opening import assert_sound, message, small
 from tests.pipeline import plain
@@ -51,7 +51,7 @@ def test_a_store_its_table_a_store(
     assert_sound(config)
     check_clean(tmp_path / "new", config)
     made = survey(Disk(), config).config
-    assert [getattr(made, size) for size in SIZES] == [getattr(stores[0].config, size) for size in SIZES]
+    assert [getattr(made, size) for size in STORE_SIZES] == [getattr(stores[0].config, size) for size in STORE_SIZES]
     with ReadStore(config) as new:
         for topic, queue_id in new.queues():
             got = _all(new, topic, queue_id)

@@ -11,12 +11,12 @@ import pytest
 
 from engine.errors import InvalidArgument
 from engine.format import properties
+from engine.inspect.store.consumers import DELIVERY
 from engine.log.derive import TopicQueue
 from engine.pipeline.jobs.lag import LagOptions, run
 from engine.pipeline.plots import charts
 from engine.pipeline.stores import find_stores
 from engine.read_store import ReadStore
-from engine.repair.consumers import DELIVERY
 from engine.store import MessageStore
 from tests.engine.opening import assert_sound, message, small
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from engine.bench.workload import Workload, write_log
-from engine.config import StoreConfig
+from engine.config import STORE_SIZES, StoreConfig
 from engine.errors import CannotMend, DamageInTheMiddle, DiskFull, InvalidArgument, StoreLocked
 from engine.files.disk import Disk
 from engine.files.lock import StoreLock
@@ -21,16 +21,15 @@ from engine.format.message import Message
 from engine.format.record import POSITION_QUEUE_OFFSET
 from engine.pipeline.jobs.reindex import ReindexOptions, rebuilding, run
 from engine.pipeline.stores import StoreRef, find_stores
-from engine.repair.apply import apply
-from engine.repair.create import SIZES
-from engine.repair.recover import plan_recover
-from engine.repair.reindex import ReindexPlan, Scope, build
-from engine.repair.reindex_swap import BUILD
+from engine.repair.recover.apply import apply
+from engine.repair.recover.recover import plan_recover
+from engine.repair.reindex.reindex import ReindexPlan, Scope, build
+from engine.repair.reindex.swap import BUILD
 from engine.store import MessageStore
 from tests.conftest import Store
 from tests.engine.log import rebuild
 from tests.engine.opening import assert_sound, message, small
-from tests.engine.repair.test_reindex import derived_files
+from tests.engine.repair.reindex.test_reindex import derived_files
 from tests.engine.repair.test_rules import damage, put, settings
 from tests.rstore_cli.test_after_a_kill import killed_reindex
 from tests.support import logs, stores
@@ -77,7 +76,7 @@ def assert_equal(spark: SparkSession, tmp_path: Path, root: Path, config: StoreC
     one, other = tmp_path / "spark", tmp_path / "engine"
     wanted = ReindexOptions(output=str(one), **options)
     result = run(spark, refs(tmp_path, root, config), wanted)
-    plan = alone(config.as_given(config.given | set(SIZES)), root, other, wanted.scope)  # as `conf` gives them
+    plan = alone(config.as_given(config.given | set(STORE_SIZES)), root, other, wanted.scope)  # as `conf` gives them
     assert derived_files(one) == derived_files(other)
     assert sorted(os.listdir(one)) == sorted(os.listdir(other))
     (row,) = result.table("stores").to_json()

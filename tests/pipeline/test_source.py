@@ -19,8 +19,9 @@ from engine.format.message import Message, make_msg_id
 from engine.format.sysflag import is_consumable
 from engine.pipeline.jobs.tasks import run_groups
 from engine.pipeline.options import parse
+from engine.pipeline.partition import SplitPartition
 from engine.pipeline.schema import COLUMNS
-from engine.pipeline.source import NAME, FilteringReader, SplitPartition, StoreReader, damage
+from engine.pipeline.source import NAME, FilteringReader, StoreReader, damage
 from engine.pipeline.stores import find_stores
 from engine.store import MessageStore
 from tests.engine.opening import assert_sound, message, small

@@ -12,9 +12,9 @@ from engine.bench.workload import Workload, write_log
 from engine.config import StoreConfig
 from engine.files.disk import Disk
 from engine.files.lock import StoreLock
+from engine.inspect.check.verify import VerifyResult, verify
 from engine.pipeline.jobs.verify import VerifyOptions, run
 from engine.pipeline.stores import find_stores
-from engine.repair.verify import VerifyResult, verify
 from tests.conftest import Store
 from tests.engine.repair import corpus
 from tests.support import golden, mutate, stores

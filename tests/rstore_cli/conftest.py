@@ -118,7 +118,7 @@ def damage(store: Path) -> None:
     """Change a byte of a body in the second commit log file."""
     from engine.config import StoreConfig
     from engine.files.disk import Disk
-    from engine.repair.dump import dump_log
+    from engine.inspect.dump.dump import dump_log
 
     config = StoreConfig(store_path_root_dir=store)
     row = next(r for r in dump_log(Disk(), config, start=150_000) if r.message is not None and len(r.message.body) > 20)

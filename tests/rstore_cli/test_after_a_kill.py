@@ -12,11 +12,11 @@ import pytest
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk, Killed
 from engine.format import names
-from engine.repair.apply import apply
-from engine.repair.recover import plan_recover
-from engine.repair.reindex import Scope, build
-from engine.repair.reindex_swap import build_directory, swap
-from engine.repair.repairs import repairs, unfinished
+from engine.inspect.store.repairs import repairs, unfinished
+from engine.repair.recover.apply import apply
+from engine.repair.recover.recover import plan_recover
+from engine.repair.reindex.reindex import Scope, build
+from engine.repair.reindex.swap import build_directory, swap
 from tests.engine.repair.test_rules import damage, put, settings
 from tests.rstore_cli.conftest import Cli
 from tests.support.checking import check_clean

@@ -246,7 +246,7 @@ def test_every_error_of_the_engine_has_its_exit_code(
     def fail(*_: object, **__: object) -> None:
         raise kind("what", path="/where", offset=7, hint="next")
 
-    monkeypatch.setattr("engine.repair.verify.verify", fail)
+    monkeypatch.setattr("engine.inspect.check.verify.verify", fail)
     ran = cli("verify-crc", "--json")
     assert ran.code == kind.exit_code
     assert ran.code in (1, 2, 3, 4, 5)
@@ -265,7 +265,7 @@ def test_what_nobody_expected_is_one_line_and_5(
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("engine.repair.verify.verify", fail)
+    monkeypatch.setattr("engine.inspect.check.verify.verify", fail)
     ran = cli("verify-crc")
     assert ran.code == 5
     assert says in ran.error_line
@@ -285,7 +285,7 @@ def test_a_full_disk_is_5(fixture_copy: Store, cli: Cli, monkeypatch: pytest.Mon
         raise DiskFull("writing: no space left on device", path="/x", hint="free space, then run it again")
 
     store = fixture_copy("crashed-small")
-    monkeypatch.setattr("engine.repair.apply.save", full)
+    monkeypatch.setattr("engine.repair.recover.apply.save", full)
     ran = cli("--store", store, "recover", "--yes")
     assert ran.code == 5
     assert "free space" in ran.error_line
@@ -303,7 +303,7 @@ def interrupted(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
 
 def test_ctrl_c_while_looking(fixture_copy: Store, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     store = fixture_copy("crashed-small")
-    interrupted(monkeypatch, "engine.repair.recover.plan_recover")
+    interrupted(monkeypatch, "engine.repair.recover.recover.plan_recover")
     before = stores.contents(store)
     ran = cli("--store", store, "recover", "--yes")
     assert (ran.code, ran.err) == (130, "rstore: interrupted: nothing was changed\n")
@@ -313,7 +313,7 @@ def test_ctrl_c_while_looking(fixture_copy: Store, cli: Cli, monkeypatch: pytest
 
 def test_ctrl_c_while_changing_says_what_to_run(fixture_copy: Store, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     store = fixture_copy("crashed-small")
-    interrupted(monkeypatch, "engine.repair.apply.apply")
+    interrupted(monkeypatch, "engine.repair.recover.apply.apply")
     ran = cli("--store", store, "recover", "--yes")
     assert ran.code == 130
     assert re.search("run rstore --store .+ recover again", ran.error_line)

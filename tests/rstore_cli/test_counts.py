@@ -11,8 +11,8 @@ from engine.format import sysflag
 from engine.format.batch import BatchItem
 from engine.format.message import Message
 from engine.log import scan
-from engine.repair.apply import apply
-from engine.repair.recover import plan_recover
+from engine.repair.recover.apply import apply
+from engine.repair.recover.recover import plan_recover
 from engine.store import MessageStore
 from tests.engine.repair.test_rules import damage, put, settings
 from tests.rstore_cli.conftest import Cli

@@ -11,7 +11,7 @@ import pytest
 
 from engine.config import StoreConfig
 from engine.files.disk import Disk
-from engine.repair.undo import plan_undo
+from engine.repair.salvage.undo import plan_undo
 from tests.rstore_cli.conftest import Cli, damage
 from tests.rstore_cli.walking import commands
 from tests.support import stores

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.repair.next_step import STORE_COMMANDS, for_store
+from engine.inspect.next_step import STORE_COMMANDS, for_store
 from rstore_cli.app import COMMANDS
 from tests.rstore_cli.conftest import Cli, Ran
 from tests.support.checking import check_clean

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import pytest
 
 from engine.files.disk import Disk
-from engine.repair.apply import apply
-from engine.repair.recover import plan_recover
+from engine.repair.recover.apply import apply
+from engine.repair.recover.recover import plan_recover
 from tests.engine.files.test_kinds import make_socket
 from tests.engine.repair.test_rules import SIZES, messages, put, settings
 from tests.rstore_cli.conftest import Cli, Ran

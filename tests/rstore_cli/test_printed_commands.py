@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.repair.next_step import for_store
+from engine.inspect.next_step import for_store
 from rstore_cli.app import COMMANDS, command_of
 from rstore_cli.printed_commands import PARTS, printed_commands
 from rstore_cli.screen import told, words

@@ -11,9 +11,9 @@ import pytest
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk, Killed
 from engine.files.lock import StoreLock
-from engine.repair.apply import apply
-from engine.repair.recover import plan_recover
-from engine.repair.repairs import repairs, unfinished
+from engine.inspect.store.repairs import repairs, unfinished
+from engine.repair.recover.apply import apply
+from engine.repair.recover.recover import plan_recover
 from tests.engine.repair.test_rules import damage, settings
 from tests.rstore_cli.conftest import Cli
 from tests.rstore_cli.test_after_a_kill import killed_reindex

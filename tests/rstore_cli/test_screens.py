@@ -18,9 +18,9 @@ from rstore_cli.grid import one_line_each, table_lines
 from rstore_cli.render import Output
 from rstore_cli.screen import cells, is_copied, shorten, told, words, wrap
 from rstore_cli.status_text import show
+from tests.engine.inspect import aged
+from tests.engine.inspect.status.test_forecast import LAST, RoomyDisk, look
 from tests.engine.opening import assert_sound
-from tests.engine.repair import aged
-from tests.engine.repair.test_forecast import LAST, RoomyDisk, look
 from tests.rstore_cli.conftest import Cli
 from tests.support.checking import check_clean
 from tests.support.terminal import SGR, Terminal, terminal

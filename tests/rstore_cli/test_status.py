@@ -11,8 +11,8 @@ from engine.files.disk import Disk
 from engine.files.lock import StoreLock
 from rstore_cli.render import Output
 from rstore_cli.status_text import duration, show
-from tests.engine.repair import aged
-from tests.engine.repair.test_forecast import LAST, RoomyDisk, look
+from tests.engine.inspect import aged
+from tests.engine.inspect.status.test_forecast import LAST, RoomyDisk, look
 from tests.rstore_cli.conftest import Cli
 from tests.support import fixtures
 from tests.support.config import write_config

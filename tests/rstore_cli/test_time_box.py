@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.engine.repair.test_memory import crashed
+from tests.engine.repair.recover.test_memory import crashed
 from tests.rstore_cli.conftest import Cli
 from tests.support.checking import check_clean
 

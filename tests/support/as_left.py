@@ -11,8 +11,8 @@ from engine.bench.workload import GIB, Workload, write_log
 from engine.config import StoreConfig
 from engine.files.disk import Disk
 from engine.format.checkpoint import FILE_SIZE
-from engine.repair.apply import apply
-from engine.repair.recover import plan_recover
+from engine.repair.recover.apply import apply
+from engine.repair.recover.recover import plan_recover
 
 
 def as_left(root: Path, files: int = 1, *, records: int = 40, queues: int = 4) -> StoreConfig:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from engine.config import StoreConfig
 from engine.files.disk import Disk
-from engine.repair.check import CheckResult, check
-from engine.repair.finding import Severity
+from engine.inspect.check.check import CheckResult, check
+from engine.inspect.finding import Severity
 
 
 def check_clean(

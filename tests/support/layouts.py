@@ -16,8 +16,8 @@ from engine.config import StoreConfig
 from engine.files.disk import Disk
 from engine.format.message import Message
 from engine.format.names import segment_offset
-from engine.repair.apply import apply
-from engine.repair.recover import plan_recover
+from engine.repair.recover.apply import apply
+from engine.repair.recover.recover import plan_recover
 from tests.support.logs import build
 
 SIZE = 8192

@@ -12,10 +12,10 @@ from engine.files.disk import Disk
 from engine.format import properties
 from engine.format.message import StoredMessage, decode
 from engine.read_store import ReadStore
-from engine.repair.apply import apply
-from engine.repair.recover import plan_recover
-from engine.repair.replay_plan import ReplayPlan, Request
-from engine.repair.replay_planner import plan_replay
+from engine.repair.recover.apply import apply
+from engine.repair.recover.recover import plan_recover
+from engine.repair.replay.plan import ReplayPlan, Request
+from engine.repair.replay.planner import plan_replay
 from engine.replay import replay
 
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
 from engine.broker.requests.answers import Answer
 from engine.errors import CannotMend, RStoreError
 from engine.format import fastjson
-from engine.repair.config.files import BACKUP, State, read_text
-from engine.repair.config.shapes import TABLES
+from engine.inspect.store.config_files import BACKUP, State, read_text
+from engine.inspect.store.config_shapes import TABLES
 
 if TYPE_CHECKING:
     import asyncio

@@ -12,8 +12,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from engine.errors import StorageError
+from engine.inspect.store.config_shapes import TABLES
 from engine.repair.config.history import MINUTE_MS, keep, keep_all
-from engine.repair.config.shapes import TABLES
 
 if TYPE_CHECKING:
     from engine.files.disk import Disk

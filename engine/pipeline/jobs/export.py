@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from engine.config import STORE_SIZES
 from engine.errors import InvalidArgument, Refused
 from engine.files.disk import Disk
 from engine.pipeline import frames
@@ -35,7 +36,6 @@ from engine.pipeline.options import FAIL, MARK, SKIP
 from engine.pipeline.result import JobResult, Table
 from engine.pipeline.schema import COLUMNS
 from engine.pipeline.splits import log_end
-from engine.repair.create import SIZES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -177,7 +177,7 @@ class _Export:
             manifest.stores[store.name] = Known(
                 _with(before.stretches, Stretch(start, end, self._options.choice)),
                 witness_of(self._disk, store, max(end, *(s.end for s in before.stretches), 0)) or before.witness,
-                {name: getattr(store.config, name) for name in (*SIZES, *_BEHAVIOUR)},
+                {name: getattr(store.config, name) for name in (*STORE_SIZES, *_BEHAVIOUR)},
             )
         return manifest, parts
 

@@ -1,7 +1,7 @@
 """`pipeline lag`: what consumer groups have not read yet, in as many stores as there are, a store a task.
 
 Nothing of the log is read but the oldest unread message of each group: offsets are those of config/, messages and bytes
-those of the consume queues (engine.repair.unread, as in `rstore status`).
+those of the consume queues (engine.inspect.status.unread, as in `rstore status`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from engine.pipeline.stores import StoreRef
 
 _ROWS_AT_MOST = 1 << 22
-"""Rows of a queue that are read at most; a longer one is sampled (engine.repair.queue_space)."""
+"""Rows of a queue that are read at most; a longer one is sampled (engine.inspect.status.queue_space)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: LagOptions) ->
     """
     if not stores:
         raise InvalidArgument("no store was named")
-    from engine.repair.consumers import DELIVERY
+    from engine.inspect.store.consumers import DELIVERY
 
     now = Disk().now_ms() if options.now is None else options.now
 
@@ -125,15 +125,15 @@ def store_lag(store: StoreRef, options: LagOptions, now: int) -> StoreLag:
     """
     import numpy as np
 
+    from engine.inspect.finding import Findings
+    from engine.inspect.status.queue_space import last_row, measure
+    from engine.inspect.status.status import STATUS_CODES
+    from engine.inspect.status.unread import read_offsets
+    from engine.inspect.store.log_clock import store_time_at
+    from engine.inspect.store.newer import BATCH_QUEUES, ROCKSDB_CONFIG, ROCKSDB_QUEUES
+    from engine.inspect.store.queue_rows import QueueRows
+    from engine.inspect.store.survey import survey
     from engine.log.source import ClosedLog
-    from engine.repair.finding import Findings
-    from engine.repair.log_clock import store_time_at
-    from engine.repair.newer import BATCH_QUEUES, ROCKSDB_CONFIG, ROCKSDB_QUEUES
-    from engine.repair.queue_rows import QueueRows
-    from engine.repair.queue_space import last_row, measure
-    from engine.repair.status import STATUS_CODES
-    from engine.repair.survey import survey
-    from engine.repair.unread import read_offsets
 
     disk = Disk()
     files = survey(disk, store.config)

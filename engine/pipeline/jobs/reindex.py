@@ -5,9 +5,9 @@ Three steps, each bounded by splits, queues and index files, never by records:
 1. Executors scan their splits, derive units and keys (reindex_scan.py), and say how many keys and what damage they
    met. Spark keeps the rows on the executors' disks. The driver refuses damage that sound records lie behind.
 2. Rows go to their targets in log order: units to their queue, keys to the index file that their number says
-   (engine.repair.reindex_index.shares). Each queue and each file is built by one task with the engine's own builders
+   (engine.repair.reindex.index.shares). Each queue and each file is built by one task with the engine's own builders
    (reindex_write.py), so that every rule stands in one place: what is filled or refused, taken over, linked.
-3. The driver takes over what was built, and the engine's own code swaps in what differs (engine.repair.reindex_swap).
+3. The driver takes over what was built, and the engine's own code swaps in what differs (engine.repair.reindex.swap).
 
 What can't be split is done by one task or the driver: a queue's units are appended by one task, its old rows taken over
 by the same; index files of older keys are copied by the driver, before.
@@ -31,6 +31,10 @@ from engine.files.disk import Disk
 from engine.files.lock import StoreLock, holder_of
 from engine.files.sync_later import SyncLater
 from engine.format import names
+from engine.inspect.store.guessed_sizes import guessed_sizes
+from engine.inspect.store.known import known_places
+from engine.inspect.store.newer import refuse_open
+from engine.inspect.store.survey import survey
 from engine.log.scan import Damage, Gap, Scanner
 from engine.log.source import ClosedLog
 from engine.pipeline.jobs.reindex_rows import Scanned
@@ -50,13 +54,9 @@ from engine.pipeline.known import demand_known
 from engine.pipeline.result import JobResult, Table
 from engine.pipeline.splits import SPLIT_BYTES, plan_splits
 from engine.pipeline.stores import demand_idle
-from engine.repair import reindex_swap
-from engine.repair.guessed_sizes import guessed_sizes
-from engine.repair.known import known_places
-from engine.repair.newer import refuse_open
-from engine.repair.reindex import ReindexPlan, Scope, beginning, demand_readable, kept_queues, step_over
-from engine.repair.reindex_index import IndexBuilder, shares
-from engine.repair.survey import survey
+from engine.repair.reindex import swap as reindex_swap
+from engine.repair.reindex.index import IndexBuilder, shares
+from engine.repair.reindex.reindex import ReindexPlan, Scope, beginning, demand_readable, kept_queues, step_over
 from engine.repair.trees import remove_tree, same_file
 
 if TYPE_CHECKING:
@@ -64,9 +64,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from engine.inspect.store.survey import StoreFiles
     from engine.pipeline.jobs.reindex_write import Done
     from engine.pipeline.stores import StoreRef
-    from engine.repair.survey import StoreFiles
 
 BLOBS_A_TASK = 64 << 20
 """Bytes of units and keys that a task builds from, about."""

@@ -18,13 +18,13 @@ from engine.pipeline.jobs.reindex_rows import KEY_SIZE, KeyRow, Scanned, UnitRow
 from engine.pipeline.jobs.tasks import Failed
 from engine.pipeline.splits import LastCut, events, open_log
 from engine.pipeline.worker import settle
-from engine.repair.reindex import by_queue, keys_from
+from engine.repair.reindex.reindex import by_queue, keys_from
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from engine.pipeline.splits import Split
-    from engine.repair.reindex import Scope
+    from engine.repair.reindex.reindex import Scope
 
 AT_ONCE = 1 << 18
 """Records that are derived before their units and keys go on: some 25 MB of them, for messages as others write them."""

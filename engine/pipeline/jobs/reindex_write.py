@@ -31,14 +31,14 @@ from engine.pipeline.jobs.reindex_rows import (
     units_of,
 )
 from engine.pipeline.jobs.tasks import Failed
-from engine.repair.reindex_build import BuiltQueue, QueueBuilder
-from engine.repair.reindex_index import Share, build_share
+from engine.repair.reindex.build import BuiltQueue, QueueBuilder
+from engine.repair.reindex.index import Share, build_share
 from engine.repair.trees import same_file
 
 if TYPE_CHECKING:
     from pyspark import Broadcast
 
-    from engine.repair.survey import StoreFiles
+    from engine.inspect.store.survey import StoreFiles
 
 APART = "apart"
 """Below the build directory: what tasks write, a directory an attempt."""

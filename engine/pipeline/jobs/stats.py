@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from engine.errors import InvalidArgument
 from engine.format import properties
 from engine.format.quantities import time_text
+from engine.inspect.status.space import HOUR_MS
 from engine.pipeline import frames
 from engine.pipeline.bins import bin_ms, words
 from engine.pipeline.known import demand_known
 from engine.pipeline.options import SKIP
 from engine.pipeline.result import JobResult, Table
-from engine.repair.space import HOUR_MS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,8 +1,8 @@
 """`verify` on Spark: executors look at every record of their splits, the driver merges what they say store by store.
 
-The judge is that of `rstore verify-crc` (engine.repair.verify), and so is the answer, store by store. What only the
-whole log can tell stays open until its parts are merged: damage behind a split's last sound record is damage where a
-sound record follows in a later split, and else it is judged as the log's end.
+The judge is that of `rstore verify-crc` (engine.inspect.check.verify), and so is the answer, store by store. What only
+the whole log can tell stays open until its parts are merged: damage behind a split's last sound record is damage where
+a sound record follows in a later split, and else it is judged as the log's end.
 
 Beside a live process a log is read up to the last record that was sound at planning.
 """
@@ -17,12 +17,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from engine.files.disk import Disk
-from engine.log.scan import Scanner, kernels_if_loaded
-from engine.log.tally import Counter, tallied
-from engine.pipeline.jobs.tasks import cores_of, grouped, run_groups
-from engine.pipeline.result import JobResult, Table
-from engine.pipeline.splits import SPLIT_BYTES, LastCut, bounds, demand_met, log_end, open_log, plan_splits
-from engine.repair.verify import (
+from engine.inspect.check.verify import (
     Bad,
     Part,
     VerifyResult,
@@ -32,6 +27,11 @@ from engine.repair.verify import (
     merge_parts,
     settled_events,
 )
+from engine.log.scan import Scanner, kernels_if_loaded
+from engine.log.tally import Counter, tallied
+from engine.pipeline.jobs.tasks import cores_of, grouped, run_groups
+from engine.pipeline.result import JobResult, Table
+from engine.pipeline.splits import SPLIT_BYTES, LastCut, bounds, demand_met, log_end, open_log, plan_splits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

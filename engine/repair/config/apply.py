@@ -10,11 +10,10 @@ import hashlib
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from engine.repair.config.files import BACKUP
-from engine.repair.config.sources import TEMPORARY
-from engine.repair.finish import begin_config, settle
-from engine.repair.pieces import quarantine_target
-from engine.repair.salvage import Piece, save
+from engine.inspect.store.config_files import BACKUP, TEMPORARY
+from engine.inspect.store.moves import quarantine_target
+from engine.repair.salvage.finish import begin_config, settle
+from engine.repair.salvage.salvage import Piece, save
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

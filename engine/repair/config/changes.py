@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.repair.config.shapes import FILTERS, GROUPS, TOPICS
+from engine.inspect.store.config_shapes import FILTERS, GROUPS, TOPICS
 
 if TYPE_CHECKING:
-    from engine.repair.config.files import ConfigTable
+    from engine.inspect.store.config_files import ConfigTable
 
 _NAMED = 3
 _WORDS = {TOPICS: "topic", GROUPS: "group", FILTERS: "topic"}

@@ -16,11 +16,11 @@ from engine.format import message as messages
 from engine.format import names, properties
 from engine.format.delay import queue_of_level
 from engine.format.quantities import counted
+from engine.inspect.store.config_shapes import OFFSET_TABLE, as_int
 from engine.log.derive import TopicQueue
 from engine.log.scan import RecordBatch, Scanner
 from engine.log.source import ClosedLog
 from engine.repair.config.evidence import real_place
-from engine.repair.config.shapes import OFFSET_TABLE, as_int
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

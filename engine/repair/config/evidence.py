@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from engine.files.disk import Disk
     from engine.format.message import StoredMessage
-    from engine.repair.survey import StoreFiles
+    from engine.inspect.store.survey import StoreFiles
 
 RETRY_TOPIC = "RETRY_TOPIC"
 """The topic that a message was first sent to, which a group could not consume. Source: MessageConst."""

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.errors import StorageError
-from engine.repair.config.files import ConfigText, State, directory_of, parse
-from engine.repair.config.shapes import TABLES
+from engine.inspect.store.config_files import ConfigText, State, directory_of, parse
+from engine.inspect.store.config_shapes import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

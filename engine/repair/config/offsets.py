@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from engine.format import names
+from engine.inspect.store.config_shapes import LMQ_TABLE, OFFSET_TABLE
 from engine.log.derive import TopicQueue
-from engine.repair.config.shapes import LMQ_TABLE, OFFSET_TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,12 +15,9 @@ from typing import TYPE_CHECKING, Any
 from engine.errors import CannotMend, InvalidArgument
 from engine.format import fastjson, names
 from engine.format.quantities import counted
-from engine.repair.check_config import offsets_file
-from engine.repair.config.delays import rebuilt_delays
-from engine.repair.config.evidence import Evidence, evidence_of
-from engine.repair.config.files import ConfigTable, State, directory_of, present_in, read_table
-from engine.repair.config.offsets import RebuiltOffsets, rebuilt_offsets
-from engine.repair.config.shapes import (
+from engine.inspect.check.config import offsets_file
+from engine.inspect.store.config_files import ConfigTable, State, directory_of, present_in, read_table
+from engine.inspect.store.config_shapes import (
     DELAYS,
     FILTERS,
     GROUP_TABLE,
@@ -33,19 +30,22 @@ from engine.repair.config.shapes import (
     TOPICS,
     VERSION,
 )
+from engine.inspect.store.known_names import KnownNames
+from engine.inspect.store.odd import demand_present
+from engine.inspect.store.survey import survey
+from engine.repair.config.delays import rebuilt_delays
+from engine.repair.config.evidence import Evidence, evidence_of
+from engine.repair.config.offsets import RebuiltOffsets, rebuilt_offsets
 from engine.repair.config.sources import Source, config_directory, sources_of
 from engine.repair.config.topics import rebuilt_groups, rebuilt_topics
-from engine.repair.finish import demand_none_of_store
-from engine.repair.known_names import KnownNames
-from engine.repair.odd import demand_present
-from engine.repair.survey import survey
+from engine.repair.salvage.finish import demand_none_of_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from engine.config import StoreConfig
     from engine.files.disk import Disk
-    from engine.repair.survey import StoreFiles
+    from engine.inspect.store.survey import StoreFiles
 
 
 class Part(enum.Enum):

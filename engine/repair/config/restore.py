@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import CannotMend, InvalidArgument
 from engine.format import fastjson, names
+from engine.inspect.store.config_files import State, as_table, directory_of, read_table
+from engine.inspect.store.config_shapes import TABLES, VERSION
+from engine.inspect.store.odd import demand_present
+from engine.inspect.store.survey import survey
 from engine.repair.config.apply import Write, write_files
 from engine.repair.config.changes import told
-from engine.repair.config.files import State, as_table, directory_of, read_table
 from engine.repair.config.history import Kept, every_state, states
-from engine.repair.config.shapes import TABLES, VERSION
-from engine.repair.finish import demand_none_of_store
-from engine.repair.odd import demand_present
-from engine.repair.survey import survey
+from engine.repair.salvage.finish import demand_none_of_store
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.files.disk import Disk
-    from engine.repair.survey import StoreFiles
+    from engine.inspect.store.survey import StoreFiles
 
 
 @dataclass(frozen=True, slots=True)

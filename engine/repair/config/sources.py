@@ -12,16 +12,23 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import InvalidArgument
 from engine.format import names
-from engine.repair.config.files import BACKUP, ConfigTable, State, as_table, directory_of, read_table, read_text
+from engine.inspect.store.config_files import (
+    BACKUP,
+    TEMPORARY,
+    ConfigTable,
+    State,
+    as_table,
+    directory_of,
+    read_table,
+    read_text,
+)
+from engine.inspect.store.config_shapes import CONSUMERS, LMQ_CONSUMERS, TABLES
 from engine.repair.config.history import states
-from engine.repair.config.shapes import CONSUMERS, LMQ_CONSUMERS, TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from engine.files.disk import Disk
-
-TEMPORARY = ".tmp"
 
 
 @dataclass(frozen=True, slots=True)

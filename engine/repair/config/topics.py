@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from engine.format import names
-from engine.repair.check_served import READ, is_own_group
-from engine.repair.config.shapes import GROUP_TABLE, TOPIC_TABLE, as_int
+from engine.inspect.check.served import READ, is_own_group
+from engine.inspect.store.config_shapes import GROUP_TABLE, TOPIC_TABLE, as_int
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,10 +12,10 @@ from engine.bench.workload import BORN_MS, MIB, PER_MS, bodies, data_stretches, 
 from engine.files.disk import Disk
 from engine.format import message, names
 from engine.format.properties import KEYS
+from engine.inspect.check.check import check
+from engine.inspect.store.survey import survey
 from engine.log.scan import Blank, Damage, RecordBatch, Scanner
 from engine.log.source import ClosedLog
-from engine.repair.check import check
-from engine.repair.survey import survey
 from tests.engine.bench.conftest import SMALL
 
 

@@ -15,7 +15,7 @@ from engine.broker.handlers import admin_clients, reply
 from engine.config import StoreConfig
 from engine.files.disk import Disk
 from engine.format.message import decode
-from engine.repair.check import check
+from engine.inspect.check.check import check
 from engine.wire.codes import RequestCode, ResponseCode
 from tests.engine.broker.client import ONEWAY, SMALL, Client, daemon, pull_fields, send_fields
 from tests.engine.broker.test_daemon import served

@@ -25,8 +25,8 @@ from engine.files import local_socket
 from engine.files.disk import Disk, Usage
 from engine.files.faults import FaultyDisk
 from engine.files.operations import Operation
-from engine.repair.check import check
-from engine.repair.doctor import doctor
+from engine.inspect.check.check import check
+from engine.inspect.check.doctor import doctor
 from engine.services import clean
 from engine.wire.codes import RequestCode
 from tests.engine.broker.client import SMALL, Client, daemon, pull_fields, send_fields

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 import numpy  # noqa: F401 - before the file system is a fake one
 import pytest
 
-import engine.repair.apply
-import engine.repair.check  # noqa: F401
 from engine.drill import library
 from engine.drill.apart import run_drills
 from engine.drill.read_script import parse_script

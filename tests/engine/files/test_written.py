@@ -93,8 +93,9 @@ def test_zeros(size: int) -> None:
 
 
 def test_copies_and_digests_are_the_same_with_holes_and_without(place: Place) -> None:
-    from engine.repair.repairs import OF_ZEROS, digest, holds
-    from engine.repair.trees import is_zero, same_file
+    from engine.files.written import is_zero
+    from engine.inspect.store.repairs import OF_ZEROS, digest, holds
+    from engine.repair.trees import same_file
 
     disk: Disk = place.disk
     one, two = make(place, DATA, sparse=True), make(place, DATA, sparse=False)
@@ -121,7 +122,7 @@ def test_copies_and_digests_are_the_same_with_holes_and_without(place: Place) ->
 def test_a_digest_of_an_older_rstore_holds(place: Place) -> None:
     import hashlib
 
-    from engine.repair.repairs import digest, holds
+    from engine.inspect.store.repairs import digest, holds
 
     data = {UNIT: b"data", 2 * PIECE: b"more"}
     path = make(place, data, sparse=True)

@@ -22,12 +22,12 @@ from engine.files.operations import Doing, Operation
 from engine.format import message
 from engine.format.message import Message
 from engine.format.record import V4_HEAD_SIZE
+from engine.inspect.check.verify import verify
+from engine.inspect.store.survey import survey
 from engine.log.ahead import scan_ahead, threads_of
 from engine.log.derive import Deriver, DeriveRules, QueueNumbers
 from engine.log.scan import Damage, RecordBatch, Scanner
 from engine.log.source import ClosedLog, Segment
-from engine.repair.survey import survey
-from engine.repair.verify import verify
 from tests.engine.log.test_scan import flat
 from tests.engine.repair import corpus
 from tests.support import logs, mutate

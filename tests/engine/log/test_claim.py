@@ -16,15 +16,15 @@ from engine.files.disk import Disk
 from engine.format import message
 from engine.format.message import Message
 from engine.format.record import POSITION_MAGIC, V4_HEAD_SIZE
+from engine.inspect.check.verify import verify
+from engine.inspect.dump.whole_records import Displaced, Lost, whole_records
+from engine.inspect.store.survey import survey
 from engine.log.ahead import scan_ahead
 from engine.log.boundary import Boundaries
 from engine.log.scan import Damage, RecordBatch, Scanner
 from engine.log.source import ClosedLog
-from engine.repair.apply import apply
-from engine.repair.recover import plan_recover
-from engine.repair.survey import survey
-from engine.repair.verify import verify
-from engine.repair.whole_records import Displaced, Lost, whole_records
+from engine.repair.recover.apply import apply
+from engine.repair.recover.recover import plan_recover
 from engine.store import MessageStore
 from tests.support import logs, planted
 from tests.support.checking import check_clean

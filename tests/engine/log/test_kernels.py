@@ -25,6 +25,7 @@ from engine.format import message, names, properties, sysflag
 from engine.format.judge import Row, Stop
 from engine.format.message import Message
 from engine.format.record import BLANK_MAGIC, MESSAGE_MAGIC_V2
+from engine.inspect.store.survey import survey
 from engine.log.batch import RecordBatch
 from engine.log.derive import Deriver, DeriveRules, Keys, QueueNumbers, Units
 from engine.log.kernels import fold
@@ -34,7 +35,6 @@ from engine.log.kernels.walk import fast_walk
 from engine.log.scan import LONG, Event, Scanner
 from engine.log.source import ClosedLog
 from engine.log.walk import walk
-from engine.repair.survey import survey
 from tests.engine.repair import corpus
 from tests.support import golden, logs, mutate, references, strategies
 from tests.support.wide import examples, sample
@@ -344,8 +344,8 @@ import sys
 from pathlib import Path
 from engine.config import StoreConfig
 from engine.files.disk import Disk
-from engine.repair.recover import plan_recover
-from engine.repair.verify import verify
+from engine.inspect.check.verify import verify
+from engine.repair.recover.recover import plan_recover
 import rstore_cli.app
 config = StoreConfig(store_path_root_dir=Path(sys.argv[1]))
 assert plan_recover(Disk(), config).log.end.records > 0

@@ -20,6 +20,7 @@ from engine.format import hosts, judge, message, sysflag
 from engine.format.judge import Row
 from engine.format.message import Message
 from engine.format.record import MESSAGE_MAGIC_V2, V4_HEAD_SIZE
+from engine.inspect.store.survey import survey
 from engine.log.ahead import count_ahead
 from engine.log.kernels.doubt import sift
 from engine.log.kernels.tally import tally
@@ -27,7 +28,6 @@ from engine.log.scan import Scanner
 from engine.log.source import ClosedLog
 from engine.log.tally import Counted, Counter, Tally, tallied
 from engine.log.walk import walk
-from engine.repair.survey import survey
 from tests.engine.log.test_kernels import MUTATIONS, _long_topic, mutated, records
 from tests.engine.repair import corpus
 from tests.support import logs, mutate

@@ -36,8 +36,8 @@ from engine.pipeline.jobs.reindex_write import StoreWork, address, build
 from engine.pipeline.jobs.tasks import Failed, grouped, unfailed
 from engine.pipeline.splits import SPLIT_BYTES, Split, plan_splits
 from engine.pipeline.stores import StoreRef, find_stores
-from engine.repair.reindex import Scope
-from engine.repair.reindex_index import Share
+from engine.repair.reindex.index import Share
+from engine.repair.reindex.reindex import Scope
 
 
 @dataclass

@@ -28,9 +28,9 @@ def test_it_is_the_package(tmp_path: Path) -> None:
 def test_it_is_imported_from_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path / "rstore.zip")]) == 0
     zipped = capsys.readouterr().out.strip()
-    code = f"import sys; sys.path.insert(0, {zipped!r}); import engine.repair.verify as m; print(m.__file__)"
+    code = f"import sys; sys.path.insert(0, {zipped!r}); import engine.inspect.check.verify as m; print(m.__file__)"
     said = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert said.stdout.strip() == f"{zipped}/engine/repair/verify.py"
+    assert said.stdout.strip() == f"{zipped}/engine/inspect/check/verify.py"
 
 
 def test_misuse(tmp_path: Path) -> None:

@@ -14,17 +14,16 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
-from engine.config import StoreConfig, apache_key
+from engine.config import STORE_SIZES, StoreConfig, apache_key
 from engine.errors import InvalidArgument, LogIsGone
 from engine.files.disk import Disk
 from engine.log.scan import RecordBatch, Scanner
 from engine.log.source import ClosedLog
 from engine.pipeline.options import parse
-from engine.pipeline.source import SplitPartition
+from engine.pipeline.partition import SplitPartition
 from engine.pipeline.splits import log_end
 from engine.pipeline.stores import find_stores
 from engine.pipeline.stream import StoreStreamReader
-from engine.repair.create import SIZES
 from engine.store import MessageStore
 from tests.engine.opening import assert_sound, message, small
 
@@ -210,7 +209,7 @@ def truncate(config: StoreConfig, record: int) -> None:
         places = [place for one in batches for place in one.offsets().tolist()]
     words = ["--to-offset", str(places[record]), "--yes", "--quiet"]
     settings = config.store_path_root_dir.parent / "broker.conf"
-    settings.write_text("".join(f"{apache_key(name)}={getattr(config, name)}\n" for name in SIZES))
+    settings.write_text("".join(f"{apache_key(name)}={getattr(config, name)}\n" for name in STORE_SIZES))
     command = [sys.executable, "-m", "rstore_cli.app", "--store", str(config.store_path_root_dir), "-c", str(settings)]
     done = subprocess.run([*command, "truncate", *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -17,9 +17,9 @@ from engine.config import StoreConfig
 from engine.files.disk import Disk
 from engine.format.queue_unit import UNIT_SIZE
 from engine.log.state import QueueState
-from engine.repair.apply import Applied, apply
-from engine.repair.plan import RecoverPlan
-from engine.repair.recover import plan_recover
+from engine.repair.recover.apply import Applied, apply
+from engine.repair.recover.plan import RecoverPlan
+from engine.repair.recover.recover import plan_recover
 from tests.compat import fixtures
 from tests.support import golden
 

@@ -9,16 +9,16 @@ import pytest
 
 from engine.errors import DamageInTheMiddle, DataIsAbsent
 from engine.files.disk import Disk
-from engine.repair.apply import apply
-from engine.repair.check import check
-from engine.repair.doctor import doctor
-from engine.repair.expire import Rules, plan_expire
-from engine.repair.recover import plan_recover, plan_truncate
-from engine.repair.reindex import Scope, build
-from engine.repair.salvage_list import inventory
-from engine.repair.salvage_prune import plan_prune
-from engine.repair.status import status
-from engine.repair.undo import plan_undo, undo
+from engine.inspect.check.check import check
+from engine.inspect.check.doctor import doctor
+from engine.inspect.dump.salvage_list import inventory
+from engine.inspect.status.status import status
+from engine.repair.expire.expire import Rules, plan_expire
+from engine.repair.recover.apply import apply
+from engine.repair.recover.recover import plan_recover, plan_truncate
+from engine.repair.reindex.reindex import Scope, build
+from engine.repair.salvage.prune import plan_prune
+from engine.repair.salvage.undo import plan_undo, undo
 from engine.store import MessageStore
 from tests.engine.repair.test_rules import SIZES, damage, messages, put, recover, settings
 from tests.support import stores

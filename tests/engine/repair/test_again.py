@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from engine.files.disk import Disk
-from engine.repair.apply import apply
-from engine.repair.recover import plan_recover
+from engine.repair.recover.apply import apply
+from engine.repair.recover.recover import plan_recover
+from tests.engine.repair.recover.test_stale_tail import record_at
 from tests.engine.repair.test_rules import damage, put, settings
-from tests.engine.repair.test_stale_tail import record_at
 from tests.support import stores
 from tests.support.checking import check_clean
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from engine.bench.workload import GIB
-from engine.repair.apply import apply
-from engine.repair.doctor import doctor
-from engine.repair.expire import Rules, plan_expire
-from engine.repair.recover import plan_recover
-from engine.repair.status import status
-from engine.repair.undo import plan_undo, undo
+from engine.inspect.check.doctor import doctor
+from engine.inspect.status.status import status
+from engine.repair.expire.expire import Rules, plan_expire
+from engine.repair.recover.apply import apply
+from engine.repair.recover.recover import plan_recover
+from engine.repair.salvage.undo import plan_undo, undo
 from tests.support import stores
 from tests.support.as_left import as_left
 from tests.support.checking import check_clean

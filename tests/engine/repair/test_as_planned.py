@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from engine.files.disk import Disk
-from engine.repair.apply import apply
-from engine.repair.check import check
-from engine.repair.doctor import doctor
-from engine.repair.finding import Severity
-from engine.repair.plan_start import plan_start
-from engine.repair.recover import plan_recover
-from engine.repair.status import State, status
+from engine.inspect.check.check import check
+from engine.inspect.check.doctor import doctor
+from engine.inspect.finding import Severity
+from engine.inspect.status.status import State, status
+from engine.repair.recover.apply import apply
+from engine.repair.recover.recover import plan_recover
+from engine.repair.start.plan_start import plan_start
 from tests.support import layouts
 from tests.support.checking import check_clean
 from tests.support.layouts import SIZE, Made

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.config import STORE_CONF, StoreConfig, load
+from engine.config import STORE_CONF, STORE_SIZES, StoreConfig, load
 from engine.errors import Refused
 from engine.files.disk import Disk
-from engine.repair.create import SIZES, create_store
-from engine.repair.recover import plan_recover
+from engine.repair.create import create_store
+from engine.repair.recover.recover import plan_recover
 
 SMALL = {
     "mapped_file_size_commit_log": 8192,
@@ -23,10 +23,10 @@ SMALL = {
 def test_the_sizes_are_kept(tmp_path: Path) -> None:
     config = StoreConfig(store_path_root_dir=tmp_path / "store").with_changes(**SMALL)
     sizes = create_store(Disk(), config)
-    assert list(sizes.values()) == [SMALL[name] for name in SIZES]
+    assert list(sizes.values()) == [SMALL[name] for name in STORE_SIZES]
     kept = load(tmp_path / "store" / STORE_CONF)
-    assert {name: getattr(kept, name) for name in SIZES} == SMALL
-    assert kept.given == frozenset(SIZES)
+    assert {name: getattr(kept, name) for name in STORE_SIZES} == SMALL
+    assert kept.given == frozenset(STORE_SIZES)
     assert not plan_recover(Disk(), config).changed
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from engine.errors import RStoreError
 from engine.files.disk import Disk
-from engine.repair.finding import Severity
-from engine.repair.recover import plan_recover
+from engine.inspect.finding import Severity
+from engine.repair.recover.recover import plan_recover
 from tests.conftest import Store
 from tests.engine.repair import corpus, differences
 from tests.support import golden, mutate, stores

@@ -11,8 +11,8 @@ pytest.importorskip("numba")
 from engine.config import StoreConfig
 from engine.files.disk import Disk
 from engine.log import scan
-from engine.repair.recover import plan_recover
-from engine.repair.reindex import Scope, build
+from engine.repair.recover.recover import plan_recover
+from engine.repair.reindex.reindex import Scope, build
 from tests.conftest import Store
 from tests.support import stores
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from engine.files.disk import Disk
-from engine.repair.apply import apply
-from engine.repair.queue_rows import QueueRows
-from engine.repair.recover import plan_recover
-from engine.repair.survey import survey
-from engine.repair.undo import plan_undo, undo
+from engine.inspect.store.queue_rows import QueueRows
+from engine.inspect.store.survey import survey
+from engine.repair.recover.apply import apply
+from engine.repair.recover.recover import plan_recover
+from engine.repair.salvage.undo import plan_undo, undo
 from tests.support import layouts, stores
 from tests.support.checking import check_clean
 from tests.support.layouts import BODY, SIZE, Made

@@ -8,11 +8,11 @@ import pytest
 
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk, Killed
-from engine.repair.apply import apply
-from engine.repair.check import check
-from engine.repair.doctor import doctor
-from engine.repair.recover import plan_recover
-from engine.repair.undo import plan_undo, undo
+from engine.inspect.check.check import check
+from engine.inspect.check.doctor import doctor
+from engine.repair.recover.apply import apply
+from engine.repair.recover.recover import plan_recover
+from engine.repair.salvage.undo import plan_undo, undo
 from tests.engine.repair.test_rules import SIZES, messages, put, settings
 from tests.support import stores
 from tests.support.checking import check_clean

@@ -18,13 +18,13 @@ from engine.files.operations import Operation
 from engine.format.message import Message, decode
 from engine.format.queue_unit import UNIT_SIZE, decode_many
 from engine.format.record import POSITION_PHYSICAL_OFFSET
+from engine.inspect.store.survey import survey
 from engine.log.index_reader import ClosedIndexFile
 from engine.log.source import ClosedLog
-from engine.repair.apply import apply
-from engine.repair.plan import RecoverPlan
-from engine.repair.recover import plan_recover
-from engine.repair.survey import survey
-from engine.repair.undo import plan_undo, undo
+from engine.repair.recover.apply import apply
+from engine.repair.recover.plan import RecoverPlan
+from engine.repair.recover.recover import plan_recover
+from engine.repair.salvage.undo import plan_undo, undo
 from engine.store import MessageStore
 from tests.compat import fixtures
 from tests.conftest import Store

@@ -15,15 +15,15 @@ from engine.errors import StorageError
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk
 from engine.files.operations import Doing, Operation
+from engine.inspect.check.check import check
+from engine.inspect.status.status import status
+from engine.inspect.store.layout import UNREAD, layout_of
+from engine.inspect.store.record_search import whole
+from engine.inspect.store.survey import survey
 from engine.log.source import ClosedLog, Segment
-from engine.repair.apply import apply
-from engine.repair.check import check
-from engine.repair.layout import UNREAD, layout_of
-from engine.repair.recover import plan_recover
-from engine.repair.shifted import is_shifted
-from engine.repair.status import status
-from engine.repair.survey import survey
-from engine.repair.whole_records import whole
+from engine.repair.recover.apply import apply
+from engine.repair.recover.recover import plan_recover
+from engine.repair.recover.shifted import is_shifted
 from tests.support import layouts
 from tests.support.checking import check_clean
 from tests.support.layouts import SIZE, Made

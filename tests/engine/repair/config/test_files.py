@@ -9,13 +9,13 @@ import pytest
 
 from engine.config import StoreConfig
 from engine.files.disk import Disk
-from engine.repair.check import check
-from engine.repair.config.files import LARGEST, Fate, State, as_table, fate, parse, read_table
-from engine.repair.config.shapes import CONSUMERS, DELAYS, GROUPS, TOPICS
-from engine.repair.doctor import doctor
-from engine.repair.dump import dump_config
-from engine.repair.offsets import list_offsets
-from engine.repair.status import status
+from engine.inspect.check.check import check
+from engine.inspect.check.doctor import doctor
+from engine.inspect.dump.dump import dump_config
+from engine.inspect.status.status import status
+from engine.inspect.store.config_files import LARGEST, Fate, State, as_table, fate, parse, read_table
+from engine.inspect.store.config_shapes import CONSUMERS, DELAYS, GROUPS, TOPICS
+from engine.repair.config.consumer_offsets import list_offsets
 from tests.conftest import Store
 from tests.support import stores
 from tests.support.config import write_config

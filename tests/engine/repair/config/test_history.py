@@ -16,11 +16,11 @@ from engine.config import StoreConfig
 from engine.errors import CannotMend, InvalidArgument
 from engine.files.disk import Disk
 from engine.format import fastjson
+from engine.inspect.store.config_shapes import CONSUMERS, TOPICS
 from engine.repair.config.history import DAYS, HOURS, MINUTE_MS, NEWEST, keep, states, too_many
 from engine.repair.config.plan import plan_rebuild
 from engine.repair.config.restore import history, plan_restore, restore
-from engine.repair.config.shapes import CONSUMERS, TOPICS
-from engine.repair.undo import plan_undo, undo
+from engine.repair.salvage.undo import plan_undo, undo
 from tests.engine.broker.client import Client, daemon
 from tests.engine.repair.test_rules import put, settings
 from tests.support import stores

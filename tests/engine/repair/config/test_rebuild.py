@@ -17,17 +17,17 @@ from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk, Killed
 from engine.format import fastjson, properties
 from engine.format.message import DueMessage, Message
+from engine.inspect.check.check import check
+from engine.inspect.store.config_files import State, read_table
+from engine.inspect.store.config_shapes import CONSUMERS, DELAYS, GROUPS, OFFSET_TABLE, TOPIC_TABLE, TOPICS
+from engine.inspect.store.repairs import repairs
 from engine.log.derive import TopicQueue
-from engine.repair.apply import apply as recovered
-from engine.repair.check import check
 from engine.repair.config.apply import apply
-from engine.repair.config.files import State, read_table
 from engine.repair.config.plan import Choices, Part, RebuildPlan, plan_rebuild
 from engine.repair.config.restore import plan_restore
-from engine.repair.config.shapes import CONSUMERS, DELAYS, GROUPS, OFFSET_TABLE, TOPIC_TABLE, TOPICS
-from engine.repair.recover import plan_recover
-from engine.repair.repairs import repairs
-from engine.repair.undo import plan_undo, undo
+from engine.repair.recover.apply import apply as recovered
+from engine.repair.recover.recover import plan_recover
+from engine.repair.salvage.undo import plan_undo, undo
 from engine.store import MessageStore
 from tests.conftest import Store
 from tests.engine.repair.test_rules import put, settings
@@ -199,7 +199,7 @@ def test_offsets_at_a_floor(floor: str, tmp_path: Path) -> None:
 
 
 def _messages(root: Path) -> list[Any]:
-    from engine.repair.dump import MESSAGE, dump_log
+    from engine.inspect.dump.dump import MESSAGE, dump_log
 
     return [row.message for row in dump_log(Disk(), settings(root)) if row.kind == MESSAGE]
 
@@ -451,8 +451,8 @@ def _readable(store: Path, name: str) -> dict[str, dict[str, int]]:
 
 
 def _end(store: Path, key: str, queue: str) -> int:
+    from engine.inspect.store.survey import survey
     from engine.repair.config.evidence import evidence_of
-    from engine.repair.survey import survey
 
     spans = evidence_of(Disk(), survey(Disk(), config(store))).ranges
     span = spans.get(TopicQueue(key.partition("@")[0], int(queue)))

@@ -8,14 +8,14 @@ import pytest
 
 from engine.config import StoreConfig
 from engine.files.disk import Disk
-from engine.repair.apache_start import Outcome
+from engine.inspect.store.config_shapes import CONSUMERS, DELAYS, GROUPS, TOPICS
 from engine.repair.config.apply import apply
 from engine.repair.config.plan import plan_rebuild
-from engine.repair.config.shapes import CONSUMERS, DELAYS, GROUPS, TOPICS
-from engine.repair.config.start import config_start, with_config
-from engine.repair.next_step import after
-from engine.repair.plan_start import plan_start
-from engine.repair.recover import plan_recover
+from engine.repair.recover.following import after
+from engine.repair.recover.recover import plan_recover
+from engine.repair.start.apache_start import Outcome
+from engine.repair.start.config_start import config_start, with_config
+from engine.repair.start.plan_start import plan_start
 from tests.conftest import Store
 from tests.support.checking import check_clean
 from tests.support.config import write_config

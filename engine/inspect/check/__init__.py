@@ -1,0 +1,1 @@
+"""Everything in a store held against everything else; findings."""

@@ -1,0 +1,52 @@
+"""doctor's part on the broker's properties file: what a broker makes of each line (engine.broker_conf), as findings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.broker_conf.keys import is_default
+from engine.broker_conf.report import Judgement, read_conf
+from engine.inspect.finding import Code, Findings, Fix, Severity
+
+if TYPE_CHECKING:
+    from engine.broker_conf.report import Report
+    from engine.files.disk import Disk
+
+CONF_CODES: dict[str, Code] = {
+    "conf-start": Code(Severity.ERROR, "a broker does not start with this configuration", "change the file", Fix.BRING),
+    "conf-danger": Code(Severity.WARNING, "dangerous in the broker's configuration", "change the file"),
+    "conf-misread": Code(
+        Severity.WARNING,
+        "a broker does not read this value as it is meant",
+        "a value ends with its line: write comments on lines of their own, and no blanks after a value",
+    ),
+    "conf-unknown": Code(
+        Severity.WARNING, "a key that brokers do not know", "check its spelling; keys are case-sensitive"
+    ),
+    "conf-ignored": Code(Severity.INFO, "a key that a broker ignores", "remove the line", Fix.NOTHING),
+}
+_BY_JUDGEMENT = {
+    Judgement.MISREAD: "conf-misread",
+    Judgement.UNKNOWN: "conf-unknown",
+    Judgement.IGNORED: "conf-ignored",
+}
+
+
+def look_at_conf(disk: Disk, path: str, found: Findings) -> Report:
+    """What a broker makes of the file; what is to be known of it goes to `found`. Raises StorageError."""
+    report = read_conf(disk.read_file(path))
+    for danger in report.dangers:
+        code = "conf-start" if danger.stops else "conf-danger"
+        found.add(
+            code, danger.what, f"{path}: {', '.join(danger.keys)}".removesuffix(": "), danger.what, hint=danger.hint
+        )
+    for verdict in report.verdicts:
+        if verdict.judgement in _BY_JUDGEMENT:
+            where = f"{path}:{verdict.line}"
+            found.add(_BY_JUDGEMENT[verdict.judgement], where, where, f"{verdict.name}: {verdict.text}")
+    return report
+
+
+def unread_keys(report: Report) -> frozenset[str]:
+    """Keys that are set, but whose value a broker can't read and has its default for."""
+    return frozenset(v.key for v in report.of(Judgement.MISREAD) if is_default(v.key, v.in_force))

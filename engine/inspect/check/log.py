@@ -1,0 +1,319 @@
+"""A run of segments against queues and index, in one reading: what check does in each of its processes.
+
+Records never cross segments, so runs can be checked apart. What only the whole log can tell (where it ends, rows that
+no record vouches for) is left to the parent: a part says which rows it found right, and which records have none.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from engine.errors import StorageError
+from engine.files.disk import Disk
+from engine.format import names
+from engine.format.judge import Reason
+from engine.format.queue_unit import EXT_ADDRESS_MAX
+from engine.inspect.check.doubts import DoubtfulRecords
+from engine.inspect.check.index import IndexPiece, KeyComparer
+from engine.inspect.check.queue_compare import QueueComparer, lost_delivery_time
+from engine.inspect.check.stale_tail import goes_back
+from engine.inspect.check.verify import settled_events
+from engine.inspect.finding import Findings, place
+from engine.inspect.store.intervals import union
+from engine.inspect.store.queue_rows import row_dtype
+from engine.inspect.store.tag_keys import TagKeys
+from engine.log.ahead import scan_ahead
+from engine.log.closed_queue import ClosedExt
+from engine.log.derive import Deriver, DeriveRules, QueueNumbers, TopicQueue
+from engine.log.inert import inert_in
+from engine.log.scan import Blank, Damage, Event, RecordBatch, Scanner
+from engine.log.source import ClosedLog, Segment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from engine.inspect.store.intervals import Intervals
+    from engine.inspect.store.survey import StoreFiles
+    from engine.log.kernels.derive import Part
+
+MAX_PENDING = 1 << 16
+"""Records without a unit that a part hands on one by one."""
+MOST_BACK = 64
+"""Places where a stale tail may begin that a part hands on: it ends with the log, so the last ones count."""
+_MOVED_AWAY = "what it held was saved in salvage/, which does not have it any more"
+
+
+@dataclass(frozen=True, slots=True)
+class LogTask:
+    """A run of segments. `live`: another process writes the store; what lies behind `indexed` (physical) is not judged.
+
+    `pieces` None: the index is left out. `deadline`: of time.monotonic(), which is the same in every process.
+    `bridged`: stretches (physical) that a repair made readable: what the index has of them is of lost messages.
+    `threads`: that read it, where there are kernels (None: one a core). `stop`: the log ends at this physical offset,
+    as what follows is stale.
+    """
+
+    files: StoreFiles
+    segments: tuple[Segment, ...]
+    pieces: tuple[IndexPiece, ...] | None
+    live: bool
+    indexed: int | None
+    deadline: float | None
+    bridged: Intervals
+    threads: int | None = 1
+    stop: int | None = None
+
+
+@dataclass(slots=True)
+class LogPart:
+    """What a run held: the log from `start` to `until` (physical).
+
+    `end`: behind its last sound record. `reached`: physical offset up to which it was looked at. `lost`: damaged
+    stretches with a sound record behind them; `held`: those at the run's end. `right`: rows (queue offsets) that are
+    their record's. `pending`: records without a unit (row_dtype, `queue` a place in `queues`), `more_pending` beyond.
+    `back`: the last places where a stale tail may begin (physical), with the store time (ms) in front; `last_stored`:
+    store time of the last record.
+    """
+
+    start: int
+    reached: int
+    until: int
+    records: int = 0
+    messages: int = 0
+    size: int = 0
+    keys: int = 0
+    end: int | None = None
+    newest: int = 0
+    findings: Findings = field(default_factory=Findings)
+    lost: list[Damage] = field(default_factory=list)
+    held: list[Damage] = field(default_factory=list)
+    queues: list[TopicQueue] = field(default_factory=list)
+    right: list[tuple[int, list[tuple[int, int]]]] = field(default_factory=list)
+    pending: NDArray[np.void] | None = None
+    more_pending: int = 0
+    into_damage: list[tuple[int, str, int]] = field(default_factory=list)
+    back: list[tuple[int, int]] = field(default_factory=list)
+    last_stored: int = 0
+    in_time: bool = True
+
+
+def check_apart(task: LogTask) -> LogPart:
+    """`check_log` in a process of its own."""
+    return check_log(Disk(), task)
+
+
+def check_log(disk: Disk, task: LogTask, advance: Callable[[int], None] | None = None) -> LogPart:
+    """Look at a run of segments. `advance` is called with bytes read.
+
+    Raises:
+        StorageError: queues or index can't be read, or a segment went away.
+    """
+    return _Run(disk, task, advance).run()
+
+
+class _Run:
+    def __init__(self, disk: Disk, task: LogTask, advance: Callable[[int], None] | None) -> None:
+        self._disk = disk
+        self._task = task
+        self._advance = advance
+        files = task.files
+        config = files.config
+        start = task.segments[0].offset
+        self._part = part = LogPart(start, start, task.segments[-1].end)
+        self._numbers = QueueNumbers()
+        self._deriver = Deriver(DeriveRules.of(config), self._numbers)
+        self._bridged = union(task.bridged)
+        self._doubtful = DoubtfulRecords(part.findings)
+        units = UnitJudge(disk, files, part.findings, self._doubtful)
+        self._queues = QueueComparer(
+            disk, files.queues, self._numbers, config.mapped_file_size_consume_queue, units.observe
+        )
+        self._keys: KeyComparer | None = None
+        if task.pieces is not None:
+            tags = TagKeys(disk, files.log) if files.newer else None
+            self._keys = KeyComparer(
+                disk,
+                files.index_layout,
+                task.pieces,
+                part.findings,
+                start,
+                task.indexed,
+                self._bridged,
+                self._doubtful,
+                tags,
+            )
+
+    def run(self) -> LogPart:
+        part = self._part
+        with ClosedLog(self._disk, self._task.segments) as log:
+            scanner = Scanner(log, max_message_size=self._task.files.config.max_message_size)
+            scanner = scanner.by_kernels(part.start, self._task.segments[-1].end) or scanner
+            for segment in self._task.segments:
+                if not self._segment(scanner, segment):
+                    part.in_time = False
+                    break
+                part.reached = self._end(segment)
+        self._queues.flush()
+        if self._keys is not None:
+            self._keys.flush(part.reached)
+            part.into_damage, part.keys = self._keys.into_damage, self._keys.compared
+        self._doubtful.close()
+        part.queues = [self._numbers[i] for i in range(len(self._numbers))]
+        part.right = [(n, list(account.right)) for n, account in self._queues.accounts.items() if account.right]
+        self._keep_pending()
+        return part
+
+    def _segment(self, scanner: Scanner, segment: Segment) -> bool:
+        """One segment; False when the time is up."""
+        part, keys = self._part, self._keys
+        if keys is not None and part.reached != segment.offset:
+            keys.flush(part.reached)
+            keys.skip_to(segment.offset)
+        read = 0
+        for event, prepared in self._events(scanner, segment):
+            if self._task.deadline is not None and time.monotonic() > self._task.deadline:
+                return False
+            if isinstance(event, Damage):
+                self._damage(event, segment)
+                continue
+            if isinstance(event, RecordBatch) and part.held:
+                part.back.append((part.held[0].offset, part.last_stored))
+            part.lost += part.held
+            part.held.clear()
+            if isinstance(event, RecordBatch):
+                self._records(event, prepared, segment)
+                part.reached = event.end
+                read += event.end - event.start
+                if self._advance is not None:
+                    self._advance(event.end - event.start)
+            elif isinstance(event, Blank):
+                part.end = event.end
+        if self._advance is not None:
+            self._advance(segment.size - read)
+        return True
+
+    def _damage(self, event: Damage, segment: Segment) -> None:
+        if self._task.live and event.reason is Reason.UNREADABLE and not self._disk.exists(segment.path):
+            raise StorageError("the file went away", path=segment.path)
+        self._part.held.append(event)
+        if self._keys is not None:
+            self._keys.lost(event.offset, event.length)
+
+    def _events(self, scanner: Scanner, segment: Segment) -> Iterator[tuple[Event, list[Part] | None]]:
+        """A segment's events, batches half derived by threads where nobody writes the log meanwhile."""
+        start, end = segment.offset, self._end(segment)
+        if self._task.live:
+            return ((event, None) for event in settled_events(self._disk, scanner, start, end, live=True))
+        threads = self._task.threads
+        return scan_ahead(scanner, start, end, prepare=self._deriver.prepare, resume=True, threads=threads)
+
+    def _end(self, segment: Segment) -> int:
+        return segment.end if self._task.stop is None else min(segment.end, self._task.stop)
+
+    def _look_back(self, batch: RecordBatch) -> None:
+        """Note where store times go back."""
+        import numpy as np
+
+        part = self._part
+        back, before = goes_back(batch, part.last_stored)
+        part.back += [(batch.offset(i), int(before[i])) for i in np.flatnonzero(back)[-MOST_BACK:].tolist()]
+        del part.back[:-MOST_BACK]
+        part.last_stored = batch.last_store_timestamp
+
+    def _records(self, batch: RecordBatch, prepared: list[Part] | None, segment: Segment) -> None:
+        part = self._part
+        part.records += len(batch)
+        part.messages += batch.messages
+        part.size += batch.end - batch.start
+        part.end = batch.end
+        part.newest = max(part.newest, batch.newest_store_timestamp)
+        self._look_back(batch)
+        for at, stored, _ in batch.moved():
+            group = place(segment.path, segment.offset)
+            part.findings.add("log-offset", group, place(segment.path, at), f"at {at} it says {stored}")
+        for i in inert_in(batch):
+            at = batch.offset(i)
+            if at not in self._bridged:
+                size = len(batch.record(i))
+                self._bridged.add(at, at + size)
+                detail = f"{size} bytes at {at}"
+                part.findings.add("log-bridged", segment.path, place(segment.path, at), detail, hint=_MOVED_AWAY)
+        self._doubtful.add(batch, segment)
+        units, keys = self._deriver.derive(batch) if prepared is None else self._deriver.finish(batch, prepared)
+        self._queues.feed(units)
+        if self._keys is not None:
+            self._keys.feed(batch, keys)
+
+    def _keep_pending(self) -> None:
+        import numpy as np
+
+        kept: list[NDArray[np.void]] = []
+        room = MAX_PENDING
+        for chunk in self._queues.pending.chunks():
+            kept.append(chunk[:room].copy())
+            self._part.more_pending += len(chunk) - len(kept[-1])
+            room -= len(kept[-1])
+        self._part.pending = np.concatenate(kept) if kept else np.zeros(0, dtype=row_dtype())
+
+
+class UnitJudge:
+    """Judges the tags codes of units that stand at their place: hash, delivery time, or address in the extension.
+
+    `doubtful`: records that may say less than their units do.
+    """
+
+    def __init__(self, disk: Disk, files: StoreFiles, findings: Findings, doubtful: DoubtfulRecords) -> None:
+        self._disk = disk
+        self._base = os.path.join(files.root, names.CONSUMEQUEUE_EXT)
+        self._ext_size = files.config.mapped_file_size_consume_queue_ext
+        self._findings = findings
+        self._doubtful = doubtful
+
+    def observe(self, queue: TopicQueue, found: NDArray[np.void], want: NDArray[np.void]) -> None:
+        """Rows and the units that their records derive to."""
+        import numpy as np
+
+        differs = found["tags_code"] != want["tags_code"]
+        if not differs.any():
+            return
+        physical = want["physical_offset"].astype(np.int64)
+        address = differs & (found["tags_code"] <= EXT_ADDRESS_MAX)
+        if queue.topic != names.SCHEDULE_TOPIC:  # there it is a delivery time
+            self._doubtful.contradicted(physical[differs & ~address])
+        witness = differs & self._doubtful.suspects(physical)
+        self._note("unit-witness", queue, want[witness])
+        differs &= ~witness
+        address &= ~witness
+        self._extension(queue, found[address], want[address])
+        if queue.topic == names.SCHEDULE_TOPIC:
+            lost = lost_delivery_time(queue, found, want)
+            self._note("unit-delivery-time", queue, want[np.flatnonzero(lost)])
+            self._note("unit-delivery-other", queue, want[np.flatnonzero(differs & ~address & ~lost)])
+        else:
+            self._note("unit-tags", queue, want[np.flatnonzero(differs & ~address)])
+
+    def _extension(self, queue: TopicQueue, found: NDArray[np.void], want: NDArray[np.void]) -> None:
+        ext = ClosedExt(self._disk, self._base, queue, self._ext_size)
+        for row, unit in zip(found, want, strict=True):
+            at = ext.get(int(row["tags_code"]))
+            if at is None:
+                self._note("ext-missing", queue, [unit])
+            elif (at.tags_code, at.store_timestamp) != (int(unit["tags_code"]), int(unit["store_timestamp"])):
+                self._note("ext-wrong", queue, [unit])
+
+    def _note(self, code: str, queue: TopicQueue, units: NDArray[np.void] | list[np.void]) -> None:
+        if len(units):
+            first = int(units[0]["queue_offset"])
+            details = ", ".join(f"#{int(unit['queue_offset'])}" for unit in units[:3])
+            self._findings.add(code, str(queue), queue_place(queue, first), details, len(units))
+
+
+def queue_place(queue: TopicQueue, offset: int) -> str:
+    """How a place in a queue is written: topic, queue id, queue offset."""
+    return f"consumequeue/{queue} #{offset}"

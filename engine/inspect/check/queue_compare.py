@@ -1,0 +1,307 @@
+"""Every consume queue against the log: which units are right, which are missing, which say what the log denies.
+
+The log is fed in order, as units derived from its records. A row of a queue is *accounted for* when it says what the
+record with that queue offset derives to. What is left over on either side is settled in `finish`:
+
+- A record without its unit is *pending*. It is not rebuilt when the queue holds it at another offset (then the
+  record's queueOffset is damaged), nor, in normal mode, when another queue holds it (then its topic or queueId is;
+  Apache dispatches nothing again there). Else its unit is written, to its own queue offset (RECOVERY.md, rules 5, 16).
+- A row without its record stays when it points into a stretch of the log that is lost or expired, or repeats its
+  neighbour (a filled gap). Else it is wrong: replaced by what belongs there, or cut behind the last right one.
+
+Memory is bounded: records are compared in chunks, pending ones are spooled, rows are read in pieces.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from engine.format import names
+from engine.format.quantities import counted
+from engine.format.queue_unit import EXT_ADDRESS_MAX, UNIT_SIZE
+from engine.inspect.store.intervals import Intervals
+from engine.inspect.store.queue_rows import QueueRows, as_rows, as_units, is_real, row_dtype
+from engine.inspect.store.spool import Spool
+from engine.log.derive import Units, concatenated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from engine.files.disk import Disk
+    from engine.inspect.check.fresh_rows import FreshQueue, FreshRows
+    from engine.inspect.store.survey import QueueFiles
+    from engine.log.derive import QueueNumbers, TopicQueue
+
+CHUNK_UNITS = 1 << 18
+"""Units that are compared at once; twice as many where each queue would have few of them: its file is opened anew."""
+MANY_QUEUES = 1000
+SECTOR = 512
+"""Bytes that a disk writes at once."""
+
+Observer: TypeAlias = "Callable[[TopicQueue, NDArray[np.void], NDArray[np.void]], None]"
+
+
+@dataclass(slots=True)
+class QueueAccount:
+    """What is known of one queue: its rows on disk, those accounted for, how many records still want a row.
+
+    `dangling`: rows whose extension unit is gone; they are never right.
+    """
+
+    rows: QueueRows | None
+    right: Intervals = field(default_factory=Intervals)
+    pending: int = 0
+    dangling: Intervals = field(default_factory=Intervals)
+
+
+class QueueComparer:
+    """Takes units in log order and keeps account of every queue.
+
+    Args:
+        disk: how files are reached.
+        queues: the queues' files.
+        numbers: how units name their queue.
+        queue_file_size: setting mappedFileSizeConsumeQueue (bytes).
+        observe: judges the tags codes instead: gets the queue, and rows and units (row_dtype) of the same message. A
+            row counts then as right whatever its tags code is.
+        fresh: takes the units of queues without rows, as long as it can; they are not pending then.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        queues: tuple[QueueFiles, ...],
+        numbers: QueueNumbers,
+        queue_file_size: int,
+        observe: Observer | None = None,
+        fresh: FreshRows | None = None,
+    ) -> None:
+        self.numbers = numbers
+        self._observe = observe
+        self._fresh = fresh
+        self.file_rows = queue_file_size // UNIT_SIZE
+        self.accounts: dict[int, QueueAccount] = {}
+        for files in queues:
+            self.accounts[numbers.number(files.queue)] = QueueAccount(QueueRows(disk, files) if files.files else None)
+        self._with_rows = {number for number, account in self.accounts.items() if account.rows is not None}
+        self.pending = Spool(row_dtype())
+        self.findings: list[str] = []
+        self._chunk: list[Units] = []
+        self._chunk_rows = 0
+        self._chunk_units = CHUNK_UNITS * (2 if len(self._with_rows) > MANY_QUEUES else 1)
+
+    @property
+    def rows(self) -> dict[TopicQueue, QueueRows]:
+        """The rows on disk of each queue that has any."""
+        return {account.rows.queue: account.rows for account in self.accounts.values() if account.rows is not None}
+
+    def account(self, number: int) -> QueueAccount:
+        """The account of a queue, a new one for a queue without a directory."""
+        found = self.accounts.get(number)
+        if found is None:
+            found = self.accounts[number] = QueueAccount(None)
+        return found
+
+    def feed(self, units: Units) -> None:
+        """Compare the units of one batch (perhaps later, together with others)."""
+        if not len(units):
+            return
+        self._chunk.append(units)
+        self._chunk_rows += len(units)
+        if self._chunk_rows >= self._chunk_units:
+            self.flush()
+
+    def flush(self) -> None:
+        """Compare what was fed so far."""
+        import numpy as np
+
+        if not self._chunk:
+            return
+        units = concatenated(self._chunk, Units)
+        self._chunk, self._chunk_rows = [], 0
+        if self._fresh is not None:
+            taken = self._fresh.take(len(self.numbers), self._with_rows, units)
+            for number in taken.queues:
+                self.account(number)
+            self._pour(taken.broken)
+            if taken.left is None:
+                return
+            units = units.taken(taken.left)
+        queues = units.queue
+        small = int(queues.max()) < 1 << 16  # numpy counts 2-byte numbers instead of comparing them
+        order = np.argsort(queues.astype(np.uint16) if small else queues, kind="stable")
+        by_queue = np.empty(len(queues), dtype=row_dtype())
+        for name in by_queue.dtype.names or ():
+            by_queue[name] = getattr(units, name)[order]
+        self._compare_queues(by_queue)
+
+    def fresh(self) -> list[FreshQueue]:
+        """The queues whose units were taken as fresh."""
+        return [] if self._fresh is None else self._fresh.queues()
+
+    def pour_fresh(self) -> None:
+        """Have all units pending that were taken as fresh."""
+        if self._fresh is not None:
+            self._pour(queue.number for queue in self._fresh.queues())
+
+    def _pour(self, numbers: Iterable[int]) -> None:
+        assert self._fresh is not None
+        for number in numbers:
+            for start, units in self._fresh.pour(number):
+                self._compare(number, as_rows(number, start, units))
+
+    def _compare_queues(self, wanted: NDArray[np.void]) -> None:
+        """Units of several queues, queue by queue. A queue that holds just their bytes is asked nothing else."""
+        import numpy as np
+
+        offsets = wanted["queue_offset"]
+        cuts = np.flatnonzero(np.diff(wanted["queue"])) + 1
+        steps = np.ones(len(wanted), dtype=np.int64)
+        steps[1:] = np.diff(offsets)
+        steps[cuts] = 1
+        starts = np.concatenate(([0], cuts))
+        jumps = np.add.reduceat(steps != 1, starts, dtype=np.int64)
+        units = as_units(wanted)
+        ends = [*cuts.tolist(), len(wanted)]
+        numbers = wanted["queue"][starts].tolist()
+        for number, start, end, jump in zip(numbers, starts.tolist(), ends, jumps.tolist(), strict=True):
+            account = self.account(number)
+            rows = None if jump or account.dangling or self._observe is not None else account.rows
+            first = int(offsets[start])
+            if rows is not None and rows.holds(first, units[start * UNIT_SIZE : end * UNIT_SIZE]):
+                account.right.add(first, first + end - start)
+            else:
+                self._compare(number, wanted[start:end])
+
+    def _compare(self, number: int, wanted: NDArray[np.void]) -> None:
+        account = self.account(number)
+        missing = wanted
+        if account.rows is not None:
+            right = self._right(account.rows, self.numbers[number], wanted)
+            if account.dangling:
+                right &= ~account.dangling.mask(wanted["queue_offset"])
+            account.right.add_many(wanted["queue_offset"][right])
+            missing = _those(wanted, ~right)
+        if len(missing):
+            account.pending += len(missing)
+            self.pending.add(missing)
+
+    def _right(self, rows: QueueRows, queue: TopicQueue, wanted: NDArray[np.void]) -> NDArray[np.bool_]:
+        """Which of the wanted units stand at their place."""
+        import numpy as np
+
+        offsets = wanted["queue_offset"]
+        inside = (offsets >= rows.first) & (offsets < rows.extent)
+        right = np.zeros(len(wanted), dtype=np.bool_)
+        if not inside.any():
+            return right
+        low, high = int(offsets[inside].min()), int(offsets[inside].max()) + 1
+        if high - low <= 4 * len(wanted) + 4096:
+            found = rows.read(low, high)
+            if high - low != len(wanted) or (np.diff(offsets) != 1).any():  # else they are those very rows
+                found = found[offsets[inside] - low]
+        else:  # offsets that are far apart: damaged ones among them
+            found = np.concatenate([rows.read(int(o), int(o) + 1) for o in offsets[inside]])
+        want = _those(wanted, inside)
+        same = (found["physical_offset"] == want["physical_offset"]) & (found["size"] == want["size"])
+        if self._observe is not None:
+            right[inside] = same
+            self._observe(queue, _those(found, same), _those(want, same))
+            return right
+        right[inside] = same & ~lost_delivery_time(queue, found, want) & ~self._torn(offsets[inside], found, want)
+        other = (
+            same & right[inside] & (found["tags_code"] != want["tags_code"]) & (found["tags_code"] > EXT_ADDRESS_MAX)
+        )
+        if queue.topic != names.SCHEDULE_TOPIC and other.any():
+            self.findings.append(
+                f"{queue}: {counted(int(other.sum()), 'unit')} whose tags code is not that of their record; they stay"
+            )
+        return right
+
+    def _torn(self, offsets: NDArray[np.int64], found: NDArray[np.void], wanted: NDArray[np.void]) -> NDArray[np.bool_]:
+        """Units that a power cut has torn in their tags code: zeros behind a sector's border, the rest is right."""
+        import numpy as np
+
+        border = SECTOR - offsets % self.file_rows * UNIT_SIZE % SECTOR  # bytes of the unit before the next sector
+        lost = np.clip(UNIT_SIZE - border, 0, 8).astype(np.uint64)  # bytes of the tags code behind it
+        shift = np.minimum(lost * np.uint64(8), np.uint64(63))
+        keep = np.where(lost == 8, np.uint64(0), np.uint64(2**64 - 1) << shift)
+        left = wanted["tags_code"].astype(np.int64).view(np.uint64) & keep
+        torn: NDArray[np.bool_] = (lost > 0) & (border >= UNIT_SIZE - 8)
+        torn &= (found["tags_code"] != wanted["tags_code"]) & (
+            found["tags_code"].astype(np.int64).view(np.uint64) == left
+        )
+        return torn
+
+
+def _those(rows: NDArray[np.void], which: NDArray[np.bool_]) -> NDArray[np.void]:
+    """`rows[which]`, without a copy where it is all of them."""
+    return rows if which.all() else rows[which]
+
+
+def lost_delivery_time(queue: TopicQueue, found: NDArray[np.void], wanted: NDArray[np.void]) -> NDArray[np.bool_]:
+    """Units of delayed messages that carry a tag's hash: Apache's abnormal recovery wrote them (RECOVERY.md, rule 6).
+
+    A delivery time that differs from ours, but lies behind the store time, was computed with delay levels that we
+    don't know of, and stands.
+    """
+    import numpy as np
+
+    if queue.topic != names.SCHEDULE_TOPIC:
+        return np.zeros(len(found), dtype=np.bool_)
+    lost: NDArray[np.bool_] = (
+        (found["tags_code"] != wanted["tags_code"])
+        & (found["tags_code"] > EXT_ADDRESS_MAX)
+        & (found["tags_code"] < wanted["store_timestamp"])
+    )
+    return lost
+
+
+def real_rows(rows: QueueRows, start: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.void]]:
+    """The rows in [start, end) that are units of messages: queue offsets int64[n], rows unit_dtype()[n]."""
+    import numpy as np
+
+    found = rows.read(start, end)
+    at = np.flatnonzero(is_real(found))
+    return (at + start).astype(np.int64), found[at]
+
+
+def repeats_neighbour(account: QueueAccount, found: NDArray[np.void], start: int, end: int) -> NDArray[np.bool_]:
+    """Rows that repeat the accounted row before (or, at the queue's front, behind) their stretch: filled gaps.
+
+    All rows between them and that row do: another one that has its unit is a copy, and may be of any place.
+
+    Args:
+        account: the queue's.
+        found: rows of the stretch, or of a piece of it.
+        start: queue offset where the stretch of rows that are not accounted for begins.
+        end: queue offset behind it.
+    """
+    import numpy as np
+
+    repeats = np.zeros(len(found), dtype=np.bool_)
+    rows = account.rows
+    assert rows is not None
+    for at in (start - 1, end):
+        if at in account.right:
+            model = rows.read(at, at + 1)[0]
+            same = (found["physical_offset"] == model["physical_offset"]) & (found["size"] == model["size"])
+            towards = slice(None) if at < start else slice(None, None, -1)
+            repeats |= np.logical_and.accumulate(same[towards])[towards]
+    return repeats
+
+
+def point_at_records(
+    found: NDArray[np.void], asked: NDArray[np.bool_], record_size: Callable[[int], int]
+) -> NDArray[np.bool_]:
+    """Which of the rows asked for point at a sound record of just their size."""
+    import numpy as np
+
+    pointing = np.zeros(len(found), dtype=np.bool_)
+    for at in np.flatnonzero(asked):
+        pointing[at] = record_size(int(found["physical_offset"][at])) == int(found["size"][at])
+    return pointing

@@ -1,0 +1,1 @@
+"""What a store holds, row by row: the log, queues, index, config, and what repairs saved."""

@@ -1,0 +1,273 @@
+"""Rows for looking at a store: the log's records, blanks and damage, queue units, index entries, checkpoint, config.
+
+Everything as it lies on disk, through the one scanner and the readers that recovery uses. Nothing is written; where a
+live process writes, the rows end with what is sound.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import CannotMend, InvalidArgument, RStoreError, WrongFileSize
+from engine.files.lock import holder_of
+from engine.format import message, names
+from engine.format.message import StoredMessage
+from engine.inspect.check.verify import boundary, judge_tail, settled_events
+from engine.inspect.store.config_files import BACKUP, ConfigDump, directory_of, present_in, read_config
+from engine.inspect.store.newer import refuse_queue
+from engine.inspect.store.queue_rows import QueueRows, is_real
+from engine.inspect.store.survey import StoreFiles, read_checkpoint, survey
+from engine.log.ahead import scan_ahead, threads_of
+from engine.log.derive import TopicQueue
+from engine.log.index_reader import ClosedIndexFile
+from engine.log.scan import MISSING_SEGMENT, Damage, Event, Gap, RecordBatch, Scanner
+from engine.log.source import ClosedLog
+
+if TYPE_CHECKING:
+    from engine.config import StoreConfig
+    from engine.files.disk import Disk
+    from engine.format.checkpoint import Checkpoint
+    from engine.format.index_file import IndexHeader
+
+MESSAGE, BLANK, DAMAGE = "message", "blank", "damage"
+_INDEX_ROWS = 1 << 14
+_JSON = (".json", ".json" + BACKUP)
+
+
+@dataclass(frozen=True, slots=True)
+class LogRow:
+    """One thing in the log, by physical offset and length in bytes.
+
+    `kind`: MESSAGE (with `message`), BLANK or DAMAGE (with `reason`). `path`: the file that it lies in.
+    """
+
+    kind: str
+    offset: int
+    length: int
+    path: str | None = None
+    message: StoredMessage | None = None
+    reason: str | None = None
+
+
+def dump_log(
+    disk: Disk, config: StoreConfig, *, start: int | None = None, end: int | None = None, topic: str | None = None
+) -> Iterator[LogRow]:
+    """The log from the physical offset `start` up to `end`; it goes on behind damage. `topic`: only its messages.
+
+    Raises:
+        NotAStore, CannotMend, StorageError.
+    """
+    wanted = None if topic is None else stored_topic(topic)
+    for found in dump_log_batches(disk, config, start=start, end=end):
+        if isinstance(found, RecordBatch):
+            yield from _messages(found, wanted)
+        elif topic is None or found.kind != BLANK:
+            yield found
+
+
+def stored_topic(topic: str) -> bytes:
+    """The bytes of a topic's name in a record."""
+    return topic.encode("utf-8", "surrogateescape")
+
+
+def dump_log_batches(
+    disk: Disk, config: StoreConfig, *, start: int | None = None, end: int | None = None, jobs: int | None = 1
+) -> Iterator[LogRow | RecordBatch]:
+    """As `dump_log`, messages as the batches in which they are read.
+
+    Args:
+        disk: how files are reached.
+        config: the store's settings.
+        start: physical offset.
+        end: physical offset.
+        jobs: threads that read the log ahead (None: one a core); one reads no more than is asked for.
+
+    Raises:
+        NotAStore, CannotMend, StorageError.
+    """
+    files = survey(disk, config)
+    if not files.log:
+        return
+    live = holder_of(disk, files.root) is not None
+    with ClosedLog(disk, files.log) as log:
+        scanner = Scanner(log, max_message_size=files.config.max_message_size)
+        first = files.log[0].offset if start is None else boundary(log, scanner, start)
+        held: list[Event] = []
+        for event in _events(disk, scanner, first, end, live, jobs):
+            if isinstance(event, Damage | Gap):
+                held.append(event)
+                continue
+            yield from _rows_of(held, files)
+            held.clear()
+            yield event if isinstance(event, RecordBatch) else LogRow(BLANK, event.offset, event.length)
+        tail = [event for event in held if isinstance(event, Damage)]
+        for bad in judge_tail(log, tail, live):
+            yield LogRow(DAMAGE, bad.offset, bad.length, bad.path, reason=bad.reason)
+
+
+def _events(disk: Disk, scanner: Scanner, start: int, end: int | None, live: bool, jobs: int | None) -> Iterator[Event]:
+    if live or threads_of(jobs) == 1:
+        return settled_events(disk, scanner, start, end, live=live)
+    return (event for event, _ in scan_ahead(scanner, start, end, prepare=len, resume=True, threads=jobs))
+
+
+def _rows_of(held: list[Event], files: StoreFiles) -> Iterator[LogRow]:
+    for event in held:
+        if isinstance(event, Damage):
+            yield LogRow(DAMAGE, event.offset, event.length, event.segment.path, reason=event.reason.value)
+        elif isinstance(event, Gap):
+            before = max((s for s in files.log if s.end <= event.offset), key=lambda s: s.end)
+            yield LogRow(DAMAGE, event.offset, event.length, before.path, reason=MISSING_SEGMENT)
+
+
+def _messages(batch: RecordBatch, topic: bytes | None) -> Iterator[LogRow]:
+    for i, row in enumerate(batch.rows):
+        if topic is None or batch.topic(i) == topic:
+            yield LogRow(MESSAGE, batch.offset(i), row.size, message=message.decode(batch.record(i)))
+
+
+# --- consume queue ---------------------------------------------------------------------------------------------------
+
+
+def dump_queue(
+    disk: Disk, config: StoreConfig, topic: str, queue_id: int, *, start: int | None = None, end: int | None = None
+) -> Iterator[dict[str, int]]:
+    """The units of a queue: queue offsets [start, end), from its first message on unless `start` says otherwise.
+
+    Raises:
+        InvalidArgument: there is no such queue. NotAStore, CannotMend, StorageError.
+    """
+    files = survey(disk, config)
+    refuse_queue(files.config, files.root, files.newer, topic)
+    found = next((q for q in files.queues if q.queue == TopicQueue(topic, queue_id)), None)
+    if found is None:
+        from engine.inspect.store.known_names import KnownNames
+
+        KnownNames.of(disk, files).demand_queue(topic, queue_id)
+        return  # it is there, and nothing was ever put into it
+    rows = QueueRows(disk, found)
+    low = _first_real(rows) if start is None else max(start, rows.first)
+    high = rows.extent if end is None else min(end, rows.extent)
+    for first, chunk in rows.chunks(low, max(low, high)):
+        for i, (physical, size, tags_code) in enumerate(chunk.tolist()):
+            yield {"queueOffset": first + i, "physicalOffset": physical, "size": size, "tagsCode": tags_code}
+
+
+def _first_real(rows: QueueRows) -> int:
+    """Queue offset of the first row that isn't pre-blank filling; the end when there is none."""
+    import numpy as np
+
+    for first, chunk in rows.chunks(rows.first, rows.extent):
+        real = np.flatnonzero(is_real(chunk))
+        if len(real):
+            return first + int(real[0])
+    return rows.extent
+
+
+# --- index -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFileDump:
+    """One index file: its header, or why it can't be read."""
+
+    name: str
+    header: IndexHeader | None
+    error: RStoreError | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The header's fields, by Apache's names."""
+        head = self.header
+        if head is None:
+            return {"file": self.name, "error": str(self.error)}
+        return {
+            "file": self.name,
+            "beginTimestamp": head.begin_timestamp,
+            "endTimestamp": head.end_timestamp,
+            "beginPhyOffset": head.begin_phy_offset,
+            "endPhyOffset": head.end_phy_offset,
+            "hashSlotCount": head.hash_slot_count,
+            "indexCount": head.index_count,
+        }
+
+
+def dump_index_headers(disk: Disk, config: StoreConfig) -> Iterator[IndexFileDump]:
+    """The header of every index file, by name.
+
+    Raises:
+        NotAStore, CannotMend, StorageError.
+    """
+    files = survey(disk, config)
+    for found in files.index:
+        try:
+            with ClosedIndexFile(disk, found.path, files.index_layout) as file:
+                yield IndexFileDump(found.name, file.header)
+        except WrongFileSize as error:
+            yield IndexFileDump(found.name, None, error)
+
+
+def dump_index(
+    disk: Disk, config: StoreConfig, *, start: int | None = None, end: int | None = None, file: str | None = None
+) -> Iterator[dict[str, int | str] | IndexFileDump]:
+    """Every entry of every index file (or of `file`) that points at [start, end) of the log (physical offsets).
+
+    A file that can't be read as one gives an IndexFileDump with its error.
+
+    Raises:
+        InvalidArgument: no index file `file`. NotAStore, CannotMend, StorageError.
+    """
+    files = survey(disk, config)
+    if file is not None and file not in (found.name for found in files.index):
+        raise InvalidArgument(f"no index file {file}", path=os.path.join(files.root, names.INDEX))
+    low, high = start or 0, 1 << 63 if end is None else end
+    for found in files.index:
+        if file not in (None, found.name):
+            continue
+        try:
+            reader = ClosedIndexFile(disk, found.path, files.index_layout)
+        except WrongFileSize as error:
+            yield IndexFileDump(found.name, None, error)
+            continue
+        with reader:
+            for first in range(1, reader.entry_count + 1, _INDEX_ROWS):
+                for i, (key_hash, physical, diff, previous) in enumerate(reader.entries(first, _INDEX_ROWS).tolist()):
+                    if low <= physical < high:
+                        yield {
+                            "file": found.name,
+                            "number": first + i,
+                            "keyHash": key_hash,
+                            "physicalOffset": physical,
+                            "timeDiff": diff,
+                            "previous": previous,
+                        }
+
+
+# --- checkpoint and config -------------------------------------------------------------------------------------------
+
+
+def dump_checkpoint(disk: Disk, config: StoreConfig) -> tuple[Checkpoint, bool]:
+    """The checkpoint, and whether its file is whole.
+
+    Raises:
+        CannotMend: there is none. NotAStore, StorageError.
+    """
+    files = survey(disk, config)
+    path = os.path.join(files.root, names.CHECKPOINT)
+    if not disk.exists(path):
+        raise CannotMend("there is no checkpoint", path=path, hint="rstore recover makes one")
+    return read_checkpoint(disk, path)
+
+
+def dump_config(disk: Disk, config: StoreConfig) -> Iterator[ConfigDump]:
+    """Topics, offsets and the rest of config/, as a broker would read them: with the .bak where the file is broken.
+
+    Raises:
+        NotAStore, StorageError.
+    """
+    root = survey(disk, config).root
+    present = present_in(disk, directory_of(root))
+    for name in sorted({name.removesuffix(BACKUP) for name in present if name.endswith(_JSON)}):
+        yield read_config(disk, root, name)

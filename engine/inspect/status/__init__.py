@@ -1,0 +1,1 @@
+"""The state of a store at a glance, never by a scan of the log."""

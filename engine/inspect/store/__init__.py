@@ -1,0 +1,1 @@
+"""What lies in a store: its files, what they hold, and what earlier repairs left. Judges nothing."""

@@ -1,0 +1,194 @@
+"""One file of config/ as it lies there, and what a broker that starts now makes of it and of its .bak.
+
+ConfigManager#load: a file that is missing, empty or can't be read gives way to its .bak. Without a .bak a broker starts
+with none of it; with one that can't be read either it does not start (BrokerController#initialize, for delayOffset.json
+DefaultMessageStore#load). A file of spaces, `null` or `[]` loads nothing, and its .bak is not looked at.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import FormatError
+from engine.format import fastjson, lenient, names
+from engine.inspect.store.config_shapes import TABLES, Shape, judge
+
+if TYPE_CHECKING:
+    from engine.files.disk import Disk
+
+LARGEST = 64 << 20
+"""Bytes of a file that is read. The largest that were seen have a few; a sparse one of a terabyte is no table."""
+BACKUP = ".bak"
+TEMPORARY = ".tmp"
+"""What the name of a file ends in while a broker writes it (MixAll#string2File)."""
+
+
+class State(enum.Enum):
+    """What became of reading a file. EMPTY: no bytes. BLANK: read, and nothing in it."""
+
+    MISSING = "missing"
+    EMPTY = "empty"
+    BLANK = "blank"
+    BROKEN = "broken"
+    WRONG = "wrong"
+    SOUND = "sound"
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether a broker reads it, and there is something to read."""
+        return self is State.SOUND
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigText:
+    """A file's JSON. `value`: as far as it can be read. `problem`: why a broker can't, in one sentence; `odd`: what of
+    it only fastjson reads."""
+
+    state: State
+    value: Any = None
+    problem: str | None = None
+    odd: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigTable:
+    """One file of config/ with what its tables hold: entries that a broker could read."""
+
+    name: str
+    text: ConfigText
+    state: State
+    tables: dict[str, dict[str, Any]]
+    problem: str | None
+
+    @property
+    def loads(self) -> bool:
+        """Whether a broker takes it."""
+        return self.state in (State.SOUND, State.BLANK)
+
+
+class Fate(enum.Enum):
+    """What a broker that starts now does with a file and its .bak."""
+
+    FILE = "reads it"
+    BACKUP = "takes its .bak"
+    NONE = "starts without it"
+    FAILS = "does not start"
+
+
+def present_in(disk: Disk, directory: str) -> set[str]:
+    """The names in a directory, of whatever kind; none where there is no directory. Raises StorageError."""
+    return set(disk.listdir(directory)) if disk.is_dir(directory) else set()
+
+
+def read_text(disk: Disk, directory: str, name: str) -> ConfigText:
+    """The JSON of a file. Reads `LARGEST` bytes at most. Raises StorageError."""
+    path = os.path.join(directory, name)
+    if not disk.exists(path):
+        return ConfigText(State.MISSING, problem="there is no such file")
+    entry = disk.stat(path)
+    if not entry.is_file:
+        return ConfigText(State.BROKEN, problem="it is no regular file")
+    if entry.size > LARGEST:
+        return ConfigText(
+            State.BROKEN, problem=f"{entry.size} bytes: a file of more than {LARGEST >> 20} MiB is not read"
+        )
+    if not entry.size:
+        return ConfigText(State.EMPTY, problem="the file is empty")
+    return parse(disk.read_file(path, LARGEST))
+
+
+def parse(data: bytes) -> ConfigText:
+    """The JSON in a file's bytes."""
+    text = data.decode("utf-8", "replace")
+    if not text.strip("\0 \t\r\n"):
+        if "\0" in text:
+            return ConfigText(State.BROKEN, problem="the file holds zeros only")
+        return ConfigText(State.BLANK, problem="the file is empty")
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return ConfigText(State.BROKEN, problem="the file is UTF-16 text, not UTF-8")
+    twice: list[str] = []
+    try:
+        value = fastjson.loads(text, twice.append)
+        return ConfigText(State.SOUND, value, odd=(lenient.TWICE,) if twice else ())
+    except FormatError as error:
+        found = lenient.read(text)
+        if found.broken is None:
+            return ConfigText(State.SOUND, found.value, odd=found.odd)
+        return ConfigText(State.BROKEN, found.value, error.message, found.odd)
+
+
+def read_table(disk: Disk, directory: str, name: str, *, backup: bool = False) -> ConfigTable:
+    """A file that a broker knows (`TABLES`), or its .bak. Raises StorageError."""
+    return as_table(name, read_text(disk, directory, name + (BACKUP if backup else "")))
+
+
+def as_table(name: str, text: ConfigText) -> ConfigTable:
+    """The tables in a file's JSON."""
+    if text.state is State.SOUND or (text.state is State.BROKEN and isinstance(text.value, dict)):
+        shape = judge(name, text.value)
+        blank = text.value is None or text.value == [] or _is_another(name, text.value)
+        state = State.BLANK if blank else State.WRONG if shape.count else State.SOUND
+        if not shape.whole:
+            state = State.BROKEN
+        if text.state is State.BROKEN:
+            return ConfigTable(name, text, State.BROKEN, shape.tables, text.problem)
+        nothing = "the file is empty" if not text.value else f"it holds no {TABLES[name][0]}"
+        problem = nothing if blank else shape.problem
+        return ConfigTable(name, text, state, shape.tables, problem)
+    return ConfigTable(name, text, text.state, Shape({key: {} for key in TABLES[name]}).tables, text.problem)
+
+
+def _is_another(name: str, value: Any) -> bool:
+    """Whether an object holds none of the file's tables: Apache loads nothing of it."""
+    return isinstance(value, dict) and bool(value) and not value.keys() & set(TABLES[name])
+
+
+def fate(file: ConfigTable, backup: ConfigTable) -> Fate:
+    """What a broker does. Source: ConfigManager#load, #loadBak."""
+    if file.loads:
+        return Fate.FILE
+    if backup.loads:
+        return Fate.BACKUP
+    return Fate.NONE if backup.state in (State.MISSING, State.EMPTY) else Fate.FAILS
+
+
+def directory_of(root: str) -> str:
+    """Where the files are."""
+    return os.path.join(root, names.CONFIG)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigDump:
+    """One file of config/: what it holds, read from `source`: the file itself, or its .bak when that is broken.
+
+    `problem`: what is wrong with the file itself; `source` None: neither can be read.
+    """
+
+    name: str
+    source: str | None
+    value: Any = None
+    problem: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """One line of `dump config`."""
+        found: dict[str, Any] = {"file": self.name, "source": self.source}
+        if self.source is not None:
+            found["value"] = self.value
+        if self.problem is not None:
+            found["problem"] = self.problem
+        return found
+
+
+def read_config(disk: Disk, root: str, name: str) -> ConfigDump:
+    """One file of config/, with the .bak where it is broken or missing. Raises StorageError."""
+    directory = directory_of(root)
+    found = read_text(disk, directory, name)
+    if found.state is State.SOUND:
+        return ConfigDump(name, name, found.value)
+    also = read_text(disk, directory, name + BACKUP)
+    if also.state is State.SOUND:
+        return ConfigDump(name, name + BACKUP, also.value, found.problem)
+    return ConfigDump(name, None, None, f"{found.problem}; {name}{BACKUP}: {also.problem}")

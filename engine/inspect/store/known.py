@@ -1,0 +1,44 @@
+"""Places of the log that earlier repairs left as they are, or bridged: said by the manifests in salvage/.
+
+A manifest's `accepted` are stretches that a repair was told to go on behind; `bridged` (the same shape, written by the
+repair that bridges) are stretches that were overwritten by one inert record each. Whoever looks at the log asks here
+whether a place is known. What was undone is known no longer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.inspect.store.intervals import Intervals
+from engine.inspect.store.repairs import Repair, repairs, stretches
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from engine.files.disk import Disk
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Stretches (physical offsets) that earlier repairs know of."""
+
+    accepted: Intervals
+    bridged: Intervals
+
+
+def known_places(disk: Disk, root: str) -> Known:
+    """What the manifests in a store's salvage/ say."""
+    return known_of(repairs(disk, root))
+
+
+def known_of(done: Sequence[Repair]) -> Known:
+    """What these repairs say.
+
+    A manifest that can't be read says nothing: at worst the operator is asked, or told, once more.
+    """
+    found = Known(Intervals(), Intervals())
+    for name, known in (("accepted", found.accepted), ("bridged", found.bridged)):
+        for low, high in stretches(done, name):
+            known.add(low, high)
+    return found

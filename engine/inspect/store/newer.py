@@ -1,0 +1,386 @@
+"""What RocketMQ 5 keeps in a store, told by the store's own files: what is sound is read, and nothing is changed.
+
+A 5.x broker writes the same commit log, and by default the same consume queues and index files; the rest is its own:
+a timer wheel whose entries point into the log, queues in RocksDB or with a unit a batch, compacted copies of a topic,
+epochs of a controller, older messages in tiered files. A repair that doesn't know them would leave them pointing at
+what is gone. So every part is named with what it means, and each command asks before it plans a change.
+
+Sources: StorePathConfigHelper, BatchConsumeQueueStore, RocksDBConsumeQueueStore, TimerMessageStore, CompactionStore,
+MessageStoreConfig#getStorePathEpochFile, RocksDBConfigManager, DefaultMetadataStore, MessageConst#PROPERTY_CRC32.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.errors import NewerStore, NextStep, NotAStore, StorageError
+from engine.files.listing import is_lost_found
+from engine.files.written import is_zero
+from engine.format import names
+from engine.format.hashing import body_crc
+from engine.format.record import BLANK_SIZE, MAGIC_BYTES, MAGICS, POSITION_MAGIC, SIZE_AND_MAGIC, total_size_at
+from engine.inspect.next_step import command_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from engine.config import StoreConfig
+    from engine.files.disk import Disk
+    from engine.files.entry import Entry
+
+ROCKSDB_QUEUES = "consume queues in RocksDB"
+BATCH_QUEUES = "batch consume queues"
+TIMER = "timer messages"
+COMPACTION = "compacted topics"
+CONTROLLER = "epochs of a controller"
+PROPERTY_CRC = "a CRC of the properties in each record"
+TIERED = "older messages in tiered files"
+ROCKSDB_CONFIG = "topics, groups and offsets in RocksDB"
+ROCKSDB_STORE = "timers, transactions or index in RocksDB"
+FILES = "files of its own"
+
+TIMER_TOPIC = "rmq_sys_wheel_timer"
+"""Where messages wait for their time. Source: TimerMessageStore#TIMER_TOPIC."""
+
+_CRC_PROPERTY = re.compile(rb"__CRC32#\x01([0-9]{10})\x02\Z")
+_FRONT = 1 << 20
+"""Bytes of a segment that are looked at, for as many records at most:"""
+_RECORDS = 8
+_CONFIG_DIRECTORIES = ("topics", "subscriptionGroups", "consumerOffsets")
+_OWN_CONFIG = ("consumerOrderInfo.json", "timercheck", "timermetrics", "transactionMetrics")
+_TIERED_METADATA = "tieredStoreMetadata.json"
+_TABLE_END = 0x88E241B785F4CFF7.to_bytes(8, "little")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One thing that RocketMQ 5 keeps. `where`: relative to the store, or a setting."""
+
+    what: str
+    where: str
+
+    def __str__(self) -> str:
+        return f"{self.what} ({self.where})"
+
+
+@dataclass(frozen=True, slots=True)
+class Newer:
+    """What was found; false when nothing was.
+
+    Attributes:
+        parts: what RocketMQ 5 keeps here, the weightiest first.
+        batch_topics: topics whose consume queues have a unit a batch.
+        left: all files that RocketMQ 4.9 does not have, where they are the only part.
+    """
+
+    parts: tuple[Part, ...] = ()
+    batch_topics: frozenset[str] = frozenset()
+    left: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.parts)
+
+    def has(self, what: str) -> bool:
+        """Whether a part of this kind is there."""
+        return any(part.what == what for part in self.parts)
+
+    def where(self, what: str) -> str:
+        """Where the part of this kind is; empty without one."""
+        return next((part.where for part in self.parts if part.what == what), "")
+
+    @property
+    def not_looked_at(self) -> tuple[Part, ...]:
+        """Parts that hold what is not read here."""
+        return tuple(part for part in self.parts if part.what not in (FILES, PROPERTY_CRC, CONTROLLER))
+
+    @property
+    def some_queues(self) -> bool:
+        """Whether the queues that are read are not all."""
+        return self.no_queue_files or bool(self.batch_topics)
+
+    @property
+    def no_queue_files(self) -> bool:
+        """Whether the consume queues are in RocksDB alone."""
+        return self.has(ROCKSDB_QUEUES)
+
+    @property
+    def no_config_files(self) -> bool:
+        """Whether topics, groups and offsets are in RocksDB."""
+        return self.has(ROCKSDB_CONFIG)
+
+    def hides(self, topic: str) -> bool:
+        """Whether this topic has consume queues that are not read here."""
+        return self.no_queue_files or topic in self.batch_topics
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.parts))
+
+    def to_json(self) -> list[dict[str, str]]:
+        """One object a part."""
+        return [{"what": part.what, "where": part.where} for part in self.parts]
+
+
+NOT_NEWER = Newer()
+
+
+def is_rocksdb(disk: Disk, directory: str) -> bool:
+    """Whether the directory is a RocksDB database. Raises StorageError."""
+    return _rocksdb_sign(disk, directory) is not None
+
+
+def newer_parts(
+    disk: Disk,
+    config: StoreConfig,
+    root: str,
+    entries: Iterable[Entry],
+    log: Sequence[str],
+    *,
+    only_topics: bool = False,
+) -> Newer:
+    """Look for what RocketMQ 5 keeps. `entries`: of the store's directory; `log`: paths of its segments, in order.
+
+    `only_topics`: consumequeue/ was listed, and holds directories alone (there may be tens of thousands of them).
+
+    Raises:
+        StorageError: a directory can't be read.
+    """
+    present = {entry.name for entry in entries}
+    found: list[Part] = []
+    looked = None if only_topics else names.CONSUMEQUEUE
+    for name in sorted(n for n in present if n.startswith("consumequeue_r") or n == looked):
+        sign = _rocksdb_sign(disk, os.path.join(root, name))
+        if sign:
+            found.append(Part(ROCKSDB_QUEUES, f"{name}/{sign}"))
+            break
+    if not found and "rocksdb" in config.other.get("storeType", "").lower():
+        found.append(Part(ROCKSDB_QUEUES, f"storeType={config.other['storeType']}"))
+    batch = _directories(disk, os.path.join(root, "batchconsumequeue"))
+    if batch:
+        found.append(Part(BATCH_QUEUES, "batchconsumequeue/"))
+    found += _tiered(disk, config, root)
+    if _directories(disk, os.path.join(root, "compaction", "compactionLog")) or _directories(
+        disk, os.path.join(root, "compaction", "compactionCq")
+    ):
+        found.append(Part(COMPACTION, "compaction/"))
+    if "epochFileCheckpoint" in present and _is_filled(disk, os.path.join(root, "epochFileCheckpoint")):
+        found.append(Part(CONTROLLER, "epochFileCheckpoint"))
+    if "timerlog" in present and _holds_files(disk, os.path.join(root, "timerlog")):
+        found.append(Part(TIMER, "timerlog/"))
+    config_dir = os.path.join(root, names.CONFIG)
+    own = [name for name in _CONFIG_DIRECTORIES if _rocksdb_sign(disk, os.path.join(config_dir, name))]
+    if own:
+        found.append(Part(ROCKSDB_CONFIG, f"config/{own[0]}/"))
+    if "rocksdbstore" in present and _has_tables(disk, os.path.join(root, "rocksdbstore")):
+        found.append(Part(ROCKSDB_STORE, "rocksdbstore/"))
+    place = _property_crc(disk, config, log)
+    if place:
+        found.append(Part(PROPERTY_CRC, place))
+    rest: list[str] = [name for name in ("timerwheel", "rocksdbstore", "compaction") if name in present]
+    rest = [name for name in rest if _is_filled(disk, os.path.join(root, name))]
+    rest += [f"config/{name}" for name in _OWN_CONFIG if disk.exists(os.path.join(config_dir, name))]
+    if found or not rest:
+        return Newer(tuple(found), frozenset(batch))
+    return Newer((Part(FILES, rest[0]),), left=tuple(rest))
+
+
+def demand_own_log(config: StoreConfig, root: str, present: Iterable[str]) -> None:
+    """Raises NotAStore when the log lies in DLedger's entries. `present`: the names in the store's directory."""
+    if config.enable_d_leger_commit_log or any(name.startswith("dledger-") for name in present):
+        raise NotAStore(
+            "a DLedger store, which keeps its log in Raft entries", path=root, hint="recover it with its group"
+        )
+
+
+def refuse_open(disk: Disk, config: StoreConfig) -> None:
+    """Before a directory is opened as a store. Raises NewerStore: it holds one of RocketMQ 5; NotAStore: DLedger's;
+    StorageError.
+    """
+    root = os.fspath(config.store_path_root_dir)
+    if not disk.is_dir(root):
+        return
+    entries = disk.scandir(root)
+    demand_own_log(config, root, (entry.name for entry in entries))
+    log = [entry for path in config.log_directories if disk.is_dir(path) for entry in disk.scandir(path)]
+    segments = sorted((e for e in log if e.is_file and names.segment_offset(e.name) is not None), key=lambda e: e.name)
+    refuse_change(root, newer_parts(disk, config, root, entries, [entry.path for entry in segments]))
+
+
+def refuse_change(root: str, newer: Newer) -> None:
+    """Raises NewerStore when the store is RocketMQ 5's: called before a change is planned."""
+    if newer:
+        raise NewerStore(
+            f"a RocketMQ 5 store, with {newer}, is never changed by rstore",
+            path=root,
+            hint=_hands_off(newer),
+        )
+
+
+def _hands_off(newer: Newer) -> str:
+    if newer.left:
+        return (
+            "status, check and dump read it; its own 5.x broker recovers it when it starts. Where a 4.9 broker "
+            f"writes it now, move what 5.x left away: {', '.join(newer.left)}"
+        )
+    return "status, check and dump read it; its own 5.x broker recovers it when it starts"
+
+
+def refuse_verdict(config: StoreConfig, root: str, newer: Newer) -> None:
+    """Raises NewerStore when the store is RocketMQ 5's: what a 4.9 broker would do to it is no answer."""
+    if newer:
+        raise NewerStore(
+            f"a RocketMQ 5 store, with {newer}: what its 5.x broker does at its start is not known here",
+            path=root,
+            next_step=NextStep(command_line(config, "check"), "reads it and says what is wrong with it"),
+        )
+
+
+def refuse_queue(config: StoreConfig, root: str, newer: Newer, topic: str) -> None:
+    """Raises NewerStore when this topic's consume queues are of a kind that is not read."""
+    if newer.hides(topic):
+        what = f"topic {topic} has {BATCH_QUEUES}"
+        if newer.no_queue_files:
+            what = f"the store has its {ROCKSDB_QUEUES} ({newer.where(ROCKSDB_QUEUES)})"
+        raise NewerStore(
+            f"{what}, which rstore does not read",
+            path=root,
+            next_step=NextStep(
+                command_line(config, "dump", "commitlog", "--topic", topic),
+                "shows its messages, which are in the log, with their queue and queue offset",
+            ),
+        )
+
+
+def refuse_offsets(config: StoreConfig, root: str, newer: Newer) -> None:
+    """Raises NewerStore when the offsets of consumer groups are where they are not read."""
+    if newer.no_config_files:
+        raise NewerStore(
+            f"the store has its {ROCKSDB_CONFIG} ({newer.where(ROCKSDB_CONFIG)}), which rstore does not read",
+            path=root,
+            next_step=NextStep(
+                None, "start its own RocketMQ 5 broker and ask that: mqadmin consumerProgress -n NAMESRV -g GROUP"
+            ),
+        )
+
+
+def _rocksdb_sign(disk: Disk, directory: str) -> str | None:
+    """The file in a directory that only RocksDB writes: CURRENT, which names a manifest, a manifest, or a table.
+
+    An interrupted copy, or a hand that cleaned up, may have left any of them alone.
+    """
+    if not disk.is_dir(directory):
+        return None
+    path = os.path.join(directory, "CURRENT")
+    entry = disk.look(path)
+    if entry is not None and entry.is_file and disk.read_file(path, 9) == b"MANIFEST-":
+        return "CURRENT"
+    others = [one for one in disk.scandir(directory) if one.is_file]  # a directory is a topic, whatever its name
+    manifest = next((one.name for one in others if one.name.startswith("MANIFEST-")), None)
+    return manifest or next((one.name for one in others if one.name.endswith(".sst") and _is_table(disk, one)), None)
+
+
+def _is_table(disk: Disk, entry: Entry) -> bool:
+    """Whether the file ends as a table of RocksDB does (BlockBasedTableBuilder: kBlockBasedTableMagicNumber)."""
+    if entry.size < len(_TABLE_END):
+        return False
+    reader = disk.open_reader(entry.path)
+    try:
+        return reader.read(entry.size - len(_TABLE_END), len(_TABLE_END)) == _TABLE_END
+    finally:
+        reader.close()
+
+
+def _has_tables(disk: Disk, directory: str) -> bool:
+    """Whether a RocksDB database holds anything: tables, or a log that is not empty."""
+    if not disk.is_dir(directory):
+        return False
+    return any(one.is_file and one.size and one.name.endswith((".sst", ".log")) for one in disk.scandir(directory))
+
+
+def _directories(disk: Disk, directory: str) -> list[str]:
+    if not disk.is_dir(directory):
+        return []
+    return [entry.name for entry in disk.scandir(directory) if entry.is_directory and not is_lost_found(entry)]
+
+
+def _is_filled(disk: Disk, path: str) -> bool:
+    """Whether a file has a length, or a directory an entry."""
+    return bool(disk.scandir(path)) if disk.is_dir(path) else disk.stat(path).size > 0
+
+
+def _holds_files(disk: Disk, directory: str) -> bool:
+    """Whether there is a file in it with anything in it."""
+    if not disk.is_dir(directory):
+        return False
+    return any(entry.is_file and not is_zero(disk, entry.path) for entry in disk.scandir(directory))
+
+
+def _tiered(disk: Disk, config: StoreConfig, root: str) -> list[Part]:
+    if disk.exists(os.path.join(root, names.CONFIG, _TIERED_METADATA)):
+        return [Part(TIERED, f"config/{_TIERED_METADATA}")]
+    plugin = config.other.get("messageStorePlugIn", "")
+    return [Part(TIERED, f"messageStorePlugIn={plugin}")] if "Tiered" in plugin else []
+
+
+def _property_crc(disk: Disk, config: StoreConfig, log: Sequence[str]) -> str | None:
+    """Where records end with a CRC of their own: the front of the first and of the last segments is looked at."""
+    if config.other.get("enabledAppendPropCRC", "").strip().lower() == "true":
+        return "enabledAppendPropCRC=true"
+    for path in dict.fromkeys((*log[:1], *log[-2:])):
+        with contextlib.suppress(StorageError):  # what can't be read is another's to say
+            if _have_crc(_front(disk, path)):
+                return f"commitlog/{os.path.basename(path)}"
+    return None
+
+
+def _front(disk: Disk, path: str) -> bytes:
+    reader = disk.open_reader(path)
+    try:
+        return bytes(reader.read(0, min(_FRONT, reader.size())))
+    finally:
+        reader.close()
+
+
+def _have_crc(data: bytes) -> bool:
+    """Whether most of the first records end with a CRC of their own that is right.
+
+    A single one may be a client's: its properties are any text. The CRC is of what the broker fills in, too, so no
+    client can make it for a place and a time that it doesn't know (MessageExtEncoder, MessageDecoder#createCrc32, 5.x).
+    """
+    at = sealed = plain = 0
+    while sealed + plain < _RECORDS:
+        at = _record_at(data, at)
+        if at < 0:
+            break
+        size = total_size_at(data, at)
+        if _is_sealed(data[at : at + size]):
+            sealed += 1
+        else:
+            plain += 1
+        at += size
+    return sealed > plain
+
+
+def _record_at(data: bytes, at: int) -> int:
+    """The place at or behind `at` where a record may begin that ends in `data`; −1: there is none."""
+    while at + BLANK_SIZE <= len(data):
+        size, magic = SIZE_AND_MAGIC.unpack_from(data, at)
+        if magic in MAGICS and BLANK_SIZE < size <= len(data) - at:
+            return at
+        places = (data.find(magic, at + POSITION_MAGIC + 1) for magic in MAGIC_BYTES)
+        found = min((place for place in places if place >= 0), default=-1)
+        if found < 0:
+            return -1
+        at = found - POSITION_MAGIC
+    return -1
+
+
+def _is_sealed(record: bytes) -> bool:
+    """Whether a record ends with the property of its CRC: ten decimal digits, the lowest first."""
+    found = _CRC_PROPERTY.search(record)
+    if found is None:
+        return False
+    return int(found[1][::-1]) == body_crc(record[: found.start()])

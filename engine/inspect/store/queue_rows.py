@@ -1,0 +1,180 @@
+"""The rows of one consume queue as they lie on disk: units by queue offset, whatever they hold, read and never written.
+
+A row is 20 bytes at (queue offset × 20); rows that no file holds read as zeros.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from engine.files.written import written_end
+from engine.format.queue_unit import PRE_BLANK_SIZE, UNIT_SIZE, decode_many, unit_dtype
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from engine.files.disk import Disk
+    from engine.files.listing import SegmentFile
+    from engine.inspect.store.survey import QueueFiles
+
+CHUNK = 1 << 17
+"""Rows that are looked at in one piece."""
+
+_ROW_FIELDS = [
+    ("queue", "i4"),
+    ("size", "i4"),
+    ("queue_offset", "i8"),
+    ("physical_offset", "i8"),
+    ("tags_code", "i8"),
+    ("store_timestamp", "i8"),
+]
+
+
+def row_dtype() -> np.dtype[np.void]:
+    """A unit with the number of its queue, native byte order."""
+    import numpy as np
+
+    return np.dtype(_ROW_FIELDS)
+
+
+def as_rows(number: int, start: int, units: NDArray[np.void]) -> NDArray[np.void]:
+    """Units (unit_dtype()) of the queue of this number, from queue offset `start` on, as row_dtype(), stored at 0."""
+    import numpy as np
+
+    rows = np.zeros(len(units), dtype=row_dtype())
+    rows["queue"] = number
+    rows["queue_offset"] = np.arange(start, start + len(units))
+    for name in units.dtype.names or ():
+        rows[name] = units[name]
+    return rows
+
+
+def as_units(rows: NDArray[np.void]) -> memoryview:
+    """The bytes of rows (row_dtype()) as units, one behind another."""
+    import numpy as np
+
+    units = np.empty(len(rows), dtype=unit_dtype())
+    for name in units.dtype.names or ():
+        units[name] = rows[name]
+    return memoryview(units.view(np.uint8).data)
+
+
+class QueueRows:
+    """Read access to one queue's rows."""
+
+    def __init__(self, disk: Disk, files: QueueFiles) -> None:
+        self._disk = disk
+        self.files = files.files
+        self.queue = files.queue
+        self.directory = files.directory
+        self.first = self.files[0].offset // UNIT_SIZE if self.files else 0
+        self._extent: int | None = None
+
+    @property
+    def extent(self) -> int:
+        """Queue offset behind the last row that holds anything but zeros."""
+        if self._extent is None:
+            self._extent = self._find_extent()
+        return self._extent
+
+    def read(self, start: int, end: int) -> NDArray[np.void]:
+        """Rows [start, end): unit_dtype()[end − start]."""
+        import numpy as np
+
+        parts: list[NDArray[np.void]] = []
+        at = start
+        for file in self._between(start, end):
+            file_start = file.offset // UNIT_SIZE
+            low, high = max(start, file_start), min(end, file_start + file.size // UNIT_SIZE)
+            if low > at:
+                parts.append(np.zeros(low - at, dtype=unit_dtype()))
+            parts.append(self._read_file(file, low - file_start, high - file_start))
+            at = high
+        if at < end:
+            parts.append(np.zeros(end - at, dtype=unit_dtype()))
+        return parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else np.zeros(0, dtype=unit_dtype())
+
+    def holds(self, start: int, units: memoryview) -> bool:
+        """Whether one file holds just these bytes, 20 a unit, from the queue offset `start` on."""
+        low, high = start * UNIT_SIZE, start * UNIT_SIZE + len(units)
+        for file in self.files:
+            if file.offset <= low and high <= file.offset + file.size:
+                reader = self._disk.open_reader(file.path)
+                try:
+                    return bytes(reader.read(low - file.offset, len(units))) == bytes(units)
+                finally:
+                    reader.close()
+        return False
+
+    def chunks(self, start: int, end: int) -> Iterator[tuple[int, NDArray[np.void]]]:
+        """The rows of [start, end) that a file holds, in pieces: (queue offset of the first, rows)."""
+        for low, high in self.pieces(start, end):
+            yield low, self.read(low, high)
+
+    def pieces(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Queue offsets [low, high) of at most CHUNK rows that files hold: a file's name may be a wild one."""
+        low = high = start
+        for file in self._between(start, end):
+            first = max(start, file.offset // UNIT_SIZE)
+            if first > high:
+                yield from _cut(low, high)
+                low = first
+            high = min(end, (file.offset + file.size) // UNIT_SIZE)
+        yield from _cut(low, high)
+
+    def files_before(self, offset: int) -> list[tuple[str, int, int]]:
+        """Files that begin before a queue offset: path, offset in bytes, length in bytes."""
+        return [(file.path, file.offset, file.size) for file in self.files if file.offset < offset * UNIT_SIZE]
+
+    def _between(self, start: int, end: int) -> Iterator[SegmentFile]:
+        for file in self.files:
+            if file.offset < end * UNIT_SIZE and file.offset + file.size > start * UNIT_SIZE:
+                yield file
+
+    def _read_file(self, file: SegmentFile, low: int, high: int) -> NDArray[np.void]:
+        reader = self._disk.open_reader(file.path)
+        try:
+            return decode_many(reader.read(low * UNIT_SIZE, (high - low) * UNIT_SIZE))
+        finally:
+            reader.close()
+
+    def _find_extent(self) -> int:
+        for file in reversed(self.files):
+            reader = self._disk.open_reader(file.path)
+            try:
+                last = written_end(reader, 0, file.size)
+            finally:
+                reader.close()
+            if last:
+                return (file.offset + last + UNIT_SIZE - 1) // UNIT_SIZE
+        return self.first
+
+
+def _cut(start: int, end: int) -> Iterator[tuple[int, int]]:
+    for at in range(start, end, CHUNK):
+        yield at, min(at + CHUNK, end)
+
+
+def is_real(rows: NDArray[np.void]) -> NDArray[np.bool_]:
+    """Which rows are units of messages: valid, and no pre-blank filling. bool[len(rows)]."""
+    size = rows["size"]
+    offset = rows["physical_offset"]
+    filling = (size == PRE_BLANK_SIZE) & (offset == 0)
+    found: NDArray[np.bool_] = (offset >= 0) & (size > 0) & ~filling
+    return found
+
+
+def first_at(rows: QueueRows, end: int, physical: int) -> int:
+    """Queue offset of the first unit before `end` that points at or behind a physical offset; `end` without one.
+
+    By bisection: units are in log order behind the pre-blank ones.
+    """
+
+    def is_kept(offset: int) -> bool:
+        row = rows.read(offset, offset + 1)
+        return bool(is_real(row)[0]) and int(row["physical_offset"][0]) >= physical
+
+    return rows.first + bisect_left(range(rows.first, end), True, key=is_kept)

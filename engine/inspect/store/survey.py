@@ -1,0 +1,283 @@
+"""What lies in a store directory: every file named and measured, nothing opened for writing, nothing created.
+
+Sizes that nobody gave are inferred: the commit log's and the consume queue's from the most common file length, the
+index's from their length, proved on their own entries (index_layout.py).
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.errors import DataIsAbsent, FormatError, NotAStore
+from engine.files.entry import Kind
+from engine.files.listing import OddEntry, Oddness, SegmentFile, SegmentListing, is_lost_found, list_segments
+from engine.files.written import is_zero
+from engine.format import checkpoint, names
+from engine.format.checkpoint import Checkpoint
+from engine.format.index_file import IndexLayout
+from engine.format.queue_unit import UNIT_SIZE
+from engine.inspect.store import path_slips
+from engine.inspect.store.index_layout import infer_index_layout
+from engine.inspect.store.newer import NOT_NEWER, Newer, demand_own_log, is_rocksdb, newer_parts
+from engine.inspect.store.odd import (
+    FAR,
+    PASSED_OVER,
+    QUEUE_EMPTY,
+    STRAY,
+    OddFile,
+    in_places,
+    instead,
+    listed,
+    moved_by_hand,
+)
+from engine.inspect.store.segment_size import segment_size
+from engine.log.derive import TopicQueue
+from engine.log.source import Segment
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from engine.config import StoreConfig
+    from engine.files.disk import Disk
+    from engine.files.entry import Entry
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFiles:
+    """The files of one consume queue, by offset (bytes)."""
+
+    queue: TopicQueue
+    directory: str
+    files: tuple[SegmentFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexName:
+    """An index file: name, path, length in bytes; `whole` when the length is the setting's."""
+
+    name: str
+    path: str
+    size: int
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFiles:
+    """A store as it lies on disk. `config` has its sizes settled."""
+
+    config: StoreConfig
+    root: str
+    abort: bool
+    checkpoint: Checkpoint
+    checkpoint_ok: bool
+    log: tuple[Segment, ...]
+    queues: tuple[QueueFiles, ...]
+    index: tuple[IndexName, ...]
+    odd: tuple[OddFile, ...]
+    newer: Newer = NOT_NEWER
+
+    @property
+    def index_layout(self) -> IndexLayout:
+        """Where things lie in this store's index files."""
+        return IndexLayout(self.config.max_hash_slot_num, self.config.max_index_num)
+
+
+def survey(disk: Disk, config: StoreConfig) -> StoreFiles:
+    """Look at the store that `config` names.
+
+    Raises:
+        NotAStore: there is no store, or its log is of a kind that this engine doesn't read (DLedger).
+        StorageError: a directory can't be read.
+    """
+    root = os.fspath(config.store_path_root_dir)
+    entries = _demand_store(disk, config, root)
+    odd = list(in_places(disk, config, root, entries))
+    log_dirs = [path for path in config.log_directories if disk.is_dir(path)]
+    queue_root = os.path.join(root, names.CONSUMEQUEUE)
+    queue_dirs, odd_queues = _queue_directories(disk, queue_root)
+    only_topics = not odd_queues
+    if not only_topics and is_rocksdb(disk, queue_root):
+        odd_queues = []
+    index_dir = os.path.join(root, names.INDEX)
+    index_entries, odd_index = _index_entries(disk, index_dir)
+    scanned = {directory: disk.scandir(directory) for _, directory in queue_dirs}
+    config = _settle(disk, config, log_dirs, scanned, index_entries)
+    listing = list_segments(disk, log_dirs, config.mapped_file_size_commit_log)
+    odd += odd_queues + odd_index + [_odd_log_entry(entry) for entry in listing.odd]
+    queues = []
+    for queue, directory in queue_dirs:
+        files = list_segments(disk, [directory], config.mapped_file_size_consume_queue, scanned)
+        odd += [listed(entry, movable=True) for entry in files.odd]
+        held, empty = _without_far_ones(disk, files)
+        odd += empty
+        queues.append(QueueFiles(queue, directory, held))
+    if config.enable_consume_queue_ext:
+        odd += _odd_ext_files(disk, root, config.mapped_file_size_consume_queue_ext)
+    size = IndexLayout(config.max_hash_slot_num, config.max_index_num).file_size
+    point, point_ok = read_checkpoint(disk, os.path.join(root, names.CHECKPOINT))
+    log = tuple(Segment(f.offset, f.size, f.path) for f in listing.files)
+    return StoreFiles(
+        config=config,
+        root=root,
+        abort=any(entry.name == names.ABORT for entry in entries),
+        checkpoint=point,
+        checkpoint_ok=point_ok,
+        log=log,
+        queues=tuple(queues),
+        index=tuple(IndexName(e.name, e.path, e.size, e.size == size) for e in index_entries),
+        odd=tuple(moved_by_hand(disk, root, one) for one in odd),
+        newer=newer_parts(disk, config, root, entries, [segment.path for segment in log], only_topics=only_topics),
+    )
+
+
+def read_checkpoint(disk: Disk, path: str) -> tuple[Checkpoint, bool]:
+    """The checkpoint, and whether its file is whole. A missing or short one reads as zeros, as Apache's does."""
+    found = disk.look(path)
+    if found is None or not found.is_file:
+        return Checkpoint(), False
+    try:
+        return checkpoint.decode(disk.read_file(path, checkpoint.FILE_SIZE)), found.size >= checkpoint.FILE_SIZE
+    except FormatError:
+        return Checkpoint(), False
+
+
+def _demand_store(disk: Disk, config: StoreConfig, root: str) -> tuple[Entry, ...]:
+    """What is in the store's directory."""
+    found = disk.look(root)
+    if found is not None and found.kind is Kind.ABSENT:
+        raise DataIsAbsent(f"the store is {found.what}", path=root, hint="mount the disk that it leads to")
+    if found is None or not found.is_directory:
+        plain = path_slips.meant_instead(disk, root)
+        if plain is not None:
+            raise path_slips.refusal(config, path_slips.ROOT, root, plain)
+        raise NotAStore("no store here", path=root, hint="name one with --store, or make one with: rstore init")
+    entries = disk.scandir(root)
+    present = {entry.name for entry in entries}
+    if not present & {names.COMMITLOG, names.CONSUMEQUEUE, names.CHECKPOINT, names.ABORT} and not any(
+        disk.is_dir(os.fspath(p)) for p in config.commit_log_paths
+    ):
+        slip = path_slips.slip_in_a_path(disk, config)
+        if slip is not None:
+            raise slip
+        raise NotAStore("no store here", path=root, hint="name one with --store, or make one with: rstore init")
+    demand_own_log(config, root, present)
+    return entries
+
+
+def _scan(disk: Disk, directory: str) -> tuple[Entry, ...]:
+    """What is in a directory, but for what its file system keeps there."""
+    entries = disk.scandir(directory) if disk.is_dir(directory) else ()
+    return tuple(entry for entry in entries if not is_lost_found(entry))
+
+
+def _queue_directories(disk: Disk, root: str) -> tuple[list[tuple[TopicQueue, str]], list[OddFile]]:
+    found: list[tuple[TopicQueue, str]] = []
+    odd: list[OddFile] = []
+    for topic in sorted(_scan(disk, root), key=lambda e: e.name):
+        if topic.is_file:
+            odd.append(OddFile(topic.path, topic.size, "a file among the topics: Apache passes it over", movable=False))
+            continue
+        if not topic.is_directory:
+            odd.append(instead(topic, Kind.DIRECTORY))
+            continue
+        for queue in sorted(_scan(disk, topic.path), key=lambda e: e.name):
+            queue_id = names.queue_id_of(queue.name)
+            if queue_id is None:
+                odd.append(OddFile(queue.path, queue.size, "no queue id: Apache passes it over", movable=False))
+            elif queue.is_directory:
+                found.append((TopicQueue(topic.name, queue_id), queue.path))
+            else:
+                odd.append(instead(queue, Kind.DIRECTORY))
+    return found, odd
+
+
+def _without_far_ones(disk: Disk, found: SegmentListing) -> tuple[tuple[SegmentFile, ...], list[OddFile]]:
+    """A queue's files, and those at its end that hold nothing while files before them are missing.
+
+    They say nothing of the queue: a file is made when the one before it is full.
+    """
+    held = list(found.files)
+    empty: list[OddFile] = []
+    while len(held) > 1 and held[-1].offset - held[0].offset != (len(held) - 1) * found.file_size:
+        last = held[-1]
+        if not is_zero(disk, last.path):
+            break
+        empty.append(OddFile(last.path, last.size, FAR, movable=True, code=QUEUE_EMPTY))
+        held.pop()
+    return tuple(held), empty
+
+
+def _index_entries(disk: Disk, directory: str) -> tuple[list[Entry], list[OddFile]]:
+    found: list[Entry] = []
+    odd: list[OddFile] = []
+    for entry in sorted(_scan(disk, directory), key=lambda e: e.name):
+        if not names.is_index_name(entry.name):
+            odd.append(OddFile(entry.path, entry.size, "no index file's name", movable=True, code=STRAY))
+        elif entry.is_file:
+            found.append(entry)
+        else:
+            odd.append(instead(entry, Kind.FILE))
+    return found, odd
+
+
+def _odd_ext_files(disk: Disk, root: str, size: int) -> list[OddFile]:
+    """What is no extension file among them: a crash while one is made leaves an empty one.
+
+    One of another length stays: it is more likely that the setting is wrong.
+    """
+    directories, odd = _queue_directories(disk, os.path.join(root, names.CONSUMEQUEUE_EXT))
+    strays = (Oddness.EMPTY, Oddness.STRANGE_NAME, Oddness.NOT_A_FILE, Oddness.ABSENT)
+    return [one for one in odd if one.code != PASSED_OVER] + [
+        listed(entry, movable=True)
+        for _, directory in directories
+        for entry in list_segments(disk, [directory], size).odd
+        if entry.why in strays
+    ]
+
+
+def _odd_log_entry(entry: OddEntry) -> OddFile:
+    """What is no segment in the commit log's directory: only what holds no data of the log may be set aside."""
+    return listed(entry, movable=entry.why in (Oddness.EMPTY, Oddness.STRANGE_NAME, Oddness.NOT_A_FILE))
+
+
+def _settle(
+    disk: Disk,
+    config: StoreConfig,
+    log_dirs: list[str],
+    queues: Mapping[str, Sequence[Entry]],
+    index_entries: list[Entry],
+) -> StoreConfig:
+    """The config with the sizes that nobody gave, as the files say."""
+    changes: dict[str, int] = {}
+    if "mapped_file_size_commit_log" not in config.given:
+        size = segment_size(disk, (entry for d in log_dirs for entry in _scan(disk, d)))
+        if size is not None:
+            changes["mapped_file_size_commit_log"] = size
+    if "mapped_file_size_consume_queue" not in config.given:
+        size = _common_size(entry for entries in queues.values() for entry in entries)
+        if size is not None and size % UNIT_SIZE == 0:
+            changes["mapped_file_size_consume_queue"] = size
+    if not config.given & {"max_hash_slot_num", "max_index_num"} and index_entries:
+        layout = infer_index_layout(disk, index_entries)
+        if layout is not None:
+            changes["max_hash_slot_num"], changes["max_index_num"] = layout.slots, layout.entries
+    given = config.given
+    return config.with_changes(**changes).as_given(given) if changes else config
+
+
+def _common_size(entries: object) -> int | None:
+    """The most common length of files with a segment's name; of equally common ones the one that names agree with."""
+    sizes: Counter[int] = Counter()
+    offsets: list[int] = []
+    for entry in entries:  # type: ignore[attr-defined]
+        offset = names.segment_offset(entry.name)
+        if entry.is_file and offset is not None:
+            offsets.append(offset)
+            if entry.size:
+                sizes[entry.size] += 1
+    if not sizes:
+        return None
+    return max(sizes, key=lambda size: (sizes[size], sum(1 for o in offsets if o % size == 0), size))

@@ -1,0 +1,16 @@
+"""A share of a store as Spark hands it to an executor: for the batch reader and the stream reader alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql.datasource import InputPartition
+
+from engine.pipeline.planning import Share
+
+
+@dataclass
+class SplitPartition(InputPartition):
+    """A share as Spark's partition."""
+
+    share: Share

@@ -1,0 +1,1 @@
+"""One round of Apache's retention on a closed store."""

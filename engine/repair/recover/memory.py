@@ -1,0 +1,381 @@
+"""What a long recovery remembers of the log, so that one that was killed goes on where it was (RECOVERY.md, rule 7).
+
+Of each segment that was read whole (sound records at their own places, closed by the next segment's begin), the units
+and keys that it derives to are kept below `<store>/recover.progress/`. The next planning takes them from there instead
+of reading, checking and parsing the segment again, when the segment still has its size and modification time, and the
+settings that matter are the same. It is only a memory: what can't be read back, or is torn, is read from the log again.
+Nothing else looks into that directory, and applying a plan removes it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from engine.errors import StorageError, TimeIsUp
+from engine.format import names
+from engine.log.ahead import scan_ahead
+from engine.log.derive import Deriver, DeriveRules, Keys, QueueNumbers, TopicQueue, Units
+from engine.log.scan import Blank, Damage, Event, Gap, RecordBatch, Scanner
+from engine.repair.trees import remove_tree
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from engine.files.disk import Disk
+    from engine.inspect.store.survey import StoreFiles
+    from engine.log.kernels.derive import Part
+    from engine.log.source import Segment
+
+VERSION = 1
+WORTH_IT = 256 << 20
+"""Bytes of log from which on remembering pays; less is read again in a moment."""
+READ_AGAIN = 200e6
+"""Bytes of log a second: what was read faster is read again as soon as it is written down, or sooner."""
+CHUNK_ROWS = 1 << 20
+_UNIT_FIELDS = [
+    ("queue", "<i4"),
+    ("size", "<i4"),
+    ("queue_offset", "<i8"),
+    ("physical_offset", "<i8"),
+    ("tags_code", "<i8"),
+    ("store_timestamp", "<i8"),
+]
+_KEY_FIELDS = [("key_hash", "<i4"), ("physical_offset", "<i8"), ("store_timestamp", "<i8")]
+_BAD = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, StorageError)
+
+
+class Derived(NamedTuple):
+    """What a batch derives to; `unplaced`: units that no queue can take."""
+
+    units: Units
+    keys: Keys
+    unplaced: int
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """A segment that needs no reading: [start, end) physical, how many records and messages, and what they derive to.
+
+    `last`: place and size of its last record.
+    """
+
+    start: int
+    end: int
+    records: int
+    messages: int
+    unplaced: int
+    first_store_timestamp: int
+    last_store_timestamp: int
+    last: tuple[int, int]
+    derived: Callable[[], Iterator[tuple[Units, Keys]]]
+
+    def __len__(self) -> int:
+        return self.records
+
+
+class Memory:
+    """Remembers segments for one planning, and writes down those that it reads.
+
+    Args:
+        disk: how files are reached.
+        files: the store.
+        writing: whether the store may be written to (its lock is held); else what is there is only used.
+        time_box_ms: stop behind the segment in which so much time is over (ms).
+        least: bytes of log from which on segments are written down.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        files: StoreFiles,
+        *,
+        writing: bool = False,
+        time_box_ms: int | None = None,
+        least: int = WORTH_IT,
+        jobs: int | None = None,
+    ) -> None:
+        self._disk = disk
+        self._files = files
+        self._directory = directory_of(files.root)
+        worth_it = time_box_ms is not None or sum(segment.size for segment in files.log) >= least
+        self._writing = (
+            writing and worth_it and not any(path.startswith(self._directory) for path in files.config.log_directories)
+        )
+        self._begun: tuple[float, int] | None = None
+        self._deadline = None if time_box_ms is None else time.monotonic() + time_box_ms / 1000
+        rules = DeriveRules.of(files.config)
+        self._settings = repr((VERSION, rules, files.config.check_crc_on_recover, files.config.max_message_size))
+        self._patched: frozenset[int] = frozenset()
+        self._jobs = jobs
+
+    def leave_out(self, segments: Iterable[int]) -> None:
+        """Segments (physical offsets) that are not read as they are on disk: what bridges change."""
+        self._patched = frozenset(segments)
+
+    def scan(
+        self,
+        scanner: Scanner,
+        deriver: Deriver,
+        start: int,
+        end: int | None = None,
+        *,
+        resume: bool = False,
+        derive: bool = True,
+    ) -> Iterator[tuple[Event | Remembered, Derived | None]]:
+        """`scanner.scan`, each batch with what it derives to; segments that are remembered come as one event.
+
+        Without `derive`, batches are derived only where they are written down.
+
+        Raises:
+            TimeIsUp: behind a segment that was read and written down.
+        """
+        expected: int | None = None
+        for segment in self._files.log:
+            if segment.end <= start:
+                continue
+            if end is not None and segment.offset >= end:
+                return
+            if expected is not None and segment.offset > expected:
+                yield Gap(expected, segment.offset - expected), None
+            expected = segment.end
+            whole = start <= segment.offset and (end is None or segment.end <= end)
+            whole = whole and segment.offset not in self._patched
+            known = self._recall(segment, deriver.queues) if whole else None
+            if known is not None:
+                yield known, None
+                continue
+            writing = self._begin(segment) if whole and self._is_slow(segment.offset) else None
+            until = segment.end if end is None else min(end, segment.end)
+            sound = True
+            wanted = derive or writing is not None
+            events = scan_ahead(
+                scanner,
+                max(start, segment.offset),
+                until,
+                prepare=deriver.prepare if wanted else _nothing,
+                resume=resume,
+                threads=self._jobs,
+            )
+            for event, prepared in events:
+                derived = None
+                if isinstance(event, RecordBatch) and wanted:
+                    before = deriver.unplaced
+                    derived = Derived(*deriver.finish(event, prepared or []), deriver.unplaced - before)
+                    if writing is not None:
+                        writing.add(event, derived, deriver.queues)
+                elif isinstance(event, Damage):
+                    sound = False
+                elif isinstance(event, Blank) and writing is not None:
+                    writing.blank = event.length
+                yield event, derived
+                if isinstance(event, Damage) and not resume:
+                    return
+            if writing is not None and sound and writing.commit() and self._is_late(segment):
+                raise TimeIsUp(
+                    f"the time is up: the log is read up to {segment.end} of {self._files.log[-1].end}",
+                    path=segment.path,
+                    hint="nothing was changed; run it again to go on from there",
+                )
+
+    def _is_slow(self, offset: int) -> bool:
+        """Whether the log is read slowly, up to the physical offset; of its first segment nobody knows yet."""
+        if self._deadline is not None:
+            return True
+        now = time.monotonic()
+        if self._begun is None or offset <= self._begun[1]:
+            self._begun = (now, offset)
+            return False
+        return offset - self._begun[1] < READ_AGAIN * (now - self._begun[0])
+
+    def _is_late(self, segment: Segment) -> bool:
+        late = self._deadline is not None and time.monotonic() > self._deadline
+        return late and segment is not self._files.log[-1]
+
+    # --- reading back -----------------------------------------------------------------------------------------------
+
+    def _recall(self, segment: Segment, numbers: QueueNumbers) -> Remembered | None:
+        """What is remembered of a segment, None when nothing (or nothing that can be trusted) is."""
+        path = self._path(segment)
+        try:
+            if not self._disk.exists(path):
+                return None
+            said = json.loads(self._disk.read_file(path))
+            if said["settings"] != self._settings or said["segment"] != self._identity(segment):
+                return None
+            chunks = [(int(units), int(keys), int(crc)) for units, keys, crc in said["chunks"]]
+            for number, (_, _, crc) in enumerate(chunks):
+                if zlib.crc32(self._disk.read_file(f"{path}.{number}")) != crc:
+                    return None
+            table = [numbers.number(TopicQueue(str(topic), int(queue))) for topic, queue in said["queues"]]
+            records, messages, unplaced, first, stored, last, size = (int(said[name]) for name in _COUNTS)
+        except _BAD:
+            return None
+
+        def derived() -> Iterator[tuple[Units, Keys]]:
+            for number, (units, keys, _) in enumerate(chunks):
+                yield _decode(self._disk.read_file(f"{path}.{number}"), units, keys, table)
+
+        counts = (records, messages, unplaced)
+        return Remembered(segment.offset, segment.end, *counts, first, stored, (last, size), derived)
+
+    # --- writing down -----------------------------------------------------------------------------------------------
+
+    def _begin(self, segment: Segment) -> _Writing | None:
+        if not self._writing:
+            return None
+        return _Writing(self._disk, segment, self._path(segment), self._settings, self._identity(segment))
+
+    def _path(self, segment: Segment) -> str:
+        return os.path.join(self._directory, names.segment_name(segment.offset))
+
+    def _identity(self, segment: Segment) -> list[Any]:
+        entry = self._disk.stat(segment.file)
+        return [segment.file, entry.size, entry.mtime_ns]
+
+
+_COUNTS = ("records", "messages", "unplaced", "firstStoreTimestamp", "lastStoreTimestamp", "last", "lastSize")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How one planning reads the log: the scanner, what batches derive to, and what is remembered."""
+
+    scanner: Scanner
+    deriver: Deriver
+    memory: Memory
+
+    def derive(self, batch: RecordBatch) -> Derived:
+        """What a batch derives to that did not come as an event."""
+        before = self.deriver.unplaced
+        return Derived(*self.deriver.derive(batch), self.deriver.unplaced - before)
+
+    def events(
+        self, start: int, end: int | None = None, *, resume: bool = False
+    ) -> Iterator[tuple[Event | Remembered, Derived | None]]:
+        """`Memory.scan` of [start, end) (physical offsets), with what each batch derives to."""
+        return self.memory.scan(self.scanner, self.deriver, start, end, resume=resume)
+
+
+class _Writing:
+    """One segment while it is read. A disk that takes no more ends the remembering, not the recovery."""
+
+    def __init__(self, disk: Disk, segment: Segment, path: str, settings: str, identity: list[Any]) -> None:
+        self._disk = disk
+        self._segment = segment
+        self._path = path
+        self._said: dict[str, Any] = {"settings": settings, "segment": identity}
+        self._counts = dict.fromkeys(_COUNTS, 0)
+        self._end = segment.offset
+        self._plain = True
+        self._parts: list[Derived] = []
+        self._rows = 0
+        self._queues: list[TopicQueue] = []
+        self._local: dict[int, int] = {}
+        self._chunks: list[tuple[int, int, int]] = []
+        self.blank = 0
+
+    def add(self, batch: RecordBatch, derived: Derived, numbers: QueueNumbers) -> None:
+        """Take a batch. A record that is to be mended, or one that was stored before the one in front of it (a stale
+        tail may begin there), must be seen again: its segment is not remembered.
+        """
+        import numpy as np
+
+        times = batch.store_timestamps()
+        goes_back = times[0] < self._counts["lastStoreTimestamp"] or bool((times[1:] < times[:-1]).any())
+        self._plain = self._plain and not goes_back and not batch.moved()
+        if not self._plain:
+            return
+        if not self._counts["records"]:
+            self._counts["firstStoreTimestamp"] = batch.first_store_timestamp
+        self._counts["records"] += len(batch)
+        self._counts["messages"] += batch.messages
+        self._counts["unplaced"] += derived.unplaced
+        self._counts["lastStoreTimestamp"] = batch.last_store_timestamp
+        self._counts["last"], self._counts["lastSize"] = batch.last
+        self._end = batch.end
+        for number in np.unique(derived.units.queue).tolist():
+            if number not in self._local:
+                self._local[number] = len(self._queues)
+                self._queues.append(numbers[number])
+        self._parts.append(derived)
+        self._rows += len(derived.units) + len(derived.keys)
+        if self._rows >= CHUNK_ROWS:
+            self._flush()
+
+    def commit(self) -> bool:
+        """Write the segment down when it was whole; whether it was."""
+        if not self._plain or not self._counts["records"] or self._end + self.blank != self._segment.end:
+            return False
+        self._flush()
+        said = self._said | self._counts | {"queues": [list(q) for q in self._queues], "chunks": self._chunks}
+        try:
+            self._disk.write_file_atomically(self._path, json.dumps(said).encode())
+        except StorageError:
+            return False
+        self._disk.step("recover.remembered")
+        return self._plain
+
+    def _flush(self) -> None:
+        if not self._parts or not self._plain:
+            return
+        data, units, keys = _encode(self._parts, self._local)
+        self._parts, self._rows = [], 0
+        try:
+            self._disk.mkdirs(os.path.dirname(self._path))
+            self._disk.write_file_atomically(f"{self._path}.{len(self._chunks)}", data)
+        except StorageError:
+            self._plain = False
+        self._chunks.append((units, keys, zlib.crc32(data)))
+
+
+def _nothing(_: RecordBatch) -> list[Part]:
+    return []
+
+
+def directory_of(root: str) -> str:
+    """Where a store's memory is."""
+    return os.path.join(root, names.RECOVER_PROGRESS)
+
+
+def forget(disk: Disk, root: str) -> None:
+    """Remove a store's memory. The caller holds the store's lock. Raises StorageError."""
+    remove_tree(disk, directory_of(root))
+
+
+def _encode(parts: list[Derived], local: dict[int, int]) -> tuple[bytes, int, int]:
+    import numpy as np
+
+    units = _table(_UNIT_FIELDS, [part.units for part in parts])
+    keys = _table(_KEY_FIELDS, [part.keys for part in parts])
+    if len(units):
+        translate = np.zeros(max(local) + 1, dtype=np.int32)
+        translate[list(local)] = list(local.values())
+        units["queue"] = translate[units["queue"]]
+    return units.tobytes() + keys.tobytes(), len(units), len(keys)
+
+
+def _table(fields: list[tuple[str, str]], parts: list[Any]) -> NDArray[np.void]:
+    import numpy as np
+
+    rows = np.empty(sum(len(part) for part in parts), dtype=np.dtype(fields))
+    for name, _ in fields:
+        rows[name] = np.concatenate([getattr(part, name) for part in parts]) if parts else 0
+    return rows
+
+
+def _decode(data: bytes, units: int, keys: int, table: list[int]) -> tuple[Units, Keys]:
+    import numpy as np
+
+    one = np.dtype(_UNIT_FIELDS)
+    rows = np.frombuffer(data, dtype=one, count=units)
+    others = np.frombuffer(data, dtype=np.dtype(_KEY_FIELDS), count=keys, offset=units * one.itemsize)
+    columns = {name: rows[name].copy() for name, _ in _UNIT_FIELDS}
+    columns["queue"] = np.array(table, dtype=np.int32)[columns["queue"]] if len(rows) else columns["queue"]
+    return Units(**columns), Keys(**{name: others[name].copy() for name, _ in _KEY_FIELDS})

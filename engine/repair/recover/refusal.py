@@ -1,0 +1,275 @@
+"""When a recovery refuses, and what the operator may choose instead: data would be lost that nobody gave up."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from engine.errors import (
+    CannotMend,
+    DamageInTheMiddle,
+    DataIsAbsent,
+    LogIsGone,
+    NextStep,
+    RStoreError,
+    StorageError,
+    WrongFileSize,
+)
+from engine.format.quantities import counted
+from engine.inspect import next_step
+from engine.inspect.finding import CODES, Fix
+from engine.inspect.store.layout import OUT_OF_ORDER
+from engine.inspect.store.odd import first_error
+from engine.inspect.store.path_slips import slip_in_a_path
+from engine.inspect.store.unnamed import unnamed_segment
+from engine.log.scan import MISSING_SEGMENT
+from engine.repair.recover.log_end import LogEnd, Stretch
+from engine.repair.recover.shifted import FEW, find_shifts
+
+if TYPE_CHECKING:
+    from engine.files.disk import Disk
+    from engine.inspect.store.layout import Layout
+    from engine.inspect.store.survey import StoreFiles
+    from engine.log.source import Segment
+    from engine.repair.recover.bridge import Bridge
+    from engine.repair.recover.shifted import Shift
+
+
+class Choices(NamedTuple):
+    """What the operator chose. `stuck`: the first stretch that can't be bridged; `truncate`: the end is given; `whole`:
+    the log is read from its first byte, and every index file as a whole; `ahead`: segments from this physical offset on
+    are compared though recovery's start is behind them, as the next start reads them.
+    """
+
+    cut: bool
+    bridge: bool
+    log_is_gone: bool
+    stuck: Bridge | None = None
+    truncate: bool = False
+    whole: bool = False
+    ahead: int | None = None
+
+    @property
+    def cut_option(self) -> str:
+        """What cuts at the damage that was found: without --whole damage before recovery's start is not seen."""
+        return "--cut --whole" if self.whole else "--cut"
+
+
+def refusal(
+    disk: Disk,
+    files: StoreFiles,
+    layout: Layout,
+    choices: Choices,
+    end: LogEnd,
+    fresh: Sequence[Stretch],
+    shifts: Mapping[tuple[int, int], tuple[int, int]],
+    units_cut: int,
+) -> RStoreError | None:
+    """The error that applying the plan raises; None when it may be applied.
+
+    Args:
+        disk: how files are reached.
+        files: the store, its log as it will be.
+        layout: what makes it so.
+        choices: what the operator said.
+        end: where the log ends, and what stands behind it.
+        fresh: lost stretches before the log's end that nobody has accepted yet.
+        shifts: by (segment, how far off their own offset is) how many records, and where the first lies (physical).
+        units_cut: units that point behind the log's end.
+    """
+    stands_in_the_way = slip_in_a_path(disk, files.config) or first_error(files.odd)
+    if stands_in_the_way is not None:
+        return stands_in_the_way
+    found = _layout_refusal(files, layout, choices)
+    if found is not None:
+        for longer in (s for s in files.log if s.file == found.path and isinstance(found, WrongFileSize)):
+            _tell_shifts(disk, files, choices, longer, found)
+        return found
+    if not files.log:
+        return None if choices.log_is_gone else _log_is_gone(files)
+    found = _moved(disk, files, choices, shifts)
+    if found is not None:
+        return found
+    if choices.cut:
+        return None
+    found = _lost_directory(disk, files, fresh, units_cut) or _unnamed(disk, files, end, fresh, units_cut)
+    if found is not None:
+        return found
+    refused = _damage(files, choices, end, fresh)
+    if refused is None:
+        return None
+    for where in (s for s in files.log if s.path == refused.path):  # the file as it is now
+        refused.path = where.file
+        if where.short:
+            refused.message = f"the file has {where.held} instead of {where.size} bytes: {refused.message}"
+        _tell_shifts(disk, files, choices, where, refused)
+    return refused
+
+
+def _tell_shifts(disk: Disk, files: StoreFiles, choices: Choices, segment: Segment, refused: RStoreError) -> None:
+    """Say in a refusal that is about a segment which records of it lie off their place."""
+    words = [] if choices.bridge else [shift.words for shift in _shifts(disk, files, segment)]
+    refused.message = "; ".join([refused.message, *words])
+
+
+def _shifts(disk: Disk, files: StoreFiles, segment: Segment) -> tuple[Shift, ...]:
+    try:
+        return find_shifts(disk, segment, files.config.max_message_size)
+    except StorageError:  # the refusal is about it
+        return ()
+
+
+def _moved(
+    disk: Disk, files: StoreFiles, choices: Choices, shifts: Mapping[tuple[int, int], tuple[int, int]]
+) -> RStoreError | None:
+    """Records that follow each other, off their place by one distance: bridging puts them back, where it can."""
+    moved = next((key for key, (records, _) in shifts.items() if records >= FEW), None)
+    if moved is None:
+        return None
+    records, first = shifts[moved]
+    segment = next(s for s in files.log if s.offset <= moved[0] < s.end)
+    there = () if choices.bridge else _shifts(disk, files, segment)
+    if there:
+        return CannotMend(
+            "; ".join(shift.words for shift in there),
+            path=segment.file,
+            offset=first,
+            hint="nothing was changed",
+            next_step=replace(next_step.step(files.config, Fix.BRIDGE), why="puts them back at their places"),
+        )
+    return CannotMend(
+        f"{counted(records, 'record')} of this segment, from {first} on: physicalOffset off by {moved[1]:+d} bytes, "
+        "where others are, or another segment",
+        path=segment.file,
+        offset=first,
+        hint="nothing was changed; if the file has another segment's name, give it its own name back",
+        next_step=next_step.cut_before(files.config, first),
+    )
+
+
+def _lost_directory(disk: Disk, files: StoreFiles, fresh: Sequence[Stretch], units_cut: int) -> RStoreError | None:
+    """A directory of the log is not there, and the log shows that it held a part of it."""
+    missing = next((path for path in files.config.log_directories if not disk.is_dir(path)), None)
+    gap = sum(lost.length for lost in fresh if lost.reason == MISSING_SEGMENT)
+    if missing is None or not (gap or units_cut):
+        return None
+    what = (
+        f"{counted(units_cut, 'message of the consume queues is', 'messages of the consume queues are')} not in the log"
+    )
+    return LogIsGone(
+        f"{what if units_cut else f'{gap} bytes of the log are missing'}, and one of its directories is not there",
+        path=missing,
+        hint="nothing was changed",
+        next_step=next_step.bring(
+            "mount its disk, then run this again; if all that it held is lost for good, make it (mkdir), or --cut goes "
+            "on without what was there"
+        ),
+    )
+
+
+def _unnamed(
+    disk: Disk, files: StoreFiles, end: LogEnd, fresh: Sequence[Stretch], units_cut: int
+) -> RStoreError | None:
+    """What is missing lies in the store, in a directory that the settings don't name."""
+    missing = [(lost.offset, lost.offset + lost.length) for lost in fresh if lost.reason == MISSING_SEGMENT]
+    if units_cut and files.log[-1].offset <= end.end:
+        missing.append((files.log[-1].end, files.log[-1].end + files.log[-1].size))
+    path = unnamed_segment(disk, files, missing)
+    if path is None:
+        return None
+    return DataIsAbsent(
+        "a missing segment of the log, in a directory that no setting names",
+        path=path,
+        hint="nothing was changed; --cut goes on without it",
+        next_step=next_step.bring(CODES["path-unnamed"].hint),
+    )
+
+
+def _layout_refusal(files: StoreFiles, layout: Layout, choices: Choices) -> RStoreError | None:
+    if layout.always is not None:
+        return layout.always
+    if choices.truncate and (layout.changed or layout.aside):
+        first = (*(r.path for r in layout.relocations), *(r.segment.file for r in layout.resizes))
+        return CannotMend(
+            OUT_OF_ORDER,
+            path=(*first, *(odd.path for odd in layout.aside))[0],
+            hint="nothing was changed",
+            next_step=next_step.step(files.config, Fix.RECOVER if layout.refusal is None else Fix.BRIDGE),
+        )
+    # Who gives the log up has no place for files that belong to none of it: they are kept in quarantine/.
+    given_up = choices.log_is_gone and not files.log
+    return None if choices.cut or choices.bridge or given_up else layout.refusal
+
+
+def _bridge(files: StoreFiles, choices: Choices, records: int) -> NextStep | None:
+    """`recover --bridge`, unless that is what refuses; `records`: sound ones behind the damage."""
+    if choices.bridge:
+        return None
+    found = next_step.step(files.config, Fix.BRIDGE)
+    return (
+        replace(found, keeps=f"{found.keeps} ({counted(records, 'sound record lies', 'sound records lie')} after it)")
+        if records
+        else found
+    )
+
+
+def _damage(files: StoreFiles, choices: Choices, end: LogEnd, fresh: Sequence[Stretch]) -> RStoreError | None:
+    if choices.stuck is not None:
+        return DamageInTheMiddle(
+            f"{choices.stuck.length} bytes can't be bridged ({choices.stuck.reason}): too few for a record",
+            path=choices.stuck.segment.path,
+            offset=choices.stuck.offset,
+            hint="nothing was changed",
+            next_step=next_step.cut(files.config, end.records_behind),
+        )
+    if choices.truncate and (end.damage or fresh):
+        first = (*end.damage, *fresh)[0]
+        return DamageInTheMiddle(
+            f"{first.reason}, before the place where the log is to end",
+            path=first.path,
+            offset=first.offset,
+            hint="nothing was changed; cut before it, or bridge it first",
+            next_step=next_step.step(files.config, Fix.BRIDGE),
+        )
+    if end.damage:
+        first = end.damage[0]
+        size = sum(size for _, size in end.behind.values())
+        return DamageInTheMiddle(
+            f"{first.reason}; {counted(end.records_behind, 'message')} ({size} bytes) after it",
+            path=first.path,
+            offset=first.offset,
+            hint=f"nothing was changed; {choices.cut_option} ends the log there instead and saves what follows it",
+            next_step=_bridge(files, choices, end.records_behind),
+        )
+    if choices.bridge or not fresh:
+        return None
+    if fresh[0].reason == MISSING_SEGMENT:
+        return DamageInTheMiddle(
+            f"{fresh[0].length} bytes of the commit log are missing after this file",
+            path=fresh[0].path,
+            offset=fresh[0].offset,
+            hint="nothing was changed; if the missing segments can be found, put them back first",
+            next_step=next_step.step(files.config, Fix.BRIDGE),
+        )
+    return DamageInTheMiddle(
+        f"{fresh[0].reason}, in a part of the log that queues must be rebuilt from",
+        path=fresh[0].path,
+        offset=fresh[0].offset,
+        hint="nothing was changed; --cut goes on around it instead",
+        next_step=next_step.step(files.config, Fix.BRIDGE),
+    )
+
+
+def _log_is_gone(files: StoreFiles) -> RStoreError | None:
+    held = [queue for queue in files.queues if queue.files]
+    if not held:
+        return None
+    return LogIsGone(
+        f"{counted(len(held), 'consume queue')}, but no commit log",
+        path=os.fspath(files.config.commit_log_paths[0]),
+        next_step=next_step.bring(
+            "mount its disk; if the log is lost for good, --yes-the-log-is-gone removes the queues"
+        ),
+    )

@@ -1,0 +1,1 @@
+"""Queues and index built anew aside, and swapped in."""

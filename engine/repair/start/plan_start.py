@@ -1,0 +1,405 @@
+"""`rstore plan-start`: what a 4.9.8 broker started now would do to this store, and what would be lost by it.
+
+The outcome is Apache's own (`apache_start`); the loss is counted against what is on disk: sound records behind the
+place where it would cut, messages that some queue would lack, keys in index files that it deletes and doesn't put
+again.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from engine.broker_conf.report import read_conf
+from engine.config import apache_key
+from engine.errors import DataIsAbsent, LogIsGone, NextStep, Refused, RStoreError, StorageError
+from engine.files.lock import holder_of
+from engine.format import names, sysflag
+from engine.format.judge import Reason
+from engine.format.quantities import counted
+from engine.inspect import next_step
+from engine.inspect.check.config import read_config
+from engine.inspect.check.files import (
+    absent_paths,
+    as_planned,
+    file_findings,
+    gap_findings,
+    is_log_gone,
+    path_findings,
+)
+from engine.inspect.check.served import check_served
+from engine.inspect.finding import Findings
+from engine.inspect.store.index_files import entries_before
+from engine.inspect.store.intervals import Intervals
+from engine.inspect.store.layout import layout_of
+from engine.inspect.store.newer import refuse_verdict
+from engine.inspect.store.odd import first_error
+from engine.inspect.store.queue_rows import QueueRows, is_real
+from engine.inspect.store.repairs import repairs
+from engine.inspect.store.survey import StoreFiles, survey
+from engine.log.derive import TopicQueue
+from engine.log.index_reader import ClosedIndexFile
+from engine.log.scan import Damage, RecordBatch, Scanner
+from engine.log.source import ClosedLog
+from engine.repair.recover.following import codes_of
+from engine.repair.recover.log_end import Mode
+from engine.repair.recover.recover import plan_recover
+from engine.repair.start.apache_start import ApacheStart, Outcome, apache_start, queue_end
+from engine.repair.start.config_start import ConfigStart, config_start
+
+if TYPE_CHECKING:
+    from engine.config import StoreConfig
+    from engine.files.disk import Disk
+
+_SAMPLE = 16 << 20
+_SIZES = (
+    "mapped_file_size_commit_log",
+    "mapped_file_size_consume_queue",
+    "max_hash_slot_num",
+    "max_index_num",
+)
+
+
+@dataclass(slots=True)
+class StartPlan:
+    """What would happen.
+
+    `behind`: records and bytes by queue that the log would lose; `short`: messages that stay in the log, but that their
+    queue would lack, or show other bytes for; `index_removed` and `keys_lost`: files deleted, and keys in them that
+    nothing puts again. `settings`: those given that don't match the files. `seconds`: how long reading would take.
+    `next`: what to do before a broker is started; `wrong`: codes of what a recovery would find in the log. `gone`: no
+    file holds a part of the log, under whatever name. `compared`: queues were held against the log; else what is lost
+    of them is not known. `absent`: a directory of the log that is not there, while the log lacks what it may hold.
+    """
+
+    files: StoreFiles
+    apache: ApacheStart
+    behind: dict[TopicQueue, tuple[int, int]] = field(default_factory=dict)
+    short: dict[TopicQueue, int] = field(default_factory=dict)
+    index_removed: list[str] = field(default_factory=list)
+    keys_lost: int = 0
+    bytes_cut: int = 0
+    bytes_to_scan: int = 0
+    seconds: float = 0.0
+    settings: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    next: NextStep | None = None
+    wrong: frozenset[str] = frozenset()
+    gone: bool = False
+    compared: bool = True
+    absent: str | None = None
+
+    @property
+    def records_behind(self) -> int:
+        """Sound messages that the log would lose."""
+        return sum(records for records, _ in self.behind.values())
+
+    @property
+    def loses(self) -> list[str]:
+        """What would be lost, in words; empty when nothing would."""
+        found = []
+        if self.records_behind:
+            found.append(f"{counted(self.records_behind, 'message')} after {self.apache.end}")
+        if self.short:
+            found.append(f"{counted(sum(self.short.values()), 'message')} of {counted(len(self.short), 'queue')}")
+        if self.keys_lost:
+            found.append(f"{counted(self.keys_lost, 'key')} of the index")
+        return found
+
+    @property
+    def refusal(self) -> RStoreError | None:
+        """The error that says that data would be lost, or is absent: a broker goes on without it."""
+        error = first_error(self.files.odd)
+        if isinstance(error, DataIsAbsent):
+            return error
+        if self.absent is not None:
+            return DataIsAbsent(
+                "data is absent: this directory of the commit log is not there, and the log lacks a part",
+                path=self.absent,
+                hint="start no broker",
+                next_step=self.next,
+            )
+        if not self.loses:
+            return None
+        if self.gone:
+            return LogIsGone(
+                f"there is no commit log: a broker started now would lose {', '.join(self.loses)}",
+                path=os.fspath(self.files.config.commit_log_paths[0]),
+                hint="start no broker; nothing else holds the messages",
+                next_step=self.next,
+            )
+        return Refused(
+            f"a broker started now would lose {', '.join(self.loses)}",
+            path=self.files.root,
+            hint="start no broker",
+            next_step=self.next,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON of CLI.md "Plans"."""
+        apache = self.apache
+        return {
+            "mode": apache.mode.value,
+            "abort": self.files.abort,
+            "outcome": apache.outcome.value,
+            "why": apache.why,
+            "startFile": None if apache.start is None else os.path.basename(apache.start.path),
+            "minOffset": apache.min_offset,
+            "maxOffset": apache.max_offset,
+            "truncateTo": apache.end if self.bytes_cut else None,
+            "records": apache.records,
+            "bytesToScan": self.bytes_to_scan,
+            "secondsEstimate": round(self.seconds, 1),
+            "bytesCut": self.bytes_cut,
+            "damage": [],
+            "recordsBehind": self.records_behind,
+            "behind": [
+                {"topic": queue.topic, "queueId": queue.queue_id, "records": records, "bytes": size}
+                for queue, (records, size) in sorted(self.behind.items())
+            ],
+            "filesRemoved": [os.path.relpath(segment.path, self.files.root) for segment in apache.removed],
+            "queues": [
+                {
+                    "topic": queue.topic,
+                    "queueId": queue.queue_id,
+                    "messagesLost": self.behind.get(queue, (0, 0))[0] + self.short.get(queue, 0),
+                }
+                for queue in sorted(self.behind.keys() | self.short.keys())
+            ],
+            "index": {"filesRemoved": self.index_removed, "keysLost": self.keys_lost},
+            "settings": self.settings,
+            "losesData": bool(self.loses),
+            "compared": self.compared,
+            "absent": self.absent,
+            "salvage": None,
+            "changed": bool(self.bytes_cut or apache.removed or self.index_removed or self.files.abort),
+            "problems": self.problems,
+            "next": None if self.next is None else self.next.to_json(),
+        }
+
+
+def plan_start(
+    disk: Disk, config: StoreConfig, *, conf: str | None = None, progress: Callable[[int, int], None] | None = None
+) -> StartPlan:
+    """Compute it, without writing a byte. `conf`: the properties file that the broker is started with.
+
+    Raises:
+        NotAStore. StorageError: the disk can't read what a start reads; `check` reads on behind it. NewerStore: it is
+        RocketMQ 5's, whose start is another.
+    """
+    files = survey(disk, config)
+    refuse_verdict(files.config, files.root, files.newer)
+    try:
+        plan = _outcome(disk, config, files, progress)
+    except StorageError as error:
+        if error.hint is not None:
+            raise
+        step = next_step.read(files.config)
+        raise StorageError(error.message, path=error.path, offset=error.offset, next_step=step) from None
+    stops = read_conf(disk.read_file(conf)).stops if conf is not None else ()
+    _configured(plan, config_start(disk, files.config, files.root), [f"{conf}: {why}" for why in stops])
+    _look_for_next(disk, plan)
+    return plan
+
+
+def _configured(plan: StartPlan, found: ConfigStart, conf: Sequence[str]) -> None:
+    """What config/ and broker.conf do to the start. Where a table stops it, the store is never opened, and nothing of
+    it changes. Most that stops it in broker.conf (delay levels, thread pools) does so when the store was recovered
+    (BrokerController#initialize), so what would be lost is told.
+    """
+    plan.problems += found.problems
+    if plan.apache.outcome is not Outcome.OPENS and not found.stops:
+        return
+    if found.stops:
+        plan.apache = replace(plan.apache, outcome=Outcome.REFUSES, why=found.stops[0], removed=())
+        plan.behind, plan.short, plan.index_removed, plan.keys_lost, plan.bytes_cut = {}, {}, [], 0, 0
+    elif late := (*found.stops_late, *conf):
+        plan.apache = replace(plan.apache, outcome=Outcome.REFUSES, why=late[0])
+
+
+def _outcome(
+    disk: Disk, config: StoreConfig, files: StoreFiles, progress: Callable[[int, int], None] | None
+) -> StartPlan:
+    with ClosedLog(disk, files.log) as log:
+        plan = StartPlan(files, apache_start(disk, files, log, progress=progress))
+        plan.settings = _settings(disk, config)
+        plan.problems += [f"{os.path.relpath(odd.path, files.root)}: {odd.why}" for odd in files.odd]
+        if not files.log and not files.queues:
+            plan.problems.append("neither a commit log nor queues: a broker begins a new store")
+        if plan.apache.outcome in (Outcome.REFUSES, Outcome.CRASHES):
+            return plan
+        if not files.log:
+            _count_all_queues(disk, plan)
+            return plan
+        _measure(plan, log)
+        _count_behind(plan, log)
+        skipped = _skipped(plan, log)
+    _count_short(disk, plan, config, skipped)
+    if plan.apache.mode is Mode.ABNORMAL:
+        _count_keys(disk, plan)
+    return plan
+
+
+def _look_for_next(disk: Disk, plan: StartPlan) -> None:
+    """As status, doctor and check say it: by the files, and by what recovery would find in the log."""
+    files = plan.files
+    live = holder_of(disk, files.root) is not None
+    done = repairs(disk, files.root)
+    found = Findings()
+    layout = None if live else layout_of(disk, files)
+    plan.gone = is_log_gone(files, layout)
+    file_findings(disk, files, found, live=live, done=done, layout=layout)
+    planned = as_planned(files, layout)
+    gap_findings(disk, planned, found, done)
+    path_findings(disk, files.config, found)
+    check_served(disk, planned, read_config(disk, files.config, files.root, found), found, live=live)
+    for code in plan.wrong:
+        found.add(code, "log", names.COMMITLOG)
+    if not plan.gone or files.queues:
+        plan.next = next_step.of_findings(files.config, found.result(), everything=False, live=live)
+
+
+def _settings(disk: Disk, config: StoreConfig) -> list[str]:
+    """Sizes that were given, and that the files contradict."""
+    if not config.given & set(_SIZES):
+        return []
+    try:
+        told = survey(disk, config.as_given(config.given - set(_SIZES))).config
+    except RStoreError as error:
+        return [error.message]
+    return [
+        f"{apache_key(name)} = {getattr(config, name)}, the files say {getattr(told, name)}"
+        for name in _SIZES
+        if name in config.given and getattr(told, name) != getattr(config, name)
+    ]
+
+
+def _measure(plan: StartPlan, log: ClosedLog) -> None:
+    """Bytes that recovery reads, and how long that takes at the rate of a short measurement (read, CRC)."""
+    start = plan.apache.start
+    assert start is not None
+    plan.bytes_to_scan = max(0, plan.apache.end - start.offset)
+    began, done = time.perf_counter(), 0
+    while done < min(_SAMPLE, plan.bytes_to_scan):
+        piece = log.read(start.offset + done, 1 << 20)
+        if not piece:
+            break
+        zlib.crc32(piece)
+        done += len(piece)
+    if done:
+        plan.seconds = plan.bytes_to_scan * (time.perf_counter() - began) / done
+
+
+def _count_behind(plan: StartPlan, log: ClosedLog) -> None:
+    """Sound records that lie behind the end."""
+    scanner = Scanner(log, max_message_size=plan.files.config.max_message_size)
+    last = plan.apache.end
+    for event in scanner.scan(plan.apache.end, resume=True):
+        if isinstance(event, RecordBatch):
+            last = event.end
+            for i, row in enumerate(event.rows):
+                if sysflag.is_consumable(row.sys_flag):
+                    queue = TopicQueue(event.topic(i).decode("utf-8", "replace"), row.queue_id)
+                    records, size = plan.behind.get(queue, (0, 0))
+                    plan.behind[queue] = (records + 1, size + row.size)
+    plan.bytes_cut = last - plan.apache.end
+
+
+def _skipped(plan: StartPlan, log: ClosedLog) -> list[tuple[int, int]]:
+    """Stretches that dispatch leaves out: from a bad record on the rest of its file (ReputMessageService#doReput)."""
+    found: list[tuple[int, int]] = []
+    if plan.apache.mode is Mode.ABNORMAL:
+        return found  # recovery itself has dispatched all that it read
+    scanner = Scanner(log, check_crc=False, max_message_size=plan.files.config.max_message_size)
+    for segment in log.segments:
+        low, high = max(segment.offset, plan.apache.dispatch_from), min(segment.end, plan.apache.end)
+        for event in scanner.scan(low, high) if low < high else ():
+            if isinstance(event, Damage) and event.reason is not Reason.BLANK_LENGTH:
+                found.append((event.offset, high))
+    return found
+
+
+def _count_short(disk: Disk, plan: StartPlan, config: StoreConfig, skipped: list[tuple[int, int]]) -> None:
+    """Messages of the log that their queue lacks, or loses to a unit that is none, and that dispatch doesn't bring."""
+    import numpy as np
+
+    try:
+        repair = plan_recover(disk, config, cut=True)
+        plan.wrong = codes_of(repair)
+    except RStoreError as error:
+        plan.problems.append(f"queues were not compared with the log: {error}")
+        plan.compared = False
+        return
+    if repair.log.end.gaps or any(queue.units_cut for queue in repair.queues):
+        plan.absent = next(iter(absent_paths(disk, plan.files.config)), None)
+    moved = repair.layout.relocations
+    root = plan.files.root
+    plan.problems += [
+        f"{os.path.relpath(one.path, root)}: its records belong at {os.path.basename(one.target)}, so a broker reads "
+        "other bytes there"
+        for one in moved
+    ]
+    places = Intervals()
+    for segment in repair.layout.segments:
+        if segment.source is not None:
+            places.add(segment.offset, segment.end)
+    ends = {
+        found.queue: queue_end(disk, found, plan.files.config.mapped_file_size_consume_queue)
+        for found in plan.files.queues
+        if found.files
+    }
+    queues = {queue.number: queue.queue for queue in repair.queues}
+    for chunk in repair.writes.chunks():
+        for number in np.unique(chunk["queue"]):
+            queue = queues[int(number)]
+            physical = chunk["physical_offset"][chunk["queue"] == number]
+            lost = physical < _dispatched_from(plan, ends.get(queue, (0, -1))[1])
+            for start, end in skipped:
+                lost |= (physical >= start) & (physical < end)
+            _add(plan, queue, int((lost & (physical < plan.apache.end)).sum()))
+    for found in plan.files.queues:
+        if found.files:
+            rows = QueueRows(disk, found)
+            first, known = ends[found.queue]
+            for _, units in rows.chunks(rows.first, first) if places else ():
+                _add(plan, found.queue, int((is_real(units) & places.mask(units["physical_offset"])).sum()))
+            limit = min(_dispatched_from(plan, known), plan.apache.end)
+            for _, units in rows.chunks(first, max(first, rows.extent)):
+                _add(plan, found.queue, int((is_real(units) & (units["physical_offset"] < limit)).sum()))
+
+
+def _dispatched_from(plan: StartPlan, known: int) -> int:
+    """Where dispatch begins for a queue: abnormal recovery passes over what the queue says that it has."""
+    return max(plan.apache.dispatch_from, known) if plan.apache.mode is Mode.ABNORMAL else plan.apache.dispatch_from
+
+
+def _add(plan: StartPlan, queue: TopicQueue, count: int) -> None:
+    if count:
+        plan.short[queue] = plan.short.get(queue, 0) + count
+
+
+def _count_all_queues(disk: Disk, plan: StartPlan) -> None:
+    """Without a commit log every queue goes, and with it the queue offsets that consumers hold."""
+    for found in plan.files.queues:
+        rows = QueueRows(disk, found)
+        units = sum(int(is_real(chunk).sum()) for _, chunk in rows.chunks(rows.first, rows.extent))
+        if units:
+            plan.short[found.queue] = units
+
+
+def _count_keys(disk: Disk, plan: StartPlan) -> None:
+    """Index files newer than the checkpoint go; keys of what recovery doesn't read again go with them."""
+    if not plan.files.config.message_index_enable:
+        return
+    for found in plan.files.index:
+        if not found.whole:
+            plan.problems.append(f"index/{found.name}: {found.size} bytes, another length than the settings say")
+            continue
+        with ClosedIndexFile(disk, found.path, plan.files.index_layout) as file:
+            if file.header.end_timestamp > plan.files.checkpoint.index_msg_timestamp:
+                plan.index_removed.append(found.name)
+                plan.keys_lost += entries_before(file, file.entry_count, plan.apache.dispatch_from)

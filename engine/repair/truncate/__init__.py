@@ -1,0 +1,1 @@
+"""The log ends where the operator says."""
