@@ -54,6 +54,7 @@ ENCODE_OVERHEAD = 64 * 1024
 """Bytes that a record may take beside the largest body. Source: CommitLog.MessageExtEncoder."""
 
 _V6_HOSTS = sysflag.HOSTS_V6_MASK
+_unpack_plain = V4_HEAD.unpack_from
 _LENGTHS = TOPIC_LENGTH_SIZE + PROPERTIES_LENGTH_SIZE
 """Bytes that follow a body at least."""
 _NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
@@ -292,7 +293,7 @@ def _decode_plain(record: bytes) -> StoredMessage | None:
     (
         total, magic, crc, queue_id, flag, queue_offset, physical, sys_flag, born, born_host, stored, store_host,
         reconsume, prepared, body_length,
-    ) = V4_HEAD.unpack_from(record)  # fmt: skip
+    ) = _unpack_plain(record)  # fmt: skip
     body_end = V4_HEAD_SIZE + body_length
     if (
         total != len(record)
@@ -302,10 +303,10 @@ def _decode_plain(record: bytes) -> StoredMessage | None:
         or body_end + _LENGTHS > total
     ):
         return None
-    topic_at = body_end + TOPIC_LENGTH_SIZE
-    topic_end = topic_at + record[body_end]
+    topic_length, topic_at = record[body_end], body_end + TOPIC_LENGTH_SIZE
+    topic_end = topic_at + topic_length
     own_at = topic_end + PROPERTIES_LENGTH_SIZE
-    if own_at > total or record[body_end] > TOPIC_MAX_LENGTH:
+    if own_at > total or topic_length > TOPIC_MAX_LENGTH:
         return None
     own = record[topic_end] << 8 | record[topic_end + 1]
     if own > PROPERTIES_MAX_LENGTH or own_at + own != total:

@@ -184,8 +184,8 @@ def topic_length_size(magic: int) -> int:
 
 def record_size(sys_flag: int, body_length: int, topic_length: int, properties_length: int) -> int:
     """Bytes of a record. Source: CommitLog#calMsgLength."""
-    lengths = TOPIC_LENGTH_SIZE + PROPERTIES_LENGTH_SIZE
-    return body_position(sys_flag) + lengths + body_length + topic_length + properties_length
+    size = MIN_RECORD_SIZE + body_length + topic_length + properties_length
+    return size + body_position(sys_flag) - V4_HEAD_SIZE if sys_flag & sysflag.HOSTS_V6_MASK else size
 
 
 def total_size_at(buffer: Buffer, at: int = 0) -> int:
