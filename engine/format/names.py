@@ -25,6 +25,7 @@ REINDEX_BUILD = "reindex.tmp"
 RECOVER_PROGRESS = "recover.progress"
 
 SEGMENT_NAME_DIGITS = 20
+INDEX_NAME_DIGITS = 17
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 RETRY_PREFIX = "%RETRY%"
@@ -40,7 +41,7 @@ FILE_NAME_MAX = 255
 
 _QUEUE_ID = re.compile(r"0|-?[1-9][0-9]{0,9}")
 _SEGMENT = re.compile(rf"[0-9]{{{SEGMENT_NAME_DIGITS}}}")
-_INDEX_FILE = re.compile(r"[0-9]{17}")
+_INDEX_FILE = re.compile(rf"[0-9]{{{INDEX_NAME_DIGITS}}}")
 
 
 def segment_name(offset: int) -> str:
@@ -69,6 +70,11 @@ def index_name(millis: int) -> str:
     """
     seconds, rest = divmod(millis, 1000)
     return time.strftime("%Y%m%d%H%M%S", time.localtime(seconds)) + f"{rest:03d}"
+
+
+def index_name_of(number: int) -> str:
+    """The name of an index file that stands for a number: one behind another name, where the clock gives none."""
+    return f"{number:0{INDEX_NAME_DIGITS}d}"
 
 
 def is_index_name(name: str) -> bool:

@@ -40,8 +40,6 @@ DESTROY_INTERVAL_MS = 3000
 """How long a held file is waited for (Apache IndexService#deleteExpiredFile)."""
 
 _FEW = 12
-NAME_DIGITS = 17
-"""Of a file's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,9 +333,9 @@ class IndexService:
         number = int(names.index_name(self._clock()))
         if last is not None:
             number = max(number, int(Path(last.path).name) + 1)
-        while self._disk.exists(self._path(f"{number:0{NAME_DIGITS}d}")):
+        while self._disk.exists(self._path(names.index_name_of(number))):
             number += 1
-        return f"{number:0{NAME_DIGITS}d}"
+        return names.index_name_of(number)
 
     def _flush_in_background(self, full: IndexFile) -> None:
         thread = threading.Thread(target=self._flush_full, args=(full,), name="FlushIndexFile", daemon=True)

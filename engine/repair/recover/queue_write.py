@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from engine.format.names import segment_name
+from engine.format.names import segment_name, segment_offset
 from engine.format.queue_unit import UNIT_SIZE
 
 if TYPE_CHECKING:
@@ -70,8 +70,9 @@ class QueueWriter:
         if self._all_made:
             return
         for entry in sorted(self._disk.scandir(self._directory), key=lambda e: e.name, reverse=True):
-            if entry.is_file and entry.name.isdecimal() and int(entry.name) >= end * UNIT_SIZE:
-                file = self._open.pop(int(entry.name), None)
+            offset = segment_offset(entry.name)
+            if entry.is_file and offset is not None and offset >= end * UNIT_SIZE:
+                file = self._open.pop(offset, None)
                 if file is not None:
                     file.close()
                 self._disk.step("queue.remove-file")

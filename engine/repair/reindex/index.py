@@ -17,7 +17,7 @@ from engine.format.quantities import counted
 from engine.inspect.store.index_files import entries_before
 from engine.log.index_file import IndexFile
 from engine.log.index_reader import ClosedIndexFile
-from engine.log.index_service import NAME_DIGITS, IndexService
+from engine.log.index_service import IndexService
 from engine.log.scan import RecordBatch
 from engine.repair.trees import same_file
 
@@ -145,7 +145,7 @@ def shares(disk: Disk, directory: str, layout: IndexLayout, keys: int) -> list[S
     while first < keys:
         end = min(keys, first + room)
         place = found[-1].place + 1 if found else len(kept)
-        found.append(Share(f"{number:0{NAME_DIGITS}d}", place, first, end, False, before))
+        found.append(Share(names.index_name_of(number), place, first, end, False, before))
         first, before, number = end, None, number + 1
     return found
 
