@@ -46,6 +46,7 @@ from engine.format.names import TOPIC_MAX_LENGTH
 from engine.format.record import (
     BLANK_MAGIC,
     BLANK_SIZE,
+    LENGTHS_SIZE,
     LONG,
     MESSAGE_MAGIC,
     MESSAGE_MAGIC_V2,
@@ -77,8 +78,6 @@ _unpack_short = SHORT.unpack_from
 _made = tuple.__new__
 """A `Row` of its fields, without a call of its own __new__."""
 _HOST_FLAGS = sysflag.HOSTS_V6_MASK
-_LENGTHS = TOPIC_LENGTH_SIZE + PROPERTIES_LENGTH_SIZE
-"""Bytes that follow a body at least."""
 
 
 class Reason(enum.Enum):
@@ -150,7 +149,7 @@ def judge_record(  # noqa: PLR0912 - one rule after another on purpose: a call f
     body_at = at + V4_HEAD_SIZE
     if flags & _HOST_FLAGS:
         body_at = at + body_position(flags)
-        if body_at + _LENGTHS > end:
+        if body_at + LENGTHS_SIZE > end:
             return Stop(at, reason=Reason.LENGTHS, detail=f"a record of {total} bytes has no room for its hosts")
         if body_at > size:
             return Stop(at, more=total)
@@ -159,7 +158,7 @@ def judge_record(  # noqa: PLR0912 - one rule after another on purpose: a call f
     if body_length < 0:  # noqa: PLR1730 - Apache's reader takes it for 0 (CommitLog#calMsgLength); max() is slower
         body_length = 0
     length_at = body_at + body_length
-    if length_at + _LENGTHS > end:
+    if length_at + LENGTHS_SIZE > end:
         return Stop(at, reason=Reason.LENGTHS, detail=f"a body of {body_length} bytes in a record of {total}")
     if length_at + TOPIC_LENGTH_SIZE_V2 > size:
         return Stop(at, more=total)

@@ -25,6 +25,7 @@ from engine.format.record import (
     BLANK_MAGIC,
     BLANK_SIZE,
     INT,
+    LENGTHS_SIZE,
     LONG,
     LONG_SIZE,
     MESSAGE_MAGIC,
@@ -55,8 +56,6 @@ ENCODE_OVERHEAD = 64 * 1024
 
 _V6_HOSTS = sysflag.HOSTS_V6_MASK
 _unpack_plain = V4_HEAD.unpack_from
-_LENGTHS = TOPIC_LENGTH_SIZE + PROPERTIES_LENGTH_SIZE
-"""Bytes that follow a body at least."""
 _NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 
 
@@ -300,7 +299,7 @@ def _decode_plain(record: bytes) -> StoredMessage | None:
         or magic != MESSAGE_MAGIC
         or sys_flag & _V6_HOSTS
         or body_length < 0
-        or body_end + _LENGTHS > total
+        or body_end + LENGTHS_SIZE > total
     ):
         return None
     topic_length, topic_at = record[body_end], body_end + TOPIC_LENGTH_SIZE

@@ -89,6 +89,8 @@ V6_EXTRA: Final = hosts.V6_SIZE - hosts.V4_SIZE
 TOPIC_LENGTH_SIZE: Final = 1
 TOPIC_LENGTH_SIZE_V2: Final = 2
 PROPERTIES_LENGTH_SIZE: Final = 2
+LENGTHS_SIZE: Final = TOPIC_LENGTH_SIZE + PROPERTIES_LENGTH_SIZE
+"""Bytes that follow a body at least."""
 PROPERTIES_MAX_LENGTH: Final = 32767
 V2_TOPIC_MAX_LENGTH: Final = 32767
 
@@ -96,7 +98,7 @@ V4_HEAD_SIZE: Final = 88
 """Bytes of the fixed part with IPv4 hosts."""
 WHOLE_HEAD_SIZE: Final = V4_HEAD_SIZE + 2 * V6_EXTRA
 """Bytes of the fixed part with IPv6 hosts."""
-MIN_RECORD_SIZE: Final = V4_HEAD_SIZE + TOPIC_LENGTH_SIZE + PROPERTIES_LENGTH_SIZE
+MIN_RECORD_SIZE: Final = V4_HEAD_SIZE + LENGTHS_SIZE
 
 STORE_HOST_BACK: Final = V4_HEAD_SIZE - POSITION_STORE_HOST
 """As the others, of an IPv4 host."""

@@ -15,6 +15,7 @@ import numpy as np
 from engine.format.names import TOPIC_MAX_LENGTH
 from engine.format.record import (
     BODY_LENGTH_BACK,
+    LENGTHS_SIZE,
     MESSAGE_MAGIC,
     MIN_RECORD_SIZE,
     POSITION_MAGIC,
@@ -32,8 +33,6 @@ from engine.log.kernels.loads import big32
 
 PLAIN_MAGIC = MESSAGE_MAGIC - (1 << 32)
 """Of a record of 4.9, as a signed int."""
-_LENGTHS = TOPIC_LENGTH_SIZE + PROPERTIES_LENGTH_SIZE
-"""Bytes that follow a body at least."""
 assert (TOPIC_LENGTH_SIZE, PROPERTIES_LENGTH_SIZE) == (1, 2)
 
 
@@ -59,7 +58,7 @@ def parts(data: Any, at: int, end: int) -> tuple[Any, Any, Any, Any, Any, Any, A
             body_at += V6_EXTRA
         if flags & STORE_HOST_V6:
             body_at += V6_EXTRA
-        if body_at + _LENGTHS > end:
+        if body_at + LENGTHS_SIZE > end:
             return flags, 0, 0, 0, 0, 0, 0
     body_length = max(big32(data, body_at - BODY_LENGTH_BACK), 0)
     topic_at = body_at + body_length + TOPIC_LENGTH_SIZE
