@@ -36,7 +36,7 @@ from engine.log.reading import ReadLimits
 from engine.log.results import PutResult, StoreClosed
 from engine.log.state import NORMAL_FILES, StoreState
 from engine.services.clean import CleanService
-from engine.services.dispatch import DispatchService, Finding, Listener, Wanted
+from engine.services.dispatch import DispatchFinding, DispatchService, Listener, Wanted
 from engine.services.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService
 from engine.services.put import PutService, Replicate
 from engine.services.queue_flush import FlushConsumeQueueService
@@ -398,7 +398,7 @@ class MessageStore(MessageReader):
         return (*self.flags.errors, *self.clean.errors)
 
     @property
-    def findings(self) -> tuple[Finding, ...]:
+    def findings(self) -> tuple[DispatchFinding, ...]:
         """What dispatch met in the log and went on from."""
         return self.dispatch.findings
 

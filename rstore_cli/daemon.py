@@ -28,7 +28,7 @@ class DaemonError(RStoreError):
         self.exit_code = said["exit"]  # type: ignore[misc]
 
 
-class Daemon:
+class DaemonConnection:
     """The daemon of a store; one connection a question.
 
     Args:

@@ -12,7 +12,7 @@ from rstore_cli.render import Output, count, messages_in, printable, short, size
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from engine.inspect.store.consumers import Unread
+    from engine.inspect.store.consumers import LostUnread
     from engine.repair.recover.ledger import Ledger
     from engine.repair.recover.plan import RecoverPlan
 
@@ -81,7 +81,7 @@ def show_plan(
         output.text(f"Removed and overwritten data is saved to {place} first.")
 
 
-def show_unread(output: Output, unread: Sequence[Unread]) -> None:
+def show_unread(output: Output, unread: Sequence[LostUnread]) -> None:
     """Print who has not read what goes."""
     if unread:
         output.text(

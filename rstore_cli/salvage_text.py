@@ -9,8 +9,8 @@ from engine.format.quantities import counted, moment
 from rstore_cli.render import count, messages_in, printable, short, size
 
 if TYPE_CHECKING:
-    from engine.inspect.dump.salvage_list import Detail, Entry, Inventory
-    from engine.inspect.dump.salvage_scan import ScanReport, Tally
+    from engine.inspect.dump.salvage_list import Detail, Inventory, RepairEntry
+    from engine.inspect.dump.salvage_scan import ScanReport, ScanTotals
     from engine.repair.replay.plan import ReplayPlan
     from engine.repair.salvage.prune import PrunePlan
     from rstore_cli.render import Output
@@ -69,7 +69,7 @@ def show_inventory(output: Output, found: Inventory) -> None:
         output.table(["in quarantine/", "bytes", "repair", "why"], rows, numbers=(1,), whole=(0,))
 
 
-def _row(entry: Entry) -> list[str]:
+def _row(entry: RepairEntry) -> list[str]:
     said = entry.to_json()
     replayed = sum(run.messages for run in entry.runs)
     return [
@@ -207,7 +207,7 @@ def show_prune(output: Output, plan: PrunePlan, *, done: bool) -> None:
     output.text("These repairs can't be taken back then." if plan.changed else "Nothing to prune.")
 
 
-def _tally(tally: Tally) -> str:
+def _tally(tally: ScanTotals) -> str:
     if not tally.records:
         return "no records"
     counted = messages_in(tally.messages, tally.records)

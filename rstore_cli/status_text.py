@@ -11,7 +11,7 @@ from rstore_cli.render import Output, count, printable, short, size
 
 if TYPE_CHECKING:
     from engine.inspect.status.forecast import FileSystem, Forecast, Threshold
-    from engine.inspect.status.log_state import Place
+    from engine.inspect.status.log_state import MessagePlace
     from engine.inspect.status.status import StoreStatus
 
 SHOWN = 15
@@ -112,7 +112,7 @@ def _messages(found: StoreStatus) -> list[str]:
     return lines or ["none"]
 
 
-def _where(place: Place) -> str:
+def _where(place: MessagePlace) -> str:
     return f"{short(place.topic)}/{place.queue_id} #{place.queue_offset}, at {place.offset}"
 
 

@@ -18,7 +18,7 @@ _TABLES = ("topics", "groups")
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class TopView:
     """What of a frame is looked at. `first`: the first row that is seen of topics and of groups; `active`: the table
     (0 or 1) that scrolls."""
 
@@ -26,7 +26,7 @@ class View:
     first: tuple[int, int] = (0, 0)
     active: int = 0
 
-    def after(self, key: str, frame: Frame, rows: tuple[int, int]) -> View:
+    def after(self, key: str, frame: Frame, rows: tuple[int, int]) -> TopView:
         """What is looked at once a key was pressed; `rows`: how many of each table are seen now."""
         if key in _SORTS:
             return replace(self, sort=_SORTS[key], first=(0, 0))
@@ -50,7 +50,7 @@ class Drawn:
     rows: tuple[int, int]
 
 
-def draw(frame: Frame, view: View, columns: int, height: int, trouble: str = "") -> Drawn:
+def draw(frame: Frame, view: TopView, columns: int, height: int, trouble: str = "") -> Drawn:
     """A screen of `height` lines, at most `columns` wide: facts, topics, groups, keys. `trouble`: what to say above."""
     facts = [*frame.facts(), *([("trouble", printable(trouble))] if trouble else [])]
     names = names_width((name for name, _ in facts), columns)
@@ -79,7 +79,7 @@ def draw(frame: Frame, view: View, columns: int, height: int, trouble: str = "")
     return Drawn((*lines[: height - 1], (_keys(view, columns), "dim")), (shown[0], shown[1]))
 
 
-def _keys(view: View, columns: int) -> str:
+def _keys(view: TopView, columns: int) -> str:
     here, other = _TABLES[view.active], _TABLES[1 - view.active]
     keys = f"sorted by {view.sort.value}: p put g get l lag n name  ↑ ↓ scroll {here}  Tab {other}  q quit"
     return (

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from engine.errors import StorageError
 from rstore_cli.top_frame import Frame, Look, Sort
-from rstore_cli.top_layout import Drawn, View, draw, keys_of
+from rstore_cli.top_layout import Drawn, TopView, draw, keys_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ _LEAVE = frozenset({"q", "Q", "\x04", ""})
 def show(look: Callable[[], Look], before: Look, interval: float, sort: Sort) -> None:
     """Draw until somebody leaves, by q or Ctrl-C; the terminal is as it was then."""
     console = Console(highlight=False)
-    now, trouble, view = before, "", View(sort)
+    now, trouble, view = before, "", TopView(sort)
     with contextlib.suppress(KeyboardInterrupt), _single_keys(), Live(console=console, screen=True) as live:
 
         def drawn() -> tuple[Frame, Drawn]:

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.bench.timing import Task
+from engine.bench.timing import MeasureTask
 from engine.bench.work import BATCH, POOL, PULL
 from engine.errors import StorageError
 from engine.files.cache import cache_directory
@@ -49,7 +49,7 @@ class Apache:
     version: str
     class_path: str
 
-    def command(self, job: str, task: Task, settings: Mapping[str, str]) -> list[str]:
+    def command(self, job: str, task: MeasureTask, settings: Mapping[str, str]) -> list[str]:
         """The words that run `job` (of `Bench.java`) on the task's store."""
         config = task.config
         sizes = {

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from engine.bench.timing import Done, Task, Timer
+from engine.bench.timing import Done, MeasureTask, Timer
 from engine.errors import RStoreError
 
 MAKE = "make"
@@ -24,9 +24,9 @@ def main(argument: str) -> int:
     said = json.loads(argument)
     try:
         if said["preload"] is not None:
-            run(Task.of(said["preload"]), Timer())
+            run(MeasureTask.of(said["preload"]), Timer())
         timer = Timer(None if said["profile"] is None else Path(said["profile"]))
-        done = run(Task.of(said["task"]), timer)
+        done = run(MeasureTask.of(said["task"]), timer)
     except (RStoreError, OSError) as error:
         print(json.dumps({"error": str(error)}))
         return 1
@@ -35,7 +35,7 @@ def main(argument: str) -> int:
     return 0
 
 
-def run(task: Task, timer: Timer) -> Done:
+def run(task: MeasureTask, timer: Timer) -> Done:
     """Run a task in this process. Raises RStoreError, OSError."""
     if task.job == MAKE:
         return _make(task, timer)
@@ -48,7 +48,7 @@ def run(task: Task, timer: Timer) -> Done:
     return WORK[task.job](task, timer)
 
 
-def _make(task: Task, timer: Timer) -> Done:
+def _make(task: MeasureTask, timer: Timer) -> Done:
     """The closed store: the log, and what recovery makes of it."""
     from engine.bench.work import recover
     from engine.bench.workload import write_log

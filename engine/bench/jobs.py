@@ -9,7 +9,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from engine.bench.stores import State
+from engine.bench.stores import CopyState
 from engine.bench.workload import LARGE, SPARSE
 
 RECORDS = ("b1k", "b128", "queues", "b64k")
@@ -75,7 +75,7 @@ class Job:
     ours: str
     theirs: str = ""
     apache: str | None = None
-    state: State | None = None
+    state: CopyState | None = None
     workloads: tuple[str, ...] = PLAIN
     size: Size = Size.LOG
     callers: int = 1
@@ -100,7 +100,7 @@ def _sync(callers: int) -> Job:
     )
 
 
-def _look(name: str, what: str, *words: str, state: State = State.CLOSED, exits: tuple[int, ...] = (0,)) -> Job:
+def _look(name: str, what: str, *words: str, state: CopyState = CopyState.CLOSED, exits: tuple[int, ...] = (0,)) -> Job:
     """A command (its `words`) that looks at a store of a hundred files, and changes nothing."""
     return Job(
         name,
@@ -120,7 +120,7 @@ JOBS = (
         LIMITS,
         "the machine: the log's bytes read once, and CRC-32 by a library, all cores",
         "sum over the map (numpy); zlib and isal in pieces of 1 MiB",
-        state=State.BARE,
+        state=CopyState.BARE,
         workloads=("b1k", "b128", "b64k"),
     ),
     Job(
@@ -129,7 +129,7 @@ JOBS = (
         "lock, plan_recover, apply: on disk when it ends",
         _LOAD_CRASHED,
         "load",
-        State.LOG_ONLY,
+        CopyState.LOG_ONLY,
         RECORDS,
         command=("recover", "--yes"),
         cold=True,
@@ -140,7 +140,7 @@ JOBS = (
         "lock, plan_recover, apply: on disk when it ends",
         _LOAD_CRASHED,
         "load",
-        State.CRASHED,
+        CopyState.CRASHED,
         RECORDS,
         command=("recover", "--yes"),
         cold=True,
@@ -151,7 +151,7 @@ JOBS = (
         "MessageStore.open: lock, recovery, services",
         "DefaultMessageStore#load() and #start()",
         "open",
-        State.CLOSED,
+        CopyState.CLOSED,
         RECORDS,
         cold=True,
     ),
@@ -162,7 +162,7 @@ JOBS = (
         "its recovery scan: load() of the log alone, closed (recoverNormally: every record of the last three files "
         "with its CRC, nothing dispatched)",
         "load",
-        State.BARE,
+        CopyState.BARE,
         ("b1k", "b128", "b64k"),
         command=("verify-crc",),
         cold=True,
@@ -171,7 +171,7 @@ JOBS = (
         "check",
         "log, queues, index and config against each other",
         "engine.inspect.check.check.check",
-        state=State.CLOSED,
+        state=CopyState.CLOSED,
         workloads=(*PLAIN, LARGE),
         command=("check",),
         cold=True,
@@ -180,7 +180,7 @@ JOBS = (
         "plan-start",
         "what Apache's broker would do with what a killed one leaves, told without doing it",
         "",
-        state=State.CRASHED,
+        state=CopyState.CRASHED,
         workloads=(*PLAIN, LARGE),
         command=("plan-start",),
         inside=False,
@@ -191,7 +191,7 @@ JOBS = (
         "lock, build aside, compare, swap in: on disk when it ends",
         "its full rebuild: load() of the log alone with an abort file",
         "load",
-        State.BARE,
+        CopyState.BARE,
         command=("reindex", "--yes"),
         cold=True,
     ),
@@ -228,7 +228,7 @@ JOBS = (
         "MessageStore.get over whole queues",
         "getMessage over whole queues",
         "get-raw",
-        State.CLOSED,
+        CopyState.CLOSED,
         size=Size.GETS,
         cold=True,
     ),
@@ -238,7 +238,7 @@ JOBS = (
         "MessageStore.get, each record decoded, its properties parsed",
         "getMessage, each record through MessageDecoder#decode",
         "get-decoded",
-        State.CLOSED,
+        CopyState.CLOSED,
         size=Size.GETS,
     ),
     Job(
@@ -247,7 +247,7 @@ JOBS = (
         "MessageStore.get_columns over whole queues, every field a column",
         "getMessage, each record through MessageDecoder#decode",
         "get-decoded",
-        State.CLOSED,
+        CopyState.CLOSED,
         size=Size.GETS,
     ),
     Job(
@@ -256,7 +256,7 @@ JOBS = (
         "MessageStore.query",
         "queryMessage (which leaves messages whose keys have the same hash to the client)",
         "query",
-        State.CLOSED,
+        CopyState.CLOSED,
         ("b1k",),
         Size.LOOKUPS,
     ),
@@ -266,7 +266,7 @@ JOBS = (
         "offset_by_time, then get",
         "getOffsetInQueueByTime, then getMessage",
         "get-by-time",
-        State.CLOSED,
+        CopyState.CLOSED,
         ("b1k",),
         Size.LOOKUPS,
     ),
@@ -274,12 +274,12 @@ JOBS = (
         "dump",
         "the log's first 64 MiB as JSON lines, into nothing",
         "",
-        state=State.CLOSED,
+        state=CopyState.CLOSED,
         size=Size.DUMPED,
         command=("dump", "commitlog", "--json", "--to", str(DUMPED_BYTES)),
         inside=False,
     ),
-    _look("help", "rstore --help", "--help", state=State.BARE),
+    _look("help", "rstore --help", "--help", state=CopyState.BARE),
     _look(
         "get-first",
         "rstore get of one message, from the middle of a queue",

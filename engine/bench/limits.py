@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.bench.timing import Done, Task, Timer
+from engine.bench.timing import Done, MeasureTask, Timer
 from engine.bench.workload import data_stretches
 from engine.format import names
 
@@ -38,7 +38,7 @@ def libraries() -> Mapping[str, Crc]:
     return found
 
 
-def limits(task: Task, timed: Timer) -> Done:
+def limits(task: MeasureTask, timed: Timer) -> Done:
     """Seconds for each way, in `more`; the timer has reading alone."""
     stretches = list(data_stretches(task.workload, task.root / names.COMMITLOG))
     size = sum(length for _, length in stretches)

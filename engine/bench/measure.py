@@ -26,7 +26,7 @@ _KIB = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class Measurement:
     """One measure. Times in seconds, memory in bytes.
 
     Attributes:
@@ -74,7 +74,7 @@ def measure(
     timeout: float,
     env: Mapping[str, str] | None = None,
     exits: Collection[int] = (0,),
-) -> Sample:
+) -> Measurement:
     """Run `command` to its end. `answers`: it prints a line of JSON with what it measured itself. `exits`: the exit
     codes that are none of a failure.
 
@@ -109,7 +109,7 @@ def measure(
         if process.returncode not in exits or (answers and "seconds" not in answer):
             why = answer.get("error") or _last(said) or f"exit code {process.returncode}"
             raise StorageError(f"{_name(command)}: {why}")
-    return Sample(
+    return Measurement(
         wall,
         usage.ru_utime + usage.ru_stime,
         answer.get("seconds"),

@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.bench.jobs import FLOORS, Against
 from engine.bench.report_table import ratios
-from engine.bench.results import Place, Results
+from engine.bench.results import JobPlace, Results
 
 _FASTER, _SLOWER = "#2a7f62", "#b5523b"
 
@@ -50,7 +50,7 @@ def plot(results: Results, path: Path) -> bool:
     return True
 
 
-def _floor(place: Place, *, whole: bool) -> float | None:
+def _floor(place: JobPlace, *, whole: bool) -> float | None:
     against = Against.WHOLE if whole else Against.INSIDE
     for floor in FLOORS:
         if (floor.job, floor.workload, floor.against, floor.peer) == (place.job, place.workload, against, None):

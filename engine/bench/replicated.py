@@ -130,7 +130,7 @@ class Bench:
     program: tuple[str, ...]
     peer: Apache
     work: Path
-    kept: stores.Kept
+    kept: stores.KeptStore
     progress: Callable[[str], None]
     quick: bool
     apache: bool
@@ -157,7 +157,7 @@ class Bench:
     def _copies(self, results: ReplicationResults, master: str, slaves: list[str]) -> None:
         with self._place("master") as place:
             # A broker may write its log: it gets one of its own, not the links that other measures share.
-            self.kept.copy(stores.State.CLOSED, place / "store")
+            self.kept.copy(stores.CopyState.CLOSED, place / "store")
             log = place / "store" / names.COMMITLOG
             stores.remove(log)
             _copy_sparse(self.kept.root / names.COMMITLOG, log)

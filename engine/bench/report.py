@@ -12,7 +12,7 @@ from engine.bench.plot import plot
 from engine.bench.report_replicated import replication_lines
 from engine.bench.report_served import served_lines
 from engine.bench.report_table import cell, ratio_text, table, verdict_word
-from engine.bench.results import MIB, Place, Results, Side, Verdict
+from engine.bench.results import MIB, FloorVerdict, JobPlace, Results, Side
 from engine.bench.workload import GIB
 from engine.errors import StorageError
 
@@ -61,7 +61,7 @@ def write(results: Results, directory: Path) -> None:
         raise StorageError((error.strerror or str(error)).lower(), path=error.filename) from None
 
 
-def floor_text(verdict: Verdict) -> tuple[str, str, str]:
+def floor_text(verdict: FloorVerdict) -> tuple[str, str, str]:
     """The floor, what was found, and the word for it."""
     floor = verdict.floor
     return (
@@ -129,7 +129,7 @@ def _floors(results: Results) -> Iterator[str]:
             yield from _missed(results, floor)
 
 
-def against_text(verdict: Verdict) -> str:
+def against_text(verdict: FloorVerdict) -> str:
     """What a floor is held against, in words."""
     peer = verdict.floor.peer
     cold = ", cold" if verdict.floor.cold else ""
@@ -140,7 +140,7 @@ def against_text(verdict: Verdict) -> str:
 
 def _missed(results: Results, floor: Floor) -> Iterator[str]:
     """What binds what was missed: where its time goes, and how busy the processors were."""
-    place = Place(floor.job, floor.workload)
+    place = JobPlace(floor.job, floor.workload)
     yield ""
     busy = results.median(place, Side.OURS, lambda s: s.cpu / s.seconds if s.seconds and s.cpu is not None else None)
     told = f"**{floor.job} on {floor.workload}**:"
@@ -215,7 +215,7 @@ def _job(results: Results, job: Job) -> Iterator[str]:
     yield from _more(results, places)
 
 
-def _inside_row(results: Results, place: Place) -> list[str]:
+def _inside_row(results: Results, place: JobPlace) -> list[str]:
     ours, theirs = results.seconds(place, Side.OURS), results.seconds(place, Side.APACHE)
     own = results.median(place, Side.OURS, lambda sample: sample.cpu)
     other = results.median(place, Side.APACHE, lambda sample: sample.cpu)
@@ -233,7 +233,7 @@ def _inside_row(results: Results, place: Place) -> list[str]:
     ]
 
 
-def _whole_rows(results: Results, place: Place) -> Iterator[list[str]]:
+def _whole_rows(results: Results, place: JobPlace) -> Iterator[list[str]]:
     for side in Side:
         wall, memory = results.wall(place, side), results.memory(place, side)
         if wall is None or memory is None:
@@ -250,7 +250,7 @@ def _whole_rows(results: Results, place: Place) -> Iterator[list[str]]:
         ]
 
 
-def _more(results: Results, places: Sequence[Place]) -> Iterator[str]:
+def _more(results: Results, places: Sequence[JobPlace]) -> Iterator[str]:
     for place in places:
         for side in Side:
             found = results.samples.get((place, side), [])
@@ -277,7 +277,7 @@ def _limits(results: Results) -> Iterator[str]:
         yield ""
         yield from table(["workload", "what", "s", "GB/s"], rows, numbers=(2, 3))
         for job_name in ("recover-rebuilt", "verify-crc", "check", "reindex"):
-            share = results.crc_share(Place(job_name, place.workload))
+            share = results.crc_share(JobPlace(job_name, place.workload))
             if share is not None:
                 yield ""
                 yield f"{job_name} on {place.workload}: {100 * share:.1f} % of the fastest CRC library's speed."

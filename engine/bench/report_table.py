@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from engine.bench.results import Cache, Place, Results
+from engine.bench.results import Cache, JobPlace, Results
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[int] = ()) -> Iterator[str]:
@@ -30,7 +30,7 @@ def ratio_text(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def ratios(results: Results) -> list[tuple[Place, str, float]]:
+def ratios(results: Results) -> list[tuple[JobPlace, str, float]]:
     """What is compared with Apache: the place, its name, how many times as fast."""
     found = []
     for place in results.places():

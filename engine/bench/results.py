@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.bench.jobs import BY_NAME, FLOORS, GROWN, LIMITS, Against, Floor
-from engine.bench.measure import Sample
+from engine.bench.measure import Measurement
 from engine.bench.replicated import ReplicationResults
 from engine.bench.served import ServedResults
 from engine.bench.spark import SparkMeasure
@@ -34,7 +34,7 @@ class Cache(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class JobPlace:
     """What is compared: a job on a workload."""
 
     job: str
@@ -42,13 +42,13 @@ class Place:
     cache: Cache = Cache.WARM
 
 
-def place_of(floor: Floor) -> Place:
+def place_of(floor: Floor) -> JobPlace:
     """What it is asked of."""
-    return Place(floor.job, floor.workload, Cache.COLD if floor.cold else Cache.WARM)
+    return JobPlace(floor.job, floor.workload, Cache.COLD if floor.cold else Cache.WARM)
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class FloorVerdict:
     """A floor and what was measured (None: it wasn't)."""
 
     floor: Floor
@@ -80,7 +80,7 @@ class Results:
         replicated: copies of logs, and sends to masters with slaves.
     """
 
-    samples: dict[tuple[Place, Side], list[Sample]] = field(default_factory=dict)
+    samples: dict[tuple[JobPlace, Side], list[Measurement]] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)
     apache: str = ""
@@ -92,51 +92,51 @@ class Results:
     served: ServedResults = field(default_factory=ServedResults)
     replicated: ReplicationResults = field(default_factory=ReplicationResults)
 
-    def add(self, place: Place, side: Side, sample: Sample) -> None:
+    def add(self, place: JobPlace, side: Side, sample: Measurement) -> None:
         """One more."""
         self.samples.setdefault((place, side), []).append(sample)
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[JobPlace]:
         """In the order in which they were measured."""
         return list(dict.fromkeys(place for place, _ in self.samples))
 
-    def median(self, place: Place, side: Side, of: Callable[[Sample], float | None]) -> float | None:
+    def median(self, place: JobPlace, side: Side, of: Callable[[Measurement], float | None]) -> float | None:
         """The median of a value over the rounds; None where there is none."""
         values = [value for sample in self.samples.get((place, side), []) if (value := of(sample)) is not None]
         return statistics.median(values) if values else None
 
-    def seconds(self, place: Place, side: Side) -> float | None:
+    def seconds(self, place: JobPlace, side: Side) -> float | None:
         """Median of the seconds inside the job."""
         return self.median(place, side, lambda sample: sample.seconds)
 
-    def per_message(self, place: Place, side: Side) -> float | None:
+    def per_message(self, place: JobPlace, side: Side) -> float | None:
         """Median of the seconds a message, inside the job."""
         return self.median(
             place, side, lambda s: None if s.seconds is None or not s.messages else s.seconds / s.messages
         )
 
-    def wall(self, place: Place, side: Side) -> float | None:
+    def wall(self, place: JobPlace, side: Side) -> float | None:
         """Median of the seconds of the whole process."""
         return self.median(place, side, lambda sample: sample.wall)
 
-    def inside_ratio(self, place: Place, peer: str | None = None) -> float | None:
+    def inside_ratio(self, place: JobPlace, peer: str | None = None) -> float | None:
         """How many times as fast as Apache, start not counted; by message when the peer is another job."""
-        other = Place(peer or place.job, place.workload, place.cache)
+        other = JobPlace(peer or place.job, place.workload, place.cache)
         ours, theirs = self.per_message(place, Side.OURS), self.per_message(other, Side.APACHE)
         return None if ours is None or theirs is None else theirs / ours
 
-    def whole_ratio(self, place: Place) -> float | None:
+    def whole_ratio(self, place: JobPlace) -> float | None:
         """The same, process against process."""
         ours, theirs = self.wall(place, Side.COMMAND), self.wall(place, Side.APACHE)
         return None if ours is None or theirs is None else theirs / ours
 
-    def command_ratio(self, place: Place, other: str) -> float | None:
+    def command_ratio(self, place: JobPlace, other: str) -> float | None:
         """How many times the seconds of another command of ours a command takes on the same store."""
         ours = self.wall(place, Side.COMMAND)
-        theirs = self.wall(Place(other, place.workload, place.cache), Side.COMMAND)
+        theirs = self.wall(JobPlace(other, place.workload, place.cache), Side.COMMAND)
         return None if not ours or not theirs else ours / theirs
 
-    def memory(self, place: Place, side: Side) -> tuple[float, float] | None:
+    def memory(self, place: JobPlace, side: Side) -> tuple[float, float] | None:
         """Peak of resident memory with and without mapped files (bytes), median of the rounds."""
         all_of_it = self.median(place, side, lambda sample: sample.peak_rss)
         own = self.median(place, side, lambda sample: sample.peak_anon)
@@ -144,12 +144,12 @@ class Results:
 
     def crc_limit(self, workload: str) -> tuple[str, float] | None:
         """The fastest CRC library over the workload's log and its median seconds."""
-        found = self.samples.get((Place(LIMITS, workload), Side.OURS), [])
+        found = self.samples.get((JobPlace(LIMITS, workload), Side.OURS), [])
         names = {name for sample in found for name in sample.more if name != "read"}
         medians = {name: statistics.median(sample.more[name] for sample in found) for name in names}
         return min(medians.items(), key=lambda item: item[1]) if medians else None
 
-    def crc_share(self, place: Place) -> float | None:
+    def crc_share(self, place: JobPlace) -> float | None:
         """The share of that limit that a job reaches."""
         limit, ours = self.crc_limit(place.workload), self.seconds(place, Side.OURS)
         return None if limit is None or ours is None else limit[1] / ours
@@ -159,7 +159,7 @@ class Results:
         found = []
         for job in GROWN:
             for factor in GROWTH:
-                place = Place(job, growth_name(factor))
+                place = JobPlace(job, growth_name(factor))
                 seconds = self.seconds(place, Side.OURS)
                 size = self.median(place, Side.OURS, lambda sample: sample.size)
                 messages = self.median(place, Side.OURS, lambda sample: sample.messages)
@@ -167,10 +167,10 @@ class Results:
                     found.append((job, factor, int(messages), seconds / messages, seconds / size * GIB))
         return found
 
-    def verdicts(self) -> list[Verdict]:
+    def verdicts(self) -> list[FloorVerdict]:
         """Every floor of a job that was measured, with what was found."""
         measured = set(self.places())
-        return [Verdict(f, self._found(f)) for f in FLOORS if place_of(f) in measured and f.job in BY_NAME]
+        return [FloorVerdict(f, self._found(f)) for f in FLOORS if place_of(f) in measured and f.job in BY_NAME]
 
     def _found(self, floor: Floor) -> float | None:
         place = place_of(floor)

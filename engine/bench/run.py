@@ -15,10 +15,10 @@ from engine.bench import apache, replicated, served, spark, stores
 from engine.bench.child import MAKE
 from engine.bench.jobs import GROWN, JOBS, LIMITS, Against, Job, Size
 from engine.bench.machine import machine
-from engine.bench.measure import Sample, TookTooLong, measure
-from engine.bench.results import Cache, Place, Results, Side
-from engine.bench.stores import LEFT, Kept, Made, State
-from engine.bench.timing import Task
+from engine.bench.measure import Measurement, TookTooLong, measure
+from engine.bench.results import Cache, JobPlace, Results, Side
+from engine.bench.stores import LEFT, CopyState, KeptStore, Made
+from engine.bench.timing import MeasureTask
 from engine.bench.work import BATCH
 from engine.bench.workload import GIB, MIB, SPARSE, Workload, growing, workloads
 from engine.errors import InvalidArgument, StorageError
@@ -47,7 +47,7 @@ Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class BenchOptions:
     """What is asked for.
 
     Attributes:
@@ -102,7 +102,7 @@ class Wanted:
         """Jobs that have their own workloads and are wanted."""
         return self.wants_spark + self.wants_serve + self.wants_replication
 
-    def checked(self) -> Wanted:
+    def checked(self) -> BenchOptions:
         """Self. Raises InvalidArgument: a name that there isn't, a size that is too small."""
         known = {"workload": tuple(self._workloads()), "job": (*(job.name for job in JOBS), *_APART)}
         for what, names in (("workload", self.workloads), ("job", self.jobs)):
@@ -140,7 +140,7 @@ class Wanted:
         return job.name in self.jobs and bool(self.workloads) and (workload == SPARSE) == (job.workloads == (SPARSE,))
 
 
-def run(wanted: Wanted, progress: Progress | None = None) -> Results:
+def run(wanted: BenchOptions, progress: Progress | None = None) -> Results:
     """Measure all that is wanted, and write report.md, report.json and, where matplotlib is installed, ratios.svg.
 
     Raises:
@@ -171,7 +171,7 @@ def _work_directory(named: Path | None) -> Iterator[Path]:
 
 @dataclass(slots=True)
 class _Run:
-    wanted: Wanted
+    wanted: BenchOptions
     work: Path
     progress: Progress
     results: Results = field(default_factory=Results)
@@ -269,9 +269,9 @@ class _Run:
 
         def copies(count: int) -> list[Path]:
             roots = [many / str(i) for i in range(count)]
-            return [root if root.is_dir() else small.copy(State.CLOSED, root) for root in roots]
+            return [root if root.is_dir() else small.copy(CopyState.CLOSED, root) for root in roots]
 
-        def child(words: list[str]) -> Sample:
+        def child(words: list[str]) -> Measurement:
             self.progress(self.done, self.total, "the pipeline on Spark")
             return self._module(words, limit=_SPARK_S)
 
@@ -308,7 +308,7 @@ class _Run:
 
     # --- stores -----------------------------------------------------------------------------------------------------
 
-    def _keep(self, workload: Workload) -> tuple[Kept, Kept]:
+    def _keep(self, workload: Workload) -> tuple[KeptStore, KeptStore]:
         """The workload's store, and a small one of the same records to load kernels with."""
         small = replace(workload.sized(min(workload.size, _PRELOAD)), queues=min(workload.queues, 4), fill=1.0)
         self.progress(self.done, self.total, f"making {workload.name}")
@@ -320,7 +320,7 @@ class _Run:
         )
 
     def _make(self, workload: Workload, root: Path) -> Made:
-        made = self._child(Task(MAKE, workload, root), limit=_MAKE_S)
+        made = self._child(MeasureTask(MAKE, workload, root), limit=_MAKE_S)
         return Made(made.messages, made.size)
 
     def _fill(self, workload: Workload, root: Path) -> Made:
@@ -328,16 +328,18 @@ class _Run:
         assert self.peer is not None
         left = root / LEFT
         left.mkdir()
-        found = measure(self.peer.command("fill", Task("fill", workload, left), {}), answers=True, timeout=_MAKE_S)
+        found = measure(
+            self.peer.command("fill", MeasureTask("fill", workload, left), {}), answers=True, timeout=_MAKE_S
+        )
         stores.close_left(workload, root)
-        self._child(Task(CLOSE, workload, root, found.messages), limit=_MAKE_S)
+        self._child(MeasureTask(CLOSE, workload, root, found.messages), limit=_MAKE_S)
         first, last = (int(found.more[name]) for name in ("firstMs", "lastMs"))
         return Made(found.messages, found.size, True, first, max(1, found.messages // max(1, last - first)))
 
     # --- measures ---------------------------------------------------------------------------------------------------
 
-    def _job(self, kept: Kept, small: Kept, job: Job, cache: Cache) -> None:
-        place = Place(job.name, kept.workload.name, cache)
+    def _job(self, kept: KeptStore, small: KeptStore, job: Job, cache: Cache) -> None:
+        place = JobPlace(job.name, kept.workload.name, cache)
         alone = kept.workload.name in growing()
         sides = [Side.OURS] if job.inside else []
         sides += [Side.COMMAND] if job.command is not None and not alone else []
@@ -357,7 +359,7 @@ class _Run:
                     failed.add(side)
                     self.results.failures.append(f"{job.name} on {kept.workload.name}, {side.value}: {error}")
 
-    def _measure(self, kept: Kept, small: Kept, job: Job, side: Side, cache: Cache) -> Sample:
+    def _measure(self, kept: KeptStore, small: KeptStore, job: Job, side: Side, cache: Cache) -> Measurement:
         with self._prepared(kept, job, side) as task:
             if cache is Cache.COLD:
                 self.results.settings["cold by"] = stores.cool(task.root)
@@ -379,10 +381,10 @@ class _Run:
                 return replace(sample, size=sample.size or kept.record_bytes) if job.size is Size.LOG else sample
 
     @contextlib.contextmanager
-    def _prepared(self, kept: Kept, job: Job, side: Side, name: str = "run") -> Iterator[Task]:
+    def _prepared(self, kept: KeptStore, job: Job, side: Side, name: str = "run") -> Iterator[MeasureTask]:
         """A store for one measure, which goes afterwards, and what to do on it."""
         root = self.work / name
-        state = State.LOG_ONLY if job.name == "reindex" and side is Side.APACHE else job.state
+        state = CopyState.LOG_ONLY if job.name == "reindex" and side is Side.APACHE else job.state
         try:
             if state is None:
                 stores.remove(root)
@@ -393,11 +395,13 @@ class _Run:
             if job.size is Size.PUTS:
                 count = max(BATCH, count // BATCH * BATCH)
             made = kept.made
-            yield Task(job.name, kept.workload, root, kept.messages, count, job.callers, made.first_ms, made.per_ms)
+            yield MeasureTask(
+                job.name, kept.workload, root, kept.messages, count, job.callers, made.first_ms, made.per_ms
+            )
         finally:
             stores.remove(root)
 
-    def _command(self, task: Task, job: Job) -> list[str]:
+    def _command(self, task: MeasureTask, job: Job) -> list[str]:
         assert job.command is not None
         middle = task.messages // task.workload.queues // 2
         words = [word.format(topic=task.workload.topic(0), middle=middle) for word in job.command]
@@ -405,8 +409,8 @@ class _Run:
         return [*self.wanted.program, *store, *words]
 
     def _child(
-        self, task: Task, first: Task | None = None, profile: Path | None = None, limit: int | None = None
-    ) -> Sample:
+        self, task: MeasureTask, first: MeasureTask | None = None, profile: Path | None = None, limit: int | None = None
+    ) -> Measurement:
         said = {
             "task": task.to_json(),
             "preload": None if first is None else first.to_json(),
@@ -414,7 +418,7 @@ class _Run:
         }
         return self._module(["engine.bench.child", json.dumps(said)], limit=limit)
 
-    def _module(self, words: list[str], limit: int | None = None) -> Sample:
+    def _module(self, words: list[str], limit: int | None = None) -> Measurement:
         """A module of ours as a process, measured."""
         command = [sys.executable, "-m", *words]
         place = str(Path(__file__).resolve().parents[2])
@@ -424,7 +428,7 @@ class _Run:
 
     # --- what was missed --------------------------------------------------------------------------------------------
 
-    def _profile(self, kept: Kept, small: Kept) -> None:
+    def _profile(self, kept: KeptStore, small: KeptStore) -> None:
         """Once more under cProfile, what has missed a floor on this workload."""
         missed = {
             verdict.floor.job

@@ -17,7 +17,7 @@ from typing import Any
 from engine.bench import brokers
 from engine.bench.apache import MAIN, Apache
 from engine.bench.brokers import APACHE, OURS, Running
-from engine.bench.measure import Sample, measure
+from engine.bench.measure import Measurement, measure
 
 NAME = "serve"
 """As a job's name on the command line."""
@@ -175,7 +175,7 @@ def measure_one(load: Load, peer: Apache, running: Running, place: Path, *, quic
     java = [str(peer.java), f"-Duser.home={place}", "-Drocketmq.client.logLevel=ERROR", "-cp", peer.class_path]
     command = [*java, MAIN, load.job, *(f"{name}={value}" for name, value in words.items())]
     before = cpu(running.pid)
-    sample: Sample = measure(command, answers=True, timeout=_LIMIT_S)
+    sample: Measurement = measure(command, answers=True, timeout=_LIMIT_S)
     more = sample.more
     return One(
         sample.messages / sample.seconds if sample.seconds else 0.0,

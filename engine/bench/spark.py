@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from engine.bench.workload import GIB
 
 if TYPE_CHECKING:
-    from engine.bench.measure import Sample
-    from engine.bench.stores import Kept
+    from engine.bench.measure import Measurement
+    from engine.bench.stores import KeptStore
 
 NAME = "spark"
 """As a job's name on the command line."""
@@ -26,7 +26,7 @@ STORES = (1, 4, 16)
 CORES = (1, 2)
 _MIDDLE = 16
 
-Child = Callable[[list[str]], "Sample"]
+Child = Callable[[list[str]], "Measurement"]
 """Runs a module with its words as a process, and gives what it said."""
 
 
@@ -77,7 +77,7 @@ class SparkMeasure:
 
 
 def measure_all(
-    large: Kept, part: Kept, copies: Callable[[int], list[Path]], scratch: Path, rounds: int, child: Child
+    large: KeptStore, part: KeptStore, copies: Callable[[int], list[Path]], scratch: Path, rounds: int, child: Child
 ) -> tuple[list[SparkMeasure], dict[int, float]]:
     """All measures, and how long Spark took to start by cores (s).
 

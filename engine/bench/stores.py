@@ -39,7 +39,7 @@ _SYNCED = 500
 """Files that are synced one by one; more are synced with all else on the machine."""
 
 
-class State(enum.Enum):
+class CopyState(enum.Enum):
     """What a copy is like."""
 
     LOG_ONLY = "log only, after a crash: everything is to be rebuilt"
@@ -63,7 +63,7 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptStore:
     """The closed store of a workload, at `root`, and, where Apache made it, what that left, at `root`/left."""
 
     workload: Workload
@@ -80,7 +80,7 @@ class Kept:
         """Bytes of their records."""
         return self.made.record_bytes
 
-    def copy(self, state: State, into: Path) -> Path:
+    def copy(self, state: CopyState, into: Path) -> Path:
         """A store in that state at `into`, which is made anew.
 
         Raises:
@@ -88,16 +88,16 @@ class Kept:
         """
         remove(into)
         into.mkdir(parents=True)
-        killed = state in (State.CRASHED, State.LOG_ONLY)
+        killed = state in (CopyState.CRASHED, CopyState.LOG_ONLY)
         source = self.root / LEFT if killed and self.made.by_apache else self.root
         cp("-al", source / names.COMMITLOG, into)
-        if state in (State.CRASHED, State.CLOSED):
+        if state in (CopyState.CRASHED, CopyState.CLOSED):
             for name in (names.CONSUMEQUEUE, names.INDEX):
                 cp("-a", "--reflink=auto", "--sparse=auto", source / name, into)
             cp("-a", source / names.CHECKPOINT, into)
         else:
             (into / names.CHECKPOINT).write_bytes(bytes(FILE_SIZE))
-        if not (state is State.CRASHED and self.made.by_apache):  # untouched: its files tell their sizes
+        if not (state is CopyState.CRASHED and self.made.by_apache):  # untouched: its files tell their sizes
             write_sizes(self.workload, into)
         if killed:
             (into / names.ABORT).touch()
@@ -147,7 +147,7 @@ def keep(
     stem: str | None = None,
     *,
     by_apache: bool = False,
-) -> Kept:
+) -> KeptStore:
     """The workload's store below `work`; `make(workload, root)` makes it when it isn't there as it has to be.
 
     `by_apache`: who is to have made it. Raises what `make` raises, and OSError.
@@ -158,12 +158,12 @@ def keep(
         key, said = known.read_text(encoding="utf-8").splitlines()
         made = Made(**json.loads(said))
         if key == workload.key and made.by_apache == by_apache:
-            return Kept(workload, root, made)
+            return KeptStore(workload, root, made)
     remove(root)
     root.mkdir(parents=True)
     made = make(workload, root)
     known.write_text(f"{workload.key}\n{json.dumps(asdict(made))}\n", encoding="utf-8")
-    return Kept(workload, root, made)
+    return KeptStore(workload, root, made)
 
 
 def remove(path: Path) -> None:

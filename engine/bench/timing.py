@@ -60,7 +60,7 @@ def _write(profiler: Any, path: Path) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class MeasureTask:
     """What one process is to measure.
 
     Attributes:
@@ -87,7 +87,7 @@ class Task:
         return {**asdict(self), "root": str(self.root)}
 
     @classmethod
-    def of(cls, said: dict[str, Any]) -> Task:
+    def of(cls, said: dict[str, Any]) -> MeasureTask:
         """From `to_json`."""
         return cls(**{**said, "workload": Workload(**said["workload"]), "root": Path(said["root"])})
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from engine.bench.child import MAKE, run
-from engine.bench.timing import Task, Timer
+from engine.bench.timing import MeasureTask, Timer
 from engine.bench.work import BATCH
 from engine.bench.workload import MIB, Workload
 from engine.errors import RStoreError
@@ -38,7 +38,7 @@ def warm_up(tell: Callable[[str], None]) -> None:
         for job, name in _STEPS.items():
             tell(name)
             count = BATCH if job == "put-batch" else messages
-            done = run(Task(job, workload, Path(made), messages, count), Timer())
+            done = run(MeasureTask(job, workload, Path(made), messages, count), Timer())
             messages = done.messages if job == MAKE else messages
 
 

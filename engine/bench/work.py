@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from engine.bench.timing import Done, Task, Timer
+from engine.bench.timing import Done, MeasureTask, Timer
 from engine.bench.workload import BORN_MS, QUEUES_PER_TOPIC, bodies
 from engine.config import FlushDiskType
 from engine.errors import StorageError
@@ -30,13 +30,13 @@ BATCH = 1024
 PULL = 32
 _DISPATCH_MS = 600_000
 
-Work = Callable[[Task, Timer], Done]
+Work = Callable[[MeasureTask, Timer], Done]
 
 
 # --- closed stores ---------------------------------------------------------------------------------------------------
 
 
-def recover(task: Task, timed: Timer) -> Done:
+def recover(task: MeasureTask, timed: Timer) -> Done:
     """`rstore recover`: lock, plan, apply."""
     from engine.repair.recover.apply import apply
     from engine.repair.recover.recover import plan_recover
@@ -48,7 +48,7 @@ def recover(task: Task, timed: Timer) -> Done:
     return Done(task.messages)
 
 
-def verify(task: Task, timed: Timer) -> Done:
+def verify(task: MeasureTask, timed: Timer) -> Done:
     """`rstore verify-crc`."""
     from engine.inspect.check.verify import verify as run
 
@@ -59,7 +59,7 @@ def verify(task: Task, timed: Timer) -> Done:
     return Done(found.records, found.size)
 
 
-def check(task: Task, timed: Timer) -> Done:
+def check(task: MeasureTask, timed: Timer) -> Done:
     """`rstore check`."""
     from engine.inspect.check.check import check as run
 
@@ -70,7 +70,7 @@ def check(task: Task, timed: Timer) -> Done:
     return Done(task.messages)
 
 
-def reindex(task: Task, timed: Timer) -> Done:
+def reindex(task: MeasureTask, timed: Timer) -> Done:
     """`rstore reindex`: build queues and index aside, compare, swap in."""
     from engine.repair.reindex import swap as reindex_swap
     from engine.repair.reindex.reindex import Scope, build
@@ -87,7 +87,7 @@ def reindex(task: Task, timed: Timer) -> Done:
 # --- open stores -----------------------------------------------------------------------------------------------------
 
 
-def open_store(task: Task, timed: Timer) -> Done:
+def open_store(task: MeasureTask, timed: Timer) -> Done:
     """From nothing to a store that takes puts."""
     from engine.store import MessageStore
 
@@ -97,7 +97,7 @@ def open_store(task: Task, timed: Timer) -> Done:
     return Done(task.messages)
 
 
-def put_one(task: Task, timed: Timer) -> Done:
+def put_one(task: MeasureTask, timed: Timer) -> Done:
     """`count` messages, made and put one by one in one thread; ends with the last answer, not with its dispatch."""
     messages = _Messages(task)
     with _opened(task) as store:
@@ -107,21 +107,23 @@ def put_one(task: Task, timed: Timer) -> Done:
         return _dispatched(store, task, timed)
 
 
-def put_batch(task: Task, timed: Timer) -> Done:
+def put_batch(task: MeasureTask, timed: Timer) -> Done:
     """`count` messages in batches of `BATCH`, each from the bytes that a client sends, taken as columns."""
     from engine.log.frames import columns_of
 
     return _put_frames(task, timed, lambda store, shared, frame: store.put_columns(shared, columns_of(frame)))
 
 
-def put_items(task: Task, timed: Timer) -> Done:
+def put_items(task: MeasureTask, timed: Timer) -> Done:
     """The same batches, each message of the client's bytes an object."""
     from engine.format import batch
 
     return _put_frames(task, timed, lambda store, shared, frame: (store.put_batch(shared, batch.decode(frame)),))
 
 
-def _put_frames(task: Task, timed: Timer, put: Callable[[MessageStore, Message, bytes], tuple[PutResult, ...]]) -> Done:
+def _put_frames(
+    task: MeasureTask, timed: Timer, put: Callable[[MessageStore, Message, bytes], tuple[PutResult, ...]]
+) -> Done:
     messages = _Messages(task)
     encoded = messages.batches()
     shared = messages.of(0)
@@ -133,7 +135,7 @@ def _put_frames(task: Task, timed: Timer, put: Callable[[MessageStore, Message, 
         return _dispatched(store, task, timed)
 
 
-def put_sync(task: Task, timed: Timer) -> Done:
+def put_sync(task: MeasureTask, timed: Timer) -> Done:
     """`count` messages under SYNC_FLUSH by `callers` threads."""
     import threading
 
@@ -160,12 +162,12 @@ def put_sync(task: Task, timed: Timer) -> Done:
     return Done(task.count)
 
 
-def get_raw(task: Task, timed: Timer) -> Done:
+def get_raw(task: MeasureTask, timed: Timer) -> Done:
     """32 a call, queue after queue, the records as they are stored."""
     return _get(task, timed, lambda found: found.messages)
 
 
-def get_decoded(task: Task, timed: Timer) -> Done:
+def get_decoded(task: MeasureTask, timed: Timer) -> Done:
     """The same, each record as an object with its properties parsed, as MessageDecoder#decode gives."""
 
     def use(found: GetResult) -> None:
@@ -175,12 +177,12 @@ def get_decoded(task: Task, timed: Timer) -> Done:
     return _get(task, timed, use)
 
 
-def get_columns(task: Task, timed: Timer) -> Done:
+def get_columns(task: MeasureTask, timed: Timer) -> Done:
     """The same as columns: every field of 32 records in one pass."""
     return _get(task, timed, lambda found: found.columns(), columns=True)
 
 
-def query(task: Task, timed: Timer) -> Done:
+def query(task: MeasureTask, timed: Timer) -> Done:
     """`count` keys, each of one message, by chance over the whole log."""
     chance = random.Random(1)
     numbers = [chance.randrange(task.messages) for _ in range(task.count)]
@@ -192,7 +194,7 @@ def query(task: Task, timed: Timer) -> Done:
     return Done(task.count)
 
 
-def get_by_time(task: Task, timed: Timer) -> Done:
+def get_by_time(task: MeasureTask, timed: Timer) -> Done:
     """`count` store times by chance: the offset at each, and one get of 32 from there."""
     chance = random.Random(2)
     queues = task.workload.queues
@@ -207,7 +209,7 @@ def get_by_time(task: Task, timed: Timer) -> Done:
     return Done(task.count)
 
 
-def _get(task: Task, timed: Timer, use: Callable[[GetResult], object], *, columns: bool = False) -> Done:
+def _get(task: MeasureTask, timed: Timer, use: Callable[[GetResult], object], *, columns: bool = False) -> Done:
     found = 0
     with _opened(task) as store, timed():
         for queue in range(task.workload.queues):
@@ -230,7 +232,7 @@ def _pulls(pull: Callable[[str, int, int, int], GetResult], topic: str, queue_id
 class _Messages:
     """The messages that are put: `POOL` bodies and properties, gone round in."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: MeasureTask) -> None:
         from engine.format.message import Message
 
         self._topic = task.workload.topic(0)
@@ -251,7 +253,7 @@ class _Messages:
         return [batch.encode(items[at : at + BATCH]) for at in range(0, POOL, BATCH)]
 
 
-def _opened(task: Task, **settings: object) -> MessageStore:
+def _opened(task: MeasureTask, **settings: object) -> MessageStore:
     from engine.store import MessageStore
 
     return MessageStore.open(task.config.with_changes(**settings) if settings else task.config)
@@ -262,7 +264,7 @@ def _demand(result: PutResult) -> None:
         raise result.error or StorageError(f"a put was answered {result.status.value}")
 
 
-def _dispatched(store: MessageStore, task: Task, timed: Timer) -> Done:
+def _dispatched(store: MessageStore, task: MeasureTask, timed: Timer) -> Done:
     """With the seconds until all of it can be got and queried, too."""
     import time
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from engine.broker_conf.keys import Row, keys_of
-from engine.broker_conf.values import Kind
+from engine.broker_conf.values import ValueKind
 
-_INT, _LONG, _BOOL, _TEXT = Kind.INT, Kind.LONG, Kind.BOOLEAN, Kind.STRING
+_INT, _LONG, _BOOL, _TEXT = ValueKind.INT, ValueKind.LONG, ValueKind.BOOLEAN, ValueKind.STRING
 
 _ROWS: tuple[Row, ...] = (
     ("rocketmqHome", _TEXT, None, "directory of the installation"),

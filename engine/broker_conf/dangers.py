@@ -13,7 +13,7 @@ from engine.broker_conf.facts import VALUE_ALONE, Danger, Facts
 from engine.broker_conf.in_force import BROKER, STORE, InForce
 from engine.broker_conf.paths import path_dangers
 from engine.broker_conf.start_rules import is_address, start_dangers
-from engine.broker_conf.values import Kind, read_value, shown
+from engine.broker_conf.values import ValueKind, read_value, shown
 from engine.format.numbers import INT_MAX
 
 _LEAST_ADDRESS = 6
@@ -166,7 +166,7 @@ def _means_another(facts: Facts, key: str, in_force: str) -> bool:
 
 def _unreadable(text: str) -> bool:
     try:
-        read_value(Kind.INT, text)
+        read_value(ValueKind.INT, text)
     except ValueError:
         return True
     return False

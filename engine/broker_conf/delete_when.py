@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.broker_conf.values import Kind, read_value, shown, split
+from engine.broker_conf.values import ValueKind, read_value, shown, split
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ def read_delete_when(text: str) -> DeleteWhen:
     hours: set[int] = set()
     for part in split(text, ";"):
         try:
-            hour = read_value(Kind.INT, part)
+            hour = read_value(ValueKind.INT, part)
         except ValueError:
             return DeleteWhen(frozenset(hours), part)
         if isinstance(hour, int) and 0 <= hour < 24:

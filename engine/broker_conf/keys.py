@@ -13,9 +13,9 @@ import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from engine.broker_conf.values import Kind, Value
+from engine.broker_conf.values import Value, ValueKind
 
-Row = tuple[str, Kind, Value, str]
+Row = tuple[str, ValueKind, Value, str]
 """Key, type, default, meaning."""
 
 
@@ -32,7 +32,7 @@ class Key:
 
     owner: str
     name: str
-    kind: Kind
+    kind: ValueKind
     default: Value
     meaning: str
     machine: str = ""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from engine.broker_conf.keys import Row, keys_of
-from engine.broker_conf.values import Kind
+from engine.broker_conf.values import ValueKind
 
-_INT, _LONG, _BOOL = Kind.INT, Kind.LONG, Kind.BOOLEAN
+_INT, _LONG, _BOOL = ValueKind.INT, ValueKind.LONG, ValueKind.BOOLEAN
 
 _HIGH: Row = ("writeBufferHighWaterMark", _INT, 0, "unsent bytes of a connection that stop its writers, 0: Netty's")
 _LOW: Row = ("writeBufferLowWaterMark", _INT, 0, "unsent bytes of a connection below which they go on, 0: Netty's")

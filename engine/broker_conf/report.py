@@ -15,7 +15,7 @@ from engine.broker_conf.facts import Danger
 from engine.broker_conf.keys import Key, all_keys
 from engine.broker_conf.not_keys import STARTUP_KEYS, nearest, why_not
 from engine.broker_conf.properties import Line, read_properties
-from engine.broker_conf.values import COMMENT, Kind, Value, as_meant, as_text, read_value, shown
+from engine.broker_conf.values import COMMENT, Value, ValueKind, as_meant, as_text, read_value, shown
 from engine.errors import InvalidArgument
 
 _BOM = "\xef\xbb\xbf"
@@ -40,7 +40,7 @@ class Judgement(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class LineVerdict:
     """On one line. `written`: its value. `in_force`: the value that the broker goes by, None where it has no such key.
 
     `why`: of what is not in force as written. `meaning`: of the key.
@@ -90,7 +90,7 @@ class Report:
     `starts`: the file does not keep a broker from starting.
     """
 
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[LineVerdict, ...]
     dangers: tuple[Danger, ...]
     settings: in_force.InForce
 
@@ -104,7 +104,7 @@ class Report:
         """What keeps a broker from starting."""
         return tuple(danger.what for danger in self.dangers if danger.stops)
 
-    def of(self, *judgements: Judgement) -> tuple[Verdict, ...]:
+    def of(self, *judgements: Judgement) -> tuple[LineVerdict, ...]:
         """Those verdicts."""
         return tuple(verdict for verdict in self.verdicts if verdict.judgement in judgements)
 
@@ -131,12 +131,12 @@ def read_conf(data: bytes) -> Report:
     return Report(verdicts, dangers_of(settings, read, properties.values, misread), settings)
 
 
-def _judge(line: Line, last: Line, read: in_force.InForce, settings: in_force.InForce) -> Verdict:
+def _judge(line: Line, last: Line, read: in_force.InForce, settings: in_force.InForce) -> LineVerdict:
     keys = all_keys().get(line.key, ())
     meaning = keys[0].meaning if keys else STARTUP_KEYS.get(line.key, "")
 
-    def verdict(judgement: Judgement, value: Value, why: str = "") -> Verdict:
-        return Verdict(line.key, line.number, line.value, judgement, value, why, meaning)
+    def verdict(judgement: Judgement, value: Value, why: str = "") -> LineVerdict:
+        return LineVerdict(line.key, line.number, line.value, judgement, value, why, meaning)
 
     if not meaning:
         why = why_not(line.key)
@@ -188,9 +188,9 @@ def _misread(key: Key, text: str, value: Value) -> str:
         taken = read_value(key.kind, text)
     except ValueError:
         return f"not {key.kind.wanted}{_why_text(text)}"
-    if key.kind is Kind.BOOLEAN and text.lower() not in ("true", "false"):
+    if key.kind is ValueKind.BOOLEAN and text.lower() not in ("true", "false"):
         return f"neither true nor false{_why_text(text)}"
-    if key.kind is Kind.STRING:
+    if key.kind is ValueKind.STRING:
         return _odd_text(text, escapes=key.name not in _NO_FREE_TEXT)
     if taken != value:
         return f"{as_text(taken)} is invalid"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from engine.broker_conf.disk_levels import CLEAN_FORCIBLY, RATIO_LIMITS
 from engine.broker_conf.keys import Row, keys_of
-from engine.broker_conf.values import Kind
+from engine.broker_conf.values import ValueKind
 from engine.format.delay import DEFAULT_LEVELS
 
 _LOW, _HIGH = RATIO_LIMITS
 _MAX_USED = f"per cent used above which expired segments go at any hour, {_LOW} to {_HIGH}"
-_INT, _LONG, _BOOL, _TEXT = Kind.INT, Kind.LONG, Kind.BOOLEAN, Kind.STRING
+_INT, _LONG, _BOOL, _TEXT = ValueKind.INT, ValueKind.LONG, ValueKind.BOOLEAN, ValueKind.STRING
 
 _ROWS: tuple[Row, ...] = (
     ("storePathRootDir", _TEXT, None, "the store's directory"),
@@ -65,8 +65,8 @@ _ROWS: tuple[Row, ...] = (
     ("haTransferBatchSize", _INT, 32 << 10, "most that a transfer to a slave carries"),
     ("haMasterAddress", _TEXT, None, "host:port of the master's replication service"),
     ("haSlaveFallbehindMax", _INT, 256 << 20, "a slave that is further behind counts as none"),
-    ("brokerRole", Kind.ROLE, "ASYNC_MASTER", "master, master that waits for a slave, or slave"),
-    ("flushDiskType", Kind.FLUSH, "ASYNC_FLUSH", "whether a put is answered before or after its flush"),
+    ("brokerRole", ValueKind.ROLE, "ASYNC_MASTER", "master, master that waits for a slave, or slave"),
+    ("flushDiskType", ValueKind.FLUSH, "ASYNC_FLUSH", "whether a put is answered before or after its flush"),
     ("syncFlushTimeout", _INT, 5000, "how long a put waits for its flush"),
     ("slaveTimeout", _INT, 3000, "how long a put of a SYNC_MASTER waits for a slave"),
     ("messageDelayLevel", _TEXT, DEFAULT_LEVELS, "times of the delay levels, with blanks between"),

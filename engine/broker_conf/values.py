@@ -21,7 +21,7 @@ _SHOWN = 32
 """Characters of a value that a message shows, quotes among them."""
 
 
-class Kind(enum.Enum):
+class ValueKind(enum.Enum):
     """Type of a key's setter in Java."""
 
     INT = "int"
@@ -41,17 +41,17 @@ class Kind(enum.Enum):
         """What a value must be, for a message."""
         if self.words:
             return "one of " + ", ".join(self.words)
-        return {Kind.INT: "a 32-bit integer", Kind.LONG: "a 64-bit integer"}.get(self, "text")
+        return {ValueKind.INT: "a 32-bit integer", ValueKind.LONG: "a 64-bit integer"}.get(self, "text")
 
 
 _WORDS = {
-    Kind.ROLE: ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
-    Kind.FLUSH: ("SYNC_FLUSH", "ASYNC_FLUSH"),
+    ValueKind.ROLE: ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
+    ValueKind.FLUSH: ("SYNC_FLUSH", "ASYNC_FLUSH"),
 }
-_LIMITS = {Kind.INT: (INT_MIN, INT_MAX), Kind.LONG: (LONG_MIN, LONG_MAX)}
+_LIMITS = {ValueKind.INT: (INT_MIN, INT_MAX), ValueKind.LONG: (LONG_MIN, LONG_MAX)}
 
 
-def read_value(kind: Kind, text: str) -> Value:
+def read_value(kind: ValueKind, text: str) -> Value:
     """What a broker takes `text` for.
 
     Raises:
@@ -59,14 +59,14 @@ def read_value(kind: Kind, text: str) -> Value:
     """
     if kind in _LIMITS:
         return read_java_int(text, *_LIMITS[kind])
-    if kind is Kind.BOOLEAN:
+    if kind is ValueKind.BOOLEAN:
         return text.lower() == "true"
     if kind.words and text not in kind.words:
         raise ValueError(f"not {kind.wanted}: {shown(text)}")
     return text
 
 
-def demand(key: str, kind: Kind, text: str) -> Value:
+def demand(key: str, kind: ValueKind, text: str) -> Value:
     """`read_value`, for who may not leave a value out.
 
     Raises:

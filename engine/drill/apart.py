@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from engine.config import STORE_SIZES
-from engine.drill.child import Task, settings_text
+from engine.drill.child import ChildTask, settings_text
 from engine.drill.files import copy_tree, data_bytes, demand_room, fingerprint, remove_tree, snapshot
 from engine.drill.result import CARRIED_OUT, DrillReport, DrillResult, Failure, Original
 from engine.drill.scene import moved
@@ -49,7 +49,7 @@ _NAMESPACES = (["unshare", "--user", "--map-root-user", "--mount"], ["unshare", 
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RunOptions:
     """How drills are run.
 
     Attributes:
@@ -71,7 +71,7 @@ def run_drills(
     drills: Sequence[Drill],
     *,
     source: StoreConfig | None = None,
-    wanted: Wanted | None = None,
+    wanted: RunOptions | None = None,
     progress: Progress | None = None,
 ) -> DrillReport:
     """Run them; the results in their order. Scratch stores are removed, also when it is interrupted.
@@ -87,7 +87,7 @@ def run_drills(
         StoreLocked: a live process has it. NotAStore, CannotMend: there is none to copy.
         DiskFull: no room for copies. StorageError.
     """
-    wanted = wanted or Wanted()
+    wanted = wanted or RunOptions()
     began = time.monotonic()
     disk = Disk()
     if source is not None:
@@ -156,7 +156,7 @@ class _Runs:
 
     scratch: str
     source: _Source | None
-    wanted: Wanted
+    wanted: RunOptions
     progress: Progress | None
     running: set[subprocess.Popen[str]] = field(default_factory=set)
     stopped: bool = False
@@ -183,7 +183,7 @@ class _Runs:
         Path(place).mkdir()
         mounted = drill.store.file_system
         source = None if drill.store.own else self.source
-        task = Task(
+        task = ChildTask(
             drill.text,
             drill.source,
             place,
@@ -205,7 +205,7 @@ class _Runs:
         why = "no small file system can be mounted here: " + "; ".join(dict.fromkeys(refusals))
         return DrillResult(drill.name, drill.purpose, "not run", why)
 
-    def _run(self, drill: Drill, task: Task, prefix: list[str]) -> tuple[bool, dict[str, Any] | None, str]:
+    def _run(self, drill: Drill, task: ChildTask, prefix: list[str]) -> tuple[bool, dict[str, Any] | None, str]:
         """(whether it began, its result, what it said besides)."""
         with tempfile.TemporaryFile("w+") as errors:
             try:

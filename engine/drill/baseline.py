@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from engine.config import StoreConfig
-    from engine.drill.ledger import Ledger
+    from engine.drill.ledger import DrillLedger
     from engine.files.disk import Disk
 
 Columns = tuple["NDArray[np.int64]", "NDArray[np.uint32]", "NDArray[np.uint32]"]
@@ -56,7 +56,7 @@ class Baseline:
         self._offsets, self._sizes, self._crcs = self._offsets[keep], self._sizes[keep], self._crcs[keep]
         return int(gone.sum())
 
-    def differences(self, disk: Disk, config: StoreConfig, ledger: Ledger) -> tuple[list[str], list[str]]:
+    def differences(self, disk: Disk, config: StoreConfig, ledger: DrillLedger) -> tuple[list[str], list[str]]:
         """(what is lost, what is there that was never put), the first few of each and how many there are.
 
         Records that `ledger` put, and those that bridge damage, are no strangers.

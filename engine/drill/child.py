@@ -27,7 +27,7 @@ KEPT = ".kept"
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class ChildTask:
     """What a child does.
 
     Attributes:
@@ -74,14 +74,14 @@ def main() -> int:
     """Run the task on stdin."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     sys.stdout = sys.stderr  # nothing else may come between the lines
-    task = Task(**json.loads(sys.stdin.readline()))
+    task = ChildTask(**json.loads(sys.stdin.readline()))
     threading.Thread(target=_watch, daemon=True).start()
     _say(answers, {"ready": True})
     _say(answers, {"result": _run(task, answers)})
     return 0
 
 
-def _run(task: Task, answers: TextIO) -> dict[str, Any]:
+def _run(task: ChildTask, answers: TextIO) -> dict[str, Any]:
     def progress(done: int, total: int) -> None:
         faulthandler.dump_traceback_later(SILENCE_S + task.patience, exit=True)
         _say(answers, {"progress": [done, total]})

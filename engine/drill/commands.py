@@ -29,7 +29,7 @@ Options = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CommandOutcome:
     """How a command ended.
 
     Attributes:
@@ -55,28 +55,28 @@ class Outcome:
 class Command:
     """One command. `options`: what a script may give, and of which type. `reads`: it writes nothing."""
 
-    run: Callable[[Disk, StoreConfig, Options], Outcome]
+    run: Callable[[Disk, StoreConfig, Options], CommandOutcome]
     options: Mapping[str, type] = field(default_factory=dict)
     reads: bool = False
 
 
-def execute(name: str, disk: Disk, config: StoreConfig, options: Options) -> Outcome:
+def execute(name: str, disk: Disk, config: StoreConfig, options: Options) -> CommandOutcome:
     """Run a command of the registry; an error of the engine is an outcome, as on the command line."""
     try:
         return COMMANDS[name].run(disk, config, options)
     except RStoreError as error:
-        return Outcome(error.exit_code, error.code, str(error))
+        return CommandOutcome(error.exit_code, error.code, str(error))
 
 
 # --- what changes a store ---------------------------------------------------------------------------------------------
 
 
-def _init(disk: Disk, config: StoreConfig, options: Options) -> Outcome:
+def _init(disk: Disk, config: StoreConfig, options: Options) -> CommandOutcome:
     from engine.repair.create import create_store
 
     del options
     create_store(disk, config)
-    return Outcome(said="an empty store", changed=True)
+    return CommandOutcome(said="an empty store", changed=True)
 
 
 Plan = TypeVar("Plan")
@@ -99,7 +99,7 @@ class _Change(Generic[Plan]):
     discard: Callable[[Disk, Plan], None] = lambda disk, plan: None
     unchanged: Callable[[Disk, StoreConfig], None] = lambda disk, config: None
 
-    def __call__(self, disk: Disk, config: StoreConfig, options: Options) -> Outcome:
+    def __call__(self, disk: Disk, config: StoreConfig, options: Options) -> CommandOutcome:
         """Run it. Raises RStoreError."""
         from engine.files.lock import StoreLock
         from engine.inspect.store.survey import survey
@@ -113,9 +113,13 @@ class _Change(Generic[Plan]):
                     raise refusal
                 if not self.changes(plan):
                     self.unchanged(disk, files.config)
-                    return Outcome(0, None, "nothing to do", log_begin=self.log_begin(plan), log_end=self.log_end(plan))
+                    return CommandOutcome(
+                        0, None, "nothing to do", log_begin=self.log_begin(plan), log_end=self.log_end(plan)
+                    )
                 said = self.apply(disk, plan, options)
-                return Outcome(0, None, said, changed=True, log_begin=self.log_begin(plan), log_end=self.log_end(plan))
+                return CommandOutcome(
+                    0, None, said, changed=True, log_begin=self.log_begin(plan), log_end=self.log_end(plan)
+                )
             finally:
                 self.discard(disk, plan)
 
@@ -234,10 +238,10 @@ def _unchanged_reindex(disk: Disk, config: StoreConfig) -> None:
 
 
 def _plan_expire(disk: Disk, config: StoreConfig, options: Options) -> ExpirePlan:
-    from engine.repair.expire.expire import Rules, plan_expire
+    from engine.repair.expire.expire import ExpireRules, plan_expire
 
     hours = options.get("reserved_hours")
-    rules = Rules(bool(options.get("force")), None if hours is None else float(hours), options.get("disk_ratio"))
+    rules = ExpireRules(bool(options.get("force")), None if hours is None else float(hours), options.get("disk_ratio"))
     return plan_expire(disk, config, rules)
 
 
@@ -290,7 +294,7 @@ def _unchanged_offset(disk: Disk, config: StoreConfig) -> None:
 # --- what only looks --------------------------------------------------------------------------------------------------
 
 
-def _check(disk: Disk, config: StoreConfig, options: Options) -> Outcome:
+def _check(disk: Disk, config: StoreConfig, options: Options) -> CommandOutcome:
     from engine.inspect.check.check import check
     from engine.repair.recover.following import mended_by_recovery
 
@@ -299,7 +303,7 @@ def _check(disk: Disk, config: StoreConfig, options: Options) -> Outcome:
     return _found(found.findings, ok=found.ok)
 
 
-def _doctor(disk: Disk, config: StoreConfig, options: Options) -> Outcome:
+def _doctor(disk: Disk, config: StoreConfig, options: Options) -> CommandOutcome:
     from engine.inspect.check.doctor import doctor
 
     del options
@@ -307,28 +311,28 @@ def _doctor(disk: Disk, config: StoreConfig, options: Options) -> Outcome:
     return _found(found.findings, ok=found.starts)
 
 
-def _plan_start(disk: Disk, config: StoreConfig, options: Options) -> Outcome:
+def _plan_start(disk: Disk, config: StoreConfig, options: Options) -> CommandOutcome:
     from engine.repair.start.plan_start import plan_start
 
     del options
     plan = plan_start(disk, config)
     if plan.refusal is not None:
         raise plan.refusal
-    return Outcome(said="a broker would lose nothing")
+    return CommandOutcome(said="a broker would lose nothing")
 
 
-def _verify_crc(disk: Disk, config: StoreConfig, options: Options) -> Outcome:
+def _verify_crc(disk: Disk, config: StoreConfig, options: Options) -> CommandOutcome:
     from engine.inspect.check.verify import verify
 
     del options
     found = verify(disk, config)
     said = f"{counted(found.records, 'record')}, {len(found.bad)} bad"
-    return Outcome(1 if found.bad else 0, None, said)
+    return CommandOutcome(1 if found.bad else 0, None, said)
 
 
-def _found(findings: tuple[Finding, ...], *, ok: bool) -> Outcome:
+def _found(findings: tuple[Finding, ...], *, ok: bool) -> CommandOutcome:
     codes = tuple(dict.fromkeys(finding.code for finding in findings))
-    return Outcome(0 if ok else 1, None, ", ".join(codes) or "no findings", findings=codes)
+    return CommandOutcome(0 if ok else 1, None, ", ".join(codes) or "no findings", findings=codes)
 
 
 COMMANDS: Mapping[str, Command] = {

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from engine.drill.scene import Scene
-    from engine.drill.script import Harm
+    from engine.drill.script import DamageStep
     from engine.files.disk import Disk
     from engine.inspect.store.survey import StoreFiles
     from engine.log.source import Segment
@@ -39,7 +39,7 @@ _TEAR = 40
 """Where a record without a body is torn: behind its offsets, so that its lengths no longer add up."""
 
 
-def harm(scene: Scene, step: Harm) -> str:
+def harm(scene: Scene, step: DamageStep) -> str:
     """Do it; what was done, in a few words.
 
     Raises:
@@ -66,7 +66,7 @@ def harm(scene: Scene, step: Harm) -> str:
 # --- the log ----------------------------------------------------------------------------------------------------------
 
 
-def _log(files: StoreFiles, step: Harm) -> Sequence[Segment]:
+def _log(files: StoreFiles, step: DamageStep) -> Sequence[Segment]:
     """The files of the log that may be damaged."""
     return files.log[-NORMAL_FILES:] if step.last_files else files.log
 
@@ -83,7 +83,7 @@ def _records(disk: Disk, files: StoreFiles, part: Sequence[Segment]) -> Iterator
                     yield event.offset(i), row, segment
 
 
-def _rot_log(disk: Disk, scene: Scene, step: Harm) -> str:
+def _rot_log(disk: Disk, scene: Scene, step: DamageStep) -> str:
     """One bit in the middle of a body each."""
     files = survey(disk, scene.config)
     log = _log(files, step)
@@ -114,7 +114,7 @@ def _torn_write(disk: Disk, scene: Scene) -> str:
     return f"the last record, at {offset}, is torn: its last {end - tear} bytes are zeros"
 
 
-def _lost_page(disk: Disk, scene: Scene, step: Harm) -> str:
+def _lost_page(disk: Disk, scene: Scene, step: DamageStep) -> str:
     files = survey(disk, scene.config)
     paths = {
         "commitlog": [segment.path for segment in _log(files, step)],
@@ -140,7 +140,7 @@ def _lost_page(disk: Disk, scene: Scene, step: Harm) -> str:
 # --- queues and index -------------------------------------------------------------------------------------------------
 
 
-def _rot_queue(disk: Disk, scene: Scene, step: Harm) -> str:
+def _rot_queue(disk: Disk, scene: Scene, step: DamageStep) -> str:
     """One bit in the physical offset of units of the longest queue."""
     files = survey(disk, scene.config)
     if not files.queues:
@@ -159,7 +159,7 @@ def _rot_queue(disk: Disk, scene: Scene, step: Harm) -> str:
     return f"a bit flipped in {_count(len(numbers), 'unit')} of {len(units)} of {name}"
 
 
-def _rot_index(disk: Disk, scene: Scene, step: Harm) -> str:
+def _rot_index(disk: Disk, scene: Scene, step: DamageStep) -> str:
     """One bit in the key hash of entries."""
     files = survey(disk, scene.config)
     counts: list[tuple[str, int]] = []
@@ -212,7 +212,7 @@ def _remove(scene: Scene, pattern: str) -> str:
 # --- bytes ------------------------------------------------------------------------------------------------------------
 
 
-def _spread(available: int, step: Harm, what: str) -> list[int]:
+def _spread(available: int, step: DamageStep, what: str) -> list[int]:
     """Numbers of `count` of them, from `at` on to the last."""
     if available < step.count:
         raise InvalidArgument(f"the store has not got {_count(step.count, what)} to damage")

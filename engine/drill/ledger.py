@@ -87,7 +87,7 @@ class Clock:
 
 
 @dataclass
-class Ledger:
+class DrillLedger:
     """Makes messages, the same for the same seed, and notes what became of them.
 
     Attributes:
@@ -110,10 +110,12 @@ class Ledger:
     def __post_init__(self) -> None:
         self._chance = random.Random(self.seed)
 
-    def copy(self) -> Ledger:
+    def copy(self) -> DrillLedger:
         """One that goes on from here by itself."""
         appended = {offset: list(put) for offset, put in self.appended.items()}
-        other = Ledger(self.seed, self.body, self.topics, self.queues, appended, list(self.acknowledged), self.made)
+        other = DrillLedger(
+            self.seed, self.body, self.topics, self.queues, appended, list(self.acknowledged), self.made
+        )
         other._chance.setstate(self._chance.getstate())
         return other
 
@@ -219,7 +221,7 @@ def _fault(store: MessageReader, one: Stored, *, by_key: bool) -> str | None:
 def strangers(
     store: MessageReader,
     queues: Iterable[tuple[str, int]],
-    ledger: Ledger,
+    ledger: DrillLedger,
     *,
     repeats: bool = False,
 ) -> Iterator[str]:
@@ -254,7 +256,7 @@ def _stranger(
     found: StoredMessage,
     place: tuple[str, int, int],
     seen: set[int],
-    ledger: Ledger,
+    ledger: DrillLedger,
     *,
     repeats: bool,
 ) -> str | None:

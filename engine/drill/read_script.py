@@ -21,9 +21,9 @@ from engine.drill.script import (
     AnyStep,
     Close,
     Crash,
+    DamageStep,
     Drill,
     Expect,
-    Harm,
     Open,
     Put,
     Room,
@@ -218,7 +218,7 @@ def _check(drill: Drill) -> None:
         if isinstance(step, Open | Close):
             is_open = isinstance(step, Open)
             served = isinstance(step, Open) and step.serve
-        if is_open and (isinstance(step, RunCommand | Harm) or crash is not None):
+        if is_open and (isinstance(step, RunCommand | DamageStep) or crash is not None):
             raise _Wrong(where, "the store is open: close it first")
         _check_numbers(drill, step, where)
         if crash is not None:
@@ -302,7 +302,7 @@ def _check_numbers(drill: Drill, step: AnyStep, where: str) -> None:
         case Open():
             demand(step.queues > 0, "queues", "at least 1")
             _check_topics(step.topics, where)
-        case Harm():
+        case DamageStep():
             demand(0 <= step.at <= 1, "at", "from 0 (the front) to 1 (the end)")
             demand(step.count > 0, "count", "at least 1")
             demand(not step.last_files or step.where == "commitlog", "last_files", "goes with the commitlog")

@@ -17,9 +17,9 @@ from engine.drill.content import content
 from engine.drill.crash import StepFailed, quiet_threads
 from engine.drill.files import copy_tree, remove_tree
 from engine.drill.judge import Judge
-from engine.drill.ledger import Clock, Ledger
+from engine.drill.ledger import Clock, DrillLedger
 from engine.drill.result import CARRIED_OUT, DrillResult, Failure, StepResult
-from engine.drill.scene import Place, Scene, moved
+from engine.drill.scene import Scene, SceneDirectory, moved
 from engine.drill.script import Drill, Put, RunCommand, name_of
 from engine.drill.steps import How, NotHere, perform
 from engine.errors import DiskFull, RStoreError
@@ -67,7 +67,7 @@ def run_drill(
     if drill.store.file_system is not None and how.own_place is None:
         result.verdict, result.why = "not run", "it wants a small file system of its own"
         return result
-    run = _Run(drill, Place(place, keep), how, result, progress)
+    run = _Run(drill, SceneDirectory(place, keep), how, result, progress)
     try:
         with quiet_threads():
             run.run(None if drill.store.own else source)
@@ -80,7 +80,9 @@ def run_drill(
 
 
 class _Run:
-    def __init__(self, drill: Drill, place: Place, how: How, result: DrillResult, progress: Progress | None) -> None:
+    def __init__(
+        self, drill: Drill, place: SceneDirectory, how: How, result: DrillResult, progress: Progress | None
+    ) -> None:
         self._drill = drill
         self._place = place
         self._how = how
@@ -117,7 +119,7 @@ class _Run:
             **_FLUSH_OFTEN,
         )
         usual = None if self._how.own_place else USUAL_RATIO
-        scene = Scene(config, self._place, Ledger(), channel=spec.channel, used_ratio=usual, usual_ratio=usual)
+        scene = Scene(config, self._place, DrillLedger(), channel=spec.channel, used_ratio=usual, usual_ratio=usual)
         disk = scene.new_disk()
         disk.mkdirs(root)
         if spec.made:
@@ -133,7 +135,7 @@ class _Run:
         scene = Scene(
             config,
             self._place,
-            Ledger(),
+            DrillLedger(),
             clock=clock,
             channel=self._drill.store.channel,
             used_ratio=USUAL_RATIO,

@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING
 
 from engine.drill.disk import DrillDisk
 from engine.drill.files import copy_tree, remove_tree
-from engine.drill.ledger import Clock, Ledger
+from engine.drill.ledger import Clock, DrillLedger
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.drill.baseline import Baseline
-    from engine.drill.commands import Outcome
+    from engine.drill.commands import CommandOutcome
     from engine.drill.content import Content
-    from engine.drill.served import Refused, Served
+    from engine.drill.served import RefusedPut, Served
     from engine.log.results import PutResult
     from engine.store import MessageStore
 
 
 @dataclass(slots=True)
-class Place:
+class SceneDirectory:
     """Where a drill's scenes lie: numbered directories below one."""
 
     path: str
@@ -63,8 +63,8 @@ class Scene:
     """
 
     config: StoreConfig
-    place: Place
-    ledger: Ledger
+    place: SceneDirectory
+    ledger: DrillLedger
     baseline: Baseline | None = None
     clock: Clock = field(default_factory=Clock)
     hurt: list[tuple[int, int]] = field(default_factory=list)
@@ -75,14 +75,14 @@ class Scene:
     channel: bool = False
     states: dict[str, Content] = field(default_factory=dict)
     branch: tuple[str, ...] = ()
-    outcome: Outcome | None = None
+    outcome: CommandOutcome | None = None
     answers: list[PutResult] = field(default_factory=list)
-    refusals: list[Refused] = field(default_factory=list)
+    refusals: list[RefusedPut] = field(default_factory=list)
     session: MessageStore | None = None
     disk: DrillDisk | None = None
     served: Served | None = None
 
-    def left_by(self, outcome: Outcome) -> None:
+    def left_by(self, outcome: CommandOutcome) -> None:
         """A command has ended: where it left the log."""
         self.begin = self.begin if outcome.log_begin is None else outcome.log_begin
         self.cut = self.cut if outcome.log_end is None else outcome.log_end

@@ -145,7 +145,7 @@ class RunCommand(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class Harm(Step):
+class DamageStep(Step):
     """Damages the store.
 
     `where` and `at` (0 to 1) say in what and how far from its front, for bit rot and lost pages; `last_files`: only
@@ -182,20 +182,20 @@ class Room(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class Look(Step):
+class LookStep(Step):
     """Does nothing: for what is expected."""
 
 
-AnyStep = Put | Open | Close | RunCommand | Harm | ShiftClock | Room | Look
+AnyStep = Put | Open | Close | RunCommand | DamageStep | ShiftClock | Room | LookStep
 STEPS: Mapping[str, type[AnyStep]] = {
     "put": Put,
     "open": Open,
     "close": Close,
     "command": RunCommand,
-    "damage": Harm,
+    "damage": DamageStep,
     "clock": ShiftClock,
     "disk": Room,
-    "look": Look,
+    "look": LookStep,
 }
 """What a step's `do` may be."""
 

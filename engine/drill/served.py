@@ -28,7 +28,7 @@ from engine.wire.codes import RequestCode, ResponseCode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from engine.drill.ledger import Ledger
+    from engine.drill.ledger import DrillLedger
     from engine.store import MessageStore
     from engine.wire.command import RemotingCommand
 
@@ -46,7 +46,7 @@ _OFFSETS_MS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedPut:
     """A put that was not stored, as its client was told."""
 
     code: int
@@ -140,7 +140,7 @@ class Served:
 
     # --- clients ----------------------------------------------------------------------------------------------------
 
-    def put(self, ledger: Ledger, count: int, clients: int, patience_ms: int) -> list[Refused]:
+    def put(self, ledger: DrillLedger, count: int, clients: int, patience_ms: int) -> list[RefusedPut]:
         """Put so many messages through so many clients at a time; the refusals.
 
         Args:
@@ -150,7 +150,7 @@ class Served:
             patience_ms: how long each is tried again while it is refused.
         """
         lock = threading.Lock()
-        refused: list[Refused] = []
+        refused: list[RefusedPut] = []
         left = count
 
         def client() -> None:
@@ -171,7 +171,7 @@ class Served:
                                 if answer.code == ResponseCode.SUCCESS:
                                     ledger.acknowledged.append(found)
                                 break
-                            refused.append(Refused(answer.code, answer.remark or ""))
+                            refused.append(RefusedPut(answer.code, answer.remark or ""))
                         if time.monotonic() >= until:
                             break
                         time.sleep(_PAUSE_S)

@@ -25,8 +25,8 @@ from engine.drill.script import (
     AnyStep,
     Close,
     Crash,
-    Harm,
-    Look,
+    DamageStep,
+    LookStep,
     Open,
     Put,
     Room,
@@ -114,7 +114,7 @@ def _plain(scene: Scene, step: AnyStep, how: How) -> str:
             return f"{_command_line(step)}: " + (
                 f"exit {outcome.exit}, {outcome.said}" if outcome.exit else outcome.said
             )
-        case Harm():
+        case DamageStep():
             return harm(scene, step)
         case ShiftClock():
             scene.clock.now += step.shift_ms
@@ -126,7 +126,7 @@ def _plain(scene: Scene, step: AnyStep, how: How) -> str:
                 if scene.session.clean.running:
                     scene.session.clean.look()  # as it does every ten seconds
             return said
-        case Look():
+        case LookStep():
             return "a look at what is there"
 
 

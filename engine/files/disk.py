@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from engine.errors import NotAFile, StorageError
-from engine.files.entry import Entry, Kind, entry_of, exists, kind_of, look
+from engine.files.entry import Entry, FileKind, entry_of, exists, kind_of, look
 from engine.files.libc import Libc
 from engine.files.operations import Doing, Operation
 from engine.files.raw_file import Bytes, RawFile
@@ -151,7 +151,7 @@ class Disk:
                     raise
                 raise _no_file(operation, found) from error
             kind = kind_of(os.fstat(file.fileno()).st_mode)
-            if kind is not Kind.FILE:
+            if kind is not FileKind.FILE:
                 file.close()
                 raise _no_file(operation, Entry(os.path.basename(path), path, kind, 0, 0))
             if absent:
@@ -558,7 +558,7 @@ def _is_root_everywhere() -> bool:
 
 
 def _no_file(operation: Operation, found: Entry) -> NotAFile:
-    absent = found.kind is Kind.ABSENT
+    absent = found.kind is FileKind.ABSENT
     return NotAFile(
         f"{operation.value}: {found.what}" + ("" if absent else ", no file"),
         path=found.path,

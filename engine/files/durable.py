@@ -42,7 +42,7 @@ class Node:
 
 
 @dataclass(slots=True, eq=False)
-class Change:
+class NameChange:
     """A change of names that is not durable yet: (directory, name, new node or None), which go together."""
 
     parts: list[tuple[Node, str, Node | None]]
@@ -58,7 +58,7 @@ class DurableImage:
     def __init__(self, root: str) -> None:
         self.root_path = Path(root)
         self._root = self._scan(self.root_path)
-        self._changes: list[Change] = []
+        self._changes: list[NameChange] = []
 
     # --- what happens -----------------------------------------------------------------------------------------------
 
@@ -69,7 +69,7 @@ class DurableImage:
         if parent is not None and name not in parent.names:
             node = Node(is_dir)
             parent.names[name] = node
-            self._changes.append(Change([(parent, name, node)]))
+            self._changes.append(NameChange([(parent, name, node)]))
 
     def adopt(self, path: str) -> None:
         """Take what somebody else put there for durable, if it is not known yet."""
@@ -88,7 +88,7 @@ class DurableImage:
         """A name went, unless it is still there (a directory that is not empty)."""
         parent = self._find(Path(path).parent)
         if parent is not None and not Path(path).exists() and parent.names.pop(Path(path).name, None) is not None:
-            self._changes.append(Change([(parent, Path(path).name, None)]))
+            self._changes.append(NameChange([(parent, Path(path).name, None)]))
 
     def rename(self, source: str, target: str) -> None:
         """A name was changed, over what had the new one."""
@@ -101,7 +101,7 @@ class DurableImage:
             node = node or self._scan(Path(target))
             new.names[Path(target).name] = node
             parts.append((new, Path(target).name, node))
-        self._changes.append(Change(parts))
+        self._changes.append(NameChange(parts))
 
     def sync_file(self, path: str, start: int, end: int) -> Callable[[], None]:
         """A sync of bytes [start, end) begins: what is there now is durable when the result is called."""

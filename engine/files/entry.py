@@ -17,7 +17,7 @@ GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EBADF})
 """What the system says of a path that leads nowhere."""
 
 
-class Kind(Enum):
+class FileKind(Enum):
     """What a name stands for (links followed); the value is what messages call it."""
 
     FILE = "a file"
@@ -28,7 +28,12 @@ class Kind(Enum):
     ABSENT = "a link whose target is not there"
 
 
-_KINDS = {stat.S_IFREG: Kind.FILE, stat.S_IFDIR: Kind.DIRECTORY, stat.S_IFIFO: Kind.FIFO, stat.S_IFSOCK: Kind.SOCKET}
+_KINDS = {
+    stat.S_IFREG: FileKind.FILE,
+    stat.S_IFDIR: FileKind.DIRECTORY,
+    stat.S_IFIFO: FileKind.FIFO,
+    stat.S_IFSOCK: FileKind.SOCKET,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +51,7 @@ class Entry:
 
     name: str
     path: str
-    kind: Kind
+    kind: FileKind
     size: int
     mtime_ns: int
     target: str = ""
@@ -54,22 +59,22 @@ class Entry:
     @property
     def is_file(self) -> bool:
         """A regular file (or a link to one)."""
-        return self.kind is Kind.FILE
+        return self.kind is FileKind.FILE
 
     @property
     def is_directory(self) -> bool:
         """A directory (or a link to one)."""
-        return self.kind is Kind.DIRECTORY
+        return self.kind is FileKind.DIRECTORY
 
     @property
     def what(self) -> str:
         """The kind in words; of a link whose target is not there, with that target."""
-        return f"a link to {self.target}, which is not there" if self.kind is Kind.ABSENT else self.kind.value
+        return f"a link to {self.target}, which is not there" if self.kind is FileKind.ABSENT else self.kind.value
 
 
-def kind_of(mode: int) -> Kind:
+def kind_of(mode: int) -> FileKind:
     """The kind that st_mode tells."""
-    return _KINDS.get(stat.S_IFMT(mode), Kind.DEVICE)
+    return _KINDS.get(stat.S_IFMT(mode), FileKind.DEVICE)
 
 
 def entry_of(name: str, path: str) -> Entry:
@@ -91,7 +96,7 @@ def look(name: str, path: str) -> Entry | None:
         if error.errno in GONE:
             return None
         raise
-    return Entry(name, path, Kind.ABSENT, 0, written, target)
+    return Entry(name, path, FileKind.ABSENT, 0, written, target)
 
 
 def exists(path: str) -> bool:

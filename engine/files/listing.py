@@ -17,7 +17,7 @@ from pathlib import Path
 
 from engine.errors import InvalidArgument
 from engine.files.disk import Disk
-from engine.files.entry import Entry, Kind
+from engine.files.entry import Entry, FileKind
 from engine.format.names import segment_offset
 
 LOST_FOUND = "lost+found"
@@ -62,11 +62,11 @@ class OddEntry:
     path: str
     size: int
     why: Oddness
-    what: str = Kind.FILE.value
+    what: str = FileKind.FILE.value
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class MissingOffsets:
     """Offsets [start, end), in bytes, that no segment between the first and the last holds."""
 
     start: int
@@ -93,10 +93,10 @@ class SegmentListing:
         return self.files[-1].offset + self.file_size if self.files else 0
 
     @property
-    def gaps(self) -> tuple[Gap, ...]:
+    def gaps(self) -> tuple[MissingOffsets, ...]:
         """Stretches that are missing in the middle."""
         return tuple(
-            Gap(one.offset + self.file_size, two.offset)
+            MissingOffsets(one.offset + self.file_size, two.offset)
             for one, two in pairwise(self.files)
             if two.offset != one.offset + self.file_size
         )
@@ -144,7 +144,7 @@ def is_lost_found(entry: Entry) -> bool:
 
 
 def _oddness(entry: Entry, offset: int | None, file_size: int) -> Oddness | None:
-    if entry.kind is Kind.ABSENT and offset is not None:
+    if entry.kind is FileKind.ABSENT and offset is not None:
         return Oddness.ABSENT
     if not entry.is_file:
         return Oddness.NOT_A_FILE

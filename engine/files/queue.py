@@ -22,7 +22,7 @@ from pathlib import Path
 from engine.errors import FormatError, InvalidArgument, StorageError, WrongFileSize
 from engine.files.allocator import SegmentAllocator
 from engine.files.disk import Disk
-from engine.files.listing import Gap, Oddness, SegmentListing, list_segments
+from engine.files.listing import MissingOffsets, Oddness, SegmentListing, list_segments
 from engine.files.mapped_file import MappedFile
 from engine.files.placement import PathPolicy, SinglePath
 from engine.format.names import segment_name
@@ -115,11 +115,11 @@ class MappedFileQueue:
             self._files = tuple(opened)
         return listing
 
-    def check_self(self) -> tuple[Gap, ...]:
+    def check_self(self) -> tuple[MissingOffsets, ...]:
         """Offsets between the first and the last file that no file holds (Apache logs them as a bug)."""
         files = self._files
         return tuple(
-            Gap(one.file_from_offset + self.file_size, two.file_from_offset)
+            MissingOffsets(one.file_from_offset + self.file_size, two.file_from_offset)
             for one, two in pairwise(files)
             if two.file_from_offset != one.file_from_offset + self.file_size
         )

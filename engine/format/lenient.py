@@ -28,7 +28,7 @@ _DIGITS = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class LenientResult:
     """What was read. `at`: the character where it is broken."""
 
     value: Any
@@ -55,7 +55,7 @@ class _Reader:
         self._last: tuple[dict[str, Any] | list[Any], str | None] | None = None
         """Where a number stands that the end of the text may have cut."""
 
-    def read(self) -> Reading:
+    def read(self) -> LenientResult:
         at, broken = 0, None
         if "\0" in self._text[self._end :]:
             self._odd["zeros behind the end"] = None
@@ -91,7 +91,7 @@ class _Reader:
             broken = str(error)
         if broken is not None and self._last is not None:
             self._forget_last()
-        return Reading(self._root, tuple(self._odd), broken, at)
+        return LenientResult(self._root, tuple(self._odd), broken, at)
 
     def _note(self, met: bool, what: str) -> None:
         if met:
@@ -184,6 +184,6 @@ class _Reader:
             container.pop(key, None)
 
 
-def read(text: str) -> Reading:
+def read(text: str) -> LenientResult:
     """The value in `text`, as far as it can be read; integer keys as strings. Never raises."""
     return _Reader(text).read()

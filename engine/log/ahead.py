@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from engine.log.source import Segment
-    from engine.log.tally import Counted, Counter
+    from engine.log.tally import Counted, RecordCounter
 
 SPLIT = 4 << 20
 """Bytes of log that one thread scans in one go, at most."""
@@ -99,7 +99,13 @@ def scan_ahead(
 
 
 def count_ahead(
-    counter: Counter, scanner: Scanner, start: int, end: int, *, threads: int | None = None, split: int = COUNT_SPLIT
+    counter: RecordCounter,
+    scanner: Scanner,
+    start: int,
+    end: int,
+    *,
+    threads: int | None = None,
+    split: int = COUNT_SPLIT,
 ) -> Iterator[Counted]:
     """The events of `scanner.scan` with `resume`, from one physical offset to another, records counted only.
 

@@ -14,7 +14,7 @@ from engine.format import names, queue_ext
 from engine.format.names import segment_name
 from engine.format.queue_unit import UNIT_SIZE, QueueUnit, is_ext_address
 from engine.log import queue_time
-from engine.log.queue_files import QueueFiles
+from engine.log.queue_files import QueueFileChain
 
 if TYPE_CHECKING:
     from engine.files.disk import Disk
@@ -83,7 +83,7 @@ class ClosedQueue:
     ) -> None:
         self.queue = queue
         self._ext = ext
-        self._files = QueueFiles(disk, base_dir, queue, file_size)
+        self._files = QueueFileChain(disk, base_dir, queue, file_size)
         mapped = self._files.mapped
         mapped.load(strict=False, writable=False)
         first, end, self.max_physical_offset = queue_time.look_for_units(mapped)

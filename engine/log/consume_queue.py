@@ -28,14 +28,14 @@ from engine.format.queue_ext import ExtUnit
 from engine.format.queue_unit import UNIT_SIZE, QueueUnit
 from engine.format.record import MIN_RECORD_SIZE
 from engine.log import queue_time
-from engine.log.queue_files import QueueFiles
+from engine.log.queue_files import QueueFileChain
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from engine.files.disk import Disk
-    from engine.files.listing import Gap
+    from engine.files.listing import MissingOffsets
     from engine.files.selected import SelectedBuffer
     from engine.log.consume_queue_ext import ConsumeQueueExt
     from engine.log.derive import TopicQueue
@@ -47,7 +47,7 @@ _FEW = 6
 
 
 @dataclass(frozen=True, slots=True)
-class AppendResult:
+class UnitsAppended:
     """What became of the units of an append.
 
     Attributes:
@@ -62,8 +62,8 @@ class AppendResult:
     filled: int = 0
     refused: int = 0
 
-    def __add__(self, other: AppendResult) -> AppendResult:
-        return AppendResult(
+    def __add__(self, other: UnitsAppended) -> UnitsAppended:
+        return UnitsAppended(
             self.appended + other.appended,
             self.ignored + other.ignored,
             self.filled + other.filled,
@@ -71,9 +71,9 @@ class AppendResult:
         )
 
 
-_APPENDED = AppendResult(appended=1)
-_IGNORED = AppendResult(ignored=1)
-_REFUSED = AppendResult(refused=1)
+_APPENDED = UnitsAppended(appended=1)
+_IGNORED = UnitsAppended(ignored=1)
+_REFUSED = UnitsAppended(refused=1)
 
 
 class ConsumeQueue:
@@ -94,11 +94,11 @@ class ConsumeQueue:
     ) -> None:
         self.queue = queue
         self.ext = ext
-        self._files = QueueFiles(disk, base_dir, queue, file_size)
+        self._files = QueueFileChain(disk, base_dir, queue, file_size)
         self._min = 0
         self._max_physical = -1
 
-    def check_self(self) -> tuple[Gap, ...]:
+    def check_self(self) -> tuple[MissingOffsets, ...]:
         """Positions between its first and its last file that no file holds."""
         return self._files.mapped.check_self()
 
@@ -166,7 +166,7 @@ class ConsumeQueue:
         store_timestamp: int | None = None,
         *,
         bit_map: bytes = b"",
-    ) -> AppendResult:
+    ) -> UnitsAppended:
         """Append one unit: see the module for what is ignored, filled, refused.
 
         Args:
@@ -196,7 +196,7 @@ class ConsumeQueue:
             tags_code = self._extend(self.ext, tags_code, store_timestamp, bit_map)
         files.put(QueueUnit(physical_offset, size, tags_code))
         self._max_physical = end
-        return AppendResult(appended=1, filled=filled) if filled else _APPENDED
+        return UnitsAppended(appended=1, filled=filled) if filled else _APPENDED
 
     def append(
         self,
@@ -207,7 +207,7 @@ class ConsumeQueue:
         store_timestamp: NDArray[np.int64] | None = None,
         *,
         bit_maps: Sequence[bytes] | None = None,
-    ) -> AppendResult:
+    ) -> UnitsAppended:
         """Append the units of this queue from a batch, in log order: columns of one length, as `put_one` takes them.
 
         Leaves the bytes that `put_one` for each would leave.
@@ -227,7 +227,7 @@ class ConsumeQueue:
             return self._put_each(queue_offset.tolist(), _rows(records), times, bit_maps)
         ends = physical_offset.astype(np.int64) + size
         cuts = np.flatnonzero((np.diff(queue_offset) != 1) | (np.diff(ends) <= 0)) + 1
-        result = AppendResult()
+        result = UnitsAppended()
         for start, stop in pairwise((0, *cuts.tolist(), count)):
             result += self._append_run(int(queue_offset[start]), records[start:stop], ends[start:stop])
         return result
@@ -357,35 +357,35 @@ class ConsumeQueue:
         units: Iterable[tuple[int, int, int]],
         times: Sequence[int] | None = None,
         maps: Sequence[bytes] | None = None,
-    ) -> AppendResult:
-        result: AppendResult | None = None
+    ) -> UnitsAppended:
+        result: UnitsAppended | None = None
         for i, (place, unit) in enumerate(zip(places, units, strict=True)):
             time = None if times is None else times[i]
             one = self.put_one(place, *unit, time, bit_map=b"" if maps is None else maps[i])
             result = one if result is None else result + one
-        return result or AppendResult()
+        return result or UnitsAppended()
 
-    def _append_run(self, first: int, records: NDArray[np.void], ends: NDArray[np.int64]) -> AppendResult:
+    def _append_run(self, first: int, records: NDArray[np.void], ends: NDArray[np.int64]) -> UnitsAppended:
         """Units of consecutive queue offsets from `first` on whose messages' ends in the log ascend."""
         files, count = self._files, len(records)
         ignored = int(ends.searchsorted(self._max_physical, side="right"))
         if not files.is_empty:
             ignored = min(count, max(ignored, files.end - first))
         if ignored == count:
-            return AppendResult(ignored=count)
+            return UnitsAppended(ignored=count)
         start = first + ignored
         filled: int | None = 0
         if start != files.end or files.is_empty:
             filled = self._reach(start, QueueUnit(*records[ignored].tolist()))
         if filled is None:
             rest = self._put_each(range(start + 1, first + count), _rows(records[ignored + 1 :]))
-            return AppendResult(ignored=ignored, refused=1) + rest
+            return UnitsAppended(ignored=ignored, refused=1) + rest
         try:
             files.write(records[ignored:])
         finally:
             if files.end > start:
                 self._max_physical = int(ends[files.end - first - 1])
-        return AppendResult(appended=count - ignored, ignored=ignored, filled=filled)
+        return UnitsAppended(appended=count - ignored, ignored=ignored, filled=filled)
 
     def _reach(self, offset: int, unit: QueueUnit) -> int | None:
         """Bring the end to `offset`, where `unit` is to go: the number of offsets filled, or None to refuse it."""

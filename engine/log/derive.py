@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from engine.config import StoreConfig
     from engine.log.batch import RecordBatch
-    from engine.log.kernels.derive import KnownQueues, Part
+    from engine.log.kernels.derive import DerivedPart, KnownQueues
 
 
 class TopicQueue(NamedTuple):
@@ -145,12 +145,12 @@ class Deriver:
         """Units and keys of a batch. Prepared and rolled back records give no unit, rolled back ones no key."""
         return self.finish(batch, self.prepare(batch))
 
-    def prepare(self, batch: RecordBatch) -> list[Part]:
+    def prepare(self, batch: RecordBatch) -> list[DerivedPart]:
         """The half that needs no order: may run for several batches at once, in threads. For `finish`.
 
         Nothing for a batch that was read without kernels.
         """
-        parts: list[Part] = []
+        parts: list[DerivedPart] = []
         if batch.table is not None:
             from engine.log.kernels.derive import KnownQueues, derive_part
 
@@ -163,7 +163,7 @@ class Deriver:
                 batch.note_in_place()
         return parts
 
-    def finish(self, batch: RecordBatch, parts: list[Part]) -> tuple[Units, Keys]:
+    def finish(self, batch: RecordBatch, parts: list[DerivedPart]) -> tuple[Units, Keys]:
         """The other half, batches in log order: queues get their numbers, odd records are derived."""
         odd = _Columns()
         if batch.table is None:
@@ -204,7 +204,7 @@ class Deriver:
         """The number of a queue, −1 when its topic is no directory's name."""
         return self.queues.number(queue) if names.is_directory_name(queue.topic) else -1
 
-    def _finish_part(self, batch: RecordBatch, part: Part, out: _Columns) -> tuple[Units, Keys]:
+    def _finish_part(self, batch: RecordBatch, part: DerivedPart, out: _Columns) -> tuple[Units, Keys]:
         """The units and keys of a part's plain records; those of the odd ones go to `out`."""
         import numpy as np
 

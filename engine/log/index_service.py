@@ -43,7 +43,7 @@ _FEW = 12
 
 
 @dataclass(frozen=True, slots=True)
-class QueryResult:
+class IndexQueryResult:
     """What a query found.
 
     Attributes:
@@ -144,7 +144,7 @@ class IndexService:
 
     def query(
         self, topic: str, key: str, begin: int, end: int, max_num: int, *, accept: Callable[[int], bool] | None = None
-    ) -> QueryResult:
+    ) -> IndexQueryResult:
         """Physical offsets of up to `max_num` messages that may have the key and a store time in [begin, end] (ms).
 
         `max_num` is to be capped by maxMsgsNumBatch. The message itself must be compared by the caller, since other
@@ -167,8 +167,8 @@ class IndexService:
             if file.header.begin_timestamp < begin or len(offsets) >= max_num:
                 break
         if newest is None:
-            return QueryResult((), 0, 0)
-        return QueryResult(tuple(offsets), newest.end_timestamp, newest.end_phy_offset, tuple(findings))
+            return IndexQueryResult((), 0, 0)
+        return IndexQueryResult(tuple(offsets), newest.end_timestamp, newest.end_phy_offset, tuple(findings))
 
     # --- making durable ---------------------------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ ALLOCATE_STEP = 64 * 1024
 """Bytes of blocks that a queue's file takes at a time: a store has thousands of queues with a few units each."""
 
 
-class QueueFiles:
+class QueueFileChain:
     """See the module. Offsets are queue offsets.
 
     Attributes:

@@ -80,7 +80,7 @@ class DiskUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Space:
+class DiskSpace:
     """What follows from how full the disks are.
 
     Attributes:
@@ -97,7 +97,7 @@ class Space:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class DeletionRound:
     """A round: how many files go, from the oldest on, and why the next one stays."""
 
     count: int
@@ -105,7 +105,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class RetentionRules:
     """What rounds go by.
 
     Attributes:
@@ -128,7 +128,9 @@ class Rules:
     warning_ratio: float
 
     @classmethod
-    def of(cls, config: StoreConfig, *, max_used: int | None = None, reserved_hours: float | None = None) -> Rules:
+    def of(
+        cls, config: StoreConfig, *, max_used: int | None = None, reserved_hours: float | None = None
+    ) -> RetentionRules:
         """The settings of a store; what is given (per cent, hours) overrules them."""
         limit = config.disk_max_used_space_ratio if max_used is None else max_used
         reserved = config.file_reserved_time if reserved_hours is None else reserved_hours
@@ -145,18 +147,18 @@ class Rules:
             config.disk_space_warning_level_ratio,
         )
 
-    def space(self, use: DiskUse) -> Space:
+    def space(self, use: DiskUse) -> DiskSpace:
         """What follows from how full the disks are."""
         log, queues = use.log, use.queues
         log_above = log > self.max_used
-        return Space(
+        return DiskSpace(
             above=log_above or queues > self.max_used,
             hurry=self.forcibly and (log > self.forcibly_ratio or (not log_above and queues > self.forcibly_ratio)),
             full=log > self.warning_ratio or queues > self.warning_ratio,
             full_paths=tuple(path for path, ratio in use.logs if ratio > self.forcibly_ratio),
         )
 
-    def why(self, space: Space, hour: int, *, by_hand: bool) -> Why | None:
+    def why(self, space: DiskSpace, hour: int, *, by_hand: bool) -> Why | None:
         """The reason to delete at this local hour, None when there is none."""
         if by_hand:
             return Why.BY_HAND
@@ -171,7 +173,7 @@ class Rules:
         """Why no round deletes now, where `why` finds no reason; of a deleteWhen that is wrong, as doctor says it."""
         return self.problems[0] if self.problems else "it is not the hour (deleteWhen), and there is room"
 
-    def batch(self, modified_ms: Iterable[int], now_ms: int, *, hurry: bool) -> Batch:
+    def batch(self, modified_ms: Iterable[int], now_ms: int, *, hurry: bool) -> DeletionRound:
         """The files that go: `modified_ms` are the last modifications of all but the last file, oldest file first.
 
         No more of them are looked at than needed.
@@ -179,8 +181,8 @@ class Rules:
         count = 0
         for modified in modified_ms:
             if count == BATCH_MAX:
-                return Batch(count, Stay.BATCH)
+                return DeletionRound(count, Stay.BATCH)
             if not hurry and now_ms < modified + self.reserved_ms:
-                return Batch(count, Stay.YOUNG)
+                return DeletionRound(count, Stay.YOUNG)
             count += 1
-        return Batch(count, Stay.LAST)
+        return DeletionRound(count, Stay.LAST)

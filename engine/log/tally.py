@@ -77,7 +77,7 @@ class _Room:
     doubtful: NDArray[np.int64]
 
 
-class Counter:
+class RecordCounter:
     """Counts by kernels, in several threads.
 
     Args:

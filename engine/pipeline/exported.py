@@ -57,7 +57,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class ExportedRange:
     """Physical offsets [start, end) of a log, and the choice with which they were exported."""
 
     start: int
@@ -66,13 +66,13 @@ class Stretch:
 
 
 @dataclass(slots=True)
-class Known:
+class ExportedStore:
     """What the table has of one store. `witness`: place, length and CRC of bytes of its log, [] for none.
 
     `settings`: those of its StoreConfig that a store made of the table gets.
     """
 
-    stretches: list[Stretch] = field(default_factory=list)
+    stretches: list[ExportedRange] = field(default_factory=list)
     witness: list[int] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=dict)
 
@@ -92,7 +92,7 @@ class Manifest:
 
     columns: tuple[str, ...] = ()
     decompressed: bool = False
-    stores: dict[str, Known] = field(default_factory=dict)
+    stores: dict[str, ExportedStore] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """What is written."""
@@ -120,9 +120,9 @@ class Manifest:
             if value["version"] != _VERSION:
                 raise FormatError(f"a table of another rstore (version {value['version']})", path=path)
             stores = {
-                name: Known(
+                name: ExportedStore(
                     [
-                        Stretch(start, end, Choice(_stored_topics(topics), *times))
+                        ExportedRange(start, end, Choice(_stored_topics(topics), *times))
                         for start, end, topics, *times in known["stretches"]
                     ],
                     list(known["witness"]),
@@ -287,7 +287,7 @@ def witness_of(disk: Disk, store: StoreRef, end: int) -> list[int]:
     return []
 
 
-def demand_same(disk: Disk, store: StoreRef, known: Known) -> None:
+def demand_same(disk: Disk, store: StoreRef, known: ExportedStore) -> None:
     """Raises Refused: the log of that name has other bytes than the one that was exported. StorageError."""
     if not known.witness:
         return

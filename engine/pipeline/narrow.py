@@ -60,7 +60,7 @@ _GAIN = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Units:
+class FoundUnits:
     """Units of some queues, by physical offset: int64[4, n] (physical offset, size, queue, queue offset) as bytes.
 
     Attributes:
@@ -78,7 +78,7 @@ class Units:
 
         return np.frombuffer(self.packed, dtype=np.int64).reshape(4, -1)
 
-    def between(self, start: int, end: int) -> Units:
+    def between(self, start: int, end: int) -> FoundUnits:
         """Those whose records begin in [start, end), physical offsets."""
         table = self.table
         low, high = table[0].searchsorted([start, end])
@@ -88,7 +88,7 @@ class Units:
         return len(self.packed) // 32
 
 
-def find_units(store: StoreRef, topics: frozenset[str], start: int, end: int) -> tuple[Units, int] | None:
+def find_units(store: StoreRef, topics: frozenset[str], start: int, end: int) -> tuple[FoundUnits, int] | None:
     """The units of some topics, and up to which physical offset they are all there is.
 
     Args:
@@ -137,7 +137,7 @@ def _dispatched(reader: ReadStore, store: StoreRef) -> int:
 
 def _collected(
     reader: ReadStore, wanted: list[TopicQueue], places: tuple[int, int, int], disk: Disk
-) -> tuple[Units, int] | None:
+) -> tuple[FoundUnits, int] | None:
     """`find_units`, of queues; `places`: start, dispatched, end."""
     import numpy as np
 
@@ -166,7 +166,7 @@ def _collected(
             parts.append(table)
     every = np.concatenate(parts, axis=1) if parts else np.empty((4, 0), dtype=np.int64)
     every = every[:, np.argsort(every[0], kind="stable")]
-    return Units(tuple(wanted), every.tobytes()), dispatched
+    return FoundUnits(tuple(wanted), every.tobytes()), dispatched
 
 
 def _begins(queue: ClosedQueue, begin: int) -> bool:
@@ -209,7 +209,7 @@ def _runs(queue: ClosedQueue) -> Iterator[tuple[int, NDArray[np.void]]]:
 # --- on executors ----------------------------------------------------------------------------------------------------
 
 
-def narrow_events(split: Split, units: Units, log: ClosedLog) -> Iterator[Event]:
+def narrow_events(split: Split, units: FoundUnits, log: ClosedLog) -> Iterator[Event]:
     """The records that units name, in batches; the events of the split's scan when one of them names none.
 
     Records outside of the split may be among the scan's: the filter by physical offset leaves them out.
@@ -234,7 +234,7 @@ def narrow_events(split: Split, units: Units, log: ClosedLog) -> Iterator[Event]
         yield from found
 
 
-def _records(split: Split, units: Units, log: ClosedLog) -> list[RecordBatch] | None:
+def _records(split: Split, units: FoundUnits, log: ClosedLog) -> list[RecordBatch] | None:
     """The records, each looked at; None when a unit names something else. Raises StorageError."""
     found: list[RecordBatch] = []
     places: list[tuple[int, int, int, int]] = []

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from pyspark.sql.datasource import InputPartition
 
-from engine.pipeline.planning import Share
+from engine.pipeline.planning import StoreShare
 
 
 @dataclass
 class SplitPartition(InputPartition):
     """A share as Spark's partition."""
 
-    share: Share
+    share: StoreShare

@@ -16,7 +16,7 @@ from engine.log.boundary import Boundaries
 from engine.log.scan import MISSING_SEGMENT, Gap, RecordBatch, Scanner
 from engine.log.source import ClosedLog
 from engine.pipeline.filters import ALL, Range
-from engine.pipeline.narrow import Units, find_units
+from engine.pipeline.narrow import FoundUnits, find_units
 from engine.pipeline.options import FAIL, MARK
 from engine.pipeline.splits import log_end, plan_splits
 
@@ -34,7 +34,7 @@ _HEAD = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class StoreShare:
     """What one task reads.
 
     Attributes:
@@ -46,11 +46,11 @@ class Share:
 
     split: Split
     gaps: tuple[Gap, ...] = ()
-    units: Units | None = None
+    units: FoundUnits | None = None
     rows: Range = ALL
 
 
-def plan(store: StoreRef, options: SourceOptions, wanted: Wanted, disk: Disk) -> list[Share]:
+def plan(store: StoreRef, options: SourceOptions, wanted: Wanted, disk: Disk) -> list[StoreShare]:
     """The shares of one store, in log order.
 
     Args:
@@ -70,7 +70,7 @@ def plan(store: StoreRef, options: SourceOptions, wanted: Wanted, disk: Disk) ->
         return []
     with ClosedLog(disk, store.segments) as log:
         kept = _in_time(store, log, wanted.store_timestamp, options.clock_slack)
-        tasks: list[Share] = []
+        tasks: list[StoreShare] = []
         found = None
         if wanted.consumable and wanted.topics is not None and options.on_damage != MARK:
             found = find_units(store, wanted.topics, start, end)
@@ -82,7 +82,7 @@ def plan(store: StoreRef, options: SourceOptions, wanted: Wanted, disk: Disk) ->
         if start < end:
             known = _before(store, log, start)
             splits = plan_splits([store], split_bytes=options.split_bytes, start=known, end=end, known=True)
-            tasks += [Share(split, rows=Range(low=start)) for split in splits]
+            tasks += [StoreShare(split, rows=Range(low=start)) for split in splits]
     return shares([task for task in tasks if task.split.segment in kept], missing, options.on_damage)
 
 
@@ -95,17 +95,17 @@ def _before(store: StoreRef, log: ClosedLog, offset: int) -> int:
     return boundaries.before(segment, offset)
 
 
-def _narrow(splits: Sequence[Split], units: Units) -> list[Share]:
+def _narrow(splits: Sequence[Split], units: FoundUnits) -> list[StoreShare]:
     found = []
     for split in splits:
         end = min(split.end, split.log_end)
         some = units.between(split.start, end)
         if len(some):
-            found.append(Share(split, units=some, rows=Range(split.start, end - 1)))
+            found.append(StoreShare(split, units=some, rows=Range(split.start, end - 1)))
     return found
 
 
-def shares(tasks: Sequence[Share], missing: Sequence[Gap], on_damage: str) -> list[Share]:
+def shares(tasks: Sequence[StoreShare], missing: Sequence[Gap], on_damage: str) -> list[StoreShare]:
     """What tasks read, as it is sent to them: each with its own file only, and with the missing files in front of it.
 
     Raises:

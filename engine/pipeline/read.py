@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from engine.pipeline.narrow import Units
-    from engine.pipeline.planning import Share
+    from engine.pipeline.narrow import FoundUnits
+    from engine.pipeline.planning import StoreShare
     from engine.pipeline.splits import Split
 
 __all__ = ["FAIL", "MARK", "SKIP", "ReadOptions", "read_share", "read_split"]
@@ -57,7 +57,7 @@ class ReadOptions:
     decompress: bool = False
 
 
-def read_split(split: Split, options: ReadOptions, units: Units | None = None) -> Iterator[pa.RecordBatch]:
+def read_split(split: Split, options: ReadOptions, units: FoundUnits | None = None) -> Iterator[pa.RecordBatch]:
     """The rows of a split.
 
     Args:
@@ -94,14 +94,14 @@ def read_split(split: Split, options: ReadOptions, units: Units | None = None) -
         _tell(split, skipped)
 
 
-def read_share(share: Share, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+def read_share(share: StoreShare, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     """The rows of a share: as `read_split`, behind what is missing in front of it. Raises as `read_split`."""
     with carried():
         yield from _rows_of(share, options)
     settle()
 
 
-def _rows_of(share: Share, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+def _rows_of(share: StoreShare, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     for gap in share.gaps:
         if options.on_damage == MARK:
             missing = Segment(gap.offset, gap.length, segment_name(gap.offset))

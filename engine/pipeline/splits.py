@@ -20,7 +20,7 @@ from engine.files.disk import Disk
 from engine.log.boundary import Boundaries
 from engine.log.scan import Blank, Scanner, kernels_if_loaded
 from engine.log.source import ClosedLog
-from engine.log.tally import Counter, Tally, tallied
+from engine.log.tally import RecordCounter, Tally, tallied
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -146,7 +146,7 @@ def _last_sound(log: ClosedLog, scanner: Scanner, start: int, end: int) -> int |
     found: int | None = None
     events = tallied(scanner.scan(start, end, resume=True))
     if fast is not None:
-        events = Counter(fast, log.read_into).count(start, end)
+        events = RecordCounter(fast, log.read_into).count(start, end)
     for event in events:
         if isinstance(event, Tally | Blank):
             found = event.end

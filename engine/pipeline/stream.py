@@ -35,7 +35,7 @@ from engine.pipeline.failures import carried
 from engine.pipeline.known import demand_known
 from engine.pipeline.options import LATEST, demand_stores
 from engine.pipeline.partition import SplitPartition
-from engine.pipeline.planning import Share, gaps, shares
+from engine.pipeline.planning import StoreShare, gaps, shares
 from engine.pipeline.read import ReadOptions, read_share
 from engine.pipeline.splits import log_end, plan_splits
 from engine.pipeline.stores import find_stores
@@ -132,7 +132,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if low >= high:
                 continue
             splits = plan_splits([store], split_bytes=self._options.split_bytes, start=low, end=high, known=True)
-            for share in shares(list(map(Share, splits)), gaps(store, low, high), self._options.on_damage):
+            for share in shares(list(map(StoreShare, splits)), gaps(store, low, high), self._options.on_damage):
                 found.append(SplitPartition(share))
         return found
 

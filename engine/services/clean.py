@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 
 from engine.errors import DiskFull, InvalidArgument, RStoreError
 from engine.format import names
-from engine.log.retention import MANUAL_ROUNDS, DiskUse, Rules, Space
+from engine.log.retention import MANUAL_ROUNDS, DiskSpace, DiskUse, RetentionRules
 from engine.services.running_flags import Flag, RunningFlags
 from engine.services.worker import OnFailure, Worker, monotonic_ms
 
@@ -168,7 +168,7 @@ class CleanService(Worker):
         self.wake()
 
     def _take(self, config: StoreConfig) -> None:
-        self._rules = Rules.of(config)
+        self._rules = RetentionRules.of(config)
         self._config = config
         self._interval = max(1, config.clean_resource_interval)
         self._log_pause = config.delete_commit_log_files_interval
@@ -234,7 +234,7 @@ class CleanService(Worker):
         files = self._log.files.files
         return min(self._dispatch.position, files[-1].file_from_offset) if files else 0
 
-    def look(self) -> Space:
+    def look(self) -> DiskSpace:
         """How full the disks are, and what follows; sets or clears the store's mark. Raises StorageError."""
         use = DiskUse.of(self._config, self._disk.disk_used_ratio)
         space = self._rules.space(use)

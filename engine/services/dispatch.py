@@ -84,7 +84,7 @@ class KeyIndex(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DispatchFinding:
     """Something that dispatch met and went on from: where in the log (physical offset), and what."""
 
     offset: int
@@ -168,7 +168,7 @@ class DispatchService(Worker):
         self._stuck: DiskFull | None = None
         self._over = False
         self._awaited = 0
-        self._findings: deque[Finding] = deque(maxlen=FINDINGS_KEPT)
+        self._findings: deque[DispatchFinding] = deque(maxlen=FINDINGS_KEPT)
 
     @property
     def position(self) -> int:
@@ -186,7 +186,7 @@ class DispatchService(Worker):
         return max(0, self._log.max_offset - self._position)
 
     @property
-    def findings(self) -> tuple[Finding, ...]:
+    def findings(self) -> tuple[DispatchFinding, ...]:
         """What was met so far, the newest 1000."""
         return tuple(self._findings)
 
@@ -407,7 +407,7 @@ class DispatchService(Worker):
             self._moved.notify_all()
 
     def _find(self, offset: int, text: str) -> None:
-        self._findings.append(Finding(offset, text))
+        self._findings.append(DispatchFinding(offset, text))
 
     def _failed(self, error: RStoreError) -> None:
         self._tell(error)

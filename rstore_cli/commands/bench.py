@@ -80,14 +80,14 @@ def bench(
     settings = settings_of(context)
 
     from engine.bench.results import Cache
-    from engine.bench.run import QUICK_ROUNDS, QUICK_SIZE, ROUNDS, Wanted, run
+    from engine.bench.run import QUICK_ROUNDS, QUICK_SIZE, ROUNDS, BenchOptions, run
     from engine.bench.workload import GIB
 
     if quick and (size is not None or rounds is not None):
         raise InvalidArgument("--quick says how large and how often: it excludes --size and --rounds")
     caches = [Cache.WARM] if warm or not cold else []
     caches += [Cache.COLD] if cold else []
-    wanted = Wanted(
+    wanted = BenchOptions(
         _PROGRAM,
         output,
         QUICK_SIZE if quick else GIB if size is None else parse_size(size, "--size"),

@@ -16,7 +16,7 @@ from rstore_cli.screen import is_terminal
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
-    from engine.drill.apart import Wanted
+    from engine.drill.apart import RunOptions
     from engine.drill.result import DrillReport
     from engine.drill.script import Drill
 
@@ -76,9 +76,9 @@ def drill(
         raise InvalidArgument("which drills?", hint="rstore drill run all, or run NAME…")
     drills = _found(rest if head == "run" else words)
 
-    from engine.drill.apart import Wanted
+    from engine.drill.apart import RunOptions
 
-    wanted = Wanted(sample, thorough, jobs, keep, None if scratch is None else str(scratch))
+    wanted = RunOptions(sample, thorough, jobs, keep, None if scratch is None else str(scratch))
     raise typer.Exit(_run(settings, drills, wanted, report))
 
 
@@ -118,7 +118,7 @@ def _show(output: Output, words: Sequence[str]) -> None:
 # --- running ----------------------------------------------------------------------------------------------------------
 
 
-def _run(settings: Settings, drills: list[Drill], wanted: Wanted, report: Path | None) -> int:
+def _run(settings: Settings, drills: list[Drill], wanted: RunOptions, report: Path | None) -> int:
     from engine.drill.apart import run_drills
 
     output = settings.output()

@@ -11,7 +11,7 @@ from engine.errors import StorageError
 from engine.format.quantities import moment
 from rstore_cli._common import Settings, settings_of
 from rstore_cli.change import Change, Verbose
-from rstore_cli.daemon import WORK_S, Daemon
+from rstore_cli.daemon import WORK_S, DaemonConnection
 from rstore_cli.render import count, printable, size
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from engine.config import StoreConfig
     from engine.errors import RStoreError
-    from engine.repair.expire.expire import ExpirePlan, Rules
+    from engine.repair.expire.expire import ExpirePlan, ExpireRules
 
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -59,10 +59,10 @@ def expire(
     10 a round; queue and index files follow. Nothing is saved. So the plan lists what consumers have not read, and
     which delayed and half messages would be deleted.
     """
-    from engine.repair.expire.expire import Rules
+    from engine.repair.expire.expire import ExpireRules
 
     settings = settings_of(context)
-    run = _Expire(settings, Rules(force, reserved_hours, disk_ratio))
+    run = _Expire(settings, ExpireRules(force, reserved_hours, disk_ratio))
     run.verbose = verbose
     raise typer.Exit(run.run(settings.load(), dry_run=dry_run, yes=yes))
 
@@ -70,14 +70,14 @@ def expire(
 class _Expire(Change["ExpirePlan"]):
     name = "expire"
 
-    def __init__(self, settings: Settings, rules: Rules) -> None:
+    def __init__(self, settings: Settings, rules: ExpireRules) -> None:
         super().__init__(settings)
         self._rules = rules
         self._in_use: int | None = None
 
     def run(self, config: StoreConfig, *, dry_run: bool, yes: bool) -> int:
         """The exit code."""
-        self._daemon = Daemon(config.store_path_root_dir)
+        self._daemon = DaemonConnection(config.store_path_root_dir)
         said = self._daemon.ask("GET", "/in-use")
         if said is not None:
             self._in_use = said["inUse"]

@@ -27,9 +27,9 @@ def flush(context: typer.Context) -> None:
     output = settings.output()
     config = settings.load()
 
-    from rstore_cli.daemon import WORK_S, Daemon
+    from rstore_cli.daemon import WORK_S, DaemonConnection
 
-    said = Daemon(config.store_path_root_dir).ask("POST", "/flush", wait_s=WORK_S)
+    said = DaemonConnection(config.store_path_root_dir).ask("POST", "/flush", wait_s=WORK_S)
     said = _sync(config) if said is None else {"by": "daemon", **said}
     if output.json:
         output.document(said)

@@ -295,11 +295,11 @@ def _recover(disk: Disk, config: StoreConfig) -> tuple[StoreState, StoreConfig]:
 
 def _store_host(config: StoreConfig) -> Host:
     """The address in new records: the broker's own where its configuration names it."""
-    from engine.broker_conf.values import Kind, read_value
+    from engine.broker_conf.values import ValueKind, read_value
     from engine.format import hosts
 
     try:
-        port = read_value(Kind.INT, config.other.get("listenPort", ""))
+        port = read_value(ValueKind.INT, config.other.get("listenPort", ""))
     except ValueError:  # as a broker leaves out what it can't read
         port = _LISTEN_PORT
     return hosts.parse(f"{config.other.get('brokerIP1', '').strip() or '127.0.0.1'}:{port}")

@@ -15,7 +15,7 @@ from rstore_cli.render import count, printable, size
 if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.errors import NextStep, RStoreError
-    from engine.repair.config.plan import Choices, FilePlan, RebuildPlan
+    from engine.repair.config.plan import FilePlan, RebuildChoices, RebuildPlan
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 _SHOWN = 12
@@ -63,10 +63,10 @@ def rebuild_config(
 
 def _choices(
     only: str | None, every: bool, offsets: str, places: list[Path], topic: str | None, group: str | None
-) -> Choices:
-    from engine.repair.config.plan import Choices, Part
+) -> RebuildChoices:
+    from engine.repair.config.plan import RebuildChoices, RebuildPart
 
-    known = {part.value: part for part in Part}
+    known = {part.value: part for part in RebuildPart}
     words = [] if only is None else [word.strip() for word in only.split(",")]
     bad = next((word for word in words if word not in known), None)
     if bad is not None:
@@ -77,13 +77,13 @@ def _choices(
         raise InvalidArgument("--topic and --group go without --only and --all")
     floor = offsets if offsets in ("min", "max") else parse_time(offsets, "--offsets")
     directories = tuple(str(place) for place in places)
-    return Choices(frozenset(known[word] for word in words), every, floor, directories, topic, group)
+    return RebuildChoices(frozenset(known[word] for word in words), every, floor, directories, topic, group)
 
 
 class _RebuildConfig(Change["RebuildPlan"]):
     name = "rebuild-config"
 
-    def __init__(self, settings: Settings, choices: Choices) -> None:
+    def __init__(self, settings: Settings, choices: RebuildChoices) -> None:
         super().__init__(settings)
         self._choices = choices
 

@@ -54,13 +54,13 @@ def replicate(
     """
     settings = settings_of(context)
 
-    from engine.broker.ha.replicate import Wanted
+    from engine.broker.ha.replicate import ReplicateOptions
     from engine.broker.ha.replicate import replicate as run
 
     rate = None if throttle is None else parse_size(throttle, "--throttle")
     if rate == 0:
         raise InvalidArgument("--throttle must be at least 1")
-    wanted = Wanted(
+    wanted = ReplicateOptions(
         source,
         ha_port,
         until_caught_up,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.errors import RStoreError
     from engine.files.lock import StoreLock
-    from engine.repair.replay.plan import ReplayPlan, Request
+    from engine.repair.replay.plan import ReplayPlan, ReplayRequest
     from engine.repair.salvage.prune import PrunePlan
 
 app = typer.Typer(
@@ -174,9 +174,9 @@ def replay(
     halves of transactions are put again, so that the broker asks their producers; settled ones are passed over.
     """
     settings = settings_of(context)
-    from engine.repair.replay.plan import Request
+    from engine.repair.replay.plan import ReplayRequest
 
-    request = Request(repair, into, tuple(sorted(set(topics))) if topics else None, displaced, again)
+    request = ReplayRequest(repair, into, tuple(sorted(set(topics))) if topics else None, displaced, again)
     run = _Replay(settings, request)
     run.verbose = verbose
     raise typer.Exit(run.run(settings.load(), dry_run=dry_run, yes=yes))
@@ -222,7 +222,7 @@ class _Replay(Change["ReplayPlan"]):
     name = "salvage replay"
     _done = False
 
-    def __init__(self, settings: Settings, request: Request) -> None:
+    def __init__(self, settings: Settings, request: ReplayRequest) -> None:
         super().__init__(settings)
         self._request = request
         self._lock: StoreLock | None = None

@@ -39,11 +39,11 @@ def status(
 
     with output.progress("queues", is_bytes=False) as tick:
         found = look(Disk(), config, hours=hours, rate_hours=rate_hours, full=full, progress=tick)
-    from rstore_cli.daemon import Daemon
+    from rstore_cli.daemon import DaemonConnection
 
     live = None
     try:
-        live = Daemon(config.store_path_root_dir).ask("GET", "/status")
+        live = DaemonConnection(config.store_path_root_dir).ask("GET", "/status")
     except StorageError as error:  # another user's, or it hangs: the files say enough
         output.warn(f"The daemon did not answer: {error}")
     if output.json:

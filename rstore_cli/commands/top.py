@@ -82,10 +82,10 @@ class _looking:  # noqa: N801 - a context manager that reads as a function
             self._runner.close()
 
     def _daemon(self) -> Callable[[], Look]:
-        from rstore_cli.daemon import Daemon
+        from rstore_cli.daemon import DaemonConnection
 
         root = self._settings.load().store_path_root_dir
-        daemon = Daemon(root)
+        daemon = DaemonConnection(root)
 
         def look() -> Look:
             found: Look | None = daemon.ask("GET", "/status")

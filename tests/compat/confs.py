@@ -6,7 +6,7 @@ from random import Random
 
 from engine.broker_conf.keys import all_keys
 from engine.broker_conf.not_keys import NOT_KEYS, STARTUP_KEYS
-from engine.broker_conf.values import Kind
+from engine.broker_conf.values import ValueKind
 
 _INTEGERS = (
     *("0", "1", "-1", "+7", "007", "10", "95", "96", "86", "4096", "20001", "1048576", "2147483647", "2147483648"),
@@ -58,8 +58,27 @@ _HOURS = (
     *("00;01;02;23", "04,16", "+4", "\\u0664", "16;04;16", "04;;16", "23;24;25;y"),
 )
 _ENUMS = {
-    Kind.ROLE: ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE", "slave", "SLAVE ", "SLAVE # the second", "MASTER", "", "Slave"),
-    Kind.FLUSH: ("SYNC_FLUSH", "ASYNC_FLUSH", "sync_flush", "SYNC_FLUSH ", "SYNC_FLUSH # slow", "SYNC", "", "async"),
+    ValueKind.ROLE: (
+        "ASYNC_MASTER",
+        "SYNC_MASTER",
+        "SLAVE",
+        "slave",
+        "SLAVE ",
+        "SLAVE # the second",
+        "MASTER",
+        "",
+        "Slave",
+    ),
+    ValueKind.FLUSH: (
+        "SYNC_FLUSH",
+        "ASYNC_FLUSH",
+        "sync_flush",
+        "SYNC_FLUSH ",
+        "SYNC_FLUSH # slow",
+        "SYNC",
+        "",
+        "async",
+    ),
 }
 _SEPARATORS = ("=", " = ", ":", " : ", " ", "\t", "=  ", " =\\\n   ", "\f=\f", "==", " \\\n = ")
 _BETWEEN = (
@@ -121,13 +140,13 @@ def conf(seed: int) -> bytes:
 
 
 def _value(rng: Random, name: str) -> str:
-    kind = all_keys()[name][0].kind if name in all_keys() else Kind.STRING
+    kind = all_keys()[name][0].kind if name in all_keys() else ValueKind.STRING
     if name == "deleteWhen":
         return rng.choice(_HOURS)
-    if kind in (Kind.INT, Kind.LONG):
+    if kind in (ValueKind.INT, ValueKind.LONG):
         return rng.choice(_INTEGERS) if rng.random() < 0.7 else str(rng.randint(-(1 << 40), 1 << 40))
-    if kind is Kind.BOOLEAN:
+    if kind is ValueKind.BOOLEAN:
         return rng.choice(_BOOLEANS)
-    if kind is Kind.STRING:
+    if kind is ValueKind.STRING:
         return rng.choice(_TEXTS)
     return rng.choice(_ENUMS[kind])

@@ -10,7 +10,7 @@ import pytest
 from engine.bench import run as bench
 from engine.bench.jobs import JOBS
 from engine.bench.replicated import COPIES, SENDS
-from engine.bench.results import Place, Side
+from engine.bench.results import JobPlace, Side
 from engine.bench.served import LOADS
 from engine.bench.workload import MIB, workloads
 from tests.support.checking import check_clean
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("apache_store")]
 def test_each_job_against_apache(tmp_path: Path) -> None:
     names = tuple(job.name for job in JOBS if job.apache is not None)
     program = (sys.executable, "-m", "rstore_cli.app")
-    wanted = bench.Wanted(program, tmp_path / "out", MIB, ("b128",), names, 1, work=tmp_path / "work")
+    wanted = bench.BenchOptions(program, tmp_path / "out", MIB, ("b128",), names, 1, work=tmp_path / "work")
     results = bench.run(wanted)
     assert results.failures == []
     assert "4.9.8" in results.apache
@@ -34,7 +34,7 @@ def test_each_job_against_apache(tmp_path: Path) -> None:
     check_clean(left.parent, workloads(MIB)["b128"].config(left.parent))
     for job in JOBS:
         if job.apache is not None:
-            place = Place(job.name, "b128")
+            place = JobPlace(job.name, "b128")
             assert results.inside_ratio(place), job.name
             (theirs,) = results.samples[place, Side.APACHE]
             (ours,) = results.samples[place, Side.OURS]
@@ -44,7 +44,9 @@ def test_each_job_against_apache(tmp_path: Path) -> None:
 
 def test_the_daemon_under_load(tmp_path: Path) -> None:
     program = (sys.executable, "-m", "rstore_cli.app")
-    wanted = bench.Wanted(program, tmp_path / "out", MIB, jobs=("serve",), rounds=1, work=tmp_path / "work", quick=True)
+    wanted = bench.BenchOptions(
+        program, tmp_path / "out", MIB, jobs=("serve",), rounds=1, work=tmp_path / "work", quick=True
+    )
     results = bench.run(wanted)
     assert results.failures == []
     for load in LOADS:
@@ -61,7 +63,7 @@ def test_replication(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.bench.replicated.COPIES", COPIES[:3])
     monkeypatch.setattr("engine.bench.replicated.SENDS", SENDS[-1:])
     program = (sys.executable, "-m", "rstore_cli.app")
-    wanted = bench.Wanted(program, tmp_path / "out", 4 * MIB, jobs=("replication",), rounds=1, quick=True)
+    wanted = bench.BenchOptions(program, tmp_path / "out", 4 * MIB, jobs=("replication",), rounds=1, quick=True)
     results = bench.run(wanted)
     assert results.failures == []
     for master, slave in COPIES[:3]:

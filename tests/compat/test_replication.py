@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from engine.broker.ha.follower import Diverged
-from engine.broker.ha.replicate import Wanted, replicate
+from engine.broker.ha.replicate import ReplicateOptions, replicate
 from engine.broker.ha.slave import LinkStatus
 from engine.config import StoreConfig
 from engine.format.message import Message
@@ -161,7 +161,7 @@ def test_replicate_and_what_stops_it(names: str, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     with real_broker.broker(tmp_path / "master", names, COMMON) as master:
         produced = produce(master.broker, "Load", 20_000, size=1000)
-        wanted = Wanted(master.broker, until_caught_up=True)
+        wanted = ReplicateOptions(master.broker, until_caught_up=True)
         first = replicate(StoreConfig(store_path_root_dir=copy), wanted, lambda _: None)
         assert (first.start, first.behind, first.status) == (0, 0, LinkStatus.FOLLOWING)
         assert first.appended + 1 == first.end == first.dispatched
@@ -204,7 +204,7 @@ def test_a_copy_that_begins_later(names: str, tmp_path: Path) -> None:
     """With the last file, as Apache's slaves; and of a master whose first files have expired."""
     with real_broker.broker(tmp_path / "master", names, COMMON) as master:
         produced = produce(master.broker, "Load", 20_000, size=1000)
-        wanted = Wanted(master.broker, until_caught_up=True, last_file=True)
+        wanted = ReplicateOptions(master.broker, until_caught_up=True, last_file=True)
         found = replicate(StoreConfig(store_path_root_dir=tmp_path / "copy"), wanted, lambda _: None)
         assert found.start > 0
         assert found.start % FILE == 0

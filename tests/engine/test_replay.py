@@ -18,7 +18,7 @@ from engine.inspect.check.check import check
 from engine.inspect.finding import Severity
 from engine.repair.recover.apply import apply
 from engine.repair.recover.recover import plan_recover, plan_truncate
-from engine.repair.replay.plan import Request
+from engine.repair.replay.plan import ReplayRequest
 from engine.repair.replay.planner import plan_replay
 from engine.repair.salvage.undo import plan_undo, undo
 from engine.replay import replay
@@ -75,7 +75,7 @@ def test_every_sound_message_of_a_damaged_store(
         assert not plan.share.refused
     elif (root / "salvage").exists():
         with pytest.raises(CannotMend):
-            plan_replay(Disk(), config, Request())
+            plan_replay(Disk(), config, ReplayRequest())
     assert problems(config) <= before
     there = {message.physical_offset: message for _, _, _, message in by_queue(config, damaged=True)}
     found = Counter(
@@ -126,9 +126,9 @@ def test_the_plan_is_what_happens(damaged: StoreConfig) -> None:
     cut(damaged)
     root = Path(damaged.store_path_root_dir)
     before = stores.snapshot(root)
-    dry = plan_replay(Disk(), damaged, Request())
+    dry = plan_replay(Disk(), damaged, ReplayRequest())
     assert stores.snapshot(root) == before
-    plan = plan_replay(Disk(), damaged, Request())
+    plan = plan_replay(Disk(), damaged, ReplayRequest())
     ends = {(t, q): o + 1 for t, q, o, _ in by_queue(damaged)}
     assert dry.to_json(done=False) == plan.to_json(done=False)
     assert replay(Disk(), plan) == dry.share.messages
@@ -145,14 +145,14 @@ def test_the_plan_is_what_happens(damaged: StoreConfig) -> None:
 def test_once_is_enough_unless_asked_again(damaged: StoreConfig) -> None:
     cut(damaged)
     put_back(damaged)
-    once = plan_replay(Disk(), damaged, Request())
+    once = plan_replay(Disk(), damaged, ReplayRequest())
     assert isinstance(once.refusal, Refused)
     with pytest.raises(Refused):
         replay(Disk(), once)
     assert set(replayed(damaged).values()) == {1}
     put_back(damaged, again=True)
     assert set(replayed(damaged).values()) == {2}
-    assert isinstance(plan_replay(Disk(), damaged, Request()).refusal, Refused)
+    assert isinstance(plan_replay(Disk(), damaged, ReplayRequest()).refusal, Refused)
 
 
 def test_topics_one_after_the_other(tmp_path: Path) -> None:
@@ -163,27 +163,27 @@ def test_topics_one_after_the_other(tmp_path: Path) -> None:
     config = settings(tmp_path)
     cut(config)
     assert put_back(config, topics=("U",)).share.messages == 10
-    assert isinstance(plan_replay(Disk(), config, Request(topics=("U",))).refusal, Refused)
+    assert isinstance(plan_replay(Disk(), config, ReplayRequest(topics=("U",))).refusal, Refused)
     rest = put_back(config)
     assert (rest.share.messages, set(rest.share.queues)) == (14, {("T", 0), ("T", 1)})
     assert set(replayed(config).values()) == {1}
     with pytest.raises(InvalidArgument):
-        plan_replay(Disk(), config, Request("nothing"))
+        plan_replay(Disk(), config, ReplayRequest("nothing"))
 
 
 def test_what_the_log_has_is_passed_over(damaged: StoreConfig) -> None:
     cut(damaged)
     undo(Disk(), plan_undo(Disk(), damaged))
     with pytest.raises(CannotMend):
-        plan_replay(Disk(), damaged, Request())
+        plan_replay(Disk(), damaged, ReplayRequest())
     name = next(path.name for path in (Path(damaged.store_path_root_dir) / "salvage").iterdir())
     with pytest.raises(Refused):
-        plan_replay(Disk(), damaged, Request(name))
+        plan_replay(Disk(), damaged, ReplayRequest(name))
     # As if the files had been copied back by hand.
     (Path(damaged.store_path_root_dir) / "salvage" / name / "undone.json").unlink()
     (Path(damaged.store_path_root_dir) / "salvage" / name / "undoing.json").unlink()
     apply(Disk(), plan_recover(Disk(), damaged, bridge=True))
-    plan = plan_replay(Disk(), damaged, Request(name))
+    plan = plan_replay(Disk(), damaged, ReplayRequest(name))
     assert (plan.share.messages, plan.refusal, plan.changed) == (0, None, False)
     assert sum(records for records, _ in plan.share.skipped.values()) == 39
 
@@ -204,7 +204,7 @@ def test_a_store_that_is_not_recovered_is_refused(damaged: StoreConfig) -> None:
     root = Path(damaged.store_path_root_dir)
     (root / "consumequeue" / "T" / "0" / "00000000000000000000").unlink()
     with pytest.raises(Refused, match="recovered"):
-        plan_replay(Disk(), damaged, Request())
+        plan_replay(Disk(), damaged, ReplayRequest())
 
 
 def test_a_note_that_cant_be_read_is_refused(damaged: StoreConfig) -> None:
@@ -212,7 +212,7 @@ def test_a_note_that_cant_be_read_is_refused(damaged: StoreConfig) -> None:
     put_back(damaged)
     (Path(damaged.store_path_root_dir) / "salvage" / name / "replayed.json").write_text("{}")
     with pytest.raises(Refused, match="can't be read"):
-        plan_replay(Disk(), damaged, Request())
+        plan_replay(Disk(), damaged, ReplayRequest())
 
 
 def test_another_replay_is_under_way(damaged: StoreConfig) -> None:
@@ -223,13 +223,13 @@ def test_another_replay_is_under_way(damaged: StoreConfig) -> None:
     said["runs"][0]["done"] = False
     note.write_text(json.dumps(said))
     with pytest.raises(Refused, match="interrupted"):
-        plan_replay(Disk(), damaged, Request(topics=("T",)))
-    plan = plan_replay(Disk(), damaged, Request())
+        plan_replay(Disk(), damaged, ReplayRequest(topics=("T",)))
+    plan = plan_replay(Disk(), damaged, ReplayRequest())
     assert (plan.resumed, plan.share.messages) == (True, 0)
-    over = plan_replay(Disk(), damaged, Request(again=True))
+    over = plan_replay(Disk(), damaged, ReplayRequest(again=True))
     assert (over.resumed, over.share.messages) == (False, 39)
     assert replay(Disk(), plan) == 39
-    assert isinstance(plan_replay(Disk(), damaged, Request()).refusal, Refused)
+    assert isinstance(plan_replay(Disk(), damaged, ReplayRequest()).refusal, Refused)
 
 
 def test_starting_over_what_was_interrupted(damaged: StoreConfig) -> None:
@@ -240,7 +240,7 @@ def test_starting_over_what_was_interrupted(damaged: StoreConfig) -> None:
     said["runs"][0] |= {"done": False, "end": -1}  # before the log's first byte: it has lost its front since
     note.write_text(json.dumps(said))
     with pytest.raises(Refused, match="start of the log was deleted"):
-        plan_replay(Disk(), damaged, Request())
+        plan_replay(Disk(), damaged, ReplayRequest())
     put_back(damaged, again=True)
     assert set(replayed(damaged).values()) == {2}
     assert [run["done"] for run in json.loads(note.read_text())["runs"]] == [True]
@@ -269,10 +269,10 @@ def test_into_a_new_store_and_another(damaged: StoreConfig, tmp_path: Path) -> N
     assert sum(1 for _ in by_queue(settings(other))) == 44
     check_clean(other, settings(other))
     for into in (new, other):
-        assert isinstance(plan_replay(Disk(), damaged, Request(into=into)).refusal, Refused)
+        assert isinstance(plan_replay(Disk(), damaged, ReplayRequest(into=into)).refusal, Refused)
     put_back(damaged, into=root)
-    assert isinstance(plan_replay(Disk(), damaged, Request()).refusal, Refused)
-    undone = plan_replay(Disk(), damaged, Request(into=tmp_path / "fourth"))
+    assert isinstance(plan_replay(Disk(), damaged, ReplayRequest()).refusal, Refused)
+    undone = plan_replay(Disk(), damaged, ReplayRequest(into=tmp_path / "fourth"))
     assert undone.refusal is None
 
 
@@ -310,7 +310,7 @@ def test_delayed_messages(tmp_path: Path) -> None:
     cut(config)
     disk = Disk()
     disk.now_ms = lambda: waiting.store_timestamp + 60_000  # type: ignore[method-assign]
-    plan = plan_replay(disk, config, Request())
+    plan = plan_replay(disk, config, ReplayRequest())
     assert (plan.share.at_once, plan.share.waiting) == (1, 1)
     replay(disk, plan)
     found = [(t, q, m.properties["UNIQ_KEY"], m.properties.get("DELAY")) for t, q, _, m in by_queue(config)]
@@ -329,10 +329,10 @@ def test_the_delay_that_is_left(tmp_path: Path) -> None:
     (offset,) = put_all(config, [named("T", "later", DELAY="18")])
     damage(tmp_path, offset - 60, b"\xff\xff")
     cut(config)
-    stored = plan_replay(Disk(), config, Request()).found.sound.first
+    stored = plan_replay(Disk(), config, ReplayRequest()).found.sound.first
     disk = Disk()
     disk.now_ms = lambda: stored + 7_200_000 - 100_000  # type: ignore[method-assign]
-    replay(disk, plan_replay(disk, config, Request()))
+    replay(disk, plan_replay(disk, config, ReplayRequest()))
     (found,) = [(q, m.properties) for t, q, _, m in by_queue(config) if t == SCHEDULE_TOPIC]
     assert (found[0], found[1]["DELAY"], found[1]["REAL_TOPIC"]) == (5, "6", "T")  # 2 min, as 1 min is too early
 
@@ -395,7 +395,7 @@ def test_light_queues(fixture_copy: Store) -> None:
     before = Counter((t, q, m.properties.get("UNIQ_KEY")) for t, q, _, m in by_queue(config) if t != SCHEDULE_TOPIC)
     some = sorted({m.physical_offset for _, _, _, m in by_queue(config)})
     apply(Disk(), plan_truncate(Disk(), config, to_offset=some[len(some) // 2]), command="truncate")
-    assert isinstance(plan_replay(Disk(), StoreConfig(store_path_root_dir=root), Request()).refusal, Refused)
+    assert isinstance(plan_replay(Disk(), StoreConfig(store_path_root_dir=root), ReplayRequest()).refusal, Refused)
     put_back(config)
     check_clean(root, config)
     after = Counter((t, q, m.properties.get("UNIQ_KEY")) for t, q, _, m in by_queue(config) if t != SCHEDULE_TOPIC)

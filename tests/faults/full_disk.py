@@ -34,7 +34,7 @@ from engine.services.running_flags import Flag
 from engine.store import MessageStore
 from tests.engine.broker.client import Client, daemon
 from tests.engine.broker.test_http import control, scrape
-from tests.faults.ledger import Ledger, check_recovered, check_store, settings
+from tests.faults.ledger import DrillLedger, check_recovered, check_store, settings
 from tests.support import stores
 from tests.support.checking import check_clean
 
@@ -73,7 +73,7 @@ def check_refused(result: PutResult) -> None:
     assert result.append is None
 
 
-def put_until_refused(store: MessageStore, ledger: Ledger, times: int) -> int:
+def put_until_refused(store: MessageStore, ledger: DrillLedger, times: int) -> int:
     """Put until the store has refused so many; how many."""
     refused = 0
     while refused < times:
@@ -84,7 +84,7 @@ def put_until_refused(store: MessageStore, ledger: Ledger, times: int) -> int:
     return refused
 
 
-def put_again(store: MessageStore, ledger: Ledger, count: int = 60) -> None:
+def put_again(store: MessageStore, ledger: DrillLedger, count: int = 60) -> None:
     """Puts work, as soon as the store has seen that there is room."""
     deadline = time.monotonic() + PATIENCE
     for _ in range(count):
@@ -96,7 +96,7 @@ def put_again(store: MessageStore, ledger: Ledger, count: int = 60) -> None:
 
 def in_the_middle_of_a_load(place: Place, *, mapped: bool = True, **changes: object) -> int:
     """The disk fills up below a running store; then there is room again."""
-    ledger = Ledger(21)
+    ledger = DrillLedger(21)
     config = settings(place.root).with_changes(**changes)
     refused = 0
     with MessageStore.open(config, Disk(mapped=mapped)) as store:
@@ -123,7 +123,7 @@ def in_the_middle_of_a_load(place: Place, *, mapped: bool = True, **changes: obj
 
 def opened_with_holes(place: Place) -> int:
     """Files that are nothing but holes behind their data, as a copy has them: a put must not meet a missing block."""
-    ledger = Ledger(22)
+    ledger = DrillLedger(22)
     refused = 0
     for turn in range(4):
         with MessageStore.open(settings(place.root)) as store:
@@ -147,7 +147,7 @@ def opened_with_holes(place: Place) -> int:
 def kept_free_by_the_clean_service(place: Place) -> int:
     """Many times what fits goes through: above 85 % the oldest files go, whatever their age."""
     clean.FIRST_ROUND_MS = 1
-    ledger = Ledger(23, body=4000)
+    ledger = DrillLedger(23, body=4000)
     at_once = {"clean_resource_interval": 1, "delete_commit_log_files_interval": 0}
     config = settings(place.root).with_changes(**at_once, delete_consume_queue_files_interval=0)
     refused = 0
@@ -172,7 +172,7 @@ def kept_free_by_the_clean_service(place: Place) -> int:
 
 def closed_and_opened_again(place: Place) -> int:
     """Full when the log needs its next file, closed cleanly: no repair is asked for, all is read, puts come back."""
-    ledger = Ledger(24)
+    ledger = DrillLedger(24)
     config = settings(place.root, mapped_file_size_consume_queue=20_000, max_index_num=2000)  # only the log rolls
     with MessageStore.open(config) as store:
         put_again(store, ledger, 60)
@@ -194,7 +194,7 @@ def closed_and_opened_again(place: Place) -> int:
 
 def opened_with_queues_behind(place: Place) -> int:
     """Full when a queue needs its next file: the store opens, what is in the queues is read, the rest follows later."""
-    ledger = Ledger(25)
+    ledger = DrillLedger(25)
     config = settings(place.root)
     with contextlib.suppress(DiskFull), MessageStore.open(config) as store:  # closing says that dispatch is behind
         put_again(store, ledger, 5)
@@ -219,7 +219,7 @@ def repaired_with_no_byte_free(place: Place) -> int:
     """A bridge needs no room in the store: what it saves lies elsewhere; it is found, taken back and pruned there."""
     from rstore_cli.app import main
 
-    ledger = Ledger(26)
+    ledger = DrillLedger(26)
     config = settings(place.root)
     with MessageStore.open(config) as store:
         put_again(store, ledger, 60)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from engine.config import FlushDiskType, StoreConfig
-from engine.drill.ledger import QUEUES, TOPICS, Clock, Ledger, Stored, is_one_of, missing, stored, strangers
+from engine.drill.ledger import QUEUES, TOPICS, Clock, DrillLedger, Stored, is_one_of, missing, stored, strangers
 from engine.files.disk import Disk
 from engine.read_store import ReadStore
 from engine.repair.recover.apply import apply
@@ -19,7 +19,17 @@ from engine.repair.recover.recover import plan_recover
 from engine.store import MessageStore
 from tests.support.checking import check_clean
 
-__all__ = ["Clock", "Ledger", "Stored", "check_recovered", "check_store", "is_one_of", "recover", "settings", "stored"]
+__all__ = [
+    "Clock",
+    "DrillLedger",
+    "Stored",
+    "check_recovered",
+    "check_store",
+    "is_one_of",
+    "recover",
+    "settings",
+    "stored",
+]
 
 LOG_FILE = 16384
 SIZES = {
@@ -50,7 +60,7 @@ MOST_KEYS = 40
 store `check` holds each entry of the index against the log."""
 
 
-def check_store(store: MessageStore | ReadStore, expected: Sequence[Stored], ledger: Ledger) -> None:
+def check_store(store: MessageStore | ReadStore, expected: Sequence[Stored], ledger: DrillLedger) -> None:
     """Every one of `expected` is there by queue offset, key and physical offset; nothing is there that wasn't put."""
     queues = itertools.product(TOPICS, range(QUEUES))
     assert list(strangers(store, queues, ledger)) == []
@@ -62,7 +72,7 @@ LOST_PROPERTIES = ("unit-tags", "index-key", "record-suspect", "unit-witness", "
 be lost under a sound body."""
 
 
-def check_recovered(root: Path, expected: Sequence[Stored], ledger: Ledger, *, known: Sequence[str] = ()) -> None:
+def check_recovered(root: Path, expected: Sequence[Stored], ledger: DrillLedger, *, known: Sequence[str] = ()) -> None:
     """The recovered store has all of `expected`, is stable, reads, opens, and takes new messages where they belong."""
     again = plan_recover(Disk(), settings(root))
     assert again.refusal is None
@@ -70,7 +80,7 @@ def check_recovered(root: Path, expected: Sequence[Stored], ledger: Ledger, *, k
     check_clean(root, settings(root), known=known, why="properties have no checksum" if known else "")
     with ReadStore(settings(root)) as view:
         check_store(view, expected, ledger)
-    new = Ledger(seed=ledger.seed + 5000)
+    new = DrillLedger(seed=ledger.seed + 5000)
     with MessageStore.open(settings(root)) as store:
         check_store(store, expected, ledger)
         while len(new.acknowledged) < 5:
@@ -78,6 +88,6 @@ def check_recovered(root: Path, expected: Sequence[Stored], ledger: Ledger, *, k
         assert store.wait_dispatched()
         assert not store.errors
         assert not store.findings
-        both = Ledger(appended={offset: list(put) for offset, put in ledger.appended.items()})
+        both = DrillLedger(appended={offset: list(put) for offset, put in ledger.appended.items()})
         both.add(new.acknowledged)
         check_store(store, [*expected, *new.acknowledged], both)

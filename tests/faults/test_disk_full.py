@@ -20,7 +20,7 @@ from engine.services import dispatch
 from engine.store import MessageStore
 from tests.conftest import Store
 from tests.engine.repair import corpus
-from tests.faults.ledger import Ledger, Stored, check_recovered, check_store, settings
+from tests.faults.ledger import DrillLedger, Stored, check_recovered, check_store, settings
 from tests.faults.test_killed_recovery import check_nothing_is_lost, damaged, end_of
 from tests.support import stores
 
@@ -52,7 +52,7 @@ def wait_dispatched_or_stuck(store: MessageStore) -> None:
         time.sleep(0.0005)
 
 
-def put_until_refused(store: MessageStore, ledger: Ledger, most: int) -> int:
+def put_until_refused(store: MessageStore, ledger: DrillLedger, most: int) -> int:
     """Put; how often it was refused, each time in a clear word."""
     refused = 0
     for _ in range(most):
@@ -74,7 +74,7 @@ def check_readable(store: MessageStore, acknowledged: list[Stored]) -> None:
         assert found.properties["UNIQ_KEY"] == one.unique
 
 
-def put_again(store: MessageStore, ledger: Ledger) -> None:
+def put_again(store: MessageStore, ledger: DrillLedger) -> None:
     """There is space again: puts work, without reopening, as soon as dispatch has seen it."""
     deadline = time.monotonic() + 20 * PATIENCE
     for _ in range(20):
@@ -85,7 +85,7 @@ def put_again(store: MessageStore, ledger: Ledger) -> None:
 
 def put_through_a_full_disk(root: Path, disk: FaultyDisk, full_after: int) -> int:
     """A store whose disk is full after so many operations that take space; how many puts it refused."""
-    ledger = Ledger(full_after)
+    ledger = DrillLedger(full_after)
     with MessageStore.open(settings(root), disk) as store:
         put_until_refused(store, ledger, 5)
         disk.fail_after(full_after)
@@ -117,7 +117,7 @@ def test_a_full_disk_that_has_a_limit(fs: Any) -> None:
     fs.create_dir(root)
     fs.create_file("/ballast", st_size=100_000)
     fs.set_disk_usage(140_000)
-    ledger = Ledger(3)
+    ledger = DrillLedger(3)
     with MessageStore.open(settings(root)) as store:
         assert put_until_refused(store, ledger, 100) > 20
         assert len(ledger.acknowledged) > 20
@@ -131,7 +131,7 @@ def test_a_full_disk_that_has_a_limit(fs: Any) -> None:
 
 
 def test_opening_on_a_full_disk_says_so_and_works_later(tmp_path: Path) -> None:
-    ledger = Ledger(4)
+    ledger = DrillLedger(4)
     with MessageStore.open(settings(tmp_path)) as store:
         put_until_refused(store, ledger, 60)
     (tmp_path / "abort").touch()

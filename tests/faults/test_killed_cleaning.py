@@ -14,7 +14,7 @@ from engine.files.faults import FaultyDisk
 from engine.files.operations import Doing, Operation
 from engine.format.queue_unit import UNIT_SIZE, decode
 from engine.store import MessageStore
-from tests.faults.ledger import QUEUES, TOPICS, Clock, Ledger, check_recovered, recover, settings
+from tests.faults.ledger import QUEUES, TOPICS, Clock, DrillLedger, check_recovered, recover, settings
 from tests.support.wide import sample
 
 PUTS = 120
@@ -67,7 +67,7 @@ class Copying(FaultyDisk):
         return self._image.root_path
 
 
-def in_every_queue(ledger: Ledger, start: int) -> bool:
+def in_every_queue(ledger: DrillLedger, start: int) -> bool:
     """Whether each queue has a message behind `start` (physical)."""
     there = {(one.topic, one.queue_id) for one in ledger.acknowledged if one.physical_offset >= start}
     return len(there) == len(TOPICS) * QUEUES
@@ -94,7 +94,7 @@ def check_followed(root: Path) -> None:
 def test_killed_at_any_change_of_a_round(lose: Lose, tmp_path: Path) -> None:
     root = tmp_path / "store"
     root.mkdir()
-    ledger = Ledger(11, body=5500)
+    ledger = DrillLedger(11, body=5500)
     disk = Copying(root, lose, random.Random(5))
     quiet = settings(root, **PAUSES).with_changes(flush_interval_consume_queue=600_000)  # nobody else changes anything
     with MessageStore.open(quiet, disk, Clock()) as store:

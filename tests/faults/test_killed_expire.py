@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine.files.faults import FaultyDisk, Killed
-from engine.repair.expire.expire import Rules, apply_expire, plan_expire
+from engine.repair.expire.expire import ExpireRules, apply_expire, plan_expire
 from engine.repair.recover.recover import plan_recover
 from tests.conftest import Store
 from tests.engine.log import rebuild
@@ -23,7 +23,7 @@ def test_killed_anywhere_and_run_again(name: str, fixture_copy: Store, tmp_path:
     def run(where: Path, kill_before: int | None = None) -> FaultyDisk:
         disk = FaultyDisk(None)
         config = rebuild.config_of(name, ours=True).with_changes(store_path_root_dir=where)
-        plan = plan_expire(disk, config, Rules(forced=True))
+        plan = plan_expire(disk, config, ExpireRules(forced=True))
         assert disk.changes_seen == 0
         if kill_before is not None:
             disk.kill_before(kill_before)

@@ -15,7 +15,7 @@ from engine.files.operations import Doing
 from engine.inspect.check.check import check
 from engine.inspect.dump.saved_log import saved_repairs
 from engine.repair.recover.recover import plan_recover
-from engine.repair.replay.plan import Request
+from engine.repair.replay.plan import ReplayRequest
 from engine.repair.replay.planner import plan_replay
 from engine.repair.salvage.prune import plan_prune, prune
 from engine.repair.salvage.undo import plan_undo
@@ -82,7 +82,7 @@ def damaged(root: Path) -> StoreConfig:
 
 def run_again(config: StoreConfig) -> None:
     """As an operator would: the same command once more."""
-    plan = plan_replay(Disk(), config, Request())
+    plan = plan_replay(Disk(), config, ReplayRequest())
     if isinstance(plan.refusal, Refused):  # it was killed behind its last note
         assert "already" in plan.refusal.message
         return
@@ -95,7 +95,7 @@ def test_killed_anywhere_and_run_again(tmp_path: Path, monkeypatch: pytest.Monke
     damaged(root)
     before = stores.copy(root, tmp_path / "before")
     disk = Copying(root, tmp_path / "copies")
-    plan = plan_replay(Disk(), settings(root), Request())
+    plan = plan_replay(Disk(), settings(root), ReplayRequest())
     assert replay(disk, plan) == MESSAGES - LOST - 1
     expected = [(t, q, o, m.body, m.properties_raw) for t, q, o, m in by_queue(settings(root))]
     marks = replayed(settings(root))
@@ -105,13 +105,13 @@ def test_killed_anywhere_and_run_again(tmp_path: Path, monkeypatch: pytest.Monke
     resumed = 0
     for copy in disk.copies:
         config = settings(copy)
-        resumed += plan_replay(Disk(), config, Request()).run.messages > 0
+        resumed += plan_replay(Disk(), config, ReplayRequest()).run.messages > 0
         run_again(config)
         assert [(t, q, o, m.body, m.properties_raw) for t, q, o, m in by_queue(config)] == expected
         check_clean(copy, config)
         with pytest.raises(Refused):
             plan_undo(Disk(), config)
-        again = plan_replay(Disk(), config, Request())
+        again = plan_replay(Disk(), config, ReplayRequest())
         assert isinstance(again.refusal, Refused)
     assert resumed > 5
     assert stores.contents(before) != stores.contents(root)
@@ -123,7 +123,7 @@ def test_killed_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     damaged(root)
     seen = []
     for life in range(1, 5):
-        plan = plan_replay(Disk(), settings(root), Request())
+        plan = plan_replay(Disk(), settings(root), ReplayRequest())
         seen.append(plan.share.messages)
         left = tmp_path / f"life{life}"
         replay(Until(root, 40, left), plan)
@@ -143,7 +143,7 @@ def test_killed_while_it_makes_another_store(tmp_path: Path) -> None:
     base.mkdir()
     damaged(base / "store")
     disk = Copying(base, tmp_path / "copies")
-    replay(disk, plan_replay(Disk(), settings(base / "store"), Request(into=base / "new")))
+    replay(disk, plan_replay(Disk(), settings(base / "store"), ReplayRequest(into=base / "new")))
     expected = [(t, q, o, m.body) for t, q, o, m in by_queue(StoreConfig(store_path_root_dir=base / "new"))]
     assert len(expected) == MESSAGES - LOST - 1
     assert len(disk.copies) > 50
@@ -153,7 +153,7 @@ def test_killed_while_it_makes_another_store(tmp_path: Path) -> None:
         for path in noted.rglob("replayed.json"):
             path.write_text(path.read_text().replace(str(base), str(copy)))
         config, new = settings(copy / "store"), StoreConfig(store_path_root_dir=copy / "new")
-        plan = plan_replay(Disk(), config, Request(into=copy / "new"))
+        plan = plan_replay(Disk(), config, ReplayRequest(into=copy / "new"))
         if plan.refusal is None:
             replay(Disk(), plan)
         assert [(t, q, o, m.body) for t, q, o, m in by_queue(new)] == expected

@@ -14,7 +14,7 @@ from engine.errors import NotAStore
 from engine.files.faults import FaultyDisk
 from engine.files.operations import Doing
 from engine.store import MessageStore
-from tests.faults.ledger import Clock, Ledger, Stored, check_recovered, recover, settings
+from tests.faults.ledger import Clock, DrillLedger, Stored, check_recovered, recover, settings
 from tests.faults.writer import run_and_kill, run_until_dead
 
 PUTS = 25
@@ -39,7 +39,7 @@ KILLS = [(step, nth) for step, last in STEPS.items() for nth in sorted({1, last}
 class Copying(FaultyDisk):
     """Copies the store as it is at each `every`-th change: what a kill there leaves."""
 
-    def __init__(self, root: Path, into: Path, ledger: Ledger, every: int) -> None:
+    def __init__(self, root: Path, into: Path, ledger: DrillLedger, every: int) -> None:
         super().__init__(str(root))
         self._into = into
         self._ledger = ledger
@@ -58,7 +58,7 @@ class Copying(FaultyDisk):
             return note
 
 
-def live(root: Path, disk: FaultyDisk, ledger: Ledger) -> None:
+def live(root: Path, disk: FaultyDisk, ledger: DrillLedger) -> None:
     """Open, put with files that roll, close; and again."""
     clock = Clock()
     for _ in range(LIVES):
@@ -69,7 +69,7 @@ def live(root: Path, disk: FaultyDisk, ledger: Ledger) -> None:
 
 def test_the_steps_are_known(tmp_path: Path) -> None:
     disk = FaultyDisk(str(tmp_path))
-    live(tmp_path, disk, Ledger(1))
+    live(tmp_path, disk, DrillLedger(1))
     seen = Counter(disk.steps_seen)
     assert seen.keys() == STEPS.keys()
     for step, nth in STEPS.items():
@@ -84,7 +84,7 @@ def test_killed_at_a_step(step: str, nth: int, tmp_path: Path) -> None:
             got = store.get(one.topic, one.queue_id, one.queue_offset, 1)
             assert [bytes(record) for record in got.messages] == [one.record]
             assert store.query(one.topic, one.unique).offsets == (one.physical_offset,)
-        new = Ledger(9)
+        new = DrillLedger(9)
         assert new.put(store).ok
         assert store.wait_dispatched()
         assert not store.errors
@@ -97,7 +97,7 @@ def test_killed_at_a_step(step: str, nth: int, tmp_path: Path) -> None:
 def test_killed_at_any_change(tmp_path: Path) -> None:
     root = tmp_path / "store"
     root.mkdir()
-    ledger = Ledger(2)
+    ledger = DrillLedger(2)
     disk = Copying(root, tmp_path, ledger, every=9)
     live(root, disk, ledger)
     assert len(disk.copies) > 20
@@ -118,7 +118,7 @@ def test_killed_for_real(seed: int, tmp_path: Path) -> None:
         acknowledged += run_and_kill(tmp_path, seed * 10 + round_number, 30 + 40 * seed)
         if round_number == 1:
             recover(tmp_path)
-    ledger = Ledger(seed)
+    ledger = DrillLedger(seed)
     with MessageStore.open(settings(tmp_path)) as store:
         for one in acknowledged:
             got = store.get(one.topic, one.queue_id, one.queue_offset, 1)

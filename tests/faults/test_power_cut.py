@@ -20,7 +20,7 @@ from engine.files.operations import Doing
 from engine.repair.recover.apply import apply
 from engine.repair.recover.recover import plan_recover
 from engine.store import MessageStore
-from tests.faults.ledger import LOST_PROPERTIES, Clock, Ledger, Stored, check_recovered, settings
+from tests.faults.ledger import LOST_PROPERTIES, Clock, DrillLedger, Stored, check_recovered, settings
 from tests.support import stores
 
 CUTS = 5
@@ -38,7 +38,9 @@ class Cut:
 class CuttingDisk(FaultyDisk):
     """Makes a crash copy just before certain changes, whichever thread makes them."""
 
-    def __init__(self, root: Path, into: Path, ledger: Ledger, at: set[int], rng: random.Random, torn: bool) -> None:
+    def __init__(
+        self, root: Path, into: Path, ledger: DrillLedger, at: set[int], rng: random.Random, torn: bool
+    ) -> None:
         super().__init__(str(root))
         self._into = into
         self._ledger = ledger
@@ -87,11 +89,13 @@ def repair(root: Path, cut: Cut, disk: Disk | None = None) -> bool:
     return refused
 
 
-def run(tmp_path: Path, seed: int, rng: random.Random, *, torn: bool, cuts: int = CUTS) -> tuple[Ledger, list[Cut]]:
+def run(
+    tmp_path: Path, seed: int, rng: random.Random, *, torn: bool, cuts: int = CUTS
+) -> tuple[DrillLedger, list[Cut]]:
     """A store with puts, cut from power now and then."""
     root = tmp_path / "store"
     root.mkdir()
-    ledger = Ledger(seed)
+    ledger = DrillLedger(seed)
     moments = {rng.randrange(0, 600) for _ in range(cuts)}
     disk = CuttingDisk(root, tmp_path, ledger, moments, rng, torn)
     with MessageStore.open(settings(root), disk, Clock()) as store:
@@ -132,7 +136,7 @@ def test_all_that_is_acknowledged_is_sure(tmp_path: Path) -> None:
     """Nothing but what was synced: the end of the log is the last acknowledged message."""
     root = tmp_path / "store"
     root.mkdir()
-    ledger = Ledger(7)
+    ledger = DrillLedger(7)
     disk = CuttingDisk(root, tmp_path, ledger, set(), random.Random(7), torn=True)
     with MessageStore.open(settings(root), disk, Clock()) as store:
         for _ in range(PUTS):
@@ -148,7 +152,7 @@ def test_a_lost_sync_loses_what_was_acknowledged(tmp_path: Path) -> None:
     """The proof that these tests can fail: a disk that lies about its syncs loses messages."""
     root = tmp_path / "store"
     root.mkdir()
-    ledger = Ledger(8)
+    ledger = DrillLedger(8)
     disk = CuttingDisk(root, tmp_path, ledger, set(), random.Random(8), torn=False)
     with MessageStore.open(settings(root), disk, Clock()) as store:
         disk.lost_syncs = True
@@ -163,7 +167,7 @@ def test_a_lost_sync_loses_what_was_acknowledged(tmp_path: Path) -> None:
 @pytest.mark.parametrize("lost", ["both", "header", "older"])
 def test_an_index_file_without_entries_is_not_gone_by(lost: str, tmp_path: Path) -> None:
     """Its header says where the file before it ended: a lie, when that one was lost; zeros, when its own page was."""
-    ledger = Ledger(11)
+    ledger = DrillLedger(11)
     with MessageStore.open(settings(tmp_path)) as store:
         while len(list((tmp_path / "index").glob("*"))) < 3:
             assert ledger.put(store).ok

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from engine.files.disk import Disk
 from engine.store import MessageStore
-from tests.faults.ledger import Ledger, Stored, settings
+from tests.faults.ledger import DrillLedger, Stored, settings
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -42,7 +42,7 @@ class SuicidalDisk(Disk):
 
 def main(argv: list[str]) -> None:
     """Put until killed; every put is waited for."""
-    ledger, puts = Ledger(int(argv[1])), int(argv[2])
+    ledger, puts = DrillLedger(int(argv[1])), int(argv[2])
     given = [word.partition("=") for word in argv[3:] if "=" in word]
     changes = {name: json.loads(value) for name, _, value in given}
     steps = [word.rpartition(":") for word in argv[3:] if "=" not in word]

@@ -10,7 +10,7 @@ import pytest
 
 from rstore_cli.screen import cells
 from rstore_cli.top_frame import Frame, Look, Sort
-from rstore_cli.top_layout import View, draw, keys_of
+from rstore_cli.top_layout import TopView, draw, keys_of
 
 SCREENS = Path(__file__).parent / "screens"
 TOPIC = "orders-{}-payments-reconciliation-nightly-batch-europe"
@@ -40,7 +40,7 @@ def frame(sort: Sort = Sort.LAG, **sizes: int) -> Frame:
     return Frame.of(look(**sizes), look(**sizes, ms=1_700_000_002_000, done=2), sort)
 
 
-def text(columns: int, view: View, height: int = 24, **sizes: int) -> str:
+def text(columns: int, view: TopView, height: int = 24, **sizes: int) -> str:
     lines = [line for line, _ in draw(frame(view.sort, **sizes), view, columns, height).lines]
     assert len(lines) == height
     assert all(cells(line) <= columns for line in lines)
@@ -50,7 +50,7 @@ def text(columns: int, view: View, height: int = 24, **sizes: int) -> str:
 @pytest.mark.parametrize("columns", [80, 50])
 def test_a_screen(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "UTC")
-    seen = text(columns, View())
+    seen = text(columns, TopView())
     path = SCREENS / f"top-{columns}.txt"
     if os.environ.get("RSTORE_SCREENS") == "write":
         path.write_text(seen, encoding="utf-8")
@@ -58,19 +58,19 @@ def test_a_screen(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_topic_that_lags_is_seen_first_and_the_others_are_counted() -> None:
-    seen = text(80, View())
+    seen = text(80, TopView())
     assert re.search(r"^orders-7-\S+ .* 49,000,147$", seen, flags=re.MULTILINE)
     assert re.findall(r"^… .*$", seen, flags=re.MULTILINE) == ["… 2 more", "… 6 more"]
 
 
 def test_all_is_seen_where_there_is_room() -> None:
-    assert "…" not in text(200, View(), height=40)
-    seen = text(80, View(), groups=2)  # what one table does not need is the other's
+    assert "…" not in text(200, TopView(), height=40)
+    seen = text(80, TopView(), groups=2)  # what one table does not need is the other's
     assert "more" not in seen
 
 
 def test_keys_scroll_to_the_last_row_and_back() -> None:
-    view, sizes = View(), {"topics": 20, "groups": 20}
+    view, sizes = TopView(), {"topics": 20, "groups": 20}
     seen: set[str] = set()
     for _ in range(30):
         now = text(80, view, **sizes)
@@ -79,23 +79,23 @@ def test_keys_scroll_to_the_last_row_and_back() -> None:
     assert seen == {f"orders-{i}" for i in range(20)}
     assert "… 14 above\n" in text(80, view, **sizes)
     rows = draw(frame(**sizes), view, 80, 24).rows
-    assert view.after("home", frame(**sizes), rows) == View()
-    assert View().after("end", frame(**sizes), rows) == view
-    assert View().after("pagedown", frame(**sizes), rows).first == (5, 0)
-    other = View().after("tab", frame(**sizes), rows).after("down", frame(**sizes), rows)
+    assert view.after("home", frame(**sizes), rows) == TopView()
+    assert TopView().after("end", frame(**sizes), rows) == view
+    assert TopView().after("pagedown", frame(**sizes), rows).first == (5, 0)
+    other = TopView().after("tab", frame(**sizes), rows).after("down", frame(**sizes), rows)
     assert (other.active, other.first) == (1, (0, 1))
     assert "… 13 more, 1 above" in text(80, other, **sizes)
-    assert other.after("n", frame(**sizes), rows) == View(Sort.NAME, active=1)
+    assert other.after("n", frame(**sizes), rows) == TopView(Sort.NAME, active=1)
     assert view.after("x", frame(**sizes), rows) == view
 
 
 @pytest.mark.parametrize("height", [6, 10, 14])
 def test_a_low_screen(height: int) -> None:
-    assert text(80, View(), height=height).splitlines()[-1].startswith("sorted by lag")
+    assert text(80, TopView(), height=height).splitlines()[-1].startswith("sorted by lag")
 
 
 def test_trouble_is_red() -> None:
-    lines = draw(frame(), View(), 80, 24, "no daemon runs on this store").lines
+    lines = draw(frame(), TopView(), 80, 24, "no daemon runs on this store").lines
     assert ("trouble     no daemon runs on this store", "red") in lines
 
 

@@ -14,7 +14,7 @@ from engine.format.message import StoredMessage, decode
 from engine.read_store import ReadStore
 from engine.repair.recover.apply import apply
 from engine.repair.recover.recover import plan_recover
-from engine.repair.replay.plan import ReplayPlan, Request
+from engine.repair.replay.plan import ReplayPlan, ReplayRequest
 from engine.repair.replay.planner import plan_replay
 from engine.replay import replay
 
@@ -28,7 +28,7 @@ def cut(config: StoreConfig) -> str:
 
 def put_back(config: StoreConfig, disk: Disk | None = None, **request: object) -> ReplayPlan:
     """Plan a replay, and carry it out."""
-    plan = plan_replay(Disk(), config, Request(**request))  # type: ignore[arg-type]
+    plan = plan_replay(Disk(), config, ReplayRequest(**request))  # type: ignore[arg-type]
     replay(disk or Disk(), plan)
     return plan
 

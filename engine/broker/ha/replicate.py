@@ -43,7 +43,7 @@ _SIZES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ReplicateOptions:
     """What is asked for.
 
     Attributes:
@@ -112,7 +112,9 @@ class Replicated:
 Tell = Callable[[Replicated], None]
 
 
-def replicate(config: StoreConfig, wanted: Wanted, tell: Tell, log: logging.Logger | None = None) -> Replicated:
+def replicate(
+    config: StoreConfig, wanted: ReplicateOptions, tell: Tell, log: logging.Logger | None = None
+) -> Replicated:
     """Copy until caught up, or for ever; `tell` is called about every second.
 
     Args:
@@ -130,7 +132,7 @@ def replicate(config: StoreConfig, wanted: Wanted, tell: Tell, log: logging.Logg
 
 
 class _Replication:
-    def __init__(self, config: StoreConfig, wanted: Wanted, tell: Tell, log: logging.Logger) -> None:
+    def __init__(self, config: StoreConfig, wanted: ReplicateOptions, tell: Tell, log: logging.Logger) -> None:
         self._config = config
         self._wanted = wanted
         self._tell = tell

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from engine.broker_conf.values import Kind, read_value
+from engine.broker_conf.values import ValueKind, read_value
 from engine.errors import InvalidArgument
 from engine.wire.address import parse_address
 from engine.wire.ha import MAX_BODY
@@ -59,7 +59,7 @@ class HaSettings:
         for key, name in FIELDS.items():
             if key in other:
                 try:
-                    number = read_value(Kind.INT, other[key])
+                    number = read_value(ValueKind.INT, other[key])
                 except ValueError:
                     continue  # as in Apache
                 if not isinstance(number, int) or number <= 0:

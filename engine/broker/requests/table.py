@@ -82,7 +82,7 @@ class NameHandlers:
 
 
 @dataclass(frozen=True, slots=True)
-class Request(Generic[Parts]):
+class RequestEntry(Generic[Parts]):
     """One request code.
 
     Attributes:
@@ -107,7 +107,7 @@ class RequestTable(Generic[Parts]):
         UndeclaredRight: a request has none. ValueError: a code stands twice.
     """
 
-    def __init__(self, requests: Sequence[Request[Parts]]) -> None:
+    def __init__(self, requests: Sequence[RequestEntry[Parts]]) -> None:
         rights: dict[int, Right] = {}
         for one in requests:
             if one.right is None:
@@ -133,85 +133,85 @@ _C = RequestCode
 BROKER: RequestTable[BrokerHandlers] = RequestTable(
     [
         # messages
-        Request(_C.SEND_MESSAGE, lambda h: h.send, publish("topic", "group")),
-        Request(_C.SEND_MESSAGE_V2, lambda h: h.send, publish("b", "a")),
-        Request(_C.SEND_BATCH_MESSAGE, lambda h: h.send, publish("b", "a")),
-        Request(_C.SEND_REPLY_MESSAGE, lambda h: h.reply.handle, REPLY),
-        Request(_C.SEND_REPLY_MESSAGE_V2, lambda h: h.reply.handle, REPLY),
-        Request(_C.CONSUMER_SEND_MSG_BACK, lambda h: h.back, subscribe(group="group")),
-        Request(_C.END_TRANSACTION, lambda h: h.transactions.end, ANY_ACCOUNT),
-        Request(_C.PULL_MESSAGE, lambda h: h.pull.handle, subscribe("topic", "consumerGroup"), on_vip=False),
-        Request(_C.LITE_PULL_MESSAGE, lambda h: h.pull.handle, subscribe("topic", "consumerGroup"), on_vip=False),
-        Request(_C.QUERY_MESSAGE, lambda h: h.query.by_key, subscribe("topic")),
-        Request(_C.VIEW_MESSAGE_BY_ID, lambda h: h.query.view, ANY_ACCOUNT),
+        RequestEntry(_C.SEND_MESSAGE, lambda h: h.send, publish("topic", "group")),
+        RequestEntry(_C.SEND_MESSAGE_V2, lambda h: h.send, publish("b", "a")),
+        RequestEntry(_C.SEND_BATCH_MESSAGE, lambda h: h.send, publish("b", "a")),
+        RequestEntry(_C.SEND_REPLY_MESSAGE, lambda h: h.reply.handle, REPLY),
+        RequestEntry(_C.SEND_REPLY_MESSAGE_V2, lambda h: h.reply.handle, REPLY),
+        RequestEntry(_C.CONSUMER_SEND_MSG_BACK, lambda h: h.back, subscribe(group="group")),
+        RequestEntry(_C.END_TRANSACTION, lambda h: h.transactions.end, ANY_ACCOUNT),
+        RequestEntry(_C.PULL_MESSAGE, lambda h: h.pull.handle, subscribe("topic", "consumerGroup"), on_vip=False),
+        RequestEntry(_C.LITE_PULL_MESSAGE, lambda h: h.pull.handle, subscribe("topic", "consumerGroup"), on_vip=False),
+        RequestEntry(_C.QUERY_MESSAGE, lambda h: h.query.by_key, subscribe("topic")),
+        RequestEntry(_C.VIEW_MESSAGE_BY_ID, lambda h: h.query.view, ANY_ACCOUNT),
         # queues
-        Request(_C.GET_MAX_OFFSET, lambda h: h.query.max_offset, ANY_ACCOUNT),
-        Request(_C.GET_MIN_OFFSET, lambda h: h.query.min_offset, ANY_ACCOUNT),
-        Request(_C.SEARCH_OFFSET_BY_TIMESTAMP, lambda h: h.query.by_time, ANY_ACCOUNT),
-        Request(_C.GET_EARLIEST_MSG_STORETIME, lambda h: h.query.earliest, ANY_ACCOUNT),
-        Request(_C.QUERY_CONSUME_QUEUE, lambda h: h.message_admin.consume_queue, ANY_ACCOUNT),
-        Request(_C.RESUME_CHECK_HALF_MESSAGE, lambda h: h.message_admin.resume_check, ANY_ACCOUNT),
+        RequestEntry(_C.GET_MAX_OFFSET, lambda h: h.query.max_offset, ANY_ACCOUNT),
+        RequestEntry(_C.GET_MIN_OFFSET, lambda h: h.query.min_offset, ANY_ACCOUNT),
+        RequestEntry(_C.SEARCH_OFFSET_BY_TIMESTAMP, lambda h: h.query.by_time, ANY_ACCOUNT),
+        RequestEntry(_C.GET_EARLIEST_MSG_STORETIME, lambda h: h.query.earliest, ANY_ACCOUNT),
+        RequestEntry(_C.QUERY_CONSUME_QUEUE, lambda h: h.message_admin.consume_queue, ANY_ACCOUNT),
+        RequestEntry(_C.RESUME_CHECK_HALF_MESSAGE, lambda h: h.message_admin.resume_check, ANY_ACCOUNT),
         # members of groups
-        Request(_C.HEART_BEAT, lambda h: h.members.heartbeat, HEARTBEAT),
-        Request(_C.UNREGISTER_CLIENT, lambda h: h.members.unregister, subscribe(group="consumerGroup")),
-        Request(_C.CHECK_CLIENT_CONFIG, lambda h: h.members.client_config, ANY_ACCOUNT),
-        Request(_C.GET_CONSUMER_LIST_BY_GROUP, lambda h: h.members.members, subscribe(group="consumerGroup")),
-        Request(_C.LOCK_BATCH_MQ, lambda h: h.locks.lock, ANY_ACCOUNT),
-        Request(_C.UNLOCK_BATCH_MQ, lambda h: h.locks.unlock, ANY_ACCOUNT),
-        Request(_C.GET_CONSUMER_RUNNING_INFO, lambda h: h.client_admin.running_info, ANY_ACCOUNT),
-        Request(_C.CONSUME_MESSAGE_DIRECTLY, lambda h: h.client_admin.consume_directly, ANY_ACCOUNT),
+        RequestEntry(_C.HEART_BEAT, lambda h: h.members.heartbeat, HEARTBEAT),
+        RequestEntry(_C.UNREGISTER_CLIENT, lambda h: h.members.unregister, subscribe(group="consumerGroup")),
+        RequestEntry(_C.CHECK_CLIENT_CONFIG, lambda h: h.members.client_config, ANY_ACCOUNT),
+        RequestEntry(_C.GET_CONSUMER_LIST_BY_GROUP, lambda h: h.members.members, subscribe(group="consumerGroup")),
+        RequestEntry(_C.LOCK_BATCH_MQ, lambda h: h.locks.lock, ANY_ACCOUNT),
+        RequestEntry(_C.UNLOCK_BATCH_MQ, lambda h: h.locks.unlock, ANY_ACCOUNT),
+        RequestEntry(_C.GET_CONSUMER_RUNNING_INFO, lambda h: h.client_admin.running_info, ANY_ACCOUNT),
+        RequestEntry(_C.CONSUME_MESSAGE_DIRECTLY, lambda h: h.client_admin.consume_directly, ANY_ACCOUNT),
         # offsets of groups
-        Request(_C.QUERY_CONSUMER_OFFSET, lambda h: h.offsets.query_offset, ANY_ACCOUNT),
-        Request(_C.UPDATE_CONSUMER_OFFSET, lambda h: h.offsets.update_offset, subscribe("topic", "consumerGroup")),
-        Request(_C.GET_ALL_CONSUMER_OFFSET, lambda h: h.offset_admin.all, ANY_ACCOUNT),
-        Request(_C.GET_ALL_DELAY_OFFSET, lambda h: h.offset_admin.all_delayed, ANY_ACCOUNT),
-        Request(_C.GET_CONSUME_STATS, lambda h: h.offset_admin.consume_stats, ANY_ACCOUNT),
-        Request(_C.GET_BROKER_CONSUME_STATS, lambda h: h.offset_admin.all_consume_stats, ANY_ACCOUNT),
-        Request(_C.QUERY_CONSUME_TIME_SPAN, lambda h: h.offset_admin.time_span, ANY_ACCOUNT),
-        Request(_C.QUERY_CORRECTION_OFFSET, lambda h: h.offset_admin.correction, ANY_ACCOUNT),
-        Request(_C.CLONE_GROUP_OFFSET, lambda h: h.offset_admin.clone, ANY_ACCOUNT),
-        Request(_C.INVOKE_BROKER_TO_RESET_OFFSET, lambda h: h.client_admin.reset_offset, ANY_ACCOUNT),
-        Request(_C.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, lambda h: h.client_admin.consumer_status, ANY_ACCOUNT),
+        RequestEntry(_C.QUERY_CONSUMER_OFFSET, lambda h: h.offsets.query_offset, ANY_ACCOUNT),
+        RequestEntry(_C.UPDATE_CONSUMER_OFFSET, lambda h: h.offsets.update_offset, subscribe("topic", "consumerGroup")),
+        RequestEntry(_C.GET_ALL_CONSUMER_OFFSET, lambda h: h.offset_admin.all, ANY_ACCOUNT),
+        RequestEntry(_C.GET_ALL_DELAY_OFFSET, lambda h: h.offset_admin.all_delayed, ANY_ACCOUNT),
+        RequestEntry(_C.GET_CONSUME_STATS, lambda h: h.offset_admin.consume_stats, ANY_ACCOUNT),
+        RequestEntry(_C.GET_BROKER_CONSUME_STATS, lambda h: h.offset_admin.all_consume_stats, ANY_ACCOUNT),
+        RequestEntry(_C.QUERY_CONSUME_TIME_SPAN, lambda h: h.offset_admin.time_span, ANY_ACCOUNT),
+        RequestEntry(_C.QUERY_CORRECTION_OFFSET, lambda h: h.offset_admin.correction, ANY_ACCOUNT),
+        RequestEntry(_C.CLONE_GROUP_OFFSET, lambda h: h.offset_admin.clone, ANY_ACCOUNT),
+        RequestEntry(_C.INVOKE_BROKER_TO_RESET_OFFSET, lambda h: h.client_admin.reset_offset, ANY_ACCOUNT),
+        RequestEntry(_C.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, lambda h: h.client_admin.consumer_status, ANY_ACCOUNT),
         # topics
-        Request(_C.UPDATE_AND_CREATE_TOPIC, lambda h: h.topic_admin.put, ADMIN),
-        Request(_C.DELETE_TOPIC_IN_BROKER, lambda h: h.topic_admin.delete, ADMIN),
-        Request(_C.GET_ALL_TOPIC_CONFIG, lambda h: h.topic_admin.all, ANY_ACCOUNT),
-        Request(_C.GET_TOPIC_STATS_INFO, lambda h: h.topic_admin.stats, ANY_ACCOUNT),
-        Request(_C.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, lambda h: h.topic_admin.system, ANY_ACCOUNT),
-        Request(_C.QUERY_TOPIC_CONSUME_BY_WHO, lambda h: h.topic_admin.who_consumes, ANY_ACCOUNT),
-        Request(_C.CLEAN_UNUSED_TOPIC, lambda h: h.topic_admin.clean_unused, ANY_ACCOUNT),
+        RequestEntry(_C.UPDATE_AND_CREATE_TOPIC, lambda h: h.topic_admin.put, ADMIN),
+        RequestEntry(_C.DELETE_TOPIC_IN_BROKER, lambda h: h.topic_admin.delete, ADMIN),
+        RequestEntry(_C.GET_ALL_TOPIC_CONFIG, lambda h: h.topic_admin.all, ANY_ACCOUNT),
+        RequestEntry(_C.GET_TOPIC_STATS_INFO, lambda h: h.topic_admin.stats, ANY_ACCOUNT),
+        RequestEntry(_C.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, lambda h: h.topic_admin.system, ANY_ACCOUNT),
+        RequestEntry(_C.QUERY_TOPIC_CONSUME_BY_WHO, lambda h: h.topic_admin.who_consumes, ANY_ACCOUNT),
+        RequestEntry(_C.CLEAN_UNUSED_TOPIC, lambda h: h.topic_admin.clean_unused, ANY_ACCOUNT),
         # groups
-        Request(_C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, lambda h: h.group_admin.put, ADMIN),
-        Request(_C.DELETE_SUBSCRIPTIONGROUP, lambda h: h.group_admin.delete, ADMIN),
-        Request(_C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, lambda h: h.group_admin.all, ANY_ACCOUNT),
-        Request(_C.GET_CONSUMER_CONNECTION_LIST, lambda h: h.group_admin.consumers, ANY_ACCOUNT),
-        Request(_C.GET_PRODUCER_CONNECTION_LIST, lambda h: h.group_admin.producers, ANY_ACCOUNT),
-        Request(_C.GET_ALL_PRODUCER_INFO, lambda h: h.group_admin.all_producers, ANY_ACCOUNT),
+        RequestEntry(_C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, lambda h: h.group_admin.put, ADMIN),
+        RequestEntry(_C.DELETE_SUBSCRIPTIONGROUP, lambda h: h.group_admin.delete, ADMIN),
+        RequestEntry(_C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, lambda h: h.group_admin.all, ANY_ACCOUNT),
+        RequestEntry(_C.GET_CONSUMER_CONNECTION_LIST, lambda h: h.group_admin.consumers, ANY_ACCOUNT),
+        RequestEntry(_C.GET_PRODUCER_CONNECTION_LIST, lambda h: h.group_admin.producers, ANY_ACCOUNT),
+        RequestEntry(_C.GET_ALL_PRODUCER_INFO, lambda h: h.group_admin.all_producers, ANY_ACCOUNT),
         # the broker
-        Request(_C.GET_BROKER_RUNTIME_INFO, lambda h: h.broker_admin.runtime, ANY_ACCOUNT),
-        Request(_C.VIEW_BROKER_STATS_DATA, lambda h: h.broker_admin.stats, ANY_ACCOUNT),
-        Request(_C.GET_BROKER_CONFIG, lambda h: h.broker_admin.config, ANY_ACCOUNT),
-        Request(_C.UPDATE_BROKER_CONFIG, lambda h: h.broker_admin.update_config, ADMIN),
-        Request(_C.CLEAN_EXPIRED_CONSUMEQUEUE, lambda h: h.broker_admin.clean_queues, ANY_ACCOUNT),
-        Request(_C.DELETE_EXPIRED_COMMITLOG, lambda h: h.broker_admin.delete_expired, ANY_ACCOUNT),
+        RequestEntry(_C.GET_BROKER_RUNTIME_INFO, lambda h: h.broker_admin.runtime, ANY_ACCOUNT),
+        RequestEntry(_C.VIEW_BROKER_STATS_DATA, lambda h: h.broker_admin.stats, ANY_ACCOUNT),
+        RequestEntry(_C.GET_BROKER_CONFIG, lambda h: h.broker_admin.config, ANY_ACCOUNT),
+        RequestEntry(_C.UPDATE_BROKER_CONFIG, lambda h: h.broker_admin.update_config, ADMIN),
+        RequestEntry(_C.CLEAN_EXPIRED_CONSUMEQUEUE, lambda h: h.broker_admin.clean_queues, ANY_ACCOUNT),
+        RequestEntry(_C.DELETE_EXPIRED_COMMITLOG, lambda h: h.broker_admin.delete_expired, ANY_ACCOUNT),
     ]
 )
 """What the broker's port answers, and the VIP port."""
 
 ACL: RequestTable[AclHandler] = RequestTable(
     [
-        Request(_C.UPDATE_AND_CREATE_ACL_CONFIG, lambda h: h.put, ADMIN),
-        Request(_C.DELETE_ACL_CONFIG, lambda h: h.delete, ADMIN),
-        Request(_C.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, lambda h: h.white, ADMIN),
-        Request(_C.GET_BROKER_CLUSTER_ACL_INFO, lambda h: h.version, ANY_ACCOUNT),
+        RequestEntry(_C.UPDATE_AND_CREATE_ACL_CONFIG, lambda h: h.put, ADMIN),
+        RequestEntry(_C.DELETE_ACL_CONFIG, lambda h: h.delete, ADMIN),
+        RequestEntry(_C.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, lambda h: h.white, ADMIN),
+        RequestEntry(_C.GET_BROKER_CLUSTER_ACL_INFO, lambda h: h.version, ANY_ACCOUNT),
     ]
 )
 """What both answer, too, where there are accounts."""
 
 
-def _route(code: RequestCode, handler: Callable[[RouteHandler], Handler]) -> Request[NameHandlers]:
+def _route(code: RequestCode, handler: Callable[[RouteHandler], Handler]) -> RequestEntry[NameHandlers]:
     """Answered from the routes, our own broker among them."""
-    return Request(code, lambda h: h.route.with_own(handler(h.route)), UNGUARDED)
+    return RequestEntry(code, lambda h: h.route.with_own(handler(h.route)), UNGUARDED)
 
 
 NAMES: RequestTable[NameHandlers] = RequestTable(
@@ -234,8 +234,8 @@ NAMES: RequestTable[NameHandlers] = RequestTable(
         _route(_C.GET_KV_CONFIG, lambda route: route.get_kv),
         _route(_C.DELETE_KV_CONFIG, lambda route: route.delete_kv),
         _route(_C.GET_KVLIST_BY_NAMESPACE, lambda route: route.kv_list),
-        Request(_C.GET_NAMESRV_CONFIG, lambda h: h.admin.config, UNGUARDED),
-        Request(_C.UPDATE_NAMESRV_CONFIG, lambda h: h.admin.update_config, UNGUARDED),
+        RequestEntry(_C.GET_NAMESRV_CONFIG, lambda h: h.admin.config, UNGUARDED),
+        RequestEntry(_C.UPDATE_NAMESRV_CONFIG, lambda h: h.admin.update_config, UNGUARDED),
     ]
 )
 """What the name service's port answers."""

@@ -13,7 +13,7 @@ from engine.broker.ha.settings import HaSettings
 from engine.broker.net import tls
 from engine.broker.net.tls import TlsMode, TlsSettings
 from engine.broker_conf.keys import all_keys
-from engine.broker_conf.values import Kind, demand, read_value
+from engine.broker_conf.values import ValueKind, demand, read_value
 from engine.errors import InvalidArgument
 from engine.format.hosts import Host
 from engine.wire.address import is_loopback
@@ -206,5 +206,5 @@ def _value(key: str, text: str, kind: type) -> Any:
         return read_value(all_keys()[key][0].kind, text)
     text = text.strip()
     if kind is int:
-        return demand(key, Kind.INT, text)
+        return demand(key, ValueKind.INT, text)
     return text

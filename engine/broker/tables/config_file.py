@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
 from engine.broker.requests.answers import Answer
 from engine.errors import CannotMend, RStoreError
 from engine.format import fastjson
-from engine.inspect.store.config_files import BACKUP, State, read_text
+from engine.inspect.store.config_files import BACKUP, ConfigFileState, read_text
 from engine.inspect.store.config_shapes import TABLES
 
 if TYPE_CHECKING:
@@ -52,9 +52,9 @@ class ConfigFile:
         wrong: list[str] = []
         for name in (self._name, self._name + BACKUP):
             found = read_text(self._disk, self._directory, name)
-            if found.state is State.SOUND and isinstance(found.value, dict):
+            if found.state is ConfigFileState.SOUND and isinstance(found.value, dict):
                 return found.value
-            if found.state is not State.MISSING:
+            if found.state is not ConfigFileState.MISSING:
                 wrong.append(f"{name}: {found.problem or 'no JSON object'}")
         if wrong:
             hint = "rstore rebuild-config makes it again" if self._name in TABLES else "mend it, or move it away"

@@ -17,7 +17,7 @@ from engine.errors import DiskFull
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from engine.services.dispatch import Finding
+    from engine.services.dispatch import DispatchFinding
     from engine.store import MessageStore
 
 STUCK_S = 30.0
@@ -25,7 +25,7 @@ TICK_S = 1.0
 _LAGS_KEPT = 60
 
 
-class Reason(NamedTuple):
+class HealthReason(NamedTuple):
     """Why something is not well: a word for programs (CODES), a sentence for people."""
 
     code: str
@@ -73,17 +73,17 @@ class Health:
         self._flush_s = STUCK_S + thorough_s
         self._told: dict[str, str] = {}
         self._files = (0, 0, 0)
-        self._finding: Finding | None = None
+        self._finding: DispatchFinding | None = None
         self._last = monotonic()
         self._lags: deque[float] = deque(maxlen=_LAGS_KEPT)
-        self._reasons: tuple[Reason, ...] = ()
+        self._reasons: tuple[HealthReason, ...] = ()
         self.ready = False
 
     @property
-    def reasons(self) -> tuple[Reason, ...]:
+    def reasons(self) -> tuple[HealthReason, ...]:
         """Why it is not well; empty when it is. What the store says counts at once, what stands still as of a tick."""
         diverged = self._divergence()
-        parted = () if diverged is None else (Reason("diverged", diverged),)
+        parted = () if diverged is None else (HealthReason("diverged", diverged),)
         return (*self._refusals(), *parted, *self._reasons)
 
     @property
@@ -100,23 +100,23 @@ class Health:
         found = []
         behind = store.dispatch_behind_bytes
         if self._dispatch.stuck_s(store.dispatch.position, idle=behind == 0, now=now) > STUCK_S:
-            found.append(Reason("dispatch-stuck", f"{behind} bytes of the log wait at {store.dispatch.position}"))
+            found.append(HealthReason("dispatch-stuck", f"{behind} bytes of the log wait at {store.dispatch.position}"))
         left = store.log.max_offset - store.log.flushed_where
         if self._flush.stuck_s(store.log.flushed_where, idle=left <= 0, now=now) > self._flush_s:
-            found.append(Reason("flush-stuck", f"{left} bytes of the log wait at {store.log.flushed_where}"))
+            found.append(HealthReason("flush-stuck", f"{left} bytes of the log wait at {store.log.flushed_where}"))
         self._reasons = tuple(found)
         self._tell()
 
-    def _refusals(self) -> list[Reason]:
+    def _refusals(self) -> list[HealthReason]:
         flags = self._store.flags
         refused, _ = flags.refusal
         if not refused:
             out = self._store.out_of_room
-            return [] if out is None else [Reason("disk-full", str(out))]
+            return [] if out is None else [HealthReason("disk-full", str(out))]
         return [
-            Reason("disk-full" if isinstance(error, DiskFull) else "not-writeable", str(error))
+            HealthReason("disk-full" if isinstance(error, DiskFull) else "not-writeable", str(error))
             for error in flags.errors
-        ] or [Reason("not-writeable", "puts are refused")]
+        ] or [HealthReason("not-writeable", "puts are refused")]
 
     def _tell(self) -> None:
         """What the engine has to say, as lines of the log: it keeps its state, and writes nothing itself."""

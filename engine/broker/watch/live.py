@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.broker.put.transactions import GROUP
 from engine.broker.watch.disks import disk_ratios
-from engine.broker.watch.stats import Counter
+from engine.broker.watch.stats import TopicCounter
 from engine.errors import StorageError
 from engine.wire.codes import ResponseCode
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from engine.broker.tables.members import Members
     from engine.broker.tables.offsets import ConsumerOffsets
     from engine.broker.tables.topics import TopicTable
-    from engine.broker.watch.stats import Rate, Stats
+    from engine.broker.watch.stats import Stats, StatsRate
     from engine.store import MessageStore
 
 
@@ -112,11 +112,11 @@ class Live:
             found.append(Lag(group, topic, messages, 0 if there is None else len(there.members)))
         self.lags = found
 
-    def gets(self) -> dict[str, Counter]:
+    def gets(self) -> dict[str, TopicCounter]:
         """What was handed out, by topic."""
-        found: dict[str, Counter] = {}
+        found: dict[str, TopicCounter] = {}
         for (_, topic), counter in self.watched.stats.groups.items():
-            total = found.setdefault(topic, Counter())
+            total = found.setdefault(topic, TopicCounter())
             total.times += counter.times
             total.messages += counter.messages
             total.size += counter.size
@@ -205,7 +205,7 @@ class Live:
                     "getBytes": got.size,
                 }
                 for name in sorted(names)
-                for puts, got in [(stats.topics.get(name, Counter()), gets.get(name, Counter()))]
+                for puts, got in [(stats.topics.get(name, TopicCounter()), gets.get(name, TopicCounter()))]
             },
             "groups": [
                 {"group": lag.group, "topic": lag.topic, "lag": lag.messages, "members": lag.members}
@@ -222,5 +222,5 @@ def code_name(code: int) -> str:
         return str(code)
 
 
-def _rate(rate: Rate) -> dict[str, float | None]:
+def _rate(rate: StatsRate) -> dict[str, float | None]:
     return {"10s": rate.ten, "60s": rate.minute, "600s": rate.ten_minutes}

@@ -36,7 +36,7 @@ _SPREAD: Final = (
 )  # fmt: skip
 
 
-class Sample(NamedTuple):
+class StatsSample(NamedTuple):
     """A counter at a time, ms."""
 
     ms: int
@@ -55,7 +55,7 @@ class Window(NamedTuple):
     times: int
 
 
-class View(NamedTuple):
+class StatsView(NamedTuple):
     """One number by the three windows (BrokerStatsData)."""
 
     minute: Window
@@ -63,7 +63,7 @@ class View(NamedTuple):
     day: Window
 
 
-class Rate(NamedTuple):
+class StatsRate(NamedTuple):
     """Per second, over the last 10, 60 and 600 s; None where the daemon is younger."""
 
     ten: float | None
@@ -78,15 +78,17 @@ class Rate(NamedTuple):
 class Rates(NamedTuple):
     """Messages put and handed out, and gets that found and missed something, per second."""
 
-    put: Rate
-    found: Rate
-    missed: Rate
-    transferred: Rate
+    put: StatsRate
+    found: StatsRate
+    missed: StatsRate
+    transferred: StatsRate
 
     @property
-    def got(self) -> Rate:
+    def got(self) -> StatsRate:
         """All gets."""
-        return Rate(*((found or 0.0) + (missed or 0.0) for found, missed in zip(self.found, self.missed, strict=True)))
+        return StatsRate(
+            *((found or 0.0) + (missed or 0.0) for found, missed in zip(self.found, self.missed, strict=True))
+        )
 
 
 class Totals(NamedTuple):
@@ -101,18 +103,18 @@ class Totals(NamedTuple):
 
 
 @dataclass(slots=True)
-class Counter:
+class TopicCounter:
     """Of one topic, or of one group in one topic: calls, messages, bytes, and for gets the ms they took."""
 
     times: int = 0
     messages: int = 0
     size: int = 0
     took_ms: int = 0
-    _minute: deque[Sample] = field(default_factory=lambda: deque(maxlen=_MINUTE_KEPT), repr=False)
-    _hour: deque[Sample] = field(default_factory=lambda: deque(maxlen=_HOUR_KEPT), repr=False)
-    _day: deque[Sample] = field(default_factory=lambda: deque(maxlen=_DAY_KEPT), repr=False)
+    _minute: deque[StatsSample] = field(default_factory=lambda: deque(maxlen=_MINUTE_KEPT), repr=False)
+    _hour: deque[StatsSample] = field(default_factory=lambda: deque(maxlen=_HOUR_KEPT), repr=False)
+    _day: deque[StatsSample] = field(default_factory=lambda: deque(maxlen=_DAY_KEPT), repr=False)
 
-    def add(self, other: Counter) -> None:
+    def add(self, other: TopicCounter) -> None:
         """What another has counted, but for its windows."""
         self.times += other.times
         self.messages += other.messages
@@ -126,15 +128,15 @@ class Counter:
             if turn % every:
                 return  # each is a multiple of the one before it
             if not window:
-                window.append(Sample(now_ms - every * TICK_S * 1000))
-            window.append(Sample(now_ms, self.times, self.messages, self.size, self.took_ms))
+                window.append(StatsSample(now_ms - every * TICK_S * 1000))
+            window.append(StatsSample(now_ms, self.times, self.messages, self.size, self.took_ms))
 
-    def view(self, number: str) -> View:
-        """One of the numbers, by its name in `Sample`."""
-        return View(*(_window(window, number) for window in (self._minute, self._hour, self._day)))
+    def view(self, number: str) -> StatsView:
+        """One of the numbers, by its name in `StatsSample`."""
+        return StatsView(*(_window(window, number) for window in (self._minute, self._hour, self._day)))
 
 
-def _window(samples: deque[Sample], number: str) -> Window:
+def _window(samples: deque[StatsSample], number: str) -> Window:
     if not samples:
         return Window(0, 0.0, 0.0, 0)
     first, last = samples[0], samples[-1]
@@ -208,11 +210,11 @@ class Stats:
     def __init__(self, now_ms: Callable[[], int], cluster: str) -> None:
         self._now_ms = now_ms
         self._cluster = cluster
-        self._puts: dict[str, Counter] = {}
-        self._gets: dict[tuple[str, str], Counter] = {}
-        self._backs: dict[tuple[str, str], Counter] = {}
-        self._broker_puts, self._broker_gets = Counter(), Counter()
-        self._own, self._forgotten_puts, self._forgotten_gets = Counter(), Counter(), Counter()
+        self._puts: dict[str, TopicCounter] = {}
+        self._gets: dict[tuple[str, str], TopicCounter] = {}
+        self._backs: dict[tuple[str, str], TopicCounter] = {}
+        self._broker_puts, self._broker_gets = TopicCounter(), TopicCounter()
+        self._own, self._forgotten_puts, self._forgotten_gets = TopicCounter(), TopicCounter(), TopicCounter()
         self._failed = self._missed = self._turn = 0
         self._samples: deque[tuple[int, Totals]] = deque(maxlen=_RATES_S[-1] + 1)
         self._date = _date(now_ms())
@@ -226,7 +228,7 @@ class Stats:
         """A client's messages are in the log, with `size` bytes there."""
         found = self._puts.get(topic)
         if found is None:
-            found = self._puts[topic] = Counter()
+            found = self._puts[topic] = TopicCounter()
         found.times += 1
         found.messages += messages
         found.size += size
@@ -244,7 +246,7 @@ class Stats:
         """A get found messages for a group."""
         found = self._gets.get((group, topic))
         if found is None:
-            found = self._gets[group, topic] = Counter()
+            found = self._gets[group, topic] = TopicCounter()
         found.times += 1
         found.messages += messages
         found.size += size
@@ -257,13 +259,13 @@ class Stats:
 
     def sent_back(self, group: str, topic: str) -> None:
         """A group could not consume a message of a topic."""
-        found = self._backs.setdefault((group, topic), Counter())
+        found = self._backs.setdefault((group, topic), TopicCounter())
         found.times += 1
         found.messages += 1
 
     def forget_topic(self, topic: str) -> None:
         """It was deleted; the totals stay. Source: BrokerStatsManager#onTopicDeleted."""
-        self._forgotten_puts.add(self._puts.pop(topic, Counter()))
+        self._forgotten_puts.add(self._puts.pop(topic, TopicCounter()))
         self._forget(lambda _, name: name == topic)
 
     def forget_group(self, group: str) -> None:
@@ -290,17 +292,17 @@ class Stats:
     # --- reading ----------------------------------------------------------------------------------------------------
 
     @property
-    def topics(self) -> Mapping[str, Counter]:
+    def topics(self) -> Mapping[str, TopicCounter]:
         """What clients have put, by topic."""
         return self._puts
 
     @property
-    def groups(self) -> Mapping[tuple[str, str], Counter]:
+    def groups(self) -> Mapping[tuple[str, str], TopicCounter]:
         """What was handed out, by group and topic."""
         return self._gets
 
     @property
-    def backs(self) -> Mapping[tuple[str, str], Counter]:
+    def backs(self) -> Mapping[tuple[str, str], TopicCounter]:
         """What came back, by group and topic."""
         return self._backs
 
@@ -325,14 +327,14 @@ class Stats:
         found = self._gets.get((group, topic))
         return 0.0 if found is None else found.view("messages").minute.tps
 
-    def view(self, name: str, key: str) -> View | None:
+    def view(self, name: str, key: str) -> StatsView | None:
         """What VIEW_BROKER_STATS_DATA asks for, None when nothing was ever counted there.
 
         `key`: a topic, `topic@group`, or the cluster. Numbers by queue (QUEUE_…) are not counted, as with Apache's
         enableQueueStat=false.
         """
         topic, _, group = key.rpartition("@")
-        found: Counter | None = None
+        found: TopicCounter | None = None
         if name in ("TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE"):
             found = self._puts.get(key)
         elif name in ("GROUP_GET_NUMS", "GROUP_GET_SIZE", "GROUP_GET_LATENCY"):
@@ -348,7 +350,7 @@ class Stats:
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
-    def _counters(self) -> Iterator[Counter]:
+    def _counters(self) -> Iterator[TopicCounter]:
         yield from self._puts.values()
         yield from self._gets.values()
         yield from self._backs.values()
@@ -362,7 +364,7 @@ class Stats:
         for key in [key for key in self._backs if is_gone(*key)]:
             del self._backs[key]
 
-    def _rate(self, number: str) -> Rate:
+    def _rate(self, number: str) -> StatsRate:
         found: list[float | None] = []
         for seconds in _RATES_S:
             if len(self._samples) <= seconds:
@@ -370,7 +372,7 @@ class Stats:
                 continue
             (since, old), (now, new) = self._samples[-seconds - 1], self._samples[-1]
             found.append((getattr(new, number) - getattr(old, number)) * 1000 / max(now - since, 1))
-        return Rate(*found)
+        return StatsRate(*found)
 
 
 def _date(now_ms: int) -> tuple[int, int]:

@@ -31,7 +31,7 @@ from engine.inspect.check.files import as_planned, file_findings, path_findings,
 from engine.inspect.check.index import IndexPart, check_index_file, check_order
 from engine.inspect.check.log import LogPart
 from engine.inspect.check.queues import LogView, QueueJudge, dispatched
-from engine.inspect.check.reading import Reading
+from engine.inspect.check.reading import CheckReading
 from engine.inspect.check.served import check_served
 from engine.inspect.check.verify import judge_tail
 from engine.inspect.finding import Finding, Findings, Fix, Severity, place
@@ -320,7 +320,7 @@ class _Run:
         if not files.log:
             return []
         pieces = None if index is None else tuple(piece for part in index for piece in part.pieces)
-        reading = Reading(
+        reading = CheckReading(
             self._disk, files, pieces, self.live, self._deadline, self._known.bridged, self._jobs, self._progress
         )
         parts = reading.parts(None)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from engine.format import names
 from engine.format.delay import DelayLevels, queue_of_level
 from engine.format.numbers import parse_int
-from engine.inspect.store.config_files import BACKUP, Fate, State, directory_of, fate, present_in, read_table
+from engine.inspect.store.config_files import BACKUP, ConfigFileState, Fate, directory_of, fate, present_in, read_table
 from engine.inspect.store.config_shapes import (
     CONSUMERS,
     DELAYS,
@@ -109,15 +109,15 @@ def read_tables(disk: Disk, directory: str, name: str, findings: Findings) -> tu
     place = f"config/{name}"
     file, backup = read_table(disk, directory, name), read_table(disk, directory, name, backup=True)
     does = fate(file, backup)
-    if file.state is State.SOUND and file.text.odd:
+    if file.state is ConfigFileState.SOUND and file.text.odd:
         findings.add("config-odd", place, place, ", ".join(file.text.odd))
-    if file.state is State.SOUND:
-        if not backup.loads and backup.state not in (State.MISSING, State.EMPTY):
+    if file.state is ConfigFileState.SOUND:
+        if not backup.loads and backup.state not in (ConfigFileState.MISSING, ConfigFileState.EMPTY):
             findings.add("config-bak-bad", place + BACKUP, place + BACKUP, str(backup.problem))
         return file.tables, name
-    if does is Fate.BACKUP and file.state is not State.WRONG:
+    if does is Fate.BACKUP and file.state is not ConfigFileState.WRONG:
         findings.add("config-bak", place, place, str(file.problem))
-    elif file.state is State.WRONG:
+    elif file.state is ConfigFileState.WRONG:
         findings.add("config-value", place, place, f"{file.problem}; {_MEANS[does]}")
     else:
         also = "a broker starts without it" if does is Fate.FILE else f"the .bak: {backup.problem}; {_MEANS[does]}"

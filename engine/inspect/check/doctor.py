@@ -18,7 +18,7 @@ from engine.broker_conf.delete_when import read_delete_when
 from engine.broker_conf.disk_levels import max_used
 from engine.config import STORE_SIZES, BrokerRole, apache_key
 from engine.errors import CannotMend, NextStep, NotAStore, StorageError
-from engine.files.entry import Kind
+from engine.files.entry import FileKind
 from engine.files.listing import Oddness, is_lost_found
 from engine.files.lock import holder_of
 from engine.format import names
@@ -283,7 +283,7 @@ def _below(disk: Disk, path: str, depth: int = 4) -> Iterator[str]:
     yield path
     if depth and disk.may(path, write=False):
         for entry in disk.scandir(path):
-            if entry.kind is Kind.ABSENT or is_lost_found(entry):
+            if entry.kind is FileKind.ABSENT or is_lost_found(entry):
                 continue
             if entry.is_file or not disk.is_dir(entry.path):
                 yield entry.path

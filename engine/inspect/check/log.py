@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from engine.inspect.store.intervals import Intervals
     from engine.inspect.store.survey import StoreFiles
-    from engine.log.kernels.derive import Part
+    from engine.log.kernels.derive import DerivedPart
 
 MAX_PENDING = 1 << 16
 """Records without a unit that a part hands on one by one."""
@@ -205,7 +205,7 @@ class _Run:
         if self._keys is not None:
             self._keys.lost(event.offset, event.length)
 
-    def _events(self, scanner: Scanner, segment: Segment) -> Iterator[tuple[Event, list[Part] | None]]:
+    def _events(self, scanner: Scanner, segment: Segment) -> Iterator[tuple[Event, list[DerivedPart] | None]]:
         """A segment's events, batches half derived by threads where nobody writes the log meanwhile."""
         start, end = segment.offset, self._end(segment)
         if self._task.live:
@@ -226,7 +226,7 @@ class _Run:
         del part.back[:-MOST_BACK]
         part.last_stored = batch.last_store_timestamp
 
-    def _records(self, batch: RecordBatch, prepared: list[Part] | None, segment: Segment) -> None:
+    def _records(self, batch: RecordBatch, prepared: list[DerivedPart] | None, segment: Segment) -> None:
         part = self._part
         part.records += len(batch)
         part.messages += batch.messages

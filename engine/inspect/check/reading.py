@@ -25,7 +25,7 @@ RUNS_PER_PROCESS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class CheckReading:
     """How it is read: as the fields of `LogTask` say. `progress`: called with bytes read and in all."""
 
     disk: Disk

@@ -29,7 +29,7 @@ from engine.inspect.store.survey import survey
 from engine.log.ahead import count_ahead
 from engine.log.scan import MISSING_SEGMENT, Blank, Damage, Event, Gap, Scanner
 from engine.log.source import ClosedLog, Segment
-from engine.log.tally import Counter, Tally, tallied
+from engine.log.tally import RecordCounter, Tally, tallied
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -111,7 +111,7 @@ def _places(some: Sequence[Bad]) -> list[dict[str, Any]]:
 
 
 @dataclass(slots=True)
-class Part:
+class VerifiedPart:
     """What a stretch of one segment held. Parts of a log are merged in their order.
 
     `size`: bytes of its sound records. `end`: physical offset behind its last sound record or blank, None without one.
@@ -181,7 +181,10 @@ class _Task:
 
 
 def merge_parts(
-    found: VerifyResult, segments: Sequence[Segment], parts: Sequence[Part], judge: Callable[[int], Iterable[Bad]]
+    found: VerifyResult,
+    segments: Sequence[Segment],
+    parts: Sequence[VerifiedPart],
+    judge: Callable[[int], Iterable[Bad]],
 ) -> None:
     """Add to `found` what the parts of a log say, however it was cut.
 
@@ -274,10 +277,10 @@ def _check_all(
     live: bool,
     jobs: int | None,
     progress: Callable[[int, int], None] | None,
-) -> list[Part]:
+) -> list[VerifiedPart]:
     total = sum(max(0, task.end - task.start) for task in tasks)
     read = 0
-    parts: list[Part] = []
+    parts: list[VerifiedPart] = []
 
     def advance(size: int) -> None:
         nonlocal read
@@ -287,7 +290,7 @@ def _check_all(
 
     limit = config.max_message_size
     fast = scanner.by_kernels(tasks[0].start, tasks[-1].end)
-    counter = None if fast is None else Counter(fast, log.read_into)
+    counter = None if fast is None else RecordCounter(fast, log.read_into)
     count = 1 if fast is not None else processes(jobs, len(tasks), total)
     if count == 1:
         for task in tasks:
@@ -306,7 +309,7 @@ def _check_all(
     return parts
 
 
-def _check_apart(work: tuple[_Task, int, bool]) -> Part:
+def _check_apart(work: tuple[_Task, int, bool]) -> VerifiedPart:
     task, limit, live = work
     disk = Disk()
     with ClosedLog(disk, [task.segment]) as log:
@@ -314,9 +317,11 @@ def _check_apart(work: tuple[_Task, int, bool]) -> Part:
         return check_events(task.segment, tallied(settled_events(disk, scanner, task.start, task.end, live=live)))
 
 
-def check_events(segment: Segment, events: Iterable[Counted], advance: Callable[[int], None] | None = None) -> Part:
+def check_events(
+    segment: Segment, events: Iterable[Counted], advance: Callable[[int], None] | None = None
+) -> VerifiedPart:
     """What the events of a stretch of `segment` say; `advance` is told the bytes of sound records as they come."""
-    part = Part()
+    part = VerifiedPart()
     for event in events:
         if isinstance(event, Damage):
             part.held.append(event)
@@ -332,7 +337,7 @@ def check_events(segment: Segment, events: Iterable[Counted], advance: Callable[
     return part
 
 
-def _count(part: Part, tally: Tally, segment: Segment) -> None:
+def _count(part: VerifiedPart, tally: Tally, segment: Segment) -> None:
     part.records += tally.records
     part.messages += tally.messages
     part.size += tally.end - tally.start

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RepairEntry:
     """One repair. `room`: bytes that its directories take. `found`: what is whole in the log that it saved.
 
     `runs`: its replays; `unreadable`: why nobody knows them.
@@ -75,7 +75,7 @@ class Inventory:
     """
 
     root: str
-    entries: tuple[Entry, ...]
+    entries: tuple[RepairEntry, ...]
     leftovers: tuple[tuple[str, int, str], ...]
     quarantine: tuple[tuple[str, int, str | None, str | None], ...]
 
@@ -110,7 +110,7 @@ def inventory(disk: Disk, config: StoreConfig, *, progress: Callable[[int, int],
     sizes = [sum(span.size for span in _spans(saved, missing_copies(disk, saved))) for saved in every]
     total = sum(sizes)
     done = 0
-    entries: list[Entry] = []
+    entries: list[RepairEntry] = []
     for saved, size in zip(every, sizes, strict=True):
         at = done
 
@@ -127,7 +127,7 @@ def inventory(disk: Disk, config: StoreConfig, *, progress: Callable[[int, int],
 class Detail:
     """One repair with its pieces as JSON objects; those of the log say what is whole in them."""
 
-    entry: Entry
+    entry: RepairEntry
     pieces: tuple[dict[str, Any], ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -197,7 +197,9 @@ def _spans(saved: SavedRepair, missing: frozenset[str]) -> list[Span]:
     return [] if saved.state == "pruned" else log_spans(saved, missing)
 
 
-def _entry(disk: Disk, saved: SavedRepair, max_message_size: int, progress: Callable[[int, int], None] | None) -> Entry:
+def _entry(
+    disk: Disk, saved: SavedRepair, max_message_size: int, progress: Callable[[int, int], None] | None
+) -> RepairEntry:
     found = ScanReport() if saved.state == "pruned" else scan_saved(disk, saved, max_message_size, progress)
     runs, unreadable = read_known_runs(disk, saved)
     missing = missing_copies(disk, saved) if saved.state != "pruned" else frozenset()
@@ -205,7 +207,7 @@ def _entry(disk: Disk, saved: SavedRepair, max_message_size: int, progress: Call
         gone = ", ".join(sorted(os.path.basename(path) for path in missing))
         unreadable = f"no longer there: {gone}" + (f"; {unreadable}" if unreadable else "")
     taken = sum(room(disk, repair.directory) for repair in saved.repairs)
-    return Entry(saved, taken, found, runs, unreadable, missing)
+    return RepairEntry(saved, taken, found, runs, unreadable, missing)
 
 
 def read_known_runs(disk: Disk, saved: SavedRepair) -> tuple[tuple[Run, ...], str | None]:

@@ -44,7 +44,7 @@ DISTANCES = 20
 
 
 @dataclass(slots=True)
-class Tally:
+class ScanTotals:
     """Records, messages among them, bytes, first and last store time (ms; 0 for none), by queue records and bytes."""
 
     records: int = 0
@@ -85,7 +85,7 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class LostRange:
     """A lost stretch: where (`file`: the store's own name of it, None when missing; `position` in it), why, and the
     sound records from there to the next one. `accepted`: a repair was told to go on behind it.
     """
@@ -96,7 +96,7 @@ class Stretch:
     position: int
     reason: str
     accepted: bool
-    behind: Tally
+    behind: ScanTotals
 
     def to_json(self) -> dict[str, Any]:
         """One line of `lost` or `missing`."""
@@ -113,11 +113,11 @@ class ScanReport:
     `odd`: what lies among the log's files and is none, so that it was not read (path, why).
     """
 
-    sound: Tally = field(default_factory=Tally)
-    lost: list[Stretch] = field(default_factory=list)
+    sound: ScanTotals = field(default_factory=ScanTotals)
+    lost: list[LostRange] = field(default_factory=list)
     blanks: int = 0
     blank_bytes: int = 0
-    displaced: Tally = field(default_factory=Tally)
+    displaced: ScanTotals = field(default_factory=ScanTotals)
     distances: Counter[int] = field(default_factory=Counter)
     bridged: int = 0
     bridged_bytes: int = 0
@@ -161,7 +161,7 @@ class Counting:
 
     def __init__(self, bridged: Intervals | None = None, accepted: Intervals | None = None) -> None:
         self.report = ScanReport()
-        self._behind = Tally()
+        self._behind = ScanTotals()
         self._bridged = bridged or Intervals()
         self._accepted = accepted or Intervals()
 
@@ -178,7 +178,7 @@ class Counting:
             report.blanks += 1
             report.blank_bytes += found.length
         else:
-            self._behind = Tally()
+            self._behind = ScanTotals()
             report.lost.append(self._stretch(found))
 
     def _records(self, batch: RecordBatch) -> None:
@@ -201,13 +201,13 @@ class Counting:
         self.report.displaced.add(batch, records)
         self.report.distances.update((batch.offsets() - batch.stored_offsets())[records].tolist())
 
-    def _stretch(self, lost: Lost) -> Stretch:
+    def _stretch(self, lost: Lost) -> LostRange:
         segment = lost.segment
         name, start = (None, 0) if segment is None else (os.path.basename(segment.path), segment.offset)
         if isinstance(segment, Span):
             name, start = os.path.basename(segment.origin), segment.origin_offset
         accepted = self._accepted.overlap(lost.offset, lost.end) == lost.length
-        return Stretch(lost.offset, lost.length, name, lost.offset - start, lost.reason, accepted, self._behind)
+        return LostRange(lost.offset, lost.length, name, lost.offset - start, lost.reason, accepted, self._behind)
 
 
 def scan_store(

@@ -34,7 +34,7 @@ _DAY = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class GrowthRate:
     """Bytes of the log stored in [start, end] (ms).
 
     `hours`: how long a window was asked for; the log may be younger. `live`: it ends now, else with the last message.
@@ -170,8 +170,8 @@ class Forecast:
     `beside`: bytes of queues and index for each byte of log.
     """
 
-    rate: Rate | None
-    rates: tuple[Rate, ...]
+    rate: GrowthRate | None
+    rates: tuple[GrowthRate, ...]
     beside: float
     retention: Retention
     file_systems: tuple[FileSystem, ...]
@@ -189,7 +189,7 @@ class Forecast:
 
 def rate_of(
     clock: LogClock, segments: Sequence[Segment], oldest: int, newest: int, hours: int, now: int | None
-) -> Rate:
+) -> GrowthRate:
     """The rate over the last hours, or as many as the log has.
 
     Args:
@@ -202,11 +202,16 @@ def rate_of(
     end = newest if now is None else max(now, newest)
     start = max(oldest, end - hours * HOUR_MS)
     place = clock.start if start <= oldest else clock.offset_of(start)
-    return Rate(hours, start, end, covered(segments, place, clock.end), now is not None)
+    return GrowthRate(hours, start, end, covered(segments, place, clock.end), now is not None)
 
 
 def forecast(
-    disk: Disk, files: StoreFiles, rates: Sequence[Rate], counting: Rate | None, beside: float, now: int | None
+    disk: Disk,
+    files: StoreFiles,
+    rates: Sequence[GrowthRate],
+    counting: GrowthRate | None,
+    beside: float,
+    now: int | None,
 ) -> Forecast:
     """When the store's file systems fill.
 

@@ -22,7 +22,7 @@ _WINDOW = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MessagePlace:
     """One message of the log: physical offset, file, store time (ms), and the queue that it names."""
 
     offset: int
@@ -64,8 +64,8 @@ class LogState:
     missing: int = 0
     damage: tuple[int, str] | None = None
     inside: bool = False
-    oldest: Place | None = None
-    newest: Place | None = None
+    oldest: MessagePlace | None = None
+    newest: MessagePlace | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The "commitlog" of a status."""
@@ -143,7 +143,7 @@ def _take(found: LogState, batch: RecordBatch, newest: int) -> None:
     found.behind_bytes += int(batch.sizes()[behind].sum())
 
 
-def _place(log: ClosedLog, scanner: Scanner, offset: int) -> Place | None:
+def _place(log: ClosedLog, scanner: Scanner, offset: int) -> MessagePlace | None:
     """The record that lies there; None where no sound one does."""
     segment = log.segment_at(offset)
     event = next(iter(scanner.scan(offset, offset + 1)), None)
@@ -151,4 +151,4 @@ def _place(log: ClosedLog, scanner: Scanner, offset: int) -> Place | None:
         return None
     row = event.rows[0]
     topic = event.topic(0).decode("utf-8", "replace")
-    return Place(offset, segment.path, row.store_timestamp, topic, row.queue_id, row.queue_offset)
+    return MessagePlace(offset, segment.path, row.store_timestamp, topic, row.queue_id, row.queue_offset)

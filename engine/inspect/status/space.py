@@ -67,7 +67,7 @@ class TopicSpace:
         }
 
 
-class Space:
+class SpaceSum:
     """Adds up queues. `starts`: int64[stretches], the physical offsets at which the hours begin."""
 
     def __init__(self, hours: Sequence[Hour]) -> None:

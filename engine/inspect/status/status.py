@@ -25,8 +25,8 @@ from engine.inspect.finding import CODES, Code, Finding, Findings, Severity
 from engine.inspect.status.forecast import Forecast, forecast, rate_of
 from engine.inspect.status.log_state import LogState, log_state
 from engine.inspect.status.queue_space import last_row, last_within, measure
-from engine.inspect.status.space import ALL_HOURS, Hour, Space, TopicSpace, hours_of
-from engine.inspect.status.unread import Unread, unread_of
+from engine.inspect.status.space import ALL_HOURS, Hour, SpaceSum, TopicSpace, hours_of
+from engine.inspect.status.unread import UnreadCount, unread_of
 from engine.inspect.store.layout import layout_of
 from engine.inspect.store.log_clock import LogClock, store_time_at
 from engine.inspect.store.queue_rows import QueueRows
@@ -88,7 +88,7 @@ STATUS_CODES: dict[str, Code] = {
 """Every code that status reports; those that check has, too, mean the same."""
 
 
-class State(enum.Enum):
+class StoreCondition(enum.Enum):
     """The state of a store."""
 
     CLEAN = "clean"
@@ -117,13 +117,15 @@ _DAMAGE = frozenset(
 """Findings with which a store is not as a close or a crash leaves it."""
 
 _WHY = {
-    State.CLEAN: "it was closed cleanly: there is no abort file, and no process holds its lock. The log was not read",
-    State.CRASHED: "its abort file is there, and no process holds its lock",
-    State.RUNNING: "{who} has it open",
-    State.LOCKED: "{who} holds its lock, but has no abort file: it is starting, stopping, or repairing it",
-    State.EMPTY: "there is no commit log file yet",
-    State.LOG_GONE: "there are consume queues, but no commit log",
-    State.DAMAGED: "{what}",
+    StoreCondition.CLEAN: (
+        "it was closed cleanly: there is no abort file, and no process holds its lock. The log was not read"
+    ),
+    StoreCondition.CRASHED: "its abort file is there, and no process holds its lock",
+    StoreCondition.RUNNING: "{who} has it open",
+    StoreCondition.LOCKED: "{who} holds its lock, but has no abort file: it is starting, stopping, or repairing it",
+    StoreCondition.EMPTY: "there is no commit log file yet",
+    StoreCondition.LOG_GONE: "there are consume queues, but no commit log",
+    StoreCondition.DAMAGED: "{what}",
 }
 
 
@@ -132,7 +134,7 @@ class StoreStatus:
     """The whole answer. `sizes`: by Apache's key, with whether somebody gave it. `now`: when it was looked at (ms)."""
 
     files: StoreFiles
-    state: State
+    state: StoreCondition
     why: str
     pid: int | None
     now: int
@@ -145,7 +147,7 @@ class StoreStatus:
     hours: list[Hour]
     estimated: bool
     forecast: Forecast
-    unread: Unread
+    unread: UnreadCount
     findings: tuple[Finding, ...] = ()
     next: NextStep | None = None
     index_entries: int = 0
@@ -250,7 +252,7 @@ def status(
             _end_findings(ends, files, findings)
         clock = LogClock(log, ends.max_offset, files.config.max_message_size) if files.log else None
         most = ALL_HOURS if full else hours
-        space = Space(hours_of(clock, files.log, ends.min_timestamp, ends.max_timestamp, most))
+        space = SpaceSum(hours_of(clock, files.log, ends.min_timestamp, ends.max_timestamp, most))
         limit = 1 << 62 if full else max(_EXACT_QUEUE, EXACT_ROWS // max(1, len(queues)))
         for rows, end in queues:
             measured = measure(rows, end, space.starts, unread.cuts(rows.queue), limit)
@@ -296,7 +298,7 @@ def status(
         forecast=forecast(disk, files, rates[1:], rates[0] if rates else None, beside, writing),
         unread=unread,
         findings=next_step.advised(files.config, told, following),
-        next=None if state is State.EMPTY else following,
+        next=None if state is StoreCondition.EMPTY else following,
         index_entries=entries,
         index_timestamp=index_timestamp,
         repairs=[repair.directory for repair in done],
@@ -316,19 +318,19 @@ class _Steps:
             self._progress(self._done, self._total)
 
 
-def _state(files: StoreFiles, holder: Holder | None, told: tuple[Finding, ...]) -> tuple[State, str]:
+def _state(files: StoreFiles, holder: Holder | None, told: tuple[Finding, ...]) -> tuple[StoreCondition, str]:
     """The state, and what is wrong with the files of a store that no process has."""
     if holder is not None:
-        return (State.RUNNING if files.abort else State.LOCKED), ""
+        return (StoreCondition.RUNNING if files.abort else StoreCondition.LOCKED), ""
     if any(one.code == "log-gone" for one in told):
-        return State.LOG_GONE, ""
+        return StoreCondition.LOG_GONE, ""
     wrong = [one for one in told if one.code in _DAMAGE]
     if wrong:
         more = f"; and {len(wrong) - 1} more (listed below)" if len(wrong) > 1 else ""
-        return State.DAMAGED, f"{wrong[0].where}: {wrong[0].message}{more}"
+        return StoreCondition.DAMAGED, f"{wrong[0].where}: {wrong[0].message}{more}"
     if files.abort:
-        return State.CRASHED, ""
-    return (State.CLEAN if files.log else State.EMPTY), ""
+        return StoreCondition.CRASHED, ""
+    return (StoreCondition.CLEAN if files.log else StoreCondition.EMPTY), ""
 
 
 def _end_findings(ends: LogState, files: StoreFiles, findings: Findings) -> None:

@@ -104,7 +104,7 @@ class GroupUnread:
         }
 
 
-class Unread:
+class UnreadCount:
     """Collects queue by queue.
 
     `name`: the file of config/ that holds the offsets; `source`: it or its .bak, None without; `written`: when (ms).
@@ -215,7 +215,7 @@ class Unread:
             self._findings.add("consumer-behind", key, where, detail)
 
 
-def read_offsets(disk: Disk, config: StoreConfig, root: str, findings: Findings) -> Unread:
+def read_offsets(disk: Disk, config: StoreConfig, root: str, findings: Findings) -> UnreadCount:
     """What config/ says of consumers. What can't be read is noted, and its .bak taken, as a broker does.
 
     Raises:
@@ -224,13 +224,13 @@ def read_offsets(disk: Disk, config: StoreConfig, root: str, findings: Findings)
     return unread_of(disk, read_config(disk, config, root, findings), config, root, findings)
 
 
-def unread_of(disk: Disk, files: ConfigFiles, config: StoreConfig, root: str, findings: Findings) -> Unread:
+def unread_of(disk: Disk, files: ConfigFiles, config: StoreConfig, root: str, findings: Findings) -> UnreadCount:
     """As `read_offsets`, of files that were read.
 
     Raises:
         StorageError: the system can't read it.
     """
-    found = Unread(findings)
+    found = UnreadCount(findings)
     name = found.name = offsets_file(config, files.present or ())
     found.source = files.sources.get(name)
     if found.source is not None:
@@ -250,7 +250,7 @@ def unread_of(disk: Disk, files: ConfigFiles, config: StoreConfig, root: str, fi
     return found
 
 
-def _take(found: Unread, key: str, table: object, place: str, findings: Findings) -> None:
+def _take(found: UnreadCount, key: str, table: object, place: str, findings: Findings) -> None:
     topic, separator, group = key.partition("@")
     if not separator or not topic or not group or "@" in group:
         findings.add("config-value", place, place, f"{key!r} is not topic@group")

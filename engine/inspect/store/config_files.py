@@ -26,7 +26,7 @@ TEMPORARY = ".tmp"
 """What the name of a file ends in while a broker writes it (MixAll#string2File)."""
 
 
-class State(enum.Enum):
+class ConfigFileState(enum.Enum):
     """What became of reading a file. EMPTY: no bytes. BLANK: read, and nothing in it."""
 
     MISSING = "missing"
@@ -39,7 +39,7 @@ class State(enum.Enum):
     @property
     def is_sound(self) -> bool:
         """Whether a broker reads it, and there is something to read."""
-        return self is State.SOUND
+        return self is ConfigFileState.SOUND
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class ConfigText:
     """A file's JSON. `value`: as far as it can be read. `problem`: why a broker can't, in one sentence; `odd`: what of
     it only fastjson reads."""
 
-    state: State
+    state: ConfigFileState
     value: Any = None
     problem: str | None = None
     odd: tuple[str, ...] = ()
@@ -59,14 +59,14 @@ class ConfigTable:
 
     name: str
     text: ConfigText
-    state: State
+    state: ConfigFileState
     tables: dict[str, dict[str, Any]]
     problem: str | None
 
     @property
     def loads(self) -> bool:
         """Whether a broker takes it."""
-        return self.state in (State.SOUND, State.BLANK)
+        return self.state in (ConfigFileState.SOUND, ConfigFileState.BLANK)
 
 
 class Fate(enum.Enum):
@@ -87,16 +87,16 @@ def read_text(disk: Disk, directory: str, name: str) -> ConfigText:
     """The JSON of a file. Reads `LARGEST` bytes at most. Raises StorageError."""
     path = os.path.join(directory, name)
     if not disk.exists(path):
-        return ConfigText(State.MISSING, problem="there is no such file")
+        return ConfigText(ConfigFileState.MISSING, problem="there is no such file")
     entry = disk.stat(path)
     if not entry.is_file:
-        return ConfigText(State.BROKEN, problem="it is no regular file")
+        return ConfigText(ConfigFileState.BROKEN, problem="it is no regular file")
     if entry.size > LARGEST:
         return ConfigText(
-            State.BROKEN, problem=f"{entry.size} bytes: a file of more than {LARGEST >> 20} MiB is not read"
+            ConfigFileState.BROKEN, problem=f"{entry.size} bytes: a file of more than {LARGEST >> 20} MiB is not read"
         )
     if not entry.size:
-        return ConfigText(State.EMPTY, problem="the file is empty")
+        return ConfigText(ConfigFileState.EMPTY, problem="the file is empty")
     return parse(disk.read_file(path, LARGEST))
 
 
@@ -105,19 +105,19 @@ def parse(data: bytes) -> ConfigText:
     text = data.decode("utf-8", "replace")
     if not text.strip("\0 \t\r\n"):
         if "\0" in text:
-            return ConfigText(State.BROKEN, problem="the file holds zeros only")
-        return ConfigText(State.BLANK, problem="the file is empty")
+            return ConfigText(ConfigFileState.BROKEN, problem="the file holds zeros only")
+        return ConfigText(ConfigFileState.BLANK, problem="the file is empty")
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        return ConfigText(State.BROKEN, problem="the file is UTF-16 text, not UTF-8")
+        return ConfigText(ConfigFileState.BROKEN, problem="the file is UTF-16 text, not UTF-8")
     twice: list[str] = []
     try:
         value = fastjson.loads(text, twice.append)
-        return ConfigText(State.SOUND, value, odd=(lenient.TWICE,) if twice else ())
+        return ConfigText(ConfigFileState.SOUND, value, odd=(lenient.TWICE,) if twice else ())
     except FormatError as error:
         found = lenient.read(text)
         if found.broken is None:
-            return ConfigText(State.SOUND, found.value, odd=found.odd)
-        return ConfigText(State.BROKEN, found.value, error.message, found.odd)
+            return ConfigText(ConfigFileState.SOUND, found.value, odd=found.odd)
+        return ConfigText(ConfigFileState.BROKEN, found.value, error.message, found.odd)
 
 
 def read_table(disk: Disk, directory: str, name: str, *, backup: bool = False) -> ConfigTable:
@@ -127,14 +127,14 @@ def read_table(disk: Disk, directory: str, name: str, *, backup: bool = False) -
 
 def as_table(name: str, text: ConfigText) -> ConfigTable:
     """The tables in a file's JSON."""
-    if text.state is State.SOUND or (text.state is State.BROKEN and isinstance(text.value, dict)):
+    if text.state is ConfigFileState.SOUND or (text.state is ConfigFileState.BROKEN and isinstance(text.value, dict)):
         shape = judge(name, text.value)
         blank = text.value is None or text.value == [] or _is_another(name, text.value)
-        state = State.BLANK if blank else State.WRONG if shape.count else State.SOUND
+        state = ConfigFileState.BLANK if blank else ConfigFileState.WRONG if shape.count else ConfigFileState.SOUND
         if not shape.whole:
-            state = State.BROKEN
-        if text.state is State.BROKEN:
-            return ConfigTable(name, text, State.BROKEN, shape.tables, text.problem)
+            state = ConfigFileState.BROKEN
+        if text.state is ConfigFileState.BROKEN:
+            return ConfigTable(name, text, ConfigFileState.BROKEN, shape.tables, text.problem)
         nothing = "the file is empty" if not text.value else f"it holds no {TABLES[name][0]}"
         problem = nothing if blank else shape.problem
         return ConfigTable(name, text, state, shape.tables, problem)
@@ -152,7 +152,7 @@ def fate(file: ConfigTable, backup: ConfigTable) -> Fate:
         return Fate.FILE
     if backup.loads:
         return Fate.BACKUP
-    return Fate.NONE if backup.state in (State.MISSING, State.EMPTY) else Fate.FAILS
+    return Fate.NONE if backup.state in (ConfigFileState.MISSING, ConfigFileState.EMPTY) else Fate.FAILS
 
 
 def directory_of(root: str) -> str:
@@ -186,9 +186,9 @@ def read_config(disk: Disk, root: str, name: str) -> ConfigDump:
     """One file of config/, with the .bak where it is broken or missing. Raises StorageError."""
     directory = directory_of(root)
     found = read_text(disk, directory, name)
-    if found.state is State.SOUND:
+    if found.state is ConfigFileState.SOUND:
         return ConfigDump(name, name, found.value)
     also = read_text(disk, directory, name + BACKUP)
-    if also.state is State.SOUND:
+    if also.state is ConfigFileState.SOUND:
         return ConfigDump(name, name + BACKUP, also.value, found.problem)
     return ConfigDump(name, None, None, f"{found.problem}; {name}{BACKUP}: {also.problem}")

@@ -24,7 +24,7 @@ DELIVERY = "delivery of delayed messages"
 
 
 @dataclass(frozen=True, slots=True)
-class Unread:
+class LostUnread:
     """Messages that go, and that a group has not read: queue offsets [start, end). `offset` is the group's."""
 
     group: str
@@ -61,10 +61,10 @@ class Consumers:
     offsets: dict[TopicQueue, dict[str, int]]
     problems: tuple[str, ...]
 
-    def unread(self, queue: TopicQueue, start: int, end: int) -> list[Unread]:
+    def unread(self, queue: TopicQueue, start: int, end: int) -> list[LostUnread]:
         """Who has not read all of the queue offsets [start, end)."""
         return [
-            Unread(group, queue, offset, max(start, offset), end)
+            LostUnread(group, queue, offset, max(start, offset), end)
             for group, offset in sorted(self.offsets.get(queue, {}).items())
             if offset < end and start < end
         ]

@@ -27,7 +27,7 @@ MOST_SORTED = 2000
 
 
 @dataclass(slots=True)
-class Kept:
+class KeptIndexFile:
     """A file that stays: entries kept, and the physical offsets of its first and last kept entry."""
 
     name: str
@@ -74,9 +74,9 @@ class IndexFiles:
         self.removed: list[str] = []
         self.findings: list[str] = []
 
-    def judge(self) -> list[Kept]:
+    def judge(self) -> list[KeptIndexFile]:
         """The files that stay, as far as their entries agree."""
-        kept: list[Kept] = []
+        kept: list[KeptIndexFile] = []
         present = [f for f in self._files.index if self._is_whole(f)]
         size = self._layout.file_size
         for i, found in enumerate(present):
@@ -94,12 +94,12 @@ class IndexFiles:
                 kept.append(_keep(file, found, header, check))
         return self._in_order(kept)
 
-    def verify(self, kept: Kept) -> bool:
+    def verify(self, kept: KeptIndexFile) -> bool:
         """Whether all of a file agrees."""
         with ClosedIndexFile(self._disk, kept.path, self._layout) as file:
             return file.verify().fault is None
 
-    def drop(self, kept: Kept, why: str) -> None:
+    def drop(self, kept: KeptIndexFile, why: str) -> None:
         """Have a file made anew."""
         self.removed.append(kept.name)
         self.findings.append(f"index/{kept.name}: {why}")
@@ -136,7 +136,7 @@ class IndexFiles:
             header.end_phy_offset,
         )
 
-    def _in_order(self, kept: list[Kept]) -> list[Kept]:
+    def _in_order(self, kept: list[KeptIndexFile]) -> list[KeptIndexFile]:
         """Those of the files that stand in the order of the log: the most entries that can stay together."""
         full = [one for one in kept if one.keep]
         if all(b.begin >= a.end for a, b in pairwise(full)):
@@ -148,10 +148,10 @@ class IndexFiles:
         return [one for one in kept if not one.keep or id(one) in stay]
 
 
-def _longest(files: list[Kept]) -> list[Kept]:
+def _longest(files: list[KeptIndexFile]) -> list[KeptIndexFile]:
     """Of files by name, those with the most entries of which each begins where the one before it ends, or behind."""
     if len(files) > MOST_SORTED:
-        chosen: list[Kept] = []
+        chosen: list[KeptIndexFile] = []
         for one in files:
             if not chosen or one.begin >= chosen[-1].end:
                 chosen.append(one)
@@ -161,19 +161,19 @@ def _longest(files: list[Kept]) -> list[Kept]:
         before = max((j for j in range(i) if one.begin >= files[j].end), key=lambda j: best[j][0], default=None)
         best.append((one.keep + (0 if before is None else best[before][0]), before))
     at: int | None = max(range(len(files)), key=lambda i: best[i][0])
-    found: list[Kept] = []
+    found: list[KeptIndexFile] = []
     while at is not None:
         found.append(files[at])
         at = best[at][1]
     return found[::-1]
 
 
-def _keep(file: ClosedIndexFile, found: IndexName, header: IndexHeader, check: IndexCheck) -> Kept:
+def _keep(file: ClosedIndexFile, found: IndexName, header: IndexHeader, check: IndexCheck) -> KeptIndexFile:
     count = check.sound
     begin = int(file.entries(1, 1)[0]["physical_offset"]) if count else header.begin_phy_offset
     end = int(file.entries(count, 1)[0]["physical_offset"]) if count else header.end_phy_offset
     rewind = check.fault is not None
-    return Kept(found.name, found.path, file.entry_count, count, begin, end, header.end_timestamp, rewind)
+    return KeptIndexFile(found.name, found.path, file.entry_count, count, begin, end, header.end_timestamp, rewind)
 
 
 def entries_before(file: ClosedIndexFile, count: int, log_end: int) -> int:

@@ -20,24 +20,24 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownDamage:
     """Stretches (physical offsets) that earlier repairs know of."""
 
     accepted: Intervals
     bridged: Intervals
 
 
-def known_places(disk: Disk, root: str) -> Known:
+def known_places(disk: Disk, root: str) -> KnownDamage:
     """What the manifests in a store's salvage/ say."""
     return known_of(repairs(disk, root))
 
 
-def known_of(done: Sequence[Repair]) -> Known:
+def known_of(done: Sequence[Repair]) -> KnownDamage:
     """What these repairs say.
 
     A manifest that can't be read says nothing: at worst the operator is asked, or told, once more.
     """
-    found = Known(Intervals(), Intervals())
+    found = KnownDamage(Intervals(), Intervals())
     for name, known in (("accepted", found.accepted), ("bridged", found.bridged)):
         for low, high in stretches(done, name):
             known.add(low, high)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import InvalidArgument
 from engine.format import names
-from engine.inspect.store.config_files import BACKUP, State, directory_of, read_text
+from engine.inspect.store.config_files import BACKUP, ConfigFileState, directory_of, read_text
 from engine.inspect.store.config_shapes import (
     CONSUMERS,
     GROUP_TABLE,
@@ -207,7 +207,7 @@ def _table(disk: Disk, root: str, name: str, key: str) -> dict[str, Any]:
     """A table of a file of config/, or of its .bak where the file can't be read."""
     for one in (name, name + BACKUP):
         found = read_text(disk, directory_of(root), one)
-        if found.state is State.SOUND:
+        if found.state is ConfigFileState.SOUND:
             table = found.value.get(key) if isinstance(found.value, dict) else None
             return table if isinstance(table, dict) else {}
     return {}

@@ -33,7 +33,7 @@ from engine.inspect.store.foreign_end import Signs, is_another_stores
 from engine.inspect.store.moves import Way, quarantine_target
 from engine.inspect.store.odd import ABSENT, SIZE, STRAY, OddFile, moved_by_hand
 from engine.inspect.store.segment_contest import Belonging, compared, is_complete
-from engine.inspect.store.segment_look import Look, look_across, look_at_head
+from engine.inspect.store.segment_look import SegmentLook, look_across, look_at_head
 from engine.inspect.store.segment_size import contradicts, segment_size
 from engine.inspect.store.survey import StoreFiles
 from engine.log.source import Segment
@@ -120,7 +120,7 @@ class _File:
     path: str
     size: int
     name: int | None
-    look: Look
+    look: SegmentLook
     place: int | None = None
     into: str = ""
 
@@ -245,7 +245,7 @@ class _Planner:
                 file.look = look_across(self._disk, file.path, file.size, self._largest)
         return found
 
-    def _head(self, path: str, size: int) -> Look:
+    def _head(self, path: str, size: int) -> SegmentLook:
         return look_at_head(self._disk, path, size, self._largest)
 
     # --- placing ----------------------------------------------------------------------------------------------------

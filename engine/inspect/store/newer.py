@@ -57,7 +57,7 @@ _TABLE_END = 0x88E241B785F4CFF7.to_bytes(8, "little")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class NewerPart:
     """One thing that RocketMQ 5 keeps. `where`: relative to the store, or a setting."""
 
     what: str
@@ -77,7 +77,7 @@ class Newer:
         left: all files that RocketMQ 4.9 does not have, where they are the only part.
     """
 
-    parts: tuple[Part, ...] = ()
+    parts: tuple[NewerPart, ...] = ()
     batch_topics: frozenset[str] = frozenset()
     left: tuple[str, ...] = ()
 
@@ -93,7 +93,7 @@ class Newer:
         return next((part.where for part in self.parts if part.what == what), "")
 
     @property
-    def not_looked_at(self) -> tuple[Part, ...]:
+    def not_looked_at(self) -> tuple[NewerPart, ...]:
         """Parts that hold what is not read here."""
         return tuple(part for part in self.parts if part.what not in (FILES, PROPERTY_CRC, CONTROLLER))
 
@@ -149,42 +149,42 @@ def newer_parts(
         StorageError: a directory can't be read.
     """
     present = {entry.name for entry in entries}
-    found: list[Part] = []
+    found: list[NewerPart] = []
     looked = None if only_topics else names.CONSUMEQUEUE
     for name in sorted(n for n in present if n.startswith("consumequeue_r") or n == looked):
         sign = _rocksdb_sign(disk, os.path.join(root, name))
         if sign:
-            found.append(Part(ROCKSDB_QUEUES, f"{name}/{sign}"))
+            found.append(NewerPart(ROCKSDB_QUEUES, f"{name}/{sign}"))
             break
     if not found and "rocksdb" in config.other.get("storeType", "").lower():
-        found.append(Part(ROCKSDB_QUEUES, f"storeType={config.other['storeType']}"))
+        found.append(NewerPart(ROCKSDB_QUEUES, f"storeType={config.other['storeType']}"))
     batch = _directories(disk, os.path.join(root, "batchconsumequeue"))
     if batch:
-        found.append(Part(BATCH_QUEUES, "batchconsumequeue/"))
+        found.append(NewerPart(BATCH_QUEUES, "batchconsumequeue/"))
     found += _tiered(disk, config, root)
     if _directories(disk, os.path.join(root, "compaction", "compactionLog")) or _directories(
         disk, os.path.join(root, "compaction", "compactionCq")
     ):
-        found.append(Part(COMPACTION, "compaction/"))
+        found.append(NewerPart(COMPACTION, "compaction/"))
     if "epochFileCheckpoint" in present and _is_filled(disk, os.path.join(root, "epochFileCheckpoint")):
-        found.append(Part(CONTROLLER, "epochFileCheckpoint"))
+        found.append(NewerPart(CONTROLLER, "epochFileCheckpoint"))
     if "timerlog" in present and _holds_files(disk, os.path.join(root, "timerlog")):
-        found.append(Part(TIMER, "timerlog/"))
+        found.append(NewerPart(TIMER, "timerlog/"))
     config_dir = os.path.join(root, names.CONFIG)
     own = [name for name in _CONFIG_DIRECTORIES if _rocksdb_sign(disk, os.path.join(config_dir, name))]
     if own:
-        found.append(Part(ROCKSDB_CONFIG, f"config/{own[0]}/"))
+        found.append(NewerPart(ROCKSDB_CONFIG, f"config/{own[0]}/"))
     if "rocksdbstore" in present and _has_tables(disk, os.path.join(root, "rocksdbstore")):
-        found.append(Part(ROCKSDB_STORE, "rocksdbstore/"))
+        found.append(NewerPart(ROCKSDB_STORE, "rocksdbstore/"))
     place = _property_crc(disk, config, log)
     if place:
-        found.append(Part(PROPERTY_CRC, place))
+        found.append(NewerPart(PROPERTY_CRC, place))
     rest: list[str] = [name for name in ("timerwheel", "rocksdbstore", "compaction") if name in present]
     rest = [name for name in rest if _is_filled(disk, os.path.join(root, name))]
     rest += [f"config/{name}" for name in _OWN_CONFIG if disk.exists(os.path.join(config_dir, name))]
     if found or not rest:
         return Newer(tuple(found), frozenset(batch))
-    return Newer((Part(FILES, rest[0]),), left=tuple(rest))
+    return Newer((NewerPart(FILES, rest[0]),), left=tuple(rest))
 
 
 def demand_own_log(config: StoreConfig, root: str, present: Iterable[str]) -> None:
@@ -318,11 +318,11 @@ def _holds_files(disk: Disk, directory: str) -> bool:
     return any(entry.is_file and not is_zero(disk, entry.path) for entry in disk.scandir(directory))
 
 
-def _tiered(disk: Disk, config: StoreConfig, root: str) -> list[Part]:
+def _tiered(disk: Disk, config: StoreConfig, root: str) -> list[NewerPart]:
     if disk.exists(os.path.join(root, names.CONFIG, _TIERED_METADATA)):
-        return [Part(TIERED, f"config/{_TIERED_METADATA}")]
+        return [NewerPart(TIERED, f"config/{_TIERED_METADATA}")]
     plugin = config.other.get("messageStorePlugIn", "")
-    return [Part(TIERED, f"messageStorePlugIn={plugin}")] if "Tiered" in plugin else []
+    return [NewerPart(TIERED, f"messageStorePlugIn={plugin}")] if "Tiered" in plugin else []
 
 
 def _property_crc(disk: Disk, config: StoreConfig, log: Sequence[str]) -> str | None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from engine.errors import CannotMend, DataIsAbsent, NextStep, RStoreError
-from engine.files.entry import Entry, Kind
+from engine.files.entry import Entry, FileKind
 from engine.files.listing import LOST_FOUND, OddEntry, Oddness, is_lost_found, left_by_rsync
 from engine.format import names
 from engine.inspect.store.repairs import APPLIED, MANIFEST, PRUNED, REPLAYED, UNDOING, UNDONE
@@ -110,7 +110,7 @@ def demand_saved(disk: Disk, root: str) -> None:
     itself = disk.look(directory)  # where a full disk took no directory any more, it is the link
     below = disk.scandir(directory) if disk.is_dir(directory) else ()
     for entry in below if itself is None else (itself, *below):
-        if entry.kind is Kind.ABSENT:
+        if entry.kind is FileKind.ABSENT:
             hint = (
                 "mount the disk that it leads to, then run this again; if what the repair saved is gone for good, "
                 f"remove the link (rm {shlex.quote(entry.path)}): that repair can't be taken back then"
@@ -120,9 +120,9 @@ def demand_saved(disk: Disk, root: str) -> None:
             )
 
 
-def instead(entry: Entry, wanted: Kind) -> OddFile:
+def instead(entry: Entry, wanted: FileKind) -> OddFile:
     """Something that stands in the place of a file or directory of the store: a stray, or what is absent."""
-    if entry.kind is Kind.ABSENT:
+    if entry.kind is FileKind.ABSENT:
         return absent(entry.path, entry.what)
     return OddFile(entry.path, entry.size, f"{entry.what} instead of {wanted.value}", movable=True, code=STRAY)
 
@@ -174,23 +174,23 @@ def in_places(disk: Disk, config: StoreConfig, root: str, entries: Iterable[Entr
     for directory in config.log_directories:
         entry = disk.look(directory)
         if entry is not None and not entry.is_directory:
-            yield instead(entry, Kind.DIRECTORY)
+            yield instead(entry, FileKind.DIRECTORY)
         yield from _lost_found(disk, directory)
     for name in (*_DIRECTORIES, *_OURS):
         entry = there.get(name)
         if entry is not None and not entry.is_directory:
-            odd = instead(entry, Kind.DIRECTORY)
+            odd = instead(entry, FileKind.DIRECTORY)
             yield _by_hand(odd, "move it out of the store") if name in _OURS else odd
     for name in (names.CHECKPOINT, names.ABORT, names.LOCK):
         entry = there.get(name)
         if entry is None or entry.is_file:
             continue
-        if name == names.ABORT and entry.kind is Kind.ABSENT:  # a mark: there is no data in it
+        if name == names.ABORT and entry.kind is FileKind.ABSENT:  # a mark: there is no data in it
             yield OddFile(entry.path, 0, entry.what, movable=True, code=STRAY)
         elif name == names.LOCK:  # recovery holds it
-            yield _by_hand(instead(entry, Kind.FILE), "move it out of the store")
+            yield _by_hand(instead(entry, FileKind.FILE), "move it out of the store")
         else:
-            yield instead(entry, Kind.FILE)
+            yield instead(entry, FileKind.FILE)
     for name, below in ((names.CONFIG, _odd_config), (names.SALVAGE, _odd_notes)):
         entry = there.get(name)
         if entry is not None and entry.is_directory:
@@ -226,14 +226,14 @@ def _odd_config(disk: Disk, directory: str) -> Iterator[OddFile]:
         if (
             not entry.is_file
             and not is_lost_found(entry)
-            and (named or entry.kind not in (Kind.DIRECTORY, Kind.ABSENT))
+            and (named or entry.kind not in (FileKind.DIRECTORY, FileKind.ABSENT))
         ):
-            yield instead(entry, Kind.FILE)
+            yield instead(entry, FileKind.FILE)
 
 
 def _odd_notes(disk: Disk, directory: str) -> Iterator[OddFile]:
     for repair in disk.scandir(directory):
-        if repair.kind is Kind.ABSENT:
+        if repair.kind is FileKind.ABSENT:
             yield _saved_elsewhere(disk, directory, repair)
         elif not repair.is_directory:
             yield OddFile(repair.path, repair.size, f"{repair.what} among the repairs' directories", movable=False)
@@ -241,7 +241,7 @@ def _odd_notes(disk: Disk, directory: str) -> Iterator[OddFile]:
             for name in _NOTES:
                 entry = disk.look(os.path.join(repair.path, name))
                 if entry is not None and not entry.is_file:
-                    odd = instead(entry, Kind.FILE)
+                    odd = instead(entry, FileKind.FILE)
                     # Set aside, it would be a note that was never written, and say something else.
                     yield odd if odd.code == ABSENT else replace(odd, movable=False, code=PASSED_OVER)
 

@@ -55,7 +55,7 @@ class Witness:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class SegmentLook:
     """Some whole records of a file. `empty`: it begins with zeros, or holds nothing. `unread`: pages can't be read."""
 
     witnesses: tuple[Witness, ...]
@@ -77,7 +77,7 @@ class Look:
         return said.most_common(1)[0][0] if said else None
 
 
-def look_at_head(disk: Disk, path: str, size: int, max_message_size: int) -> Look:
+def look_at_head(disk: Disk, path: str, size: int, max_message_size: int) -> SegmentLook:
     """The records that a file of `size` bytes begins with: none where the first is not sound, or can't be read."""
     try:
         reader = disk.open_reader(path)
@@ -91,11 +91,11 @@ def look_at_head(disk: Disk, path: str, size: int, max_message_size: int) -> Loo
         finally:
             reader.close()
     except StorageError:
-        return Look((), empty=False, unread=True)
-    return Look(witnesses(RecordBatch(0, head, rows)) if rows else (), empty=not any(head))
+        return SegmentLook((), empty=False, unread=True)
+    return SegmentLook(witnesses(RecordBatch(0, head, rows)) if rows else (), empty=not any(head))
 
 
-def look_across(disk: Disk, path: str, size: int, max_message_size: int) -> Look:
+def look_across(disk: Disk, path: str, size: int, max_message_size: int) -> SegmentLook:
     """Whole records from all over a file; the first where windows hold none. What can't be read is passed over."""
     segment = Segment(0, size, path)
     largest = max_message_size + ENCODE_OVERHEAD
@@ -106,7 +106,7 @@ def look_across(disk: Disk, path: str, size: int, max_message_size: int) -> Look
         if not found:
             found = list(islice(_whole(log, segment, 0, size, largest, unread), WITNESSES))
     every = -(-len(found) // MOST_WITNESSES) or 1
-    return Look(tuple(found[::every]), empty=not found and not unread, unread=bool(unread))
+    return SegmentLook(tuple(found[::every]), empty=not found and not unread, unread=bool(unread))
 
 
 def _windows(size: int) -> list[tuple[int, int]]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.errors import DataIsAbsent, FormatError, NotAStore
-from engine.files.entry import Kind
+from engine.files.entry import FileKind
 from engine.files.listing import OddEntry, Oddness, SegmentFile, SegmentListing, is_lost_found, list_segments
 from engine.files.written import is_zero
 from engine.format import checkpoint, names
@@ -147,7 +147,7 @@ def read_checkpoint(disk: Disk, path: str) -> tuple[Checkpoint, bool]:
 def _demand_store(disk: Disk, config: StoreConfig, root: str) -> tuple[Entry, ...]:
     """What is in the store's directory."""
     found = disk.look(root)
-    if found is not None and found.kind is Kind.ABSENT:
+    if found is not None and found.kind is FileKind.ABSENT:
         raise DataIsAbsent(f"the store is {found.what}", path=root, hint="mount the disk that it leads to")
     if found is None or not found.is_directory:
         plain = path_slips.meant_instead(disk, root)
@@ -181,7 +181,7 @@ def _queue_directories(disk: Disk, root: str) -> tuple[list[tuple[TopicQueue, st
             odd.append(OddFile(topic.path, topic.size, "a file among the topics: Apache passes it over", movable=False))
             continue
         if not topic.is_directory:
-            odd.append(instead(topic, Kind.DIRECTORY))
+            odd.append(instead(topic, FileKind.DIRECTORY))
             continue
         for queue in sorted(_scan(disk, topic.path), key=lambda e: e.name):
             queue_id = names.queue_id_of(queue.name)
@@ -190,7 +190,7 @@ def _queue_directories(disk: Disk, root: str) -> tuple[list[tuple[TopicQueue, st
             elif queue.is_directory:
                 found.append((TopicQueue(topic.name, queue_id), queue.path))
             else:
-                odd.append(instead(queue, Kind.DIRECTORY))
+                odd.append(instead(queue, FileKind.DIRECTORY))
     return found, odd
 
 
@@ -219,7 +219,7 @@ def _index_entries(disk: Disk, directory: str) -> tuple[list[Entry], list[OddFil
         elif entry.is_file:
             found.append(entry)
         else:
-            odd.append(instead(entry, Kind.FILE))
+            odd.append(instead(entry, FileKind.FILE))
     return found, odd
 
 

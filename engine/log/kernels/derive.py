@@ -114,7 +114,7 @@ class KnownQueues(NamedTuple):
         return found
 
 
-class Part(NamedTuple):
+class DerivedPart(NamedTuple):
     """What the kernel derives of a batch's records up to `end`: the columns of `Units` and `Keys`, queues by entry.
 
     `there`: how many queues were known. `new`: the first record of each that was not, in order of their entries. `odd`:
@@ -137,7 +137,7 @@ class Part(NamedTuple):
     odd: NDArray[np.int64]
 
 
-def derive_part(batch: RecordBatch, begin: int, rules: DeriveRules, known: KnownQueues) -> Part:
+def derive_part(batch: RecordBatch, begin: int, rules: DeriveRules, known: KnownQueues) -> DerivedPart:
     """Derive the records of a batch (one with a table) from `begin` on; as many as there is room for."""
     assert batch.table is not None
     data = np.frombuffer(batch.buffer, dtype=np.uint8)
@@ -154,7 +154,7 @@ def derive_part(batch: RecordBatch, begin: int, rules: DeriveRules, known: Known
         narrow[0], wide[0], wide[1], narrow[1], wide[2], wide[3],
         key_hash, key_wide[0], key_wide[1], marks[0], marks[1],
     )  # fmt: skip
-    return Part(
+    return DerivedPart(
         end,
         moved,
         len(known.queue_ids),

@@ -23,10 +23,10 @@ from engine.files.disk import Disk
 from engine.pipeline import frames
 from engine.pipeline.exported import (
     Choice,
+    ExportedRange,
+    ExportedStore,
     ExportedTable,
-    Known,
     Manifest,
-    Stretch,
     demand_same,
     local_directory,
     witness_of,
@@ -163,7 +163,7 @@ class _Export:
         manifest = Manifest(self._columns, self._options.decompress, dict(known.stores))
         parts = []
         for store in self._stores:
-            before = known.stores.get(store.name, Known())
+            before = known.stores.get(store.name, ExportedStore())
             demand_same(self._disk, store, before)
             first = store.segments[0].offset if store.segments else 0
             done = before.next_of(self._options.choice)
@@ -174,8 +174,8 @@ class _Export:
                 self._notes.append(f"{store.name}: nothing new, the table has all up to {end}")
                 continue
             parts.append(self._rows(store, start, end, again=before.overlaps(start, self._options.choice)))
-            manifest.stores[store.name] = Known(
-                _with(before.stretches, Stretch(start, end, self._options.choice)),
+            manifest.stores[store.name] = ExportedStore(
+                _with(before.stretches, ExportedRange(start, end, self._options.choice)),
                 witness_of(self._disk, store, max(end, *(s.end for s in before.stretches), 0)) or before.witness,
                 {name: getattr(store.config, name) for name in (*STORE_SIZES, *_BEHAVIOUR)},
             )
@@ -289,12 +289,12 @@ def _demand_alike(table: ExportedTable, columns: tuple[str, ...], options: Expor
         )
 
 
-def _with(stretches: list[Stretch], new: Stretch) -> list[Stretch]:
+def _with(stretches: list[ExportedRange], new: ExportedRange) -> list[ExportedRange]:
     """The stretches and one more, which goes on where one of the same choice ends."""
     found = list(stretches)
     for i, one in enumerate(found):
         if one.choice == new.choice and one.end == new.start:
-            found[i] = Stretch(one.start, new.end, one.choice)
+            found[i] = ExportedRange(one.start, new.end, one.choice)
             return found
     return [*found, new]
 

@@ -71,7 +71,7 @@ class Scanned(NamedTuple):
     damage: tuple[Damage, ...]
 
 
-class Target(NamedTuple):
+class BlobTarget(NamedTuple):
     """Where a blob goes: a queue (topic, number = queue id) or an index file (number = its share); then its order.
 
     `split` is −1 for the key before the first one of an index file.
@@ -85,7 +85,7 @@ class Target(NamedTuple):
     chunk: int
 
 
-Addressed: TypeAlias = tuple[Target, bytes]
+Addressed: TypeAlias = tuple[BlobTarget, bytes]
 
 
 def unit_blobs(units: Units) -> Iterator[bytes]:

@@ -24,15 +24,15 @@ from engine.pipeline.jobs.reindex_rows import (
     KEY_SIZE,
     QUEUE,
     Addressed,
+    BlobTarget,
     KeyRow,
-    Target,
     UnitRow,
     keys_of,
     units_of,
 )
 from engine.pipeline.jobs.tasks import Failed
 from engine.repair.reindex.build import BuiltQueue, QueueBuilder
-from engine.repair.reindex.index import Share, build_share
+from engine.repair.reindex.index import IndexShare, build_share
 from engine.repair.trees import same_file
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class StoreWork(NamedTuple):
     files: StoreFiles
     into: str
     begin: int
-    shares: tuple[Share, ...]
+    shares: tuple[IndexShare, ...]
     key_starts: dict[int, int]
 
 
@@ -73,7 +73,7 @@ class IndexDone(NamedTuple):
 
     store: int
     place: str
-    share: Share
+    share: IndexShare
     changed: bool
 
 
@@ -83,7 +83,7 @@ Done: TypeAlias = QueuesDone | IndexDone | Failed
 def address(stores: Broadcast[tuple[StoreWork, ...]], row: UnitRow | KeyRow | object) -> Iterator[Addressed]:
     """Where a row goes: units to their queue, keys to the index files that they fall into."""
     if isinstance(row, UnitRow):
-        yield Target(row.store, QUEUE, row.topic, row.queue_id, row.split, row.chunk), row.units
+        yield BlobTarget(row.store, QUEUE, row.topic, row.queue_id, row.split, row.chunk), row.units
     elif isinstance(row, KeyRow):
         work = stores.value[row.store]
         first = work.key_starts[row.split] + row.first
@@ -94,12 +94,12 @@ def address(stores: Broadcast[tuple[StoreWork, ...]], row: UnitRow | KeyRow | ob
                 break
             low, high = max(first, share.first), min(first + row.many, share.end)
             some = row.keys[(low - first) * KEY_SIZE : (high - first) * KEY_SIZE]
-            yield Target(row.store, INDEX, "", number, row.split, row.first), some
+            yield BlobTarget(row.store, INDEX, "", number, row.split, row.first), some
             if high == share.end and number + 1 < len(work.shares):
-                yield Target(row.store, INDEX, "", number + 1, -1, 0), some[-KEY_SIZE:]
+                yield BlobTarget(row.store, INDEX, "", number + 1, -1, 0), some[-KEY_SIZE:]
 
 
-def partition(target: Target) -> int:
+def partition(target: BlobTarget) -> int:
     """Which task builds a target (modulo their number): the same on every machine, index files one after another."""
     if target.kind == INDEX:
         return target.store + target.number
@@ -161,7 +161,7 @@ def _index(disk: Disk, work: StoreWork, store: int, place: str, rows: Iterator[A
         yield IndexDone(store, place, share, _differs(disk, work.files, share, path))
 
 
-def _differs(disk: Disk, files: StoreFiles, share: Share, path: str) -> bool:
+def _differs(disk: Disk, files: StoreFiles, share: IndexShare, path: str) -> bool:
     """Whether the store has another file at this one's place, names aside."""
     old: Sequence[str] = [found.path for found in files.index]
     return share.place >= len(old) or not same_file(disk, old[share.place], path)

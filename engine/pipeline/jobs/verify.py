@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from engine.files.disk import Disk
 from engine.inspect.check.verify import (
     Bad,
-    Part,
+    VerifiedPart,
     VerifyResult,
     boundary,
     check_events,
@@ -28,7 +28,7 @@ from engine.inspect.check.verify import (
     settled_events,
 )
 from engine.log.scan import Scanner, kernels_if_loaded
-from engine.log.tally import Counter, tallied
+from engine.log.tally import RecordCounter, tallied
 from engine.pipeline.jobs.tasks import cores_of, grouped, run_groups
 from engine.pipeline.result import JobResult, Table
 from engine.pipeline.splits import SPLIT_BYTES, LastCut, bounds, demand_met, log_end, open_log, plan_splits
@@ -138,7 +138,7 @@ class _Work(NamedTuple):
 class _Checked(NamedTuple):
     """What a split held, and where it was begun. `tail`: what is bad about what it holds, if the log ends there."""
 
-    part: Part
+    part: VerifiedPart
     start: int
     tail: tuple[Bad, ...]
 
@@ -171,7 +171,7 @@ def _check(work: _Work, last: LastCut) -> _Checked:
 def _events(split: Split, disk: Disk, log: ClosedLog, scanner: Scanner, start: int, end: int) -> Iterator[Counted]:
     fast = None if split.store.live else scanner.by_kernels(start, end)
     if fast is not None:
-        return Counter(fast, log.read_into).count(start, end)
+        return RecordCounter(fast, log.read_into).count(start, end)
     return tallied(settled_events(disk, scanner, start, end, live=split.store.live))
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.errors import StorageError
-from engine.inspect.store.config_files import ConfigText, State, directory_of, parse
+from engine.inspect.store.config_files import ConfigFileState, ConfigText, directory_of, parse
 from engine.inspect.store.config_shapes import TABLES
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _FORM = "%Y%m%dT%H%M%S"
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptState:
     """A state that was kept. `time_ms`: since when the file held it, or when it was first seen."""
 
     name: str
@@ -48,7 +48,7 @@ class Kept:
     def read(self, disk: Disk) -> ConfigText:
         """What it holds. Raises StorageError."""
         if self.size > LARGEST:
-            return ConfigText(State.BROKEN, problem=f"{self.size} bytes")
+            return ConfigText(ConfigFileState.BROKEN, problem=f"{self.size} bytes")
         return parse(self.data(disk))
 
     def data(self, disk: Disk) -> bytes:
@@ -56,18 +56,18 @@ class Kept:
         return disk.read_file(self.path, LARGEST)
 
 
-def states(disk: Disk, root: str, name: str) -> list[Kept]:
+def states(disk: Disk, root: str, name: str) -> list[KeptState]:
     """The states of a file that were kept, newest first. Raises StorageError."""
     directory = os.path.join(root, HISTORY, name)
     found = []
     for entry in disk.scandir(directory) if disk.is_dir(directory) else ():
         at = _time_of(entry.name)
         if at is not None and entry.is_file and entry.size:
-            found.append(Kept(name, entry.name, at, entry.size, entry.path))
+            found.append(KeptState(name, entry.name, at, entry.size, entry.path))
     return sorted(found, key=lambda state: (state.time_ms, state.id), reverse=True)
 
 
-def every_state(disk: Disk, root: str) -> list[Kept]:
+def every_state(disk: Disk, root: str) -> list[KeptState]:
     """Those of all files, newest first. Raises StorageError."""
     found = [state for name in TABLES for state in states(disk, root, name)]
     return sorted(found, key=lambda state: (state.time_ms, state.name), reverse=True)

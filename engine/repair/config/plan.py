@@ -16,7 +16,7 @@ from engine.errors import CannotMend, InvalidArgument
 from engine.format import fastjson, names
 from engine.format.quantities import counted
 from engine.inspect.check.config import offsets_file
-from engine.inspect.store.config_files import ConfigTable, State, directory_of, present_in, read_table
+from engine.inspect.store.config_files import ConfigFileState, ConfigTable, directory_of, present_in, read_table
 from engine.inspect.store.config_shapes import (
     DELAYS,
     FILTERS,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from engine.inspect.store.survey import StoreFiles
 
 
-class Part(enum.Enum):
+class RebuildPart(enum.Enum):
     """What can be rebuilt; the value is the operator's word for it."""
 
     TOPICS = "topics"
@@ -59,7 +59,7 @@ class Part(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Choices:
+class RebuildChoices:
     """What the operator chose.
 
     Attributes:
@@ -71,7 +71,7 @@ class Choices:
         group: one that is to consume.
     """
 
-    only: frozenset[Part] = frozenset()
+    only: frozenset[RebuildPart] = frozenset()
     every: bool = False
     floor: str | int = "min"
     directories: tuple[str, ...] = ()
@@ -88,7 +88,7 @@ class FilePlan:
     """
 
     name: str
-    part: Part
+    part: RebuildPart
     path: str
     why: str
     sources: tuple[str, ...]
@@ -117,7 +117,7 @@ class RebuildPlan:
     """All of it. `unchanged`: files that stay as they are; `problems`: what the operator should know."""
 
     files: StoreFiles
-    choices: Choices
+    choices: RebuildChoices
     changes: tuple[FilePlan, ...]
     unchanged: tuple[str, ...]
     problems: tuple[str, ...]
@@ -147,7 +147,7 @@ class RebuildPlan:
 def plan_rebuild(
     disk: Disk,
     config: StoreConfig,
-    choices: Choices | None = None,
+    choices: RebuildChoices | None = None,
     *,
     progress: Callable[[int, int], None] | None = None,
 ) -> RebuildPlan:
@@ -162,12 +162,12 @@ def plan_rebuild(
     files = survey(disk, config)
     demand_present(files.odd)
     demand_none_of_store(disk, files.config)
-    return _Planner(disk, files, choices or Choices(), progress).plan()
+    return _Planner(disk, files, choices or RebuildChoices(), progress).plan()
 
 
 class _Planner:
     def __init__(
-        self, disk: Disk, files: StoreFiles, choices: Choices, progress: Callable[[int, int], None] | None
+        self, disk: Disk, files: StoreFiles, choices: RebuildChoices, progress: Callable[[int, int], None] | None
     ) -> None:
         self._disk = disk
         self._files = files
@@ -192,21 +192,21 @@ class _Planner:
                 "the store was not closed: run rstore recover first, so that the queues hold every message"
             )
         steps = (
-            (TOPICS, Part.TOPICS, self._topics),
-            (self._offsets_name, Part.OFFSETS, self._consumers),
-            (GROUPS, Part.GROUPS, self._groups),
-            (DELAYS, Part.DELAY, self._delays),
-            (FILTERS, Part.FILTERS, self._filters),
+            (TOPICS, RebuildPart.TOPICS, self._topics),
+            (self._offsets_name, RebuildPart.OFFSETS, self._consumers),
+            (GROUPS, RebuildPart.GROUPS, self._groups),
+            (DELAYS, RebuildPart.DELAY, self._delays),
+            (FILTERS, RebuildPart.FILTERS, self._filters),
         )
         for name, part, make in steps:
             found = self._found[name] = read_table(self._disk, self._directory, name)
             why = self._why(name, part, found)
             if why is None:
-                if found.state is not State.MISSING:
+                if found.state is not ConfigFileState.MISSING:
                     self._unchanged.append(f"{names.CONFIG}/{name}")
                 continue
             sources = sources_of(self._disk, self._files.root, name, self._places)
-            if found.state is State.SOUND and self._invalid(name, found) is None:
+            if found.state is ConfigFileState.SOUND and self._invalid(name, found) is None:
                 sources = [one for one in sources if one.is_file or not one.own]  # what it no longer names was deleted
             make(name, part, found, why, sources)
         return RebuildPlan(
@@ -230,15 +230,15 @@ class _Planner:
                 f"no queue of topic {topic} holds a message", hint="rstore status lists the topics of the store"
             )
 
-    def _why(self, name: str, part: Part, found: ConfigTable) -> str | None:
+    def _why(self, name: str, part: RebuildPart, found: ConfigTable) -> str | None:
         """Why a file is to be made again; None: it isn't."""
         choices = self._choices
-        named = {Part.TOPICS: choices.topic, Part.GROUPS: choices.group}
+        named = {RebuildPart.TOPICS: choices.topic, RebuildPart.GROUPS: choices.group}
         if any(named.values()):
             return f"{named[part]} is to be read" if named.get(part) else None
         if choices.only and part not in choices.only:
             return None
-        if found.state is not State.SOUND:
+        if found.state is not ConfigFileState.SOUND:
             return found.problem
         bad = self._invalid(name, found)
         if bad is not None:
@@ -266,12 +266,12 @@ class _Planner:
 
     # --- one file each ----------------------------------------------------------------------------------------------
 
-    def _topics(self, name: str, part: Part, found: ConfigTable, why: str, sources: list[Source]) -> None:
+    def _topics(self, name: str, part: RebuildPart, found: ConfigTable, why: str, sources: list[Source]) -> None:
         forced = self._choices.topic
         table, lines = rebuilt_topics(sources, self._evidence, intact=forced is not None, forced=forced)
         self._versioned(name, part, found, why, sources, TOPIC_TABLE, table, lines)
 
-    def _groups(self, name: str, part: Part, found: ConfigTable, why: str, sources: list[Source]) -> None:
+    def _groups(self, name: str, part: RebuildPart, found: ConfigTable, why: str, sources: list[Source]) -> None:
         readers = set(self._offsets.groups)
         if not readers:
             shape = self._found[self._offsets_name]
@@ -280,7 +280,7 @@ class _Planner:
         table, lines = rebuilt_groups(sources, self._evidence, readers, intact=forced is not None, forced=forced)
         self._versioned(name, part, found, why, sources, GROUP_TABLE, table, lines)
 
-    def _consumers(self, name: str, part: Part, found: ConfigTable, why: str, sources: list[Source]) -> None:
+    def _consumers(self, name: str, part: RebuildPart, found: ConfigTable, why: str, sources: list[Source]) -> None:
         made = rebuilt_offsets(sources, self._evidence, self._choices.floor, self._evidence.pairs())
         self._offsets = made
         value = dict(sources[0].value) if sources else {}
@@ -300,30 +300,30 @@ class _Planner:
                 "default at the end of each queue; give offsets of a replica or a backup with --from DIR"
             )
 
-    def _delays(self, name: str, part: Part, found: ConfigTable, why: str, sources: list[Source]) -> None:
-        if not self._files.log and found.state is State.MISSING:
+    def _delays(self, name: str, part: RebuildPart, found: ConfigTable, why: str, sources: list[Source]) -> None:
+        if not self._files.log and found.state is ConfigFileState.MISSING:
             return
         table, lines = rebuilt_delays(self._disk, sources, self._evidence, self._progress)
         value = dict(sources[0].value) if sources else {}
         value[OFFSET_TABLE] = table
         self._add(name, part, found, why, sources, value, len(table), lines)
 
-    def _filters(self, name: str, part: Part, found: ConfigTable, why: str, sources: list[Source]) -> None:
+    def _filters(self, name: str, part: RebuildPart, found: ConfigTable, why: str, sources: list[Source]) -> None:
         key = TABLES[FILTERS][0]
         table = dict(sources[0].found.tables[key]) if sources else {}
-        if found.state is State.SOUND:
+        if found.state is ConfigFileState.SOUND:
             return  # nothing in log or queues tells of filters
         lines = [] if table else ["empty: consumers register their filters again"]
         self._add(name, part, found, why, sources, {key: table}, len(table), lines)
 
-    def _all(self, part: Part) -> bool:
+    def _all(self, part: RebuildPart) -> bool:
         """Whether a sound file gets what the queues show, too."""
         return self._choices.every or part in self._choices.only
 
     def _versioned(
         self,
         name: str,
-        part: Part,
+        part: RebuildPart,
         found: ConfigTable,
         why: str,
         sources: list[Source],
@@ -338,7 +338,7 @@ class _Planner:
         value[key] = table
         value.pop(VERSION, None)
         value = {VERSION: version, **value}
-        if found.state is State.SOUND and found.text.value == value:
+        if found.state is ConfigFileState.SOUND and found.text.value == value:
             self._unchanged.append(f"{names.CONFIG}/{name}")
             return
         counter, timestamp = version.get("counter", 0), version.get("timestamp", 0)
@@ -352,7 +352,7 @@ class _Planner:
     def _add(
         self,
         name: str,
-        part: Part,
+        part: RebuildPart,
         found: ConfigTable,
         why: str,
         sources: list[Source],
@@ -361,9 +361,9 @@ class _Planner:
         lines: list[str],
     ) -> None:
         backup = read_table(self._disk, self._directory, name, backup=True)
-        nothing = found.state is State.MISSING and not entries and backup.state is State.MISSING
-        if (found.state is State.SOUND and found.text.value == value) or (nothing and not self._all(part)):
-            if found.state is not State.MISSING:
+        nothing = found.state is ConfigFileState.MISSING and not entries and backup.state is ConfigFileState.MISSING
+        if (found.state is ConfigFileState.SOUND and found.text.value == value) or (nothing and not self._all(part)):
+            if found.state is not ConfigFileState.MISSING:
                 self._unchanged.append(f"{names.CONFIG}/{name}")
             return
         path = os.path.join(self._directory, name)
@@ -372,7 +372,7 @@ class _Planner:
         keeps = None
         if found.loads:
             keeps = "old"
-        elif not backup.loads and backup.state is not State.MISSING:
+        elif not backup.loads and backup.state is not ConfigFileState.MISSING:
             keeps = "new"
         data = fastjson.dumps(value).encode("utf-8", "replace")
         labels = tuple(source.label for source in sources)

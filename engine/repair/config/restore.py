@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import CannotMend, InvalidArgument
 from engine.format import fastjson, names
-from engine.inspect.store.config_files import State, as_table, directory_of, read_table
+from engine.inspect.store.config_files import ConfigFileState, as_table, directory_of, read_table
 from engine.inspect.store.config_shapes import TABLES, VERSION
 from engine.inspect.store.odd import demand_present
 from engine.inspect.store.survey import survey
 from engine.repair.config.apply import Write, write_files
 from engine.repair.config.changes import told
-from engine.repair.config.history import Kept, every_state, states
+from engine.repair.config.history import KeptState, every_state, states
 from engine.repair.salvage.finish import demand_none_of_store
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class HistoryLine:
     """A state that was kept, and what it changed."""
 
-    state: Kept
+    state: KeptState
     change: str
 
     def to_json(self) -> dict[str, Any]:
@@ -62,7 +62,7 @@ class RestorePlan:
     """Bringing one state back. `change`: from what the file holds now; `data`: the bytes that it gets."""
 
     files: StoreFiles
-    state: Kept
+    state: KeptState
     path: str
     change: str
     data: bytes
@@ -109,9 +109,9 @@ def plan_restore(disk: Disk, config: StoreConfig, name: str, at: str | int) -> R
         raise CannotMend(f"a broker can't read this state: {found.problem}", path=state.path, hint=hint)
     directory = directory_of(files.root)
     now, backup = read_table(disk, directory, name), read_table(disk, directory, name, backup=True)
-    changed = now.state is not State.SOUND or _plain(now.text.value) != _plain(found.text.value)
+    changed = now.state is not ConfigFileState.SOUND or _plain(now.text.value) != _plain(found.text.value)
     keeps = "old" if now.loads else None
-    if not now.loads and not backup.loads and backup.state is not State.MISSING:
+    if not now.loads and not backup.loads and backup.state is not ConfigFileState.MISSING:
         keeps = "new"
     data = state.data(disk)
     if changed and isinstance(found.text.value, dict) and VERSION in found.text.value:

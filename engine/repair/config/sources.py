@@ -15,8 +15,8 @@ from engine.format import names
 from engine.inspect.store.config_files import (
     BACKUP,
     TEMPORARY,
+    ConfigFileState,
     ConfigTable,
-    State,
     as_table,
     directory_of,
     read_table,
@@ -57,7 +57,7 @@ def sources_of(disk: Disk, root: str, name: str, directories: Sequence[str]) -> 
         Source(f"config/{name}{BACKUP}", read_table(disk, directory, name, backup=True)),
         *(Source(f"{state.place}", as_table(name, state.read(disk))) for state in states(disk, root, name)),
     ]
-    if own[1].found.state is not State.SOUND:  # half of a state that was being written
+    if own[1].found.state is not ConfigFileState.SOUND:  # half of a state that was being written
         del own[1]
     other = [
         Source(os.path.join(place, one), as_table(name, read_text(disk, place, one)), own=False)

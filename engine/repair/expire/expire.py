@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import CannotMend, RStoreError
 from engine.inspect import next_step
-from engine.inspect.store.consumers import Unread, read_consumers
+from engine.inspect.store.consumers import LostUnread, read_consumers
 from engine.inspect.store.layout import demand_in_order
 from engine.inspect.store.odd import demand_movable
 from engine.inspect.store.survey import StoreFiles, survey
 from engine.log import retention
 from engine.log.closed_log import ClosedLogReader
-from engine.log.retention import BATCH_MAX, DiskUse, Space, Stay, Why
+from engine.log.retention import BATCH_MAX, DiskSpace, DiskUse, Stay, Why
 from engine.log.source import ClosedLog
 from engine.repair.expire.halves import Half, open_halves
 from engine.repair.expire.queues import QueueExpiry, expire_index, expire_queues
@@ -38,7 +38,7 @@ _HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class ExpireRules:
     """What a round goes by. `forced`: by hand, whatever the hour. The others None: the store's settings.
 
     `reserved_hours`: fileReservedTime; `disk_ratio`: diskMaxUsedSpaceRatio, per cent.
@@ -68,7 +68,7 @@ class ExpirePlan:
     records: int
     queues: tuple[QueueExpiry, ...]
     index_removed: tuple[str, ...]
-    unread: tuple[Unread, ...]
+    unread: tuple[LostUnread, ...]
     halves: tuple[Half, ...]
     problems: tuple[str, ...]
     is_open: bool = False
@@ -138,7 +138,7 @@ class ExpirePlan:
 def plan_expire(
     disk: Disk,
     config: StoreConfig,
-    rules: Rules,
+    rules: ExpireRules,
     *,
     progress: Callable[[int, int], None] | None = None,
     in_use: int | None = None,
@@ -157,7 +157,7 @@ def plan_expire(
     if not files.log:
         raise CannotMend("there is no commit log to expire", path=files.root)
     config = files.config
-    rule = retention.Rules.of(config, max_used=rules.disk_ratio, reserved_hours=rules.reserved_hours)
+    rule = retention.RetentionRules.of(config, max_used=rules.disk_ratio, reserved_hours=rules.reserved_hours)
     use = DiskUse.of(config, disk.disk_used_ratio)
     space = rule.space(use)
     hour = time.localtime(disk.now_ms() / 1000).tm_hour
@@ -222,7 +222,7 @@ def _told(why: Why, hour: int, use: DiskUse) -> str:
 
 
 def _expired(
-    disk: Disk, files: StoreFiles, rule: retention.Rules, space: Space, in_use: int | None
+    disk: Disk, files: StoreFiles, rule: retention.RetentionRules, space: DiskSpace, in_use: int | None
 ) -> tuple[tuple[Segment, ...], str]:
     """The segments that go, and why the next one stays."""
     now = disk.now_ms()

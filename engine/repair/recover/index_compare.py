@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from engine.files.disk import Disk
     from engine.format.index_file import IndexLayout
-    from engine.inspect.store.index_files import Kept
+    from engine.inspect.store.index_files import KeptIndexFile
     from engine.inspect.store.intervals import Intervals
 
 WINDOW_KEYS = 1 << 17
@@ -82,7 +82,7 @@ class KeptComparer:
         kept: the files that stay so far, in the order of the log.
     """
 
-    def __init__(self, disk: Disk, layout: IndexLayout, kept: list[Kept]) -> None:
+    def __init__(self, disk: Disk, layout: IndexLayout, kept: list[KeptIndexFile]) -> None:
         self._disk = disk
         self._layout = layout
         self._files = [one for one in kept if one.keep]
@@ -113,7 +113,7 @@ class KeptComparer:
         log_end: int,
         lost: Intervals,
         stored_at: Callable[[int], int | None],
-        verify: Callable[[Kept], bool],
+        verify: Callable[[KeptIndexFile], bool],
     ) -> tuple[dict[str, str], list[str]]:
         """The files that are to be made anew, by name, each with the reason; and what is left as it is, to be told.
 
@@ -154,7 +154,7 @@ class KeptComparer:
         return bad, told
 
     def _begins_and_ends(
-        self, one: Kept, log_end: int, stored_at: Callable[[int], int | None], *, garbled: bool
+        self, one: KeptIndexFile, log_end: int, stored_at: Callable[[int], int | None], *, garbled: bool
     ) -> bool:
         """Whether the header has the times of the first and the last record, be they in the part that was read or not.
 

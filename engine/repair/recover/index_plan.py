@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from engine.format import names
 from engine.format.quantities import counted
-from engine.inspect.store.index_files import IndexFiles, Kept, entries_before
+from engine.inspect.store.index_files import IndexFiles, KeptIndexFile, entries_before
 from engine.inspect.store.spool import KeySpool
 from engine.log.index_reader import ClosedIndexFile
 from engine.log.scan import RecordBatch
 from engine.repair.recover.index_compare import KeptComparer
 from engine.repair.recover.log_end import Mode
-from engine.repair.recover.memory import Reading, Remembered
+from engine.repair.recover.memory import PlannedReading, Remembered
 
 if TYPE_CHECKING:
     from engine.files.disk import Disk
@@ -95,7 +95,9 @@ class IndexPlanner:
     With `whole`, every entry of every file is looked at.
     """
 
-    def __init__(self, disk: Disk, files: StoreFiles, reading: Reading, mode: Mode, *, whole: bool = False) -> None:
+    def __init__(
+        self, disk: Disk, files: StoreFiles, reading: PlannedReading, mode: Mode, *, whole: bool = False
+    ) -> None:
         self._disk = disk
         self._files = files
         self._reading = reading
@@ -196,7 +198,7 @@ class IndexPlanner:
             if one.keep and (start is None or max(one.begin, self._log_min) < start) and one.end >= self._log_min
         )
 
-    def _drop(self, kept: Kept, why: str) -> None:
+    def _drop(self, kept: KeptIndexFile, why: str) -> None:
         self._kept.remove(kept)
         self._found.drop(kept, why)
 
@@ -257,7 +259,7 @@ class IndexPlanner:
             with ClosedIndexFile(self._disk, kept.path, self._layout) as file:
                 known = file.entries_at_end()
 
-    def _keys_between(self, end: int, known: int, kept: Kept) -> KeySpool:
+    def _keys_between(self, end: int, known: int, kept: KeptIndexFile) -> KeySpool:
         """Keys behind the record at `end` (of which `known` are there) up to where `kept` begins.
 
         All of the stretch is read: nothing else tells that its messages have no keys. In a sound index that is a

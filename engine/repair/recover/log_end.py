@@ -19,7 +19,7 @@ from engine.log.batch_queues import by_queue
 from engine.log.derive import TopicQueue
 from engine.log.scan import MISSING_SEGMENT, Blank, Damage, Event, Gap, RecordBatch, Scanner
 from engine.log.state import NORMAL_FILES
-from engine.repair.recover.memory import Derived, Reading, Remembered
+from engine.repair.recover.memory import Derived, PlannedReading, Remembered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,7 +39,7 @@ class Mode(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class DamagedRange:
     """Bytes of the log (physical offset, length) that hold no sound record, in which file, and why."""
 
     offset: int
@@ -61,8 +61,8 @@ class LogEnd:
     end: int
     records: int = 0
     messages: int = 0
-    damage: list[Stretch] = field(default_factory=list)
-    gaps: list[Stretch] = field(default_factory=list)
+    damage: list[DamagedRange] = field(default_factory=list)
+    gaps: list[DamagedRange] = field(default_factory=list)
     behind: dict[TopicQueue, tuple[int, int]] = field(default_factory=dict)
     last_store_timestamp: int = 0
     cut: bool = False
@@ -91,7 +91,7 @@ def start_segment(files: StoreFiles, log: ClosedLog, mode: Mode) -> Segment:
 
 def read_to_end(
     files: StoreFiles,
-    reading: Reading,
+    reading: PlannedReading,
     start: Segment,
     stale: StaleJudge,
     is_shifted: Callable[[Damage], bool],
@@ -137,7 +137,7 @@ def read_to_end(
     return found
 
 
-def read_until(files: StoreFiles, reading: Reading, start: Segment, to: int, *, feed: Feed) -> LogEnd:
+def read_until(files: StoreFiles, reading: PlannedReading, start: Segment, to: int, *, feed: Feed) -> LogEnd:
     """Read the log from `start` up to the physical offset `to`, where it is to end, feeding every sound record before.
 
     What lies behind `to` is counted (`behind`). Damage before it ends the reading: it is in `damage` then.
@@ -165,7 +165,7 @@ def read_until(files: StoreFiles, reading: Reading, start: Segment, to: int, *, 
         else:
             if reading.scanner.find_sound_behind(event) is None:
                 raise _behind_the_end(to, event.offset)
-            found.damage.append(Stretch(event.offset, event.length, event.segment.path, event.reason.value))
+            found.damage.append(DamagedRange(event.offset, event.length, event.segment.path, event.reason.value))
             found.end = event.offset
             return found
     if found.end < to:
@@ -212,7 +212,7 @@ def _behind_the_end(to: int, end: int) -> InvalidArgument:
     return InvalidArgument(f"{to} lies after the log's end, which is {end}", hint="there is nothing to cut")
 
 
-def gaps_before(files: StoreFiles, start: Segment) -> list[Stretch]:
+def gaps_before(files: StoreFiles, start: Segment) -> list[DamagedRange]:
     """Segments that are missing before the one from which recovery reads."""
     return [
         _missing(files, Gap(one.end, two.offset - one.end))
@@ -230,10 +230,10 @@ def next_start(files: StoreFiles, end: LogEnd) -> int:
     return left[max(0, len(left) - NORMAL_FILES)].offset
 
 
-def damage_between(scanner: Scanner, start: int, end: int) -> list[Stretch]:
+def damage_between(scanner: Scanner, start: int, end: int) -> list[DamagedRange]:
     """The damage in [start, end) of the log; none where that is no range."""
     return [
-        Stretch(event.offset, event.length, event.segment.path, event.reason.value)
+        DamagedRange(event.offset, event.length, event.segment.path, event.reason.value)
         for event in (scanner.scan(start, end, resume=True) if start < end else ())
         if isinstance(event, Damage)
     ]
@@ -268,13 +268,13 @@ def _judge(
         found.end = damage.offset
     if sound is None:
         length = damage.segment.end - damage.offset
-        found.damage.append(Stretch(damage.offset, length, damage.segment.path, damage.reason.value))
+        found.damage.append(DamagedRange(damage.offset, length, damage.segment.path, damage.reason.value))
         return
     for event in _breaks(scanner, damage):
         if isinstance(event, RecordBatch):
             _count(found, event)
         elif isinstance(event, Damage):
-            found.damage.append(Stretch(event.offset, event.length, event.segment.path, event.reason.value))
+            found.damage.append(DamagedRange(event.offset, event.length, event.segment.path, event.reason.value))
         elif isinstance(event, Gap):
             found.gaps.append(_missing(files, event))
 
@@ -300,6 +300,6 @@ def _count(found: LogEnd, batch: RecordBatch) -> None:
         found.behind[queue] = (records + len(mine), size + int(sizes[mine].sum()))
 
 
-def _missing(files: StoreFiles, gap: Gap) -> Stretch:
+def _missing(files: StoreFiles, gap: Gap) -> DamagedRange:
     before = max((s for s in files.log if s.end <= gap.offset), key=lambda s: s.end)
-    return Stretch(gap.offset, gap.length, before.path, MISSING_SEGMENT)
+    return DamagedRange(gap.offset, gap.length, before.path, MISSING_SEGMENT)

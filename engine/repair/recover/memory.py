@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from engine.files.disk import Disk
     from engine.inspect.store.survey import StoreFiles
-    from engine.log.kernels.derive import Part
+    from engine.log.kernels.derive import DerivedPart
     from engine.log.source import Segment
 
 VERSION = 1
@@ -80,7 +80,7 @@ class Remembered:
         return self.records
 
 
-class Memory:
+class ScanCheckpoint:
     """Remembers segments for one planning, and writes down those that it reads.
 
     Args:
@@ -244,12 +244,12 @@ _COUNTS = ("records", "messages", "unplaced", "firstStoreTimestamp", "lastStoreT
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class PlannedReading:
     """How one planning reads the log: the scanner, what batches derive to, and what is remembered."""
 
     scanner: Scanner
     deriver: Deriver
-    memory: Memory
+    memory: ScanCheckpoint
 
     def derive(self, batch: RecordBatch) -> Derived:
         """What a batch derives to that did not come as an event."""
@@ -259,7 +259,7 @@ class Reading:
     def events(
         self, start: int, end: int | None = None, *, resume: bool = False
     ) -> Iterator[tuple[Event | Remembered, Derived | None]]:
-        """`Memory.scan` of [start, end) (physical offsets), with what each batch derives to."""
+        """`ScanCheckpoint.scan` of [start, end) (physical offsets), with what each batch derives to."""
         return self.memory.scan(self.scanner, self.deriver, start, end, resume=resume)
 
 
@@ -335,7 +335,7 @@ class _Writing:
         self._chunks.append((units, keys, zlib.crc32(data)))
 
 
-def _nothing(_: RecordBatch) -> list[Part]:
+def _nothing(_: RecordBatch) -> list[DerivedPart]:
     return []
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from engine.repair.recover.bridge import Bridge
     from engine.repair.recover.ext_cut import ExtCut
     from engine.repair.recover.index_plan import IndexPlan
-    from engine.repair.recover.log_end import LogEnd, Mode, Stretch
+    from engine.repair.recover.log_end import DamagedRange, LogEnd, Mode
     from engine.repair.recover.planned_rows import PlannedRows
     from engine.repair.recover.queue_plan import QueuePlan, Requeued
     from engine.repair.recover.shifted import Shift
@@ -41,7 +41,7 @@ class LogPlan:
     start_file: str | None
     min_offset: int
     end: LogEnd
-    damage_before: tuple[Stretch, ...]
+    damage_before: tuple[DamagedRange, ...]
     tail: tuple[str, int, int] | None
     removed: tuple[str, ...]
     bytes_cut: int
@@ -78,7 +78,7 @@ class RecoverPlan:
     problems: tuple[str, ...]
     refusal: RStoreError | None
     accepted: tuple[tuple[int, int], ...]
-    trap: Stretch | None
+    trap: DamagedRange | None
     to: int | None
     ext: tuple[ExtCut, ...]
     state: StoreState

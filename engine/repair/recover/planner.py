@@ -35,9 +35,9 @@ from engine.repair.recover.ext_cut import plan_ext_cuts
 from engine.repair.recover.ext_dangling import mark_dangling
 from engine.repair.recover.index_plan import IndexPlanner
 from engine.repair.recover.log_end import (
+    DamagedRange,
     LogEnd,
     Mode,
-    Stretch,
     damage_between,
     gaps_before,
     next_start,
@@ -47,7 +47,7 @@ from engine.repair.recover.log_end import (
     segment_before,
     start_segment,
 )
-from engine.repair.recover.memory import Derived, Memory, Reading, Remembered
+from engine.repair.recover.memory import Derived, PlannedReading, Remembered, ScanCheckpoint
 from engine.repair.recover.plan import LogPlan, RecoverPlan
 from engine.repair.recover.planned_rows import PlannedRows
 from engine.repair.recover.queue_leftover import LogAfter
@@ -96,7 +96,7 @@ class Planner:
         files: StoreFiles,
         layout: Layout,
         log: ClosedLog,
-        memory: Memory,
+        memory: ScanCheckpoint,
         bridges: tuple[Bridge, ...],
         taken: tuple[Bridge, ...],
         shifts: tuple[Shift, ...],
@@ -130,7 +130,7 @@ class Planner:
         self._for_one = Scanner(  # kernels are for many records
             log, check_crc=config.check_crc_on_recover, max_message_size=config.max_message_size, kernels=False
         )
-        self._reading = Reading(self._scanner, self._deriver, memory)
+        self._reading = PlannedReading(self._scanner, self._deriver, memory)
         self._to: int | None = None
         self._mends: list[int] = []
         # by (segment, how far off their own offset is): how many records, and where the first lies
@@ -138,8 +138,8 @@ class Planner:
         self._unplaced = 0
         self._newest = 0  # store time (ms) of the newest record that was read
         self._read: list[tuple[int, int]] = []  # of each batch its start, and its last record's store time (ms)
-        self._damage_before: list[Stretch] = []
-        self._damage_ahead: list[Stretch] = []  # which the next start would read, and this one need not
+        self._damage_before: list[DamagedRange] = []
+        self._damage_ahead: list[DamagedRange] = []  # which the next start would read, and this one need not
         self._undecided: list[str] = []
         self._start_after: int | None = None  # see _ahead
 
@@ -211,7 +211,9 @@ class Planner:
             if isinstance(event, RecordBatch):
                 self._compare(event, self._reading.derive(event))
             elif isinstance(event, Damage):
-                self._damage_ahead.append(Stretch(event.offset, event.length, event.segment.path, event.reason.value))
+                self._damage_ahead.append(
+                    DamagedRange(event.offset, event.length, event.segment.path, event.reason.value)
+                )
 
     def _is_shifted(self, damage: Damage) -> bool:
         return is_shifted(self._disk, damage.segment, self._files.config.max_message_size, damage.offset)
@@ -259,7 +261,7 @@ class Planner:
         if isinstance(event, RecordBatch):
             self._compare(event, self._reading.derive(event))
         elif isinstance(event, Damage):
-            self._damage_before.append(Stretch(event.offset, event.length, event.segment.path, event.reason.value))
+            self._damage_before.append(DamagedRange(event.offset, event.length, event.segment.path, event.reason.value))
 
     def _feed(self, event: RecordBatch | Remembered, derived: Derived | None, index: IndexPlanner) -> None:
         if isinstance(event, RecordBatch):
@@ -378,7 +380,7 @@ class Planner:
             ),
         )
 
-    def _traps(self, start: Segment, end: LogEnd) -> list[Stretch]:
+    def _traps(self, start: Segment, end: LogEnd) -> list[DamagedRange]:
         """Damage before the start that a normal start of the recovered store would read, and cut the log at."""
         first = next_start(self._files, end)
         found = [stretch for stretch in self._damage_ahead if stretch.offset >= first]
@@ -466,7 +468,7 @@ class Planner:
         return last
 
     def _problems(
-        self, end: LogEnd, trap: Stretch | None, queues: tuple[QueuePlan, ...], keys_put: int, *findings: list[str]
+        self, end: LogEnd, trap: DamagedRange | None, queues: tuple[QueuePlan, ...], keys_put: int, *findings: list[str]
     ) -> tuple[str, ...]:
         out = [f"{os.path.relpath(o.path, self._files.root)}: {o.said}" for o in self._files.odd]
         out += self._layout.problems

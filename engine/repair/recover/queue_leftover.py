@@ -74,7 +74,7 @@ class Judged(NamedTuple):
     physical: NDArray[np.int64]
 
 
-class Kept(NamedTuple):
+class KeptRow(NamedTuple):
     """A row that stays though its record names another place: `claimed`, as (queue number, queue offset).
 
     `decided`: the record is this queue offset's, as nothing else can be: its queueId or queueOffset is damaged.
@@ -117,7 +117,7 @@ class Leftovers:
         self._log = log
         self._open: list[_Open] = []
         self.gone: list[Judged] = []
-        self.kept: list[Kept] = []
+        self.kept: list[KeptRow] = []
         self._vouched: NDArray[np.int64] | None = None
         self._misplaced = Misplaced(comparer, log)
 
@@ -251,7 +251,7 @@ class Leftovers:
                 alone.append(i)
             elif self._stays_without_claim(rows, i, found[1]):
                 alone.append(i)
-                self.kept.append(Kept(number, offset, physical, None))
+                self.kept.append(KeptRow(number, offset, physical, None))
         for i in alone:
             self._comparer.account(int(rows.number[i])).right.add(int(rows.offset[i]), int(rows.offset[i]) + 1)
         left = claimed[:, 0] >= 0
@@ -375,7 +375,7 @@ class Leftovers:
                 place = (int(rows.number[i]), int(rows.offset[i]))
                 sure = beside or not self._log.begin  # else the file may have another one's name
                 decided = sure and len(group) < FEW and self._is_decided(rows, i, place, own, between=between)
-                self.kept.append(Kept(*place, int(rows.physical[i]), own, decided))
+                self.kept.append(KeptRow(*place, int(rows.physical[i]), own, decided))
 
     def _is_live(self, account: QueueAccount, at: int) -> bool:
         """Whether a right row is of a message that has not expired: others are held against nothing, and prove none."""

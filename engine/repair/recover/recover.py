@@ -21,7 +21,7 @@ from engine.log.source import ClosedLog
 from engine.repair.recover.bridge import Bridge, BridgedLog, find_bridges
 from engine.repair.recover.donors import taken_from_copies
 from engine.repair.recover.log_end import Mode
-from engine.repair.recover.memory import Memory
+from engine.repair.recover.memory import ScanCheckpoint
 from engine.repair.recover.plan import RecoverPlan
 from engine.repair.recover.planner import Planner, Progress
 from engine.repair.recover.refusal import Choices
@@ -76,7 +76,7 @@ def plan_recover(
     layout = layout_of(disk, files)
     files = arranged(files, layout)
     read = Progress(progress)
-    memory = Memory(disk, files, writing=locked, time_box_ms=time_box_ms, jobs=jobs)
+    memory = ScanCheckpoint(disk, files, writing=locked, time_box_ms=time_box_ms, jobs=jobs)
     taken = taken_from_copies(disk, files, layout) if bridge else ()
     memory.leave_out(one.segment.offset for one in taken)
     found, shifts = _bridges(disk, files, memory, read, taken) if bridge and files.log else ((), ())
@@ -120,7 +120,7 @@ def plan_truncate(
     files = survey(disk, config)
     layout = layout_of(disk, files)
     files = arranged(files, layout)
-    memory = Memory(disk, files)
+    memory = ScanCheckpoint(disk, files)
     mode = Mode.ABNORMAL if files.abort else Mode.NORMAL
     choices = Choices(False, False, False, truncate=True, whole=whole)
     with ClosedLog(disk, files.log) as log:
@@ -138,7 +138,7 @@ def plan_truncate(
 
 
 def _bridges(
-    disk: Disk, files: StoreFiles, memory: Memory, read: Progress, taken: tuple[Bridge, ...]
+    disk: Disk, files: StoreFiles, memory: ScanCheckpoint, read: Progress, taken: tuple[Bridge, ...]
 ) -> tuple[tuple[Bridge, ...], tuple[Shift, ...]]:
     """Bridges over the log as it will be once the records that go back are at their places, and those.
 
@@ -159,7 +159,7 @@ def _bridges(
 def _read_for_bridges(
     disk: Disk,
     files: StoreFiles,
-    memory: Memory,
+    memory: ScanCheckpoint,
     read: Progress,
     taken: tuple[Bridge, ...],
     shifts: tuple[Shift, ...],

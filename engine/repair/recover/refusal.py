@@ -25,7 +25,7 @@ from engine.inspect.store.odd import first_error
 from engine.inspect.store.path_slips import slip_in_a_path
 from engine.inspect.store.unnamed import unnamed_segment
 from engine.log.scan import MISSING_SEGMENT
-from engine.repair.recover.log_end import LogEnd, Stretch
+from engine.repair.recover.log_end import DamagedRange, LogEnd
 from engine.repair.recover.shifted import FEW, find_shifts
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def refusal(
     layout: Layout,
     choices: Choices,
     end: LogEnd,
-    fresh: Sequence[Stretch],
+    fresh: Sequence[DamagedRange],
     shifts: Mapping[tuple[int, int], tuple[int, int]],
     units_cut: int,
 ) -> RStoreError | None:
@@ -149,7 +149,7 @@ def _moved(
     )
 
 
-def _lost_directory(disk: Disk, files: StoreFiles, fresh: Sequence[Stretch], units_cut: int) -> RStoreError | None:
+def _lost_directory(disk: Disk, files: StoreFiles, fresh: Sequence[DamagedRange], units_cut: int) -> RStoreError | None:
     """A directory of the log is not there, and the log shows that it held a part of it."""
     missing = next((path for path in files.config.log_directories if not disk.is_dir(path)), None)
     gap = sum(lost.length for lost in fresh if lost.reason == MISSING_SEGMENT)
@@ -170,7 +170,7 @@ def _lost_directory(disk: Disk, files: StoreFiles, fresh: Sequence[Stretch], uni
 
 
 def _unnamed(
-    disk: Disk, files: StoreFiles, end: LogEnd, fresh: Sequence[Stretch], units_cut: int
+    disk: Disk, files: StoreFiles, end: LogEnd, fresh: Sequence[DamagedRange], units_cut: int
 ) -> RStoreError | None:
     """What is missing lies in the store, in a directory that the settings don't name."""
     missing = [(lost.offset, lost.offset + lost.length) for lost in fresh if lost.reason == MISSING_SEGMENT]
@@ -215,7 +215,7 @@ def _bridge(files: StoreFiles, choices: Choices, records: int) -> NextStep | Non
     )
 
 
-def _damage(files: StoreFiles, choices: Choices, end: LogEnd, fresh: Sequence[Stretch]) -> RStoreError | None:
+def _damage(files: StoreFiles, choices: Choices, end: LogEnd, fresh: Sequence[DamagedRange]) -> RStoreError | None:
     if choices.stuck is not None:
         return DamageInTheMiddle(
             f"{choices.stuck.length} bytes can't be bridged ({choices.stuck.reason}): too few for a record",

@@ -105,7 +105,7 @@ class IndexBuilder:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class IndexShare:
     """One index file, and the keys that it gets: [first, end) of all that the log gives, by number in log order.
 
     `place`: its number among the files, from 0. `begun`: the file is there, with older keys before these. `before`:
@@ -120,7 +120,7 @@ class Share:
     before: tuple[int, int] | None
 
 
-def shares(disk: Disk, directory: str, layout: IndexLayout, keys: int) -> list[Share]:
+def shares(disk: Disk, directory: str, layout: IndexLayout, keys: int) -> list[IndexShare]:
     """How `keys` keys are dealt out to index files behind those that `take_over` left in `directory`.
 
     Raises:
@@ -128,7 +128,7 @@ def shares(disk: Disk, directory: str, layout: IndexLayout, keys: int) -> list[S
     """
     demand_room(disk, directory, layout, keys)
     kept = sorted(disk.listdir(directory))
-    found: list[Share] = []
+    found: list[IndexShare] = []
     before: tuple[int, int] | None = (0, 0)
     number = int(names.index_name(disk.now_ms()))
     first = 0
@@ -139,19 +139,19 @@ def shares(disk: Disk, directory: str, layout: IndexLayout, keys: int) -> list[S
         before = (header.end_phy_offset, header.end_timestamp)
         first = min(keys, layout.entries - header.index_count)
         if first > 0:
-            found.append(Share(kept[-1], len(kept) - 1, 0, first, True, None))
+            found.append(IndexShare(kept[-1], len(kept) - 1, 0, first, True, None))
             before = None
     room = layout.entries - 1
     while first < keys:
         end = min(keys, first + room)
         place = found[-1].place + 1 if found else len(kept)
-        found.append(Share(names.index_name_of(number), place, first, end, False, before))
+        found.append(IndexShare(names.index_name_of(number), place, first, end, False, before))
         first, before, number = end, None, number + 1
     return found
 
 
 def build_share(
-    disk: Disk, path: str, layout: IndexLayout, share: Share, before: tuple[int, int], keys: Iterable[Keys]
+    disk: Disk, path: str, layout: IndexLayout, share: IndexShare, before: tuple[int, int], keys: Iterable[Keys]
 ) -> None:
     """Write one file at `path`, durably.
 

@@ -134,7 +134,7 @@ def _key(message: StoredMessage, topic: str) -> _Key:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class ReplayRules:
     """What a replay was asked for, and what it has to know.
 
     Attributes:
@@ -167,7 +167,7 @@ class Rules:
 class Chooser:
     """Decides by the rules. `log`: the store's, up to the physical offset `log_end`; `saved`: what the repair saved."""
 
-    def __init__(self, rules: Rules, log: LogSource, log_end: int, saved: LogSource) -> None:
+    def __init__(self, rules: ReplayRules, log: LogSource, log_end: int, saved: LogSource) -> None:
         self._rules = rules
         self._log = log
         self._log_end = log_end

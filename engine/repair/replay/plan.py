@@ -12,7 +12,7 @@ from engine.inspect.dump.saved_log import SavedLog, SavedRepair, log_spans
 from engine.inspect.dump.whole_records import batches, whole_records
 from engine.log.derive import TopicQueue
 from engine.log.source import ClosedLog
-from engine.repair.replay.choice import Chooser, Rules, Skip
+from engine.repair.replay.choice import Chooser, ReplayRules, Skip
 
 if TYPE_CHECKING:
     from engine.errors import RStoreError
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from engine.inspect.dump.salvage_scan import ScanReport
     from engine.inspect.dump.whole_records import Found
     from engine.inspect.store.survey import StoreFiles
-    from engine.repair.replay.target import Target
+    from engine.repair.replay.target import ReplayTarget
 
 SHOWN = 20
 """Records that can't be put which are named one by one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ReplayRequest:
     """What was asked for. `name`: the repair's, None for the last that saved a record. `into`: None: its own store."""
 
     name: str | None = None
@@ -50,7 +50,7 @@ class QueueShare:
 
 
 @dataclass(slots=True)
-class Share:
+class ReplayShare:
     """The messages of a replay. `skipped`: records and bytes by reason. `refused`: places that can't be put, and why.
 
     `at_once`, `waiting`: delayed messages that go to their topic now, or wait again.
@@ -84,11 +84,11 @@ class ReplayPlan:
     """
 
     files: StoreFiles
-    target: Target
-    rules: Rules
+    target: ReplayTarget
+    rules: ReplayRules
     run: Run
     runs: tuple[Run, ...]
-    share: Share
+    share: ReplayShare
     found: ScanReport
     resumed: bool
     consumers: tuple[tuple[str, TopicQueue, int, int], ...]

@@ -29,9 +29,9 @@ from engine.log.derive import TopicQueue
 from engine.log.prepare import Preparer
 from engine.log.results import MessageRefused
 from engine.log.source import ClosedLog
-from engine.repair.replay.choice import Chooser, KeptHalf, Rules, Skip, find_special, needs_multi_dispatch
-from engine.repair.replay.plan import QueueShare, ReplayPlan, Request, Share, read_saved
-from engine.repair.replay.target import Target, look_at, target_name
+from engine.repair.replay.choice import Chooser, KeptHalf, ReplayRules, Skip, find_special, needs_multi_dispatch
+from engine.repair.replay.plan import QueueShare, ReplayPlan, ReplayRequest, ReplayShare, read_saved
+from engine.repair.replay.target import ReplayTarget, look_at, target_name
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
@@ -43,7 +43,9 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 
 
-def plan_replay(disk: Disk, config: StoreConfig, request: Request, *, progress: Progress | None = None) -> ReplayPlan:
+def plan_replay(
+    disk: Disk, config: StoreConfig, request: ReplayRequest, *, progress: Progress | None = None
+) -> ReplayPlan:
     """What the request would put. `progress` is called with bytes read so far and in all.
 
     Raises:
@@ -63,7 +65,7 @@ def plan_replay(disk: Disk, config: StoreConfig, request: Request, *, progress: 
     if resumed is not None:
         _check_same(resumed, request)
     spans = log_spans(saved)
-    rules = Rules(
+    rules = ReplayRules(
         saved=saved,
         own=target.own,
         cut=spans[0].offset if spans else 0,
@@ -113,12 +115,12 @@ def _check_state(saved: SavedRepair) -> None:
         raise Refused("the repair was interrupted", path=saved.directory, hint="run rstore recover, which ends it")
 
 
-def _starts_over(run: Run, request: Request, target: Target) -> bool:
+def _starts_over(run: Run, request: ReplayRequest, target: ReplayTarget) -> bool:
     """Whether all is to be put once more, whatever an interrupted run has put; an interrupted `again` goes on."""
     return request.again and (not run.again or target.log_start > run.end)
 
 
-def _check_same(run: Run, request: Request) -> None:
+def _check_same(run: Run, request: ReplayRequest) -> None:
     if (run.topics, run.displaced) != (request.topics, request.displaced):
         options = [*(f"--topic {topic}" for topic in run.topics or ()), *(["--displaced"] if run.displaced else [])]
         raise Refused(
@@ -134,7 +136,7 @@ def _counting(runs: Sequence[Run], target: str, resumed: Run | None, *, again: b
     return () if again else tuple(run for run in runs if run.target == target)
 
 
-def _placed(disk: Disk, target: Target, saved: SavedRepair, run: Run) -> frozenset[int]:
+def _placed(disk: Disk, target: ReplayTarget, saved: SavedRepair, run: Run) -> frozenset[int]:
     """Places of records that a killed run has put behind what it noted."""
     if target.log_start > run.end:
         raise Refused(
@@ -156,8 +158,8 @@ class _Planner:
         self,
         disk: Disk,
         files: StoreFiles,
-        target: Target,
-        rules: Rules,
+        target: ReplayTarget,
+        rules: ReplayRules,
         spans: Sequence[Span],
         progress: Progress | None,
     ) -> None:
@@ -168,7 +170,7 @@ class _Planner:
         self._spans = spans
         self._tell = progress
         self._read_bytes = 0
-        self._share = Share()
+        self._share = ReplayShare()
         self._next = Counter(target.next_offsets)
         self._prepare = Preparer(target.config)
 

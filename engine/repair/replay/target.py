@@ -34,7 +34,7 @@ _BEHAVIOUR = (
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ReplayTarget:
     """Where a replay goes.
 
     Attributes:
@@ -100,7 +100,7 @@ def other_store(disk: Disk, config: StoreConfig, into: Path | None) -> str | Non
     return name
 
 
-def look_at(disk: Disk, files: StoreFiles, name: str, *, resumes: bool, made: bool) -> Target:
+def look_at(disk: Disk, files: StoreFiles, name: str, *, resumes: bool, made: bool) -> ReplayTarget:
     """The target as it is; writes nothing.
 
     Args:
@@ -118,13 +118,13 @@ def look_at(disk: Disk, files: StoreFiles, name: str, *, resumes: bool, made: bo
         make = _is_new(disk, name, made=made)
         config = _settings(disk, files.config, name, new=make)
         if make:
-            return Target(name, config, make=True, recovery=None)
+            return ReplayTarget(name, config, make=True, recovery=None)
     plan = plan_recover(disk, config)
     if plan.refusal is not None:
         raise plan.refusal
     if plan.changed and not resumes:
         raise next_step.needs_recovery(plan.files.config)
-    return Target(name, plan.files.config, make=False, recovery=plan)
+    return ReplayTarget(name, plan.files.config, make=False, recovery=plan)
 
 
 def _is_new(disk: Disk, path: str, *, made: bool) -> bool:

@@ -34,7 +34,7 @@ _FILES = 3
 """Files from the end on that a queue is recovered from."""
 
 
-class Outcome(enum.Enum):
+class StartOutcome(enum.Enum):
     """How the start ends."""
 
     OPENS = "opens"
@@ -52,7 +52,7 @@ class ApacheStart:
     *opens*, or of a log that ends before its last record. `removed`: segments that go.
     """
 
-    outcome: Outcome
+    outcome: StartOutcome
     mode: Mode
     why: str | None
     start: Segment | None
@@ -75,12 +75,12 @@ def apache_start(
     mode = Mode.ABNORMAL if files.abort else Mode.NORMAL
     refused = _refused(files)
     if refused is not None:
-        return ApacheStart(Outcome.REFUSES, mode, refused, None, 0, -1, 0, 0, 0, ())
+        return ApacheStart(StartOutcome.REFUSES, mode, refused, None, 0, -1, 0, 0, 0, ())
     size = files.config.mapped_file_size_consume_queue
     known = max((queue_end(disk, queue, size)[1] for queue in files.queues), default=-1)
     if not files.log:
         return ApacheStart(
-            Outcome.OPENS,
+            StartOutcome.OPENS,
             mode,
             "there is no commit log: the broker deletes all consume queues",
             None,
@@ -99,7 +99,7 @@ def apache_start(
     if reading.crashed:
         why = f"the record at {reading.end} claims a size larger than a Java array can be: OutOfMemoryError"
         return ApacheStart(
-            Outcome.CRASHES, mode, why, start, reading.end, files.log[0].offset, 0, reading.records, 0, ()
+            StartOutcome.CRASHES, mode, why, start, reading.end, files.log[0].offset, 0, reading.records, 0, ()
         )
     removed = tuple(s for s in files.log if s.offset > reading.end)
     left = [s for s in files.log if s.offset <= reading.end]
@@ -111,9 +111,9 @@ def apache_start(
     dispatch_from = max(known, left[0].offset if left else 0, 0)
     hole = _hole(left, dispatch_from, top)
     reason = reading.why
-    outcome = Outcome.OPENS
+    outcome = StartOutcome.OPENS
     if hole is not None:
-        outcome, reason = Outcome.HANGS, f"the log has no file at {hole}, and dispatch waits there forever"
+        outcome, reason = StartOutcome.HANGS, f"the log has no file at {hole}, and dispatch waits there forever"
     return ApacheStart(
         outcome,
         mode,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from engine.format import names
 from engine.inspect.check.config import offsets_file
-from engine.inspect.store.config_files import Fate, State, directory_of, fate, present_in, read_table
+from engine.inspect.store.config_files import ConfigFileState, Fate, directory_of, fate, present_in, read_table
 from engine.inspect.store.config_shapes import CONSUMERS, DELAYS, FILTERS, GROUPS, LMQ_CONSUMERS, TOPICS
 
 if TYPE_CHECKING:
@@ -59,9 +59,9 @@ def config_start(disk: Disk, config: StoreConfig, root: str) -> ConfigStart:
             said = f"{place}: {file.problem}; its .bak: {backup.problem}: a broker does not start"
             said += " and leaves an empty table there" if name in (CONSUMERS, LMQ_CONSUMERS) else ""
             (late if name == DELAYS else stops).append(said)
-        elif does is Fate.BACKUP and file.state is not State.MISSING:
+        elif does is Fate.BACKUP and file.state is not ConfigFileState.MISSING:
             without.append(f"{place}: {file.problem}: a broker takes its .bak, an older state")
-        elif not file.state.is_sound and file.state is not State.MISSING:
+        elif not file.state.is_sound and file.state is not ConfigFileState.MISSING:
             without.append(f"{place}: {file.problem}: a broker starts without it, and {_WITHOUT[name]}")
     return ConfigStart(tuple(stops), tuple(late), tuple(without))
 

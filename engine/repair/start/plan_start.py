@@ -48,7 +48,7 @@ from engine.log.source import ClosedLog
 from engine.repair.recover.following import codes_of
 from engine.repair.recover.log_end import Mode
 from engine.repair.recover.recover import plan_recover
-from engine.repair.start.apache_start import ApacheStart, Outcome, apache_start, queue_end
+from engine.repair.start.apache_start import ApacheStart, StartOutcome, apache_start, queue_end
 from engine.repair.start.config_start import ConfigStart, config_start
 
 if TYPE_CHECKING:
@@ -212,13 +212,13 @@ def _configured(plan: StartPlan, found: ConfigStart, conf: Sequence[str]) -> Non
     (BrokerController#initialize), so what would be lost is told.
     """
     plan.problems += found.problems
-    if plan.apache.outcome is not Outcome.OPENS and not found.stops:
+    if plan.apache.outcome is not StartOutcome.OPENS and not found.stops:
         return
     if found.stops:
-        plan.apache = replace(plan.apache, outcome=Outcome.REFUSES, why=found.stops[0], removed=())
+        plan.apache = replace(plan.apache, outcome=StartOutcome.REFUSES, why=found.stops[0], removed=())
         plan.behind, plan.short, plan.index_removed, plan.keys_lost, plan.bytes_cut = {}, {}, [], 0, 0
     elif late := (*found.stops_late, *conf):
-        plan.apache = replace(plan.apache, outcome=Outcome.REFUSES, why=late[0])
+        plan.apache = replace(plan.apache, outcome=StartOutcome.REFUSES, why=late[0])
 
 
 def _outcome(
@@ -230,7 +230,7 @@ def _outcome(
         plan.problems += [f"{os.path.relpath(odd.path, files.root)}: {odd.why}" for odd in files.odd]
         if not files.log and not files.queues:
             plan.problems.append("neither a commit log nor queues: a broker begins a new store")
-        if plan.apache.outcome in (Outcome.REFUSES, Outcome.CRASHES):
+        if plan.apache.outcome in (StartOutcome.REFUSES, StartOutcome.CRASHES):
             return plan
         if not files.log:
             _count_all_queues(disk, plan)

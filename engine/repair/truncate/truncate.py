@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import Refused, RStoreError
-from engine.inspect.store.consumers import Unread, read_consumers
+from engine.inspect.store.consumers import LostUnread, read_consumers
 from engine.repair.recover.ledger import Ledger, ledger_of
 from engine.repair.recover.recover import plan_truncate
 
@@ -29,7 +29,7 @@ class TruncatePlan:
     """What goes. `ledger`: by queue, and the groups that then stand above a queue's maximum."""
 
     repair: RecoverPlan
-    unread: tuple[Unread, ...]
+    unread: tuple[LostUnread, ...]
     ledger: Ledger
 
     def refusal(self, *, agreed: bool) -> RStoreError | None:
@@ -66,7 +66,7 @@ def plan(
     """
     repair = plan_truncate(disk, config, to_offset=to_offset, to_time=to_time, whole=whole, progress=progress)
     consumers = read_consumers(disk, repair.files.root, (queue.queue for queue in repair.queues))
-    unread: list[Unread] = []
+    unread: list[LostUnread] = []
     for queue in repair.queues:
         if queue.old_extent > queue.max_offset:
             unread += consumers.unread(queue.queue, queue.max_offset, queue.old_extent)

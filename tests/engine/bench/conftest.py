@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from engine.bench import child
-from engine.bench.stores import Kept, Made, keep
-from engine.bench.timing import Task, Timer
+from engine.bench.stores import KeptStore, Made, keep
+from engine.bench.timing import MeasureTask, Timer
 from engine.bench.workload import KIB, MIB, Workload, workloads
 
 PROGRAM = (sys.executable, "-m", "rstore_cli.app")
@@ -25,17 +25,17 @@ SMALL = (
 
 def make(workload: Workload, root: Path) -> Made:
     """A closed store, in this process."""
-    made = child.run(Task(child.MAKE, workload, root), Timer())
+    made = child.run(MeasureTask(child.MAKE, workload, root), Timer())
     return Made(made.messages, made.size)
 
 
 @pytest.fixture(scope="session", params=SMALL, ids=lambda workload: workload.name)
-def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Kept:
+def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> KeptStore:
     """The closed store of each small workload, to read and to copy."""
     return keep(request.param, tmp_path_factory.mktemp("kept"), make)
 
 
 @pytest.fixture(scope="session")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Kept:
+def plain(tmp_path_factory: pytest.TempPathFactory) -> KeptStore:
     """That of 128 byte bodies alone."""
     return keep(SMALL[1], tmp_path_factory.mktemp("plain"), make)

@@ -12,11 +12,11 @@ from engine.bench import readme_table, report, stores
 from engine.bench.apache import Apache
 from engine.bench.child import run as run_task
 from engine.bench.jobs import BY_NAME, FLOORS, JOBS, LIMITS, Against
-from engine.bench.measure import Sample, measure
-from engine.bench.results import Cache, Place, Results, Side
-from engine.bench.run import Wanted, run
-from engine.bench.stores import Kept, State
-from engine.bench.timing import Task, Timer
+from engine.bench.measure import Measurement, measure
+from engine.bench.results import Cache, JobPlace, Results, Side
+from engine.bench.run import BenchOptions, run
+from engine.bench.stores import CopyState, KeptStore
+from engine.bench.timing import MeasureTask, Timer
 from engine.bench.work import BATCH, WORK
 from engine.bench.workload import MIB, growing, workloads
 from engine.errors import CannotMend, InvalidArgument, StorageError
@@ -31,7 +31,7 @@ INSIDE = [job for job in JOBS if job.inside]
 
 
 @pytest.mark.parametrize("job", INSIDE, ids=lambda job: job.name)
-def test_each_job_does_its_work(job, plain: Kept, tmp_path: Path) -> None:
+def test_each_job_does_its_work(job, plain: KeptStore, tmp_path: Path) -> None:
     root = tmp_path / "run"
     if job.state is None:
         root.mkdir()
@@ -40,12 +40,12 @@ def test_each_job_does_its_work(job, plain: Kept, tmp_path: Path) -> None:
     stamps = plain.stamps()
     timer = Timer()
     count = 2 * BATCH if job.name in {"put-batch", "put-items"} else min(plain.messages, 512)
-    task = Task(job.name, plain.workload, root, plain.messages, count, job.callers)
+    task = MeasureTask(job.name, plain.workload, root, plain.messages, count, job.callers)
     done = run_task(task, timer)
     assert timer.seconds > 0
     assert done.messages in (count, plain.messages) or (job.name.startswith("get") and done.messages >= count)
     plain.demand_same(stamps)
-    if job.state in (State.LOG_ONLY, State.CRASHED) or job.name == "reindex":
+    if job.state in (CopyState.LOG_ONLY, CopyState.CRASHED) or job.name == "reindex":
         assert not (root / names.ABORT).exists()
         with ReadStore(plain.workload.config(root)) as store:
             units = sum(store.max_offset(q.topic, q.queue_id) for q in store.queues())
@@ -64,43 +64,43 @@ def test_every_job_has_its_work_and_every_floor_its_job() -> None:
         assert floor.against is not Against.INSIDE or BY_NAME[floor.peer or floor.job].apache
 
 
-def test_a_damaged_log_is_no_figure(plain: Kept, tmp_path: Path) -> None:
-    root = plain.copy(State.BARE, tmp_path / "run")
+def test_a_damaged_log_is_no_figure(plain: KeptStore, tmp_path: Path) -> None:
+    root = plain.copy(CopyState.BARE, tmp_path / "run")
     log = root / names.COMMITLOG / names.segment_name(0)
     data = bytearray(log.read_bytes())
     log.unlink()  # a hard link
     data[5000] ^= 0xFF
     log.write_bytes(data)
     with pytest.raises(StorageError, match="not sound"):
-        run_task(Task("verify-crc", plain.workload, root, plain.messages), Timer())
+        run_task(MeasureTask("verify-crc", plain.workload, root, plain.messages), Timer())
 
 
-def test_a_profile_names_what_was_called(plain: Kept, tmp_path: Path) -> None:
-    root = plain.copy(State.BARE, tmp_path / "run")
+def test_a_profile_names_what_was_called(plain: KeptStore, tmp_path: Path) -> None:
+    root = plain.copy(CopyState.BARE, tmp_path / "run")
     timer = Timer(tmp_path / "profile.txt")
-    run_task(Task("verify-crc", plain.workload, root, plain.messages), timer)
+    run_task(MeasureTask("verify-crc", plain.workload, root, plain.messages), timer)
     assert "verify.py" in (tmp_path / "profile.txt").read_text()
 
 
 # --- stores ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("state", State)
-def test_copies_are_as_they_say(state: State, plain: Kept, tmp_path: Path) -> None:
+@pytest.mark.parametrize("state", CopyState)
+def test_copies_are_as_they_say(state: CopyState, plain: KeptStore, tmp_path: Path) -> None:
     root = plain.copy(state, tmp_path / "run")
-    assert (root / names.ABORT).exists() == (state in (State.CRASHED, State.LOG_ONLY))
+    assert (root / names.ABORT).exists() == (state in (CopyState.CRASHED, CopyState.LOG_ONLY))
     segments = sorted((root / names.COMMITLOG).iterdir())
-    assert len(segments) == (2 if state in (State.CRASHED, State.LOG_ONLY) else 1)
+    assert len(segments) == (2 if state in (CopyState.CRASHED, CopyState.LOG_ONLY) else 1)
     assert all(path.stat().st_size == plain.workload.segment for path in segments)
     assert len(segments) == 1 or segments[1].stat().st_blocks == 0
-    whole = state in (State.CRASHED, State.CLOSED)
+    whole = state in (CopyState.CRASHED, CopyState.CLOSED)
     assert (root / names.CONSUMEQUEUE).exists() == (root / names.INDEX).exists() == whole
     assert any((root / names.CHECKPOINT).read_bytes()) == whole
     stores.warm(root)
     assert stores.cool(root)
 
 
-def test_a_kept_store_is_made_again_when_its_workload_differs(tmp_path: Path, plain: Kept) -> None:
+def test_a_kept_store_is_made_again_when_its_workload_differs(tmp_path: Path, plain: KeptStore) -> None:
     made: list[str] = []
 
     def counted(workload, root: Path) -> stores.Made:
@@ -114,7 +114,7 @@ def test_a_kept_store_is_made_again_when_its_workload_differs(tmp_path: Path, pl
     assert len(made) == 2
 
 
-def test_a_log_that_a_measure_wrote_is_noticed(plain: Kept, tmp_path: Path) -> None:
+def test_a_log_that_a_measure_wrote_is_noticed(plain: KeptStore, tmp_path: Path) -> None:
     kept = stores.keep(plain.workload, tmp_path, make)
     stamps = kept.stamps()
     path = kept.root / names.COMMITLOG / names.segment_name(0)
@@ -169,7 +169,7 @@ def test_an_exit_code_that_tells_of_findings_is_no_failure() -> None:
 def test_a_run_without_apache(tmp_path: Path, few_files: None) -> None:
     jobs = [job for job in JOBS if job.command or job.name in (LIMITS, "put-batch", "query")]
     names = tuple(job.name for job in jobs)
-    wanted = Wanted(
+    wanted = BenchOptions(
         PROGRAM, tmp_path / "report", MIB, ("b128", "sparse"), names, 1, apache=False, work=tmp_path / "work"
     )
     told: list[str] = []
@@ -215,36 +215,36 @@ def few_files(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_what_there_is_not_is_refused(changes, tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument):
-        run(replace(Wanted(PROGRAM, tmp_path / "out"), **changes))
+        run(replace(BenchOptions(PROGRAM, tmp_path / "out"), **changes))
     assert not (tmp_path / "out").exists()
 
 
 def test_settings_of_ones_own_are_no_part_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RSTORE_CONF", str(tmp_path / "nowhere.conf"))
-    wanted = Wanted(PROGRAM, tmp_path / "report", MIB, ("b1k",), ("verify-crc",), 1, apache=False)
+    wanted = BenchOptions(PROGRAM, tmp_path / "report", MIB, ("b1k",), ("verify-crc",), 1, apache=False)
     assert run(wanted).failures == []
 
 
 def test_a_measure_that_fails_is_told_and_the_rest_goes_on(tmp_path: Path) -> None:
     broken = (PROGRAM[0], "-c", "import sys; sys.exit('no such program')")
-    wanted = Wanted(broken, tmp_path / "report", MIB, ("b1k",), ("verify-crc",), 2, apache=False)
+    wanted = BenchOptions(broken, tmp_path / "report", MIB, ("b1k",), ("verify-crc",), 2, apache=False)
     results = run(wanted)
     (failure,) = results.failures
     assert failure.startswith("verify-crc on b1k, rstore command: ")
     assert "no such program" in (tmp_path / "report" / report.REPORT).read_text()
-    assert len(results.samples[Place("verify-crc", "b1k"), Side.OURS]) == 2
+    assert len(results.samples[JobPlace("verify-crc", "b1k"), Side.OURS]) == 2
 
 
 def test_a_measure_that_takes_too_long_is_ended_and_not_made_again(tmp_path: Path) -> None:
     slow = (PROGRAM[0], "-c", "import time; time.sleep(60)")
-    wanted = Wanted(slow, tmp_path / "report", MIB, ("sparse",), ("help",), 2, apache=False, limit=1)
+    wanted = BenchOptions(slow, tmp_path / "report", MIB, ("sparse",), ("help",), 2, apache=False, limit=1)
     results = run(wanted)
     assert results.failures == ["help on sparse, rstore command: ended after 1 s (see --limit)"]
     assert "ended after 1 s" in (tmp_path / "report" / report.REPORT).read_text()
 
 
 def test_a_cold_run_says_how(tmp_path: Path) -> None:
-    wanted = Wanted(
+    wanted = BenchOptions(
         PROGRAM, tmp_path / "out", MIB, ("b1k",), ("verify-crc", "query"), 1, (Cache.COLD,), False, tmp_path / "work"
     )
     results = run(wanted)
@@ -257,7 +257,7 @@ def test_a_cold_run_says_how(tmp_path: Path) -> None:
 
 def test_growing_logs(tmp_path: Path) -> None:
     growth = ("growth-1", "growth-4")
-    wanted = Wanted(PROGRAM, tmp_path / "out", MIB, growth, (), 1, growth=True, work=tmp_path / "work")
+    wanted = BenchOptions(PROGRAM, tmp_path / "out", MIB, growth, (), 1, growth=True, work=tmp_path / "work")
     results = run(wanted)
     assert results.failures == []
     rows = {(job, files): (messages, one, gib) for job, files, messages, one, gib in results.growth()}
@@ -272,14 +272,14 @@ def test_growing_logs(tmp_path: Path) -> None:
 # --- the report ------------------------------------------------------------------------------------------------------
 
 
-def sample(seconds: float, messages: int = 1000, wall: float = 2.0, **more: float) -> Sample:
-    return Sample(wall, 1.0, seconds, seconds * 1.5, messages, 1 << 20, 200 << 20, 100 << 20, more)
+def sample(seconds: float, messages: int = 1000, wall: float = 2.0, **more: float) -> Measurement:
+    return Measurement(wall, 1.0, seconds, seconds * 1.5, messages, 1 << 20, 200 << 20, 100 << 20, more)
 
 
-def results_of(*rows: tuple[str, str, Side, Sample]) -> Results:
+def results_of(*rows: tuple[str, str, Side, Measurement]) -> Results:
     found = Results(facts={"processor": "p|q"}, settings={"log": "1 MiB"}, apache="4.9.8")
     for job, workload, side, one in rows:
-        found.add(Place(job, workload), side, one)
+        found.add(JobPlace(job, workload), side, one)
     return found
 
 
@@ -294,7 +294,7 @@ def test_ratios_are_of_medians() -> None:
         *(("recover-rebuilt", "b1k", Side.APACHE, sample(s, wall=6.0)) for s in (5.0, 1.0, 20.0)),
         ("recover-rebuilt", "b1k", Side.COMMAND, sample(1.0, wall=3.0)),
     )
-    place = Place("recover-rebuilt", "b1k")
+    place = JobPlace("recover-rebuilt", "b1k")
     assert results.inside_ratio(place) == pytest.approx(2.5)
     assert results.whole_ratio(place) == pytest.approx(2.0)
     assert verdict_of(results, "recover-rebuilt", Against.INSIDE).met is True
@@ -349,9 +349,9 @@ def test_the_plot_has_every_ratio(tmp_path: Path) -> None:
     assert f"]({report.PLOT})" in (tmp_path / report.REPORT).read_text()
 
 
-def test_apache_is_asked_with_the_same_settings(plain: Kept) -> None:
+def test_apache_is_asked_with_the_same_settings(plain: KeptStore) -> None:
     peer = Apache(Path("/usr/bin/java"), "17", "x.jar")
-    task = Task("put-one", plain.workload, plain.root, plain.messages, 100)
+    task = MeasureTask("put-one", plain.workload, plain.root, plain.messages, 100)
     words = peer.command("put-one", task, {"flushDiskType": "SYNC_FLUSH"})
     for word in ("set.mappedFileSizeCommitLog=500000", "set.flushDiskType=SYNC_FLUSH", "body=128", "count=100"):
         assert word in words
@@ -408,7 +408,7 @@ def test_floors_of_a_cold_page_cache_are_their_own() -> None:
         ("recover-queues", "b1k", Side.APACHE, sample(1.0, wall=4.0)),
     )
     assert [(v.floor.cold, v.met) for v in results.verdicts() if v.floor.job == "recover-queues"] == [(False, True)]
-    place = Place("recover-queues", "b1k", Cache.COLD)
+    place = JobPlace("recover-queues", "b1k", Cache.COLD)
     results.add(place, Side.COMMAND, sample(1.0, wall=5.0))
     results.add(place, Side.APACHE, sample(1.0, wall=4.0))
     verdicts = {v.floor.cold: v for v in results.verdicts() if v.floor.job == "recover-queues"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.bench.stores import Kept
+from engine.bench.stores import KeptStore
 from engine.bench.workload import BORN_MS, MIB, PER_MS, bodies, data_stretches, workloads, write_log
 from engine.files.disk import Disk
 from engine.format import message, names
@@ -19,7 +19,7 @@ from engine.log.source import ClosedLog
 from tests.engine.bench.conftest import SMALL
 
 
-def test_every_record_is_what_encode_gives(kept: Kept) -> None:
+def test_every_record_is_what_encode_gives(kept: KeptStore) -> None:
     workload = kept.workload
     number = 0
     disk = Disk()
@@ -43,7 +43,7 @@ def test_every_record_is_what_encode_gives(kept: Kept) -> None:
     assert number * workload.record_size == kept.record_bytes
 
 
-def test_the_log_is_sound_to_its_end(kept: Kept) -> None:
+def test_the_log_is_sound_to_its_end(kept: KeptStore) -> None:
     disk = Disk()
     files = survey(disk, kept.workload.config(kept.root))
     assert sum(segment.size for segment in files.log) == kept.workload.size
@@ -56,7 +56,7 @@ def test_the_log_is_sound_to_its_end(kept: Kept) -> None:
     assert sum(length for _, length in data_stretches(kept.workload, kept.root / names.COMMITLOG)) == kept.record_bytes
 
 
-def test_the_store_around_it_is_sound(kept: Kept) -> None:
+def test_the_store_around_it_is_sound(kept: KeptStore) -> None:
     found = check(Disk(), kept.workload.config(kept.root))
     assert found.findings == ()
     assert found.counts["records"] == kept.messages

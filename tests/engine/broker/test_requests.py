@@ -11,7 +11,7 @@ import pytest
 from engine.broker.acl.files import AclFiles
 from engine.broker.acl.guard import Guard
 from engine.broker.acl.rights import ADMIN, ANY_ACCOUNT, UNGUARDED
-from engine.broker.requests.table import ACL, BROKER, NAMES, RIGHTS, Request, RequestTable, UndeclaredRight
+from engine.broker.requests.table import ACL, BROKER, NAMES, RIGHTS, RequestEntry, RequestTable, UndeclaredRight
 from engine.config import StoreConfig
 from engine.files.disk import Disk
 from engine.wire.codes import RequestCode, ResponseCode
@@ -37,11 +37,11 @@ def test_every_code_has_the_right_that_apache_asks_for() -> None:
 
 def test_a_code_without_a_right_is_refused() -> None:
     with pytest.raises(UndeclaredRight, match="request code 10 is answered, and no right is declared for it"):
-        RequestTable([Request(RequestCode.SEND_MESSAGE, lambda handler: handler)])
+        RequestTable([RequestEntry(RequestCode.SEND_MESSAGE, lambda handler: handler)])
 
 
 def test_a_code_that_stands_twice_is_refused() -> None:
-    row: Request[object] = Request(RequestCode.SEND_MESSAGE, lambda _: lambda *_: None, ANY_ACCOUNT)
+    row: RequestEntry[object] = RequestEntry(RequestCode.SEND_MESSAGE, lambda _: lambda *_: None, ANY_ACCOUNT)
     with pytest.raises(ValueError, match="request code 10 is declared twice"):
         RequestTable([row, row])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.broker.watch.stats import PUT_TIME_BOUNDS, PutTimes, Rate, Stats, Totals
+from engine.broker.watch.stats import PUT_TIME_BOUNDS, PutTimes, Stats, StatsRate, Totals
 
 MIDNIGHT_MS = 1_700_000_000_000
 
@@ -81,7 +81,7 @@ def test_what_was_never_counted_is_not_there(stats: Stats, name: str) -> None:
 
 def test_rates_are_told_as_soon_as_the_daemon_is_old_enough(stats: Stats, clock: Clock) -> None:
     after(stats, clock, 10)
-    assert stats.rates().put == Rate(None, None, None)
+    assert stats.rates().put == StatsRate(None, None, None)
     assert str(stats.rates().put) == "  "
     for _ in range(61):
         stats.put("T", 3, 1)

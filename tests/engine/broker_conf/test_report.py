@@ -8,9 +8,9 @@ from engine.broker_conf.delete_when import read_delete_when
 from engine.broker_conf.in_force import SERVER, STORE
 from engine.broker_conf.keys import all_keys
 from engine.broker_conf.properties import Line, read_properties
-from engine.broker_conf.report import Judgement, Report, Verdict, read_conf
+from engine.broker_conf.report import Judgement, LineVerdict, Report, read_conf
 from engine.broker_conf.start_rules import AT_LEAST, unreadable_server
-from engine.broker_conf.values import Kind, read_value, shown
+from engine.broker_conf.values import ValueKind, read_value, shown
 from engine.errors import InvalidArgument
 from tests.support.fixtures import FIXTURES
 
@@ -24,7 +24,7 @@ def read(text: str) -> Report:
     return read_conf(text.encode())
 
 
-def only(text: str) -> Verdict:
+def only(text: str) -> LineVerdict:
     (verdict,) = read(text).verdicts
     return verdict
 
@@ -221,14 +221,14 @@ def test_the_tables_have_no_key_twice_in_a_class() -> None:
 )
 def test_what_java_takes_for_no_int(text: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
-        read_value(Kind.INT, text)
+        read_value(ValueKind.INT, text)
 
 
 @pytest.mark.parametrize(
     ("text", "value"), [("+7", 7), ("-0", 0), ("0" * 5000 + "7", 7), ("\u0665\uff11", 51), ("-2147483648", -(1 << 31))]
 )
 def test_what_java_takes_for_an_int(text: str, value: int) -> None:
-    assert read_value(Kind.INT, text) == value
+    assert read_value(ValueKind.INT, text) == value
 
 
 @pytest.mark.parametrize(

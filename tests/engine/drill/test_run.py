@@ -12,7 +12,7 @@ import pytest
 
 from engine.config import StoreConfig
 from engine.drill import apart, crash, files
-from engine.drill.apart import Wanted, run_drills
+from engine.drill.apart import RunOptions, run_drills
 from engine.drill.crash import choose
 from engine.drill.library import shipped
 from engine.drill.read_script import parse_script
@@ -185,7 +185,7 @@ def test_a_copy_of_a_store(name: str, fixture_copy: Callable[[str], Path], tmp_p
         config = config.with_changes(enable_consume_queue_ext=True, mapped_file_size_consume_queue_ext=1024)
     if name == "lmq":
         config = config.with_changes(enable_lmq=True, enable_multi_dispatch=True)
-    report = run_drills([drill(KILLED)], source=config, wanted=Wanted(scratch=str(tmp_path / "scratch")))
+    report = run_drills([drill(KILLED)], source=config, wanted=RunOptions(scratch=str(tmp_path / "scratch")))
     (result,) = report.drills
     assert result.failures == []
     assert result.verdict == "passed"
@@ -235,7 +235,7 @@ def test_an_original_that_changes_meanwhile_is_told(fixture_copy: Callable[[str]
 def test_what_can_not_be_copied(fixture_copy: Callable[[str], Path], tmp_path: Path, monkeypatch) -> None:
     root = fixture_copy("clean-small")
     config = StoreConfig(store_path_root_dir=root)
-    wanted = Wanted(scratch=str(tmp_path / "scratch"))
+    wanted = RunOptions(scratch=str(tmp_path / "scratch"))
     with pytest.raises(NotAStore):
         run_drills([drill(LOOK)], source=StoreConfig(store_path_root_dir=tmp_path / "none"), wanted=wanted)
     elsewhere = config.with_changes(store_path_commit_log=str(tmp_path / "log"))
@@ -244,7 +244,7 @@ def test_what_can_not_be_copied(fixture_copy: Callable[[str], Path], tmp_path: P
     with StoreLock(Disk(), str(root)), pytest.raises(StoreLocked, match="holds"):
         run_drills([drill(LOOK)], source=config, wanted=wanted)
     with pytest.raises(InvalidArgument, match="in the store itself"):
-        run_drills([drill(LOOK)], source=config, wanted=Wanted(scratch=str(root / "scratch")))
+        run_drills([drill(LOOK)], source=config, wanted=RunOptions(scratch=str(root / "scratch")))
     assert not (root / "scratch").exists()
     monkeypatch.setattr(apart, "COPIES", 1 << 40)
     with pytest.raises(DiskFull, match="--scratch"):

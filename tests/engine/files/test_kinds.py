@@ -12,7 +12,7 @@ import pytest
 from engine.errors import NotAFile, StorageError
 from engine.files import disk as disks
 from engine.files.disk import Disk
-from engine.files.entry import Kind
+from engine.files.entry import FileKind
 from tests.support.in_time import in_time
 
 LIMIT = 20
@@ -34,28 +34,28 @@ def make_socket(path: Path) -> None:
             os.chdir(before)
 
 
-KINDS: dict[Kind, Callable[[Path], None]] = {
-    Kind.DIRECTORY: Path.mkdir,
-    Kind.FIFO: os.mkfifo,
-    Kind.SOCKET: make_socket,
-    Kind.DEVICE: lambda path: path.symlink_to("/dev/zero"),
-    Kind.ABSENT: lambda path: path.symlink_to("not/mounted"),
+KINDS: dict[FileKind, Callable[[Path], None]] = {
+    FileKind.DIRECTORY: Path.mkdir,
+    FileKind.FIFO: os.mkfifo,
+    FileKind.SOCKET: make_socket,
+    FileKind.DEVICE: lambda path: path.symlink_to("/dev/zero"),
+    FileKind.ABSENT: lambda path: path.symlink_to("not/mounted"),
 }
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_is_seen(kind: Kind, tmp_path: Path) -> None:
+def test_it_is_seen(kind: FileKind, tmp_path: Path) -> None:
     path = tmp_path / "it"
     KINDS[kind](path)
     (entry,) = Disk().scandir(str(tmp_path))
     assert entry == Disk().look(str(path))
-    assert (entry.kind, entry.is_file, entry.is_directory) == (kind, False, kind is Kind.DIRECTORY)
-    assert entry.target == ("not/mounted" if kind is Kind.ABSENT else "")
+    assert (entry.kind, entry.is_file, entry.is_directory) == (kind, False, kind is FileKind.DIRECTORY)
+    assert entry.target == ("not/mounted" if kind is FileKind.ABSENT else "")
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("how", ["read", "write", "create", "read_file", "write_file", "segment", "copy"])
-def test_it_is_not_opened(kind: Kind, how: str, tmp_path: Path) -> None:
+def test_it_is_not_opened(kind: FileKind, how: str, tmp_path: Path) -> None:
     path = tmp_path / "it"
     KINDS[kind](path)
     before = os.lstat(path)
@@ -83,7 +83,7 @@ def test_a_name_through_a_file_leads_nowhere(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("file/below")
     found = Disk().look(str(tmp_path / "link"))
     assert found is not None
-    assert (found.kind, found.target) == (Kind.ABSENT, "file/below")
+    assert (found.kind, found.target) == (FileKind.ABSENT, "file/below")
     assert Disk().look(str(tmp_path / "file" / "below")) is None
     assert Disk().look(str(tmp_path / "none")) is None
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from engine.files.listing import Gap, Oddness, list_segments
+from engine.files.listing import MissingOffsets, Oddness, list_segments
 from engine.format.names import segment_name
 from tests.engine.files.conftest import Place
 
@@ -26,7 +26,7 @@ def test_everything_that_is_no_segment_is_named(place: Place) -> None:
     listing = list_segments(disk, [path("log"), path("other"), path("gone")], 100)
 
     assert [file.offset for file in listing.files] == [0, 100, 300, 600]
-    assert listing.gaps == (Gap(200, 300), Gap(400, 600))
+    assert listing.gaps == (MissingOffsets(200, 300), MissingOffsets(400, 600))
     assert (listing.min_offset, listing.end_offset) == (0, 700)
     assert listing.missing == (path("gone"),)
     assert {(Path(odd.path).name, odd.why) for odd in listing.odd} == {

@@ -12,7 +12,7 @@ from engine.errors import DiskFull, FormatError, WrongFileSize
 from engine.files.allocator import SegmentAllocator
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk, Killed
-from engine.files.listing import Gap, Oddness
+from engine.files.listing import MissingOffsets, Oddness
 from engine.files.mapped_file import MappedFile
 from engine.files.placement import MultiPath, split_paths
 from engine.files.queue import MappedFileQueue
@@ -95,7 +95,9 @@ def test_gaps_are_named_and_stepped_over(place: Place) -> None:
     for number in (1, 2, 4):
         place.disk.unlink(place.path("log", segment_name(SIZE * number)))
     queue = queue_at(place)
-    assert queue.load().gaps == queue.check_self() == (Gap(SIZE, SIZE * 3), Gap(SIZE * 4, SIZE * 5))
+    assert (
+        queue.load().gaps == queue.check_self() == (MissingOffsets(SIZE, SIZE * 3), MissingOffsets(SIZE * 4, SIZE * 5))
+    )
     for number in range(6):
         found = queue.find_by_offset(SIZE * number + 5)
         assert (found is not None) == (number in (0, 3, 5))

@@ -28,7 +28,7 @@ from engine.format import fastjson, lenient
 )
 def test_what_fastjson_reads(text: str, value: Any, odd: str) -> None:
     """Each of these was given to fastjson 1.2.69_noneautotype, as 4.9.8 has it: it reads them like this."""
-    assert lenient.read(text) == lenient.Reading(value, (odd,), None, len(text.rstrip("\0")))
+    assert lenient.read(text) == lenient.LenientResult(value, (odd,), None, len(text.rstrip("\0")))
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ _JSON = st.recursive(
 @given(_JSON)
 def test_strict_json_is_read_as_it_is(value: Any) -> None:
     for text in (json.dumps(value), fastjson.dumps(value)):
-        assert lenient.read(text) == lenient.Reading(value, (), None, len(text))
+        assert lenient.read(text) == lenient.LenientResult(value, (), None, len(text))
 
 
 @given(st.dictionaries(st.text(), st.dictionaries(st.integers(0, 99).map(str), st.integers(0), max_size=5)), st.data())

@@ -16,7 +16,7 @@ from engine.errors import DiskFull, FormatError, InvalidArgument, WrongFileSize
 from engine.files.disk import Disk
 from engine.files.operations import Doing, Operation
 from engine.format.queue_unit import PRE_BLANK, UNIT_SIZE, QueueUnit
-from engine.log.consume_queue import AppendResult, ConsumeQueue
+from engine.log.consume_queue import ConsumeQueue, UnitsAppended
 from engine.log.derive import TopicQueue
 from engine.log.state import QueueState
 from tests.engine.log import rebuild
@@ -47,7 +47,7 @@ def place(request: pytest.FixtureRequest) -> Place:
     return Place(Disk(mapped=request.param == "map"), str(request.getfixturevalue("tmp_path")))
 
 
-def fill(queue: ConsumeQueue, start: int, count: int, physical: int | None = None) -> AppendResult:
+def fill(queue: ConsumeQueue, start: int, count: int, physical: int | None = None) -> UnitsAppended:
     """`count` units from queue offset `start`; message n at n × STEP unless said otherwise."""
     offsets = np.arange(start, start + count, dtype=np.int64)
     base = start * STEP if physical is None else physical
@@ -72,11 +72,11 @@ def rebuild_queues(store: Path, root: Path, name: str, *, ours: bool, batches: b
                 queues[queue] = ConsumeQueue(Disk(), str(root), queue, config.mapped_file_size_consume_queue)
             if batches:
                 result = queues[queue].append(some.queue_offset, some.physical_offset, some.size, some.tags_code)
-                assert result == AppendResult(appended=len(some))
+                assert result == UnitsAppended(appended=len(some))
             else:
                 for i in range(len(some)):
                     row = (some.queue_offset[i], some.physical_offset[i], some.size[i], some.tags_code[i])
-                    assert queues[queue].put_one(*map(int, row)) == AppendResult(appended=1)
+                    assert queues[queue].put_one(*map(int, row)) == UnitsAppended(appended=1)
     for queue in queues.values():
         while not queue.flush():
             pass
@@ -127,7 +127,7 @@ def test_a_new_queue_is_empty(place: Place) -> None:
 @pytest.mark.parametrize("count", [1, 5, 10, 11, 35])
 def test_units_are_where_they_belong(place: Place, count: int) -> None:
     queue = place.queue()
-    assert fill(queue, 0, count) == AppendResult(appended=count)
+    assert fill(queue, 0, count) == UnitsAppended(appended=count)
     assert (queue.min_offset, queue.max_offset, queue.max_physical_offset) == (0, count, count * STEP)
     assert all_units(queue) == [(n * STEP, STEP, n + 7) for n in range(count)]
     assert queue.get(count - 1) == QueueUnit((count - 1) * STEP, STEP, count + 6)
@@ -137,7 +137,7 @@ def test_units_are_where_they_belong(place: Place, count: int) -> None:
 @pytest.mark.parametrize("start", [3, 10, 27, 20])
 def test_a_queue_that_starts_in_the_middle(place: Place, start: int, count: int) -> None:
     queue = place.queue()
-    assert fill(queue, start, count) == AppendResult(appended=count)
+    assert fill(queue, start, count) == UnitsAppended(appended=count)
     assert (queue.min_offset, queue.max_offset) == (start, start + count)
     blank = (PRE_BLANK.physical_offset, PRE_BLANK.size, PRE_BLANK.tags_code)
     first = start - start % PER_FILE
@@ -160,18 +160,18 @@ def test_messages_that_come_again_are_ignored(place: Place) -> None:
     queue = place.queue()
     fill(queue, 0, 25)
     before = all_units(queue)
-    assert fill(queue, 0, 25) == AppendResult(ignored=25)
-    assert fill(queue, 20, 10) == AppendResult(appended=5, ignored=5)
+    assert fill(queue, 0, 25) == UnitsAppended(ignored=25)
+    assert fill(queue, 20, 10) == UnitsAppended(appended=5, ignored=5)
     assert all_units(queue)[:25] == before
     assert queue.max_offset == 30
-    assert queue.put_one(12, 29 * STEP, STEP, 0) == AppendResult(ignored=1)
+    assert queue.put_one(12, 29 * STEP, STEP, 0) == UnitsAppended(ignored=1)
 
 
 @pytest.mark.parametrize("offset", [0, 4])
 def test_a_taken_offset_stays_what_it_is(place: Place, offset: int) -> None:
     queue = place.queue()
     fill(queue, 0, 5)
-    assert queue.put_one(offset, 5000, STEP, 1) == AppendResult(ignored=1)
+    assert queue.put_one(offset, 5000, STEP, 1) == UnitsAppended(ignored=1)
     assert (queue.max_offset, queue.max_physical_offset) == (5, 5 * STEP)
 
 
@@ -179,7 +179,7 @@ def test_a_taken_offset_stays_what_it_is(place: Place, offset: int) -> None:
 def test_a_jump_repeats_the_unit_before_it(place: Place, count: int) -> None:
     queue = place.queue()
     fill(queue, 0, 5)
-    assert fill(queue, 17, count, 17 * STEP) == AppendResult(appended=count, filled=12)
+    assert fill(queue, 17, count, 17 * STEP) == UnitsAppended(appended=count, filled=12)
     assert queue.max_offset == 17 + count
     assert all_units(queue)[4:18] == [(4 * STEP, STEP, 11)] * 13 + [(17 * STEP, STEP, 24)]
     assert queue.max_physical_offset == (17 + count) * STEP
@@ -188,13 +188,13 @@ def test_a_jump_repeats_the_unit_before_it(place: Place, count: int) -> None:
 def test_an_offset_that_cannot_be_is_refused(place: Place) -> None:
     queue = place.queue()
     fill(queue, 0, 5)
-    assert queue.put_one(1 << 40, 5 * STEP, STEP, 0) == AppendResult(refused=1)
-    assert queue.put_one(-1, 5 * STEP, STEP, 0) == AppendResult(ignored=1)
+    assert queue.put_one(1 << 40, 5 * STEP, STEP, 0) == UnitsAppended(refused=1)
+    assert queue.put_one(-1, 5 * STEP, STEP, 0) == UnitsAppended(ignored=1)
     assert queue.max_offset == 5
-    assert queue.put_one(5, 6 * STEP, STEP, 0) == AppendResult(appended=1)
+    assert queue.put_one(5, 6 * STEP, STEP, 0) == UnitsAppended(appended=1)
     new = ConsumeQueue(place.disk, place.root, TopicQueue("U", 0), SIZE)
     new.open(None)
-    assert new.put_one(1 << 62, 6 * STEP, STEP, 0) == AppendResult(refused=1)
+    assert new.put_one(1 << 62, 6 * STEP, STEP, 0) == UnitsAppended(refused=1)
     assert new.max_offset == 0
 
 
@@ -231,27 +231,27 @@ def logs(draw: st.DrawFn) -> list[Batch]:
     return batches
 
 
-def model(batches: list[Batch]) -> tuple[AppendResult, dict[int, tuple[int, int, int]], int, int]:
+def model(batches: list[Batch]) -> tuple[UnitsAppended, dict[int, tuple[int, int, int]], int, int]:
     """The rules, said again: result, units by offset, min offset, max physical offset."""
     units: dict[int, tuple[int, int, int]] = {}
-    result, low, known = AppendResult(), 0, -1
+    result, low, known = UnitsAppended(), 0, -1
     for offset, physical, size in (one for batch in batches for one in batch):
         end = max(units, default=-1) + 1
         if physical + size <= known or (units and offset < end):
-            result += AppendResult(ignored=1)
+            result += UnitsAppended(ignored=1)
         elif (offset - end) * 91 > physical - max(known, 0):
-            result += AppendResult(refused=1)
+            result += UnitsAppended(refused=1)
         else:
             if not units:
                 low = offset
                 units = dict.fromkeys(range(offset - offset % PER_FILE, offset), (0, 2**31 - 1, 0))
             else:
-                result += AppendResult(filled=offset - end)
+                result += UnitsAppended(filled=offset - end)
                 last = units[end - 1]
                 units |= dict.fromkeys(range(end, offset), last)
             units[offset] = (physical, size, offset + 7)
             known = physical + size
-            result += AppendResult(appended=1)
+            result += UnitsAppended(appended=1)
     return result, units, low, known
 
 
@@ -263,7 +263,7 @@ def test_batches_leave_what_one_by_one_leaves(tmp_path_factory: pytest.TempPathF
     for way in ("batch", "single"):
         queue = ConsumeQueue(Disk(), str(root / way), Q, SIZE)
         queue.open(None)
-        result = AppendResult()
+        result = UnitsAppended()
         for batch in batches:
             if way == "single":
                 for one in batch:
@@ -302,7 +302,7 @@ def test_a_full_disk_loses_nothing_that_was_appended(tmp_path: Path) -> None:
     with pytest.raises(DiskFull):
         fill(queue, 20, 1)
     disk.room = 5
-    assert fill(queue, 0, 35) == AppendResult(appended=15, ignored=20)
+    assert fill(queue, 0, 35) == UnitsAppended(appended=15, ignored=20)
     assert all_units(queue) == [(n * STEP, STEP, n + 7) for n in range(35)]
 
 
@@ -317,7 +317,7 @@ def test_open_takes_recoverys_word(place: Place) -> None:
     assert (queue.min_offset, queue.max_offset, queue.max_physical_offset) == (4, 17, 1700)
     assert len(place.disk.listdir(queue.directory)) == 2
     assert queue.get(17) is None
-    assert fill(queue, 17, 3) == AppendResult(appended=3)
+    assert fill(queue, 17, 3) == UnitsAppended(appended=3)
     assert all_units(queue) == [(n * STEP, STEP, n + 7) for n in range(20)]
 
 
@@ -327,7 +327,7 @@ def test_open_cut_to_nothing(place: Place) -> None:
     queue.shutdown()
     queue = place.queue(QueueState(Q, 20, 20, -1))
     assert queue.max_offset == 20
-    assert queue.put_one(43, 4300, STEP, 0) == AppendResult(appended=1)
+    assert queue.put_one(43, 4300, STEP, 0) == UnitsAppended(appended=1)
     assert (queue.min_offset, queue.max_offset) == (43, 44)
     assert place.disk.listdir(queue.directory) == ("00000000000000000800",)
     assert all_units(queue, 40)[:3] == [(0, 2**31 - 1, 0)] * 3
@@ -401,7 +401,7 @@ def test_expired_files_go_but_never_the_last(place: Place) -> None:
     assert queue.get(9) is None
     assert queue.delete_expired(1000 * STEP) == 2
     assert (queue.min_offset, queue.max_offset) == (30, 35)
-    assert fill(queue, 35, 1) == AppendResult(appended=1)
+    assert fill(queue, 35, 1) == UnitsAppended(appended=1)
 
 
 def test_destroy(place: Place) -> None:
@@ -410,7 +410,7 @@ def test_destroy(place: Place) -> None:
     queue.destroy()
     assert (queue.min_offset, queue.max_offset, queue.max_physical_offset) == (0, 0, -1)
     assert not place.disk.exists(queue.directory)
-    assert fill(queue, 0, 3) == AppendResult(appended=3)
+    assert fill(queue, 0, 3) == UnitsAppended(appended=3)
 
 
 # --- by time ----------------------------------------------------------------------------------------------------------

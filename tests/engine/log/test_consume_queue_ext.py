@@ -19,7 +19,7 @@ from engine.files.disk import Disk
 from engine.files.written import blocks_taken
 from engine.format.numbers import LONG_MIN
 from engine.format.queue_ext import ExtUnit, to_offset
-from engine.log.consume_queue import AppendResult, ConsumeQueue
+from engine.log.consume_queue import ConsumeQueue, UnitsAppended
 from engine.log.consume_queue_ext import ConsumeQueueExt, blocks_of_units
 from engine.log.derive import TopicQueue
 from engine.log.queue_files import ALLOCATE_STEP
@@ -75,7 +75,7 @@ def test_apaches_bytes_again(fixture_store, tmp_path: Path, at_once: bool) -> No
             columns = (some.queue_offset, some.physical_offset, some.size, some.tags_code)
             if at_once:
                 result = queues[queue].append(*columns, store_timestamp=some.store_timestamp, bit_maps=maps)
-                assert result == AppendResult(appended=len(some))
+                assert result == UnitsAppended(appended=len(some))
                 continue
             for i, (offset, physical, size, tags) in enumerate(
                 zip(*(column.tolist() for column in columns), strict=True)

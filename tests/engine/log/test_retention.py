@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from engine.broker_conf.values import shown
 from engine.config import StoreConfig
-from engine.log.retention import Batch, DiskUse, Rules, Space, Stay, Why
+from engine.log.retention import DeletionRound, DiskSpace, DiskUse, RetentionRules, Stay, Why
 
 HOUR = 3_600_000
 
 
-def rules(**changes: object) -> Rules:
-    return Rules.of(StoreConfig().with_changes(**changes))
+def rules(**changes: object) -> RetentionRules:
+    return RetentionRules.of(StoreConfig().with_changes(**changes))
 
 
 def used(log: float, queues: float = 0.1) -> DiskUse:
@@ -46,18 +46,18 @@ def used(log: float, queues: float = 0.1) -> DiskUse:
     ],
 )
 def test_the_hours_of_delete_when(text: str, expected: set[int], problems: int) -> None:
-    rules = Rules.of(StoreConfig(delete_when=text))
+    rules = RetentionRules.of(StoreConfig(delete_when=text))
     assert (rules.hours, len(rules.problems)) == (expected, problems)
     assert all(shown(text) in one for one in rules.problems)
 
 
 def test_a_part_that_is_no_number_ends_the_round_at_other_hours() -> None:
-    rules = Rules.of(StoreConfig(delete_when="04;x;16"))
+    rules = RetentionRules.of(StoreConfig(delete_when="04;x;16"))
     full = rules.space(DiskUse((("/a", 0.99),), 0.99))
     assert [rules.why(full, hour, by_hand=False) for hour in (3, 4, 16)] == [None, Why.SPACE, None]
     assert rules.why(full, 3, by_hand=True) is Why.BY_HAND
     assert full.full
-    sound = Rules.of(StoreConfig(delete_when="99"))
+    sound = RetentionRules.of(StoreConfig(delete_when="99"))
     assert sound.why(full, 3, by_hand=False) is Why.SPACE
 
 
@@ -87,13 +87,13 @@ def test_the_ratios(log: float, above: bool, hurry: bool, full: bool) -> None:
 @pytest.mark.parametrize(("limit", "taken"), [(0, 0.10), (10, 0.10), (50, 0.50), (95, 0.95), (200, 0.95)])
 def test_the_limit_is_taken_within_limits(limit: int, taken: float) -> None:
     assert rules(disk_max_used_space_ratio=limit).max_used == taken
-    assert Rules.of(StoreConfig(), max_used=limit, reserved_hours=1.5).max_used == taken
-    assert Rules.of(StoreConfig(), reserved_hours=1.5).reserved_ms == 1.5 * HOUR
+    assert RetentionRules.of(StoreConfig(), max_used=limit, reserved_hours=1.5).max_used == taken
+    assert RetentionRules.of(StoreConfig(), reserved_hours=1.5).reserved_ms == 1.5 * HOUR
 
 
 def test_of_several_directories_the_emptiest_counts() -> None:
     found = rules().space(DiskUse((("/a", 0.99), ("/b", 0.86), ("/c", 0.30)), 0.2))
-    assert found == Space(above=False, hurry=False, full=False, full_paths=("/a", "/b"))
+    assert found == DiskSpace(above=False, hurry=False, full=False, full_paths=("/a", "/b"))
     assert rules().space(DiskUse((("/a", 0.91), ("/b", 0.92)), 0.2)).full
 
 
@@ -118,12 +118,12 @@ def test_the_files() -> None:
     now = 1000 * HOUR
     ages = [100, 73, 72, 71.9, 100, 100]
     modified = [round(now - age * HOUR) for age in ages]
-    assert rules().batch(modified, now, hurry=False) == Batch(3, Stay.YOUNG)
-    assert rules().batch(modified, now, hurry=True) == Batch(6, Stay.LAST)
-    assert rules().batch([0] * 10, now, hurry=False) == Batch(10, Stay.LAST)
-    assert rules().batch([0] * 11, now, hurry=False) == Batch(10, Stay.BATCH)
-    assert rules().batch([], now, hurry=True) == Batch(0, Stay.LAST)
-    assert rules(file_reserved_time=0).batch([now, now + 1], now, hurry=False) == Batch(1, Stay.YOUNG)
+    assert rules().batch(modified, now, hurry=False) == DeletionRound(3, Stay.YOUNG)
+    assert rules().batch(modified, now, hurry=True) == DeletionRound(6, Stay.LAST)
+    assert rules().batch([0] * 10, now, hurry=False) == DeletionRound(10, Stay.LAST)
+    assert rules().batch([0] * 11, now, hurry=False) == DeletionRound(10, Stay.BATCH)
+    assert rules().batch([], now, hurry=True) == DeletionRound(0, Stay.LAST)
+    assert rules(file_reserved_time=0).batch([now, now + 1], now, hurry=False) == DeletionRound(1, Stay.YOUNG)
 
 
 def test_no_more_files_are_asked_for_their_age_than_needed() -> None:

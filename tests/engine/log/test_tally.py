@@ -26,7 +26,7 @@ from engine.log.kernels.doubt import sift
 from engine.log.kernels.tally import tally
 from engine.log.scan import Scanner
 from engine.log.source import ClosedLog
-from engine.log.tally import Counted, Counter, Tally, tallied
+from engine.log.tally import Counted, RecordCounter, Tally, tallied
 from engine.log.walk import walk
 from tests.engine.log.test_kernels import MUTATIONS, _long_topic, mutated, records
 from tests.engine.repair import corpus
@@ -68,7 +68,7 @@ def counted(
         return len(found)
 
     scanner = Scanner(log, kernels=True, window=1000)
-    counter = Counter(scanner, read_into, window=window)
+    counter = RecordCounter(scanner, read_into, window=window)
     return joined(count_ahead(counter, scanner, start, end, threads=threads, split=split))
 
 
@@ -208,7 +208,7 @@ def test_behind_damage_it_is_counted_again() -> None:
         buffer[: len(found)] = found
         return len(found)
 
-    counter = Counter(Scanner(built.log, kernels=True, window=4000), read_into, window=4000)
+    counter = RecordCounter(Scanner(built.log, kernels=True, window=4000), read_into, window=4000)
     assert joined(counter.count(0, 1 << 20)) == plain(built.log)
     counted_from = [at for at in asked if built.offsets[110] < at < built.end]
     assert counted_from[0] < built.offsets[250]
@@ -236,6 +236,6 @@ def test_damaged_stores(case: corpus.Case, fixture_copy: Callable[[str], Path]) 
     start = files.log[0].offset
     with ClosedLog(disk, files.log) as log:
         scanner = Scanner(log, kernels=True, window=1 << 14)
-        counter = Counter(scanner, log.read_into, window=1 << 13)
+        counter = RecordCounter(scanner, log.read_into, window=1 << 13)
         found = joined(count_ahead(counter, scanner, start, 1 << 62, threads=2, split=1 << 14))
         assert found == plain(log, start)

@@ -22,9 +22,9 @@ from engine.pipeline.jobs.reindex_rows import (
     INDEX,
     MOST,
     QUEUE,
+    BlobTarget,
     KeyRow,
     Scanned,
-    Target,
     UnitRow,
     key_blobs,
     keys_of,
@@ -36,7 +36,7 @@ from engine.pipeline.jobs.reindex_write import StoreWork, address, build
 from engine.pipeline.jobs.tasks import Failed, grouped, unfailed
 from engine.pipeline.splits import SPLIT_BYTES, Split, plan_splits
 from engine.pipeline.stores import StoreRef, find_stores
-from engine.repair.reindex.index import Share
+from engine.repair.reindex.index import IndexShare
 from engine.repair.reindex.reindex import Scope
 
 
@@ -81,7 +81,7 @@ def test_keys_go_to_the_files_that_their_numbers_say(files: list[int], chunks: l
     for place, room in enumerate([*files, total]):
         end = min(total, first + room)
         if first < end:
-            shares.append(Share(str(place), place, first, end, False, (0, 0) if not place else None))
+            shares.append(IndexShare(str(place), place, first, end, False, (0, 0) if not place else None))
         first = end
     hashes = np.arange(total, dtype=np.int32)
     keys = Keys(hashes, hashes.astype(np.int64) * 10, hashes.astype(np.int64) * 100)
@@ -105,14 +105,14 @@ def test_keys_go_to_the_files_that_their_numbers_say(files: list[int], chunks: l
 
 def test_units_go_to_their_queue() -> None:
     ((target, blob),) = address(Shared(()), UnitRow(3, "T", 1, 5, 2, b"x"))  # type: ignore[arg-type]
-    assert (target, blob) == (Target(3, QUEUE, "T", 1, 5, 2), b"x")
+    assert (target, blob) == (BlobTarget(3, QUEUE, "T", 1, 5, 2), b"x")
     assert list(address(Shared(()), "said")) == []  # type: ignore[arg-type]
 
 
 def test_a_directory_that_is_not_shared_is_an_answer(tmp_path: Path) -> None:
     shared = Shared((StoreWork(None, str(tmp_path), 0, (), {}),))  # type: ignore[arg-type]
     pytest.importorskip("pyspark")
-    (answer,) = build(shared, iter([(Target(0, QUEUE, "T", 0, 0, 0), b"")]))  # type: ignore[arg-type]
+    (answer,) = build(shared, iter([(BlobTarget(0, QUEUE, "T", 0, 0, 0), b"")]))  # type: ignore[arg-type]
     assert isinstance(answer, Failed)
     assert "same path" in str(answer.error)
 

@@ -13,7 +13,7 @@ from engine.inspect.check.check import check
 from engine.inspect.check.doctor import doctor
 from engine.inspect.dump.salvage_list import inventory
 from engine.inspect.status.status import status
-from engine.repair.expire.expire import Rules, plan_expire
+from engine.repair.expire.expire import ExpireRules, plan_expire
 from engine.repair.recover.apply import apply
 from engine.repair.recover.recover import plan_recover, plan_truncate
 from engine.repair.reindex.reindex import Scope, build
@@ -108,7 +108,7 @@ def test_no_other_command_changes_a_store_while_data_is_absent(command: str, tmp
     commands: dict[str, Callable[[], object]] = {
         "truncate": lambda: apply(Disk(), plan_truncate(Disk(), config, to_offset=0)),
         "reindex": lambda: build(Disk(), config, str(tmp_path / "built"), Scope()),
-        "expire": lambda: plan_expire(Disk(), config, Rules()),
+        "expire": lambda: plan_expire(Disk(), config, ExpireRules()),
     }
     with pytest.raises(DataIsAbsent) as refused:
         commands[command]()

@@ -9,7 +9,7 @@ import pytest
 from engine.bench.workload import GIB
 from engine.inspect.check.doctor import doctor
 from engine.inspect.status.status import status
-from engine.repair.expire.expire import Rules, plan_expire
+from engine.repair.expire.expire import ExpireRules, plan_expire
 from engine.repair.recover.apply import apply
 from engine.repair.recover.recover import plan_recover
 from engine.repair.salvage.undo import plan_undo, undo
@@ -51,7 +51,7 @@ def test_a_recovery_does_not_read_the_next_segment(tmp_path: Path, torn: bool) -
 def test_a_look_at_100_gib_of_sparse_segments_reads_little(tmp_path: Path) -> None:
     config = as_left(tmp_path, 100)
     before = stores.snapshot(tmp_path)
-    rules = Rules(forced=True, reserved_hours=0)
+    rules = ExpireRules(forced=True, reserved_hours=0)
     reads: dict[str, int] = {}
     for name, look in {
         "status": lambda disk: status(disk, config),

@@ -14,7 +14,7 @@ from engine.files.disk import Disk
 from engine.inspect.check.check import check
 from engine.inspect.check.doctor import doctor
 from engine.inspect.finding import Severity
-from engine.inspect.status.status import State, status
+from engine.inspect.status.status import StoreCondition, status
 from engine.repair.recover.apply import apply
 from engine.repair.recover.recover import plan_recover
 from engine.repair.start.plan_start import plan_start
@@ -74,7 +74,7 @@ def test_a_file_under_another_name_is_no_loss(name: str, bases: dict[int, Made],
     assert checked.counts["records"] == len(made.records)
     seen = status(Disk(), made.config)
     end = max(offset + len(record) for offset, (_, _, record) in made.records.items())
-    assert (seen.state, seen.log.min_offset, seen.log.max_offset) == (State.DAMAGED, 0, end)
+    assert (seen.state, seen.log.min_offset, seen.log.max_offset) == (StoreCondition.DAMAGED, 0, end)
     assert seen.log.files == segments
     assert seen.messages == len(made.records)
     plan = plan_recover(Disk(), made.config)

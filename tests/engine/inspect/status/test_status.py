@@ -15,7 +15,7 @@ from engine.format.record import store_timestamp_position
 from engine.inspect.status import queue_space
 from engine.inspect.status import status as module
 from engine.inspect.status.space import ALL_HOURS, OLDER
-from engine.inspect.status.status import State, status
+from engine.inspect.status.status import StoreCondition, status
 from engine.log.scan import Scanner
 from tests.engine.inspect import aged
 from tests.engine.inspect.aged import HOUR
@@ -62,7 +62,7 @@ def test_queues_that_are_gone(fixture_copy: Store) -> None:
     whole = look(store)
     shutil.rmtree(store / "consumequeue")
     found = look(store)
-    assert (found.state, found.log.max_offset) == (State.CLEAN, whole.log.max_offset)
+    assert (found.state, found.log.max_offset) == (StoreCondition.CLEAN, whole.log.max_offset)
     assert found.log.behind > 500
 
 
@@ -184,7 +184,7 @@ def test_without_a_log_the_queues_still_tell(fixture_copy: Store) -> None:
     for path in (store / "commitlog").iterdir():
         path.unlink()
     found = look(store)
-    assert found.state is State.LOG_GONE
+    assert found.state is StoreCondition.LOG_GONE
     assert [(t.topic, t.messages, t.size) for t in found.topics] == [
         (t.topic, t.messages, t.size) for t in whole.topics
     ]

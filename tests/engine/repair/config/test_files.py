@@ -13,7 +13,7 @@ from engine.inspect.check.check import check
 from engine.inspect.check.doctor import doctor
 from engine.inspect.dump.dump import dump_config
 from engine.inspect.status.status import status
-from engine.inspect.store.config_files import LARGEST, Fate, State, as_table, fate, parse, read_table
+from engine.inspect.store.config_files import LARGEST, ConfigFileState, Fate, as_table, fate, parse, read_table
 from engine.inspect.store.config_shapes import CONSUMERS, DELAYS, GROUPS, TOPICS
 from engine.repair.config.consumer_offsets import list_offsets
 from tests.conftest import Store
@@ -23,11 +23,16 @@ from tests.support.config import write_config
 _TOPIC = '{"dataVersion":{"counter":1,"timestamp":2},"topicConfigTable":{"T":%s}}'
 _GROUP = '{"subscriptionGroupTable":{"g":%s}}'
 
-SOUND, BLANK, BROKEN, WRONG = State.SOUND, State.BLANK, State.BROKEN, State.WRONG
+SOUND, BLANK, BROKEN, WRONG = (
+    ConfigFileState.SOUND,
+    ConfigFileState.BLANK,
+    ConfigFileState.BROKEN,
+    ConfigFileState.WRONG,
+)
 
 # Each was given to the classes of 4.9.8: SOUND and BLANK load there, the others throw.
 CASES = [
-    (CONSUMERS, "", State.EMPTY),
+    (CONSUMERS, "", ConfigFileState.EMPTY),
     (CONSUMERS, "  \n", BLANK),
     (CONSUMERS, "\0\0\0", BROKEN),
     (CONSUMERS, "null", BLANK),
@@ -78,10 +83,10 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "text", "state"), CASES)
-def test_what_apache_makes_of_it(name: str, text: str, state: State) -> None:
+def test_what_apache_makes_of_it(name: str, text: str, state: ConfigFileState) -> None:
     found = as_table(name, parse(text.encode())) if text else None
-    assert (State.EMPTY if found is None else found.state) is state
-    assert found is None or (found.problem is None) == (state is State.SOUND)
+    assert (ConfigFileState.EMPTY if found is None else found.state) is state
+    assert found is None or (found.problem is None) == (state is ConfigFileState.SOUND)
 
 
 @pytest.mark.parametrize(
@@ -149,4 +154,4 @@ def test_whatever_lies_there_is_a_finding(kind: str, name: str, fixture_copy: St
 def test_a_file_of_the_largest_size_is_read(tmp_path: Path) -> None:
     text = b'{"offsetTable":{}}'
     (tmp_path / CONSUMERS).write_bytes(text + b" " * (LARGEST - len(text)))
-    assert read_table(Disk(), str(tmp_path), CONSUMERS).state is State.SOUND
+    assert read_table(Disk(), str(tmp_path), CONSUMERS).state is ConfigFileState.SOUND

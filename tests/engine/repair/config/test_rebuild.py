@@ -18,12 +18,12 @@ from engine.files.faults import FaultyDisk, Killed
 from engine.format import fastjson, properties
 from engine.format.message import DueMessage, Message
 from engine.inspect.check.check import check
-from engine.inspect.store.config_files import State, read_table
+from engine.inspect.store.config_files import ConfigFileState, read_table
 from engine.inspect.store.config_shapes import CONSUMERS, DELAYS, GROUPS, OFFSET_TABLE, TOPIC_TABLE, TOPICS
 from engine.inspect.store.repairs import repairs
 from engine.log.derive import TopicQueue
 from engine.repair.config.apply import apply
-from engine.repair.config.plan import Choices, Part, RebuildPlan, plan_rebuild
+from engine.repair.config.plan import RebuildChoices, RebuildPart, RebuildPlan, plan_rebuild
 from engine.repair.config.restore import plan_restore
 from engine.repair.recover.apply import apply as recovered
 from engine.repair.recover.recover import plan_recover
@@ -42,11 +42,11 @@ def config(store: Path) -> StoreConfig:
     return StoreConfig(store_path_root_dir=store)
 
 
-def plan(store: Path, choices: Choices | None = None, disk: Disk | None = None) -> RebuildPlan:
+def plan(store: Path, choices: RebuildChoices | None = None, disk: Disk | None = None) -> RebuildPlan:
     return plan_rebuild(disk or Disk(), config(store), choices)
 
 
-def rebuild(store: Path, choices: Choices | None = None) -> RebuildPlan:
+def rebuild(store: Path, choices: RebuildChoices | None = None) -> RebuildPlan:
     found = plan(store, choices)
     if found.changed:
         apply(Disk(), found)
@@ -103,7 +103,7 @@ def test_a_lost_file(name: str, fixture_copy: Store) -> None:
     assert [one.name for one in found.changes] == [name]
     assert kept(store) == lost
     apply(Disk(), found)
-    assert read_table(Disk(), str(store / "config"), name).state is State.SOUND
+    assert read_table(Disk(), str(store / "config"), name).state is ConfigFileState.SOUND
     assert not plan(store).changed
     assert set(kept(store)) == set(before)
     check_clean(store)
@@ -192,7 +192,7 @@ def test_offsets_at_a_floor(floor: str, tmp_path: Path) -> None:
     write(root, CONSUMERS, '{"offsetTable":{"T@g":{0:"x",1:3}}}')
     times = [m.store_timestamp for m in _messages(root)]
     value: str | int = times[20] if floor == "time" else floor
-    rebuild(root, Choices(only=frozenset({Part.OFFSETS}), floor=value))
+    rebuild(root, RebuildChoices(only=frozenset({RebuildPart.OFFSETS}), floor=value))
     first = sum(1 for time in times[::2] if time < times[20])
     expected = {"min": 0, "max": 20, "time": first}[floor]
     assert read(root, CONSUMERS)["offsetTable"] == {"T@g": {"0": expected, "1": 3}}
@@ -210,7 +210,7 @@ def test_an_offset_above_its_queue_becomes_its_end(tmp_path: Path) -> None:
     write_config(root)
     write(root, CONSUMERS, '{"offsetTable":{"T@g":{0:99,1:3}}}')
     assert not plan(root).changed
-    rebuild(root, Choices(only=frozenset({Part.OFFSETS})))
+    rebuild(root, RebuildChoices(only=frozenset({RebuildPart.OFFSETS})))
     assert read(root, CONSUMERS)["offsetTable"] == {"T@g": {"0": 20, "1": 3}}
     assert (root / "config" / f"{CONSUMERS}.bak").read_text() == '{"offsetTable":{"T@g":{0:99,1:3}}}'
 
@@ -220,15 +220,15 @@ def test_a_replica_is_a_source(fixture_copy: Store, tmp_path: Path) -> None:
     offsets = lived(store)
     shutil.copytree(store / "config", tmp_path / "other" / "config")
     shutil.rmtree(store / "config")
-    found = rebuild(store, Choices(directories=(str(tmp_path / "other"),)))
+    found = rebuild(store, RebuildChoices(directories=(str(tmp_path / "other"),)))
     assert read(store, CONSUMERS)["offsetTable"].items() >= offsets.items()
     assert read(store, GROUPS)["subscriptionGroupTable"]["group-Hot"]["retryMaxTimes"] == 3
     assert any("other" in label for one in found.changes for label in one.sources)
     with pytest.raises(InvalidArgument):
-        plan(store, Choices(directories=(str(tmp_path / "nowhere"),)))
+        plan(store, RebuildChoices(directories=(str(tmp_path / "nowhere"),)))
     (tmp_path / "empty").mkdir()
     with pytest.raises(InvalidArgument):
-        plan(store, Choices(directories=(str(tmp_path / "empty"),)))
+        plan(store, RebuildChoices(directories=(str(tmp_path / "empty"),)))
 
 
 def test_a_topic_that_hides_messages(fixture_copy: Store) -> None:
@@ -240,13 +240,13 @@ def test_a_topic_that_hides_messages(fixture_copy: Store) -> None:
     hint = next(f for f in check(Disk(), config(store)).findings if f.code == "topic-hidden")
     assert "rstore rebuild-config --topic" in hint.hint
     assert not plan(store).changed
-    rebuild(store, Choices(topic="T"))
+    rebuild(store, RebuildChoices(topic="T"))
     said = read(store, TOPICS)["topicConfigTable"]["T"]
     assert (said["perm"], said["readQueueNums"]) == (6, 10)
-    assert not plan(store, Choices(topic="T")).changed
+    assert not plan(store, RebuildChoices(topic="T")).changed
     check_clean(store)
     with pytest.raises(InvalidArgument):
-        plan(store, Choices(topic="Nothing"))
+        plan(store, RebuildChoices(topic="Nothing"))
 
 
 def test_a_group_that_may_not_consume(fixture_copy: Store) -> None:
@@ -256,9 +256,9 @@ def test_a_group_that_may_not_consume(fixture_copy: Store) -> None:
     groups["subscriptionGroupTable"]["group-Hot"]["consumeEnable"] = False
     write(store, GROUPS, groups)
     assert "group-disabled" in {f.code for f in check(Disk(), config(store)).findings}
-    rebuild(store, Choices(group="group-Hot"))
+    rebuild(store, RebuildChoices(group="group-Hot"))
     assert read(store, GROUPS)["subscriptionGroupTable"]["group-Hot"]["consumeEnable"] is True
-    assert not plan(store, Choices(group="group-Hot")).changed
+    assert not plan(store, RebuildChoices(group="group-Hot")).changed
 
 
 def test_delayed_messages_that_were_delivered_are_not_again(tmp_path: Path) -> None:
@@ -322,7 +322,7 @@ def test_a_link_stays_one_and_undo_brings_back_what_it_leads_to(was: str, fixtur
     path.unlink()
     path.symlink_to(elsewhere)
     before = kept(store)
-    apply(Disk(), plan(store, Choices(every=True)))
+    apply(Disk(), plan(store, RebuildChoices(every=True)))
     assert path.is_symlink()
     assert "Hot" in read(store, TOPICS)[TOPIC_TABLE]
     check_clean(store)
@@ -428,7 +428,7 @@ def test_damage_by_chance(seed: int, fixture_copy: Store, tmp_path: Path) -> Non
     assert shown.to_json(None) | {"files": None} == done.to_json(None) | {"files": None}
     for name in FILES:
         found = read_table(Disk(), str(store / "config"), name)
-        assert found.state is State.SOUND, (name, found.problem)
+        assert found.state is ConfigFileState.SOUND, (name, found.problem)
     bad = [f for f in check(Disk(), config(store)).findings if f.code.startswith("config-") and "bak" not in f.code]
     assert not [f for f in bad if f.code not in ("config-odd", "config-absent")], bad
     if TOPICS in {one.name for one in done.changes}:
@@ -508,9 +508,9 @@ def test_undo_behind_a_killed_recovery_keeps_the_broken_file(tmp_path: Path) -> 
     with pytest.raises(Killed):
         recovered(disk, plan_recover(Disk(), settings(root)))
     with pytest.raises(Refused, match="rstore recover"):
-        plan_rebuild(Disk(), settings(root), Choices())
+        plan_rebuild(Disk(), settings(root), RebuildChoices())
     recovered(Disk(), plan_recover(Disk(), settings(root)))
-    apply(Disk(), plan_rebuild(Disk(), settings(root), Choices()))
+    apply(Disk(), plan_rebuild(Disk(), settings(root), RebuildChoices()))
     check_clean(root, settings(root))
     while any(not one.undone for one in repairs(Disk(), str(root))):
         undo(Disk(), plan_undo(Disk(), settings(root)))

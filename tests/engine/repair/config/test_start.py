@@ -13,7 +13,7 @@ from engine.repair.config.apply import apply
 from engine.repair.config.plan import plan_rebuild
 from engine.repair.recover.following import after
 from engine.repair.recover.recover import plan_recover
-from engine.repair.start.apache_start import Outcome
+from engine.repair.start.apache_start import StartOutcome
 from engine.repair.start.config_start import config_start, with_config
 from engine.repair.start.plan_start import plan_start
 from tests.conftest import Store
@@ -33,7 +33,7 @@ def store(fixture_copy: Store) -> Path:
 def test_a_broken_file(name: str, backup: str | None, store: Path) -> None:
     config = StoreConfig(store_path_root_dir=store)
     assert config_start(Disk(), config, str(store)).problems == ()
-    assert plan_start(Disk(), config).apache.outcome is Outcome.OPENS
+    assert plan_start(Disk(), config).apache.outcome is StartOutcome.OPENS
     (store / "config" / name).write_text("{")
     if backup is not None:
         (store / "config" / f"{name}.bak").write_text(backup)
@@ -43,7 +43,7 @@ def test_a_broken_file(name: str, backup: str | None, store: Path) -> None:
     started = plan_start(Disk(), config)
     assert problem in started.problems
     fails = backup == "{"
-    assert started.apache.outcome is (Outcome.REFUSES if fails else Outcome.OPENS)
+    assert started.apache.outcome is (StartOutcome.REFUSES if fails else StartOutcome.OPENS)
     assert bool(found.stops) == (fails and name != DELAYS)
     assert bool(found.stops_late) == (fails and name == DELAYS)
     assert started.next is not None
@@ -58,5 +58,5 @@ def test_a_broken_file(name: str, backup: str | None, store: Path) -> None:
 
     apply(Disk(), plan_rebuild(Disk(), config))
     assert config_start(Disk(), config, str(store)).problems == ()
-    assert plan_start(Disk(), config).apache.outcome is Outcome.OPENS
+    assert plan_start(Disk(), config).apache.outcome is StartOutcome.OPENS
     check_clean(store)

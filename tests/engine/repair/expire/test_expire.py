@@ -22,7 +22,7 @@ from engine.log.consume_queue import ConsumeQueue
 from engine.log.consume_queue_ext import ConsumeQueueExt
 from engine.log.derive import TopicQueue
 from engine.log.index_service import IndexService
-from engine.repair.expire.expire import ExpirePlan, Rules, apply_expire, plan_expire
+from engine.repair.expire.expire import ExpirePlan, ExpireRules, apply_expire, plan_expire
 from engine.repair.expire.halves import GROUP
 from engine.repair.recover.recover import plan_recover
 from engine.store import MessageStore
@@ -64,7 +64,7 @@ def files(root: Path) -> list[str]:
 
 def expire(root: Path, disk: Disk | None = None, config: StoreConfig | None = None, **rules: object) -> ExpirePlan:
     disk = disk or Quiet()
-    plan = plan_expire(disk, config or settings(root), Rules(**rules))
+    plan = plan_expire(disk, config or settings(root), ExpireRules(**rules))
     apply_expire(disk, plan)
     return plan
 
@@ -82,23 +82,23 @@ def test_old_ones_up_to_the_first_that_may_stay(tmp_path: Path) -> None:
     assert (plan.why, len(plan.segments), plan.log_min) == ("it is 4 o'clock (deleteWhen)", 3, int(before[3]))
     assert "1.0 more hours" in plan.pinned
     assert not plan_recover(Disk(), settings(tmp_path)).changed
-    assert not plan_expire(Quiet(), settings(tmp_path), Rules()).changed
+    assert not plan_expire(Quiet(), settings(tmp_path), ExpireRules()).changed
 
 
 def test_the_hour(tmp_path: Path) -> None:
     put(tmp_path, 100)
     disk = Quiet(hour=5)
     age(tmp_path, [100] * 20, disk)
-    assert plan_expire(disk, settings(tmp_path), Rules()).why is None
-    assert not plan_expire(disk, settings(tmp_path), Rules()).changed
-    assert plan_expire(disk, settings(tmp_path), Rules(forced=True)).segments
+    assert plan_expire(disk, settings(tmp_path), ExpireRules()).why is None
+    assert not plan_expire(disk, settings(tmp_path), ExpireRules()).changed
+    assert plan_expire(disk, settings(tmp_path), ExpireRules(forced=True)).segments
     several = settings(tmp_path).with_changes(delete_when="03;05")
-    assert plan_expire(disk, several, Rules()).segments
+    assert plan_expire(disk, several, ExpireRules()).segments
     nonsense = settings(tmp_path).with_changes(delete_when="noon")
-    plan = plan_expire(disk, nonsense, Rules())
+    plan = plan_expire(disk, nonsense, ExpireRules())
     assert plan.why is None
     assert plan.no_reason == plan.problems[0] == read_delete_when("noon").problem("noon")
-    assert plan_expire(disk, nonsense, Rules(forced=True)).segments
+    assert plan_expire(disk, nonsense, ExpireRules(forced=True)).segments
 
 
 @pytest.mark.parametrize(
@@ -109,19 +109,21 @@ def test_the_ratios(tmp_path: Path, used: int, gone: int) -> None:
     count = len(files(tmp_path))
     disk = Quiet(used=used, hour=12)
     age(tmp_path, [80, 80] + [1] * 30, disk)
-    plan = plan_expire(disk, settings(tmp_path), Rules())
+    plan = plan_expire(disk, settings(tmp_path), ExpireRules())
     assert len(plan.segments) == min(gone, 10, count - 1)
     kind = settings(tmp_path).with_changes(clean_file_forcibly_enable=False)
-    assert len(plan_expire(disk, kind, Rules()).segments) == min(gone, 2)
-    assert plan_expire(disk, settings(tmp_path), Rules(disk_ratio=50)).segments
-    assert not plan_expire(Quiet(used=86, hour=12), kind.with_changes(delete_when="1"), Rules(disk_ratio=95)).segments
+    assert len(plan_expire(disk, kind, ExpireRules()).segments) == min(gone, 2)
+    assert plan_expire(disk, settings(tmp_path), ExpireRules(disk_ratio=50)).segments
+    assert not plan_expire(
+        Quiet(used=86, hour=12), kind.with_changes(delete_when="1"), ExpireRules(disk_ratio=95)
+    ).segments
 
 
 def test_a_directory_that_is_missing_is_no_reason(tmp_path: Path) -> None:
     put(tmp_path, 100)
     age(tmp_path, [100] * 20)
     shutil.rmtree(tmp_path / names.CONSUMEQUEUE)
-    assert plan_expire(Quiet(hour=12), settings(tmp_path), Rules()).why is None
+    assert plan_expire(Quiet(hour=12), settings(tmp_path), ExpireRules()).why is None
 
 
 def test_ten_a_round_and_never_the_last(tmp_path: Path) -> None:
@@ -143,16 +145,16 @@ def test_ten_a_round_and_never_the_last(tmp_path: Path) -> None:
 def test_reserved_hours(tmp_path: Path) -> None:
     put(tmp_path, 100)
     age(tmp_path, [5] * 20)
-    assert not plan_expire(Quiet(), settings(tmp_path), Rules()).segments
-    assert plan_expire(Quiet(), settings(tmp_path), Rules(reserved_hours=5)).segments
-    assert not plan_expire(Quiet(), settings(tmp_path), Rules(reserved_hours=5.1)).segments
+    assert not plan_expire(Quiet(), settings(tmp_path), ExpireRules()).segments
+    assert plan_expire(Quiet(), settings(tmp_path), ExpireRules(reserved_hours=5)).segments
+    assert not plan_expire(Quiet(), settings(tmp_path), ExpireRules(reserved_hours=5.1)).segments
 
 
 def test_a_store_that_was_not_closed(tmp_path: Path) -> None:
     put(tmp_path, 100)
     age(tmp_path, [100] * 20)
     (tmp_path / names.ABORT).touch()
-    plan = plan_expire(Quiet(), settings(tmp_path), Rules())
+    plan = plan_expire(Quiet(), settings(tmp_path), ExpireRules())
     before = stores.contents(tmp_path)
     with pytest.raises(CannotMend, match="not closed"):
         apply_expire(Quiet(), plan)
@@ -251,7 +253,7 @@ def test_what_groups_have_not_read(tmp_path: Path) -> None:
     age(tmp_path, [100, 100, 100] + [0] * 30)
     (tmp_path / names.CONFIG).mkdir()
     (tmp_path / names.CONFIG / "consumerOffset.json").write_text('{"offsetTable":{"T@slow":{0:10},"T@quick":{0:150}}}')
-    plan = plan_expire(Quiet(), settings(tmp_path), Rules())
+    plan = plan_expire(Quiet(), settings(tmp_path), ExpireRules())
     queue = next(q for q in plan.queues if q.queue == TopicQueue("T", 0))
     assert queue.old_min == 0
     assert 10 < queue.min_offset < 150
@@ -270,10 +272,10 @@ def test_delayed_messages(tmp_path: Path) -> None:
             message = Message("D", b"x" * 200, queue_id=0, properties={"DELAY": "3"})
             assert store.put(message).ok
     age(tmp_path, [100, 100] + [0] * 30)
-    assert plan_expire(Quiet(), settings(tmp_path), Rules()).unread == ()  # no config at all: a bare store
+    assert plan_expire(Quiet(), settings(tmp_path), ExpireRules()).unread == ()  # no config at all: a bare store
     (tmp_path / names.CONFIG).mkdir()
     (tmp_path / names.CONFIG / "delayOffset.json").write_text('{"offsetTable":{3:4}}')
-    plan = plan_expire(Quiet(), settings(tmp_path), Rules())
+    plan = plan_expire(Quiet(), settings(tmp_path), ExpireRules())
     (one,) = plan.unread
     assert (one.group, one.queue, one.start) == (DELIVERY, TopicQueue(names.SCHEDULE_TOPIC, 2), 4)
 
@@ -296,7 +298,7 @@ def test_halves(tmp_path: Path) -> None:
     (tmp_path / names.CONFIG).mkdir()
     table = f'{{"offsetTable":{{"{HALF_TOPIC}@{GROUP}":{{0:4}}}}}}'
     (tmp_path / names.CONFIG / "consumerOffset.json").write_text(table)
-    plan = plan_expire(Quiet(), settings(tmp_path), Rules())
+    plan = plan_expire(Quiet(), settings(tmp_path), ExpireRules())
     assert [half.physical_offset for half in plan.halves if half.queue.topic == "P"] == [
         prepared[0].physical_offset,
         prepared[2].physical_offset,

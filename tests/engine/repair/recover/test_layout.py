@@ -28,7 +28,7 @@ from engine.inspect.store.repairs import repairs
 from engine.inspect.store.segment_size import segment_size
 from engine.inspect.store.survey import survey
 from engine.log.source import ClosedLog
-from engine.repair.expire.expire import Rules, plan_expire
+from engine.repair.expire.expire import ExpireRules, plan_expire
 from engine.repair.recover.apply import apply
 from engine.repair.recover.plan import RecoverPlan
 from engine.repair.recover.recover import plan_recover, plan_truncate
@@ -845,7 +845,7 @@ def test_the_first_page_of_another_segment_over_a_segments_beginning(page: int, 
 def test_other_changes_want_the_files_in_order(made: Made, tmp_path: Path) -> None:
     layouts.swap_names(*made.files[:2])
     with pytest.raises(CannotMend, match="recover"):
-        plan_expire(Disk(), made.config, Rules(forced=True))
+        plan_expire(Disk(), made.config, ExpireRules(forced=True))
     with pytest.raises(CannotMend, match="recover"):
         build(Disk(), made.config, str(tmp_path / "into"), Scope())
 

@@ -17,7 +17,7 @@ from engine.files.disk import Disk, Usage
 from engine.format.index_file import IndexLayout
 from engine.log.derive import Keys
 from engine.log.index_service import IndexService
-from engine.repair.reindex.index import Share, build_share, shares
+from engine.repair.reindex.index import IndexShare, build_share, shares
 
 LAYOUT = IndexLayout(7, 11)
 """Ten keys a file."""
@@ -31,7 +31,7 @@ def keys_of(count: int, seed: int) -> Keys:
     return Keys(rng.integers(0, 40, count).astype(np.int32), offsets.astype(np.int64), times.astype(np.int64))
 
 
-def cut(keys: Keys, share: Share, step: int) -> Iterator[Keys]:
+def cut(keys: Keys, share: IndexShare, step: int) -> Iterator[Keys]:
     for at in range(share.first, share.end, step):
         yield keys.taken(np.arange(at, min(at + step, share.end)))
 

@@ -19,7 +19,7 @@ from engine.inspect.dump.salvage_scan import ScanReport, scan_file, scan_store
 from engine.log.scan import WINDOW
 from engine.repair.recover.apply import apply
 from engine.repair.recover.recover import plan_recover
-from engine.repair.replay.plan import Request
+from engine.repair.replay.plan import ReplayRequest
 from engine.repair.replay.planner import plan_replay
 from engine.repair.salvage.export import Export, Filter, export_raw
 from engine.repair.salvage.prune import plan_prune, prune
@@ -134,13 +134,13 @@ def test_content_that_is_shifted(tmp_path: Path) -> None:
     assert dict(report.distances) == {-100: len(shifted)}
     assert report.sound.records == 60 - len(shifted) - 1
     cut(config)
-    plan = plan_replay(Disk(), config, Request())
+    plan = plan_replay(Disk(), config, ReplayRequest())
     assert {why.name: n for why, (n, _) in plan.share.skipped.items()} == {"DISPLACED": len(shifted)}
     put_back(config)
     put_back(config, displaced=True)
     assert len(replayed(config)) == 59 - sum(o < at - 50 for o in offsets)
     assert len({m.properties["UNIQ_KEY"] for _, _, _, m in by_queue(config)}) == 59
-    assert isinstance(plan_replay(Disk(), config, Request(displaced=True)).refusal, Refused)
+    assert isinstance(plan_replay(Disk(), config, ReplayRequest(displaced=True)).refusal, Refused)
 
 
 def test_a_segment_of_another_name_and_any_file(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_nothing_of_the_log_was_saved(tmp_path: Path) -> None:
     with pytest.raises(CannotMend):
         Export(Disk(), config, name, Filter())
     with pytest.raises(CannotMend):
-        plan_replay(Disk(), config, Request())
+        plan_replay(Disk(), config, ReplayRequest())
 
 
 # --- prune ------------------------------------------------------------------------------------------------------------
@@ -276,7 +276,10 @@ def test_prune_keeps_what_tells(tmp_path: Path) -> None:
     assert not plan_prune(Disk(), config, keep=0).changed
     with pytest.raises(CannotMend, match="prune"):
         plan_undo(Disk(), config)
-    for use in (lambda: plan_replay(Disk(), config, Request(last)), lambda: Export(Disk(), config, last, Filter())):
+    for use in (
+        lambda: plan_replay(Disk(), config, ReplayRequest(last)),
+        lambda: Export(Disk(), config, last, Filter()),
+    ):
         with pytest.raises((Refused, CannotMend), match="prune"):
             use()
     assert {entry.saved.state for entry in inventory(Disk(), config).entries} == {"pruned"}
@@ -312,7 +315,7 @@ def test_prune_refuses_what_is_needed(damaged: tuple[StoreConfig, list[int]]) ->
     assert not plan_prune(Disk(), config, keep=0).changed
     assert plan_prune(Disk(), config, keep=0).kept[0][0] == name
     with pytest.raises(Refused, match="interrupted"):
-        plan_replay(Disk(), config, Request(name))
+        plan_replay(Disk(), config, ReplayRequest(name))
     applied.write_bytes(text)
     put_back(config)
     note = root / "salvage" / name / "replayed.json"
@@ -341,5 +344,5 @@ def test_a_copy_that_is_gone_hides_nothing_else(damaged: tuple[StoreConfig, list
     with pytest.raises(CannotMend, match="no longer there"):
         Export(Disk(), config, directory.name, Filter())
     with pytest.raises(CannotMend, match="no longer there"):
-        plan_replay(Disk(), config, Request())
+        plan_replay(Disk(), config, ReplayRequest())
     plan_prune(Disk(), config, keep=0)

@@ -25,7 +25,7 @@ from engine.log.scan import Scanner
 from engine.log.source import ClosedLog
 from engine.repair.recover.apply import apply
 from engine.repair.recover.recover import plan_recover
-from engine.repair.start.apache_start import Outcome, _take, apache_start
+from engine.repair.start.apache_start import StartOutcome, _take, apache_start
 from engine.repair.start.plan_start import StartPlan, plan_start
 from tests.conftest import Store
 from tests.engine.repair import corpus, differences
@@ -36,7 +36,7 @@ from tests.support.wide import sample
 
 GOLDEN = golden.cases()
 OURS = corpus.fixture_cases()
-OUTCOMES = {0: Outcome.OPENS, 2: Outcome.REFUSES, 4: Outcome.CRASHES, None: Outcome.HANGS}
+OUTCOMES = {0: StartOutcome.OPENS, 2: StartOutcome.REFUSES, 4: StartOutcome.CRASHES, None: StartOutcome.HANGS}
 """By the exit code of the Java side; None after 20 s of waiting."""
 
 OTHER_QUEUES = {"v051": "a flipped size sends dispatch a whole file ahead: other messages than those said are lost"}
@@ -125,7 +125,7 @@ def test_segments_under_swapped_names_lose_their_messages(tmp_path: Path) -> Non
     one.rename(two)
     (tmp_path / "aside").rename(one)
     plan = plan_start(Disk(), settings(tmp_path))
-    assert plan.apache.outcome is Outcome.OPENS
+    assert plan.apache.outcome is StartOutcome.OPENS
     size = settings(tmp_path).mapped_file_size_commit_log
     assert sum(plan.short.values()) == sum(size <= offset < 3 * size for offset in offsets)
     assert plan.refusal is not None
@@ -174,7 +174,7 @@ def test_a_log_that_is_gone(tmp_path: Path) -> None:
 def test_settings_that_do_not_match(tmp_path: Path) -> None:
     put(tmp_path, 200)
     plan = plan_start(Disk(), settings(tmp_path).with_changes(mapped_file_size_commit_log=16384))
-    assert plan.apache.outcome is Outcome.REFUSES
+    assert plan.apache.outcome is StartOutcome.REFUSES
     assert plan.settings == ["mappedFileSizeCommitLog = 16384, the files say 8192"]
 
 
