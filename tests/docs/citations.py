@@ -38,15 +38,21 @@ class Citation:
     anchor: str | None = None
 
 
+def _ours(pattern: str) -> Iterator[Path]:
+    """Files below the trees; node's packages, which `make interop` installs below tests/, are not ours."""
+    for tree in TREES:
+        yield from (path for path in (ROOT / tree).rglob(pattern) if "node_modules" not in path.parts)
+
+
 @functools.cache
 def documents() -> tuple[Path, ...]:
     """Every document of the repository."""
-    return tuple(sorted([*ROOT.glob("*.md"), *(path for tree in TREES for path in (ROOT / tree).rglob("*.md"))]))
+    return tuple(sorted([*ROOT.glob("*.md"), *_ours("*.md")]))
 
 
 def sources() -> list[Path]:
     """Every module."""
-    return sorted(path for tree in TREES for path in (ROOT / tree).rglob("*.py"))
+    return sorted(_ours("*.py"))
 
 
 def cited(text: str) -> Iterator[Citation]:

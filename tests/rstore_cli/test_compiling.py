@@ -23,6 +23,8 @@ class Screen(io.StringIO):
 def test_the_line(stream: type[io.StringIO], quiet: bool, wanted: str, monkeypatch: pytest.MonkeyPatch) -> None:
     said = stream()
     monkeypatch.setattr(sys, "stderr", said)
+    # A daemon that another test ran in this process has left its log behind, with a stream that is closed.
+    monkeypatch.setattr(jit.LOGGER, "propagate", False)
     tell_of_compiling(quiet=True)
     tell_of_compiling(quiet=False)
     tell_of_compiling(quiet=quiet)
