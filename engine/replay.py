@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from engine.errors import RStoreError, StorageError
 from engine.format.quantities import counted
 from engine.repair.create import complete_store
-from engine.repair.recover.apply import apply
-from engine.repair.recover.recover import plan_recover
+from engine.repair.recover.opening import recover_for_open
 from engine.repair.replay.plan import messages_of
 from engine.repair.replay.progress import write_runs
 from engine.store import MessageStore
@@ -139,5 +138,4 @@ class _Replay:
 
     def _recover(self, disk: Disk, config: StoreConfig) -> tuple[StoreState, StoreConfig]:
         """What was planned, while nobody else could change the store; of a store made just now, the usual."""
-        plan = self._plan.target.recovery or plan_recover(disk, config)
-        return apply(disk, plan, command="start", clean=False).state, plan.files.config
+        return recover_for_open(disk, config, plan=self._plan.target.recovery)

@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from engine.config import BrokerRole, FlushDiskType, StoreConfig
-from engine.errors import DiskFull, NoRoomToSave, RStoreError, StorageError
+from engine.errors import DiskFull, RStoreError, StorageError
 from engine.files.abort import AbortFile
 from engine.files.disk import Disk
 from engine.files.lock import StoreLock
@@ -49,7 +49,6 @@ from engine.services.waiting import Pending
 if TYPE_CHECKING:
     from engine.format.batch import BatchItem
     from engine.format.columns import MessageColumns
-    from engine.repair.recover.plan import RecoverPlan
 
 RECONFIGURABLE = frozenset(
     {
@@ -162,6 +161,7 @@ class MessageStore(MessageReader):
         """
         from engine.inspect.store.newer import refuse_open
         from engine.inspect.store.path_slips import slip_in_a_path
+        from engine.repair.recover.opening import recover_for_open
 
         disk = disk or Disk()
         refuse_open(disk, config)
@@ -176,7 +176,7 @@ class MessageStore(MessageReader):
             if not disk.exists(str(config.store_path_root_dir / names.CONSUMEQUEUE)):
                 for path in config.commit_log_paths:  # a new store; queues without a log are for recovery to judge
                     disk.mkdirs(str(path))
-            state, config = (recover or recover_as_needed)(disk, config)
+            state, config = (recover or recover_for_open)(disk, config)
             store = cls(disk, config, state, lock, clock or disk.now_ms)
             for listener in listeners:
                 store.dispatch.add_listener(listener)
@@ -502,37 +502,3 @@ class MessageStore(MessageReader):
 
     def _failed(self, error: RStoreError) -> None:
         self.flags.set(Flag.NOT_WRITEABLE, error)
-
-
-def recover_as_needed(
-    disk: Disk, config: StoreConfig, tell: Callable[[RecoverPlan, str | None], None] | None = None
-) -> tuple[StoreState, StoreConfig]:
-    """The default recovery: normal or abnormal as the abort file says; refuses what would lose data.
-
-    Args:
-        disk: how files are reached.
-        config: names the store.
-        tell: gets what was planned, once it was carried out, and where what went was saved (None: nowhere).
-
-    Raises:
-        Refused, CannotMend, StorageError.
-    """
-    from engine.repair.recover.apply import apply, take_blank_away
-    from engine.repair.recover.behind import left_to_dispatch
-    from engine.repair.recover.recover import plan_recover
-
-    plan = plan_recover(disk, config, locked=True)
-    try:
-        done = apply(disk, plan, command="start", clean=False)
-        if tell is not None:
-            tell(plan, done.salvage)
-    except (DiskFull, NoRoomToSave):
-        plan = plan_recover(disk, config, locked=True)  # what was written meanwhile is right
-        state = None if plan.refusal is not None else left_to_dispatch(disk, plan)
-        if state is None:
-            raise
-        take_blank_away(disk, plan)
-        if tell is not None:
-            tell(plan, None)
-        return state, plan.files.config
-    return done.state, plan.files.config

@@ -6,7 +6,7 @@ import functools
 import time
 from typing import TYPE_CHECKING
 
-from engine.store import recover_as_needed
+from engine.repair.recover.opening import recover_for_open
 
 if TYPE_CHECKING:
     import logging
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def recovering(log: logging.Logger) -> Callable[[Disk, StoreConfig], tuple[StoreState, StoreConfig]]:
     """The default recovery of a store that opens, told in the log."""
-    return functools.partial(recover_as_needed, tell=functools.partial(_tell, log, time.monotonic()))
+    return functools.partial(recover_for_open, tell=functools.partial(_tell, log, time.monotonic()))
 
 
 def _tell(log: logging.Logger, began: float, plan: RecoverPlan, salvage: str | None) -> None:

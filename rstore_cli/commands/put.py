@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,12 +19,10 @@ from rstore_cli.render import Output, printable, size
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
-    from engine.files.disk import Disk
     from engine.format.columns import MessageColumns
     from engine.format.hosts import Host
     from engine.format.message import Message
     from engine.log.results import AppendResult, PutResult
-    from engine.log.state import StoreState
     from engine.store import MessageStore
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -257,6 +256,7 @@ def _opened(settings: Settings, config: StoreConfig, interrupts: Interrupts) -> 
     from engine.files.disk import Disk
     from engine.inspect.store.guessed_sizes import of_puts
     from engine.inspect.store.survey import survey
+    from engine.repair.recover.opening import Policy, recover_for_open
     from engine.store import MessageStore
 
     disk = Disk()
@@ -264,7 +264,8 @@ def _opened(settings: Settings, config: StoreConfig, interrupts: Interrupts) -> 
     store: MessageStore | None = None
     try:
         with interrupts.held():
-            store = MessageStore.open(config, disk, recover=_recover)
+            # A put is not the place to change a store that needs more than what dispatch does.
+            store = MessageStore.open(config, disk, recover=partial(recover_for_open, policy=Policy.AS_IT_IS))
         for problem in problems:
             settings.output().note(f"note: {problem}")
         yield store
@@ -272,25 +273,6 @@ def _opened(settings: Settings, config: StoreConfig, interrupts: Interrupts) -> 
         with interrupts.held():
             if store is not None:
                 store.close()
-
-
-def _recover(disk: Disk, config: StoreConfig) -> tuple[StoreState, StoreConfig]:
-    """What a clean store needs; one that needs more is refused, as a put is not the place to change it."""
-    from engine.inspect.next_step import needs_recovery
-    from engine.repair.recover.apply import apply, take_blank_away
-    from engine.repair.recover.behind import left_to_dispatch
-    from engine.repair.recover.recover import plan_recover
-
-    plan = plan_recover(disk, config, locked=True)
-    if plan.refusal is not None:
-        raise plan.refusal
-    if plan.changed:
-        state = left_to_dispatch(disk, plan)
-        if state is None:
-            raise needs_recovery(plan.files.config)
-        take_blank_away(disk, plan)
-        return state, plan.files.config
-    return apply(disk, plan, command="start", clean=False).state, plan.files.config
 
 
 def _store_host(config: StoreConfig) -> Host:
