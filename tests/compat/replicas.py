@@ -18,6 +18,8 @@ from engine.wire.codes import RequestCode, ResponseCode
 
 PIECE = 1 << 16
 WINDOW = 100
+BUSY_TRIES = 50
+"""How often a message is sent again that a broker refuses as its machine is busy."""
 STORED = {ResponseCode.SUCCESS}
 
 
@@ -115,7 +117,11 @@ async def _produce(broker: str, topic: str, count: int, size: int, name: str, pa
                 "g": str(int(time.time() * 1000)), "h": "0", "i": "", "j": "0", "k": "false", "m": "false",
             }  # fmt: skip
             async with lock:
-                answer = await client.ask(RequestCode.SEND_MESSAGE_V2, ext, body, timeout_s=20)
+                for _ in range(BUSY_TRIES):  # as clients do
+                    answer = await client.ask(RequestCode.SEND_MESSAGE_V2, ext, body, timeout_s=20)
+                    if answer.code != ResponseCode.SYSTEM_BUSY:
+                        break
+                    await asyncio.sleep(0.2)
             found.codes.add(answer.code)
             if answer.code in STORED:
                 found.bodies.add(body)

@@ -136,9 +136,10 @@ def python(code: str) -> list[str]:
 
 
 def test_a_process_is_measured_from_outside() -> None:
-    code = 'b = bytearray(80 << 20); import time; time.sleep(0.3); print(\'{"seconds": 1.5, "messages": 7}\')'
+    # Memory is looked at now and then: on a busy machine the last look may come while the bytes are being made.
+    code = 'b = bytearray(160 << 20); import time; time.sleep(0.5); print(\'{"seconds": 1.5, "messages": 7}\')'
     found = measure(python(code), answers=True, timeout=60)
-    assert found.wall >= 0.3
+    assert found.wall >= 0.5
     assert (found.seconds, found.messages) == (1.5, 7)
     assert found.peak_rss >= found.peak_anon >= 80 << 20
 

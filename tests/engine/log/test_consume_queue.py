@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.errors import DiskFull, FormatError, InvalidArgument, WrongFileSize
@@ -239,7 +239,7 @@ def model(batches: list[Batch]) -> tuple[UnitsAppended, dict[int, tuple[int, int
         end = max(units, default=-1) + 1
         if physical + size <= known or (units and offset < end):
             result += UnitsAppended(ignored=1)
-        elif (offset - end) * 91 > physical - max(known, 0):
+        elif offset > end and (offset - end) * 91 > physical - max(known, 0):
             result += UnitsAppended(refused=1)
         else:
             if not units:
@@ -256,6 +256,7 @@ def model(batches: list[Batch]) -> tuple[UnitsAppended, dict[int, tuple[int, int
 
 
 @given(batches=logs())
+@example(batches=[[(0, 2500, 91), (1, 2491, 91), (1, 2582, 91)]])  # it overlaps the one before, and is no jump
 def test_batches_leave_what_one_by_one_leaves(tmp_path_factory: pytest.TempPathFactory, batches: list[Batch]) -> None:
     root = tmp_path_factory.mktemp("queues")
     expected, units, low, known = model(batches)
