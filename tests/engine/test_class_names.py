@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 from tests.engine.test_layers import ROOT, modules
 
@@ -26,5 +25,5 @@ def test_no_class_name_stands_twice() -> None:
 
 
 def test_one_that_does_is_noticed() -> None:
-    texts = [("a.py", "class One: ...\nclass _Own: ..."), (str(Path("b.py")), "class One: ...\nclass _Own: ...")]
+    texts = [("a.py", "class One: ...\nclass _Own: ..."), ("b.py", "class One: ...\nclass _Own: ...")]
     assert twice(texts) == {"One": ["a.py", "b.py"]}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from engine.broker.handlers.putting import PuttingHandler
 from engine.broker.put.flow import Busy
 from engine.broker.put.putter import STORED
 from engine.broker.requests import fields
@@ -20,44 +21,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from engine.broker.net.connection import Connection
-    from engine.broker.put.putter import Putter, QueueTurns
-    from engine.broker.settings.current_settings import CurrentSettings
     from engine.broker.tables.groups import GroupConfig, GroupTable
-    from engine.broker.tables.topics import TopicTable
-    from engine.broker.watch.stats import Stats
-    from engine.format.hosts import Host
     from engine.format.message import Message
     from engine.log.results import PutResult
-    from engine.store import MessageStore
     from engine.wire.command import RemotingCommand
 
 RETRY_TOPIC, ORIGIN_MESSAGE_ID = "RETRY_TOPIC", "ORIGIN_MESSAGE_ID"
 _FIRST_LEVEL = 3
 
 
-class BackHandler:
+class BackHandler(PuttingHandler):
     """See the module."""
-
-    def __init__(
-        self,
-        *,
-        store: MessageStore,
-        putter: Putter,
-        topics: TopicTable,
-        groups: GroupTable,
-        stats: Stats,
-        settings: CurrentSettings,
-        store_host: Host,
-        turns: QueueTurns,
-    ) -> None:
-        self._store = store
-        self._putter = putter
-        self._topics = topics
-        self._groups = groups
-        self._stats = stats
-        self._settings = settings
-        self._store_host = store_host
-        self._turns = turns
 
     def handle(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """CONSUMER_SEND_MSG_BACK."""
@@ -81,10 +55,7 @@ class BackHandler:
         ext = request.fields
         name = fields.text(ext, "group")
         group = demand_group(self._groups, name)
-        if not self._settings.now.permission & PERM_WRITE:
-            raise Answer(
-                ResponseCode.NO_PERMISSION, f"the broker[{self._settings.now.broker_ip1}] sending message is forbidden"
-            )
+        self._demand_writeable()
         if group.retry_queues <= 0:
             return None
         target = self._topics.for_retry(

@@ -5,16 +5,18 @@ Source: SendMessageProcessor, AbstractSendMessageProcessor (4.9.8); BROKER.md 1.
 
 from __future__ import annotations
 
+from functools import cached_property
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, NamedTuple
 
 from engine.broker.handlers.back import demand_group, most_times
+from engine.broker.handlers.putting import PuttingHandler
 from engine.broker.put.flow import Busy
 from engine.broker.put.putter import STORED
 from engine.broker.put.transactions import half_of, is_half
 from engine.broker.requests import fields
 from engine.broker.requests.answers import Answer, BadField
-from engine.broker.tables.topics import DLQ, FAQ, MULTI_TAG, PERM_WRITE, RETRY
+from engine.broker.tables.topics import DLQ, FAQ, MULTI_TAG, RETRY
 from engine.broker.watch.disks import disk_ratios
 from engine.errors import FormatError
 from engine.format import properties, sysflag
@@ -30,13 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from engine.broker.net.connection import Connection
-    from engine.broker.put.putter import Putter, QueueTurns
-    from engine.broker.settings.current_settings import CurrentSettings
-    from engine.broker.tables.groups import GroupTable
-    from engine.broker.tables.topics import TopicConfig, TopicTable
-    from engine.broker.watch.stats import Stats
-    from engine.format.hosts import Host
-    from engine.store import MessageStore
+    from engine.broker.tables.topics import TopicConfig
     from engine.wire.command import RemotingCommand
 
 ALWAYS = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
@@ -117,30 +113,13 @@ LONG = Names(
 _SHORT = Names(*(LETTERS[name] for name in LONG))
 
 
-class SendHandler:
+class SendHandler(PuttingHandler):
     """Answers sends. `put` results that wait for flush or slave are answered when they are there."""
 
-    def __init__(
-        self,
-        *,
-        store: MessageStore,
-        putter: Putter,
-        topics: TopicTable,
-        groups: GroupTable,
-        stats: Stats,
-        settings: CurrentSettings,
-        store_host: Host,
-        turns: QueueTurns,
-    ) -> None:
-        self._store = store
-        self._putter = putter
-        self._topics = topics
-        self._groups = groups
-        self._stats = stats
-        self._settings = settings
-        self._store_host = store_host
-        self._turns = turns
-        self._id_head = store_host.encode().hex().upper()
+    @cached_property
+    def _id_head(self) -> str:
+        """What the ids of all messages that are put begin with."""
+        return self._store_host.encode().hex().upper()
 
     def handle(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE."""
@@ -224,10 +203,7 @@ class SendHandler:
 
     def _topic(self, name: str, ext: Mapping[str, str], names: Names) -> TopicConfig:
         """The topic, made where that is allowed. Source: AbstractSendMessageProcessor#msgCheck. Raises Answer."""
-        if not self._settings.now.permission & PERM_WRITE:
-            raise Answer(
-                ResponseCode.NO_PERMISSION, f"the broker[{self._settings.now.broker_ip1}] sending message is forbidden"
-            )
+        self._demand_writeable()
         forbidden = no_sends(name)
         if forbidden is not None:
             raise Answer(ResponseCode.NO_PERMISSION, forbidden)

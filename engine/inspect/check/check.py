@@ -63,6 +63,7 @@ MOST_INDEX_FILES = 2
 _HUGE = (1 << 63) - 1
 
 Mended: TypeAlias = "Callable[[StoreConfig, tuple[Finding, ...]], tuple[Finding, ...]]"
+"""Findings of a store, and the same as they are told once it is known which of them a recovery would leave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +193,9 @@ class _Run:
         findings = self._found.result()
         everything = not self._seen.skipped
         following = next_step.of_findings(self._files.config, findings, everything=everything, live=self.live)
-        if everything and not self.live and following == next_step.step(self._files.config, Fix.REBUILD):
-            findings = self._without_a_circle(findings)
+        rebuild = next_step.step(self._files.config, Fix.REBUILD)
+        if self._mended is not None and everything and not self.live and following == rebuild:
+            findings = self._mended(self._files.config, findings)  # what it would leave names no command
             following = next_step.of_findings(self._files.config, findings, everything=True)
         findings = next_step.advised(self._files.config, findings, following)
         by_severity = Counter(f.severity for f in findings)
@@ -208,10 +210,6 @@ class _Run:
             seconds=time.monotonic() - began,
             next=following,
         )
-
-    def _without_a_circle(self, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-        """Findings that a recovery of everything would leave name no command."""
-        return findings if self._mended is None else self._mended(self._files.config, findings)
 
     def _counts(self, by_severity: Counter[Severity]) -> dict[str, Any]:
         seen = self._seen

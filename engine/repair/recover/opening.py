@@ -58,22 +58,18 @@ def recover_for_open(
         NoRoomToSave: there is no room for what has to be done before the store can be opened.
     """
     planned = plan or plan_recover(disk, config, locked=True)
-    if policy is Policy.AS_IT_IS:
-        if planned.refusal is not None:
-            raise planned.refusal
-        if planned.changed:
-            return _left_to_dispatch(disk, planned, needs_recovery(planned.files.config))
-    try:
-        done = apply(disk, planned, command="start", clean=False)
-    except (DiskFull, NoRoomToSave) as full:
-        if plan is not None or policy is Policy.AS_IT_IS:
-            raise
-        planned = plan_recover(disk, config, locked=True)  # what was written meanwhile is right
-        found = _left_to_dispatch(disk, planned, full)
-        saved = None
+    saved = None
+    if policy is Policy.AS_IT_IS and (planned.refusal is not None or planned.changed):
+        found = _left_to_dispatch(disk, planned, planned.refusal or needs_recovery(planned.files.config))
     else:
-        found = done.state, planned.files.config
-        saved = done.salvage
+        try:
+            done = apply(disk, planned, command="start", clean=False)
+            found, saved = (done.state, planned.files.config), done.salvage
+        except (DiskFull, NoRoomToSave) as full:
+            if plan is not None or policy is Policy.AS_IT_IS:
+                raise
+            planned = plan_recover(disk, config, locked=True)  # what was written meanwhile is right
+            found = _left_to_dispatch(disk, planned, full)
     if tell is not None:
         tell(planned, saved)
     return found

@@ -18,10 +18,7 @@ async def names(talk: Talk) -> None:
         await broker.quiet(Code.UPDATE_AND_CREATE_TOPIC, ext)
     await broker.quiet(Code.SEND_MESSAGE_V2, say.send("RoutedAuto"), b"x")
     for name in ("Routed", "RoutedUnit", "RoutedAuto"):
-        for _ in range(100):
-            if (await peer.quiet(ROUTE, {"topic": name})).code == 0:
-                break
-            await asyncio.sleep(0.1)
+        await say.until(peer, ROUTE, {"topic": name}, lambda found: found.code == 0)
     for name in ("Routed", "RoutedReadOnly", "RoutedUnit", "RoutedAuto", "TBW102", "DefaultCluster", "broker-a"):
         await peer.ask(f"route: {name}", ROUTE, {"topic": name})
     for name in ("BenchmarkTest", "SELF_TEST_TOPIC", "SCHEDULE_TOPIC_XXXX", "OFFSET_MOVED_EVENT"):

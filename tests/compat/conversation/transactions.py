@@ -118,10 +118,7 @@ async def transactions(talk: Talk) -> None:
     talk.note("transaction: asked about when its moment is over", {"id": asked["msgId"]})
     await half("transaction: older than files are kept", "T10", say.BORN)
     ext = {"topic": "TRANS_CHECK_MAX_TIME_TOPIC", "queueId": 0}
-    for _ in range(100):
-        if (await peer.quiet(Code.GET_MAX_OFFSET, ext)).fields["offset"] != "0":
-            break
-        await asyncio.sleep(0.1)
+    await say.until(peer, Code.GET_MAX_OFFSET, ext, lambda found: found.fields["offset"] != "0")
     await peer.ask("transaction: too old, put aside", PULL, say.pull(ext["topic"]), loose=("body[0].queue_offset",))
     # --- odd ones
     delayed = await half("transaction: delayed", "T5", DELAY="1")
