@@ -26,41 +26,49 @@ Stores = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[STORE]...",
-        help="Directories or globs of stores, each as NAME=PATH where it is to have another name (default: --store).",
+        help="Directories or globs of stores, as NAME=PATH to rename one (default: --store).",
     ),
 ]
-UseSpark = Annotated[bool, typer.Option("--spark", help="On Spark; with --master, --conf and --split-bytes.")]
+UseSpark = Annotated[bool, typer.Option("--spark", help="Run on Spark, with --master, --conf and --split-bytes.")]
 Master = Annotated[
     str | None,
-    typer.Option("--master", metavar="URL", help="Where Spark runs (default: local[*], all cores of this machine)."),
+    typer.Option("--master", metavar="URL", help="Spark's master (default: local[*], all cores of this machine)."),
 ]
 Conf = Annotated[
     list[str] | None,
-    typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark, over ours; may be given again."),
+    typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; overrides rstore's (repeatable)."),
 ]
 SplitBytes = Annotated[
     str | None,
-    typer.Option("--split-bytes", metavar="SIZE", help="About as much of a log a task (default: as the job likes)."),
+    typer.Option(
+        "--split-bytes",
+        metavar="SIZE",
+        help="Approximate size of the log range of one task (default: depends on the job).",
+    ),
 ]
 Parquet = Annotated[
-    Path | None, typer.Option("--parquet", metavar="DIR", help="The tables as Parquet files in this directory, too.")
+    Path | None,
+    typer.Option("--parquet", metavar="DIR", help="Also write the tables as Parquet files into this directory."),
 ]
 Plot = Annotated[
-    Path | None, typer.Option("--plot", metavar="FILE", help="A picture, too: FILE.png, FILE.svg or FILE.html.")
+    Path | None, typer.Option("--plot", metavar="FILE", help="Also write a chart: FILE.png, FILE.svg or FILE.html.")
 ]
 Topic = Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Only messages of this topic.")]
 Topics = Annotated[
     list[str] | None,
     typer.Option(
-        "--topic", metavar="TOPIC", help="Only messages of this topic; may be given again, or with commas between them."
+        "--topic", metavar="TOPIC", help="Only messages of this topic (repeatable; several separated by commas)."
     ),
 ]
-Begin = Annotated[str | None, typer.Option("--begin", metavar="TIME", help="Stored at this time or later.")]
-End = Annotated[str | None, typer.Option("--end", metavar="TIME", help="Stored before this time.")]
-Columns = Annotated[str | None, typer.Option("--columns", metavar="NAMES", help="Columns, with commas between them.")]
-Decompress = Annotated[bool, typer.Option("--decompress", help="Compressed bodies as their producers had them.")]
+Begin = Annotated[str | None, typer.Option("--begin", metavar="TIME", help="Lowest store time.")]
+End = Annotated[str | None, typer.Option("--end", metavar="TIME", help="Only messages with a store time before this.")]
+Columns = Annotated[str | None, typer.Option("--columns", metavar="NAMES", help="Columns, separated by commas.")]
+Decompress = Annotated[bool, typer.Option("--decompress", help="Decompress compressed bodies.")]
 OnDamage = Annotated[
-    str, typer.Option("--on-damage", metavar="WORD", help="fail, or skip (count and name it); export knows mark, too.")
+    str,
+    typer.Option(
+        "--on-damage", metavar="WORD", help="At damage: fail, or skip (count and list it); export also: mark."
+    ),
 ]
 
 _SHOWN = 20

@@ -28,33 +28,33 @@ from rstore_cli.error_text import error_lines
 from rstore_cli.screen import paint, takes_colour, told, width
 
 COMMANDS = {
-    "init": "Make an empty store.",
-    "put": "Put one message, or many.",
-    "get": "Show messages of a queue, or one by its id or place.",
+    "init": "Create an empty store.",
+    "put": "Put one message or many.",
+    "get": "Show messages of a queue, or one by message id or physical offset.",
     "query": "Find messages by key, through the index.",
-    "recover": "Bring a store that was not closed back to a sound state.",
-    "salvage": "List, export, replay or prune what repairs set aside; scan past damage.",
-    "undo": "Take the last repair back, byte for byte.",
-    "plan-start": "What a broker would do to the store if started now.",
-    "truncate": "Cut log, queues and index to one consistent point.",
+    "recover": "Recover a store after a crash.",
+    "salvage": "List, export, replay or prune what repairs saved; scan past damage.",
+    "undo": "Undo the last repair, byte for byte.",
+    "plan-start": "Show what a broker would do to the store at its start.",
+    "truncate": "Cut log, queues and index at one offset.",
     "reindex": "Rebuild consume queues and index from the log.",
     "expire": "Delete the oldest files: one round of retention.",
-    "rebuild-config": "Make lost or broken files of config/ again, from log and queues.",
-    "config": "List the last states of config/ that serve keeps, or bring one back.",
-    "offsets": "List the offsets of consumer groups, or set one.",
+    "rebuild-config": "Rebuild missing or broken configuration tables.",
+    "config": "List the config history that serve keeps, or restore a state.",
+    "offsets": "List consumer offsets, or set one.",
     "dump": "Show every field of log, queues, index, checkpoint or config.",
-    "verify-crc": "Check every record of the log: CRC, lengths, position.",
+    "verify-crc": "Check every record of the log: CRC, lengths, offset.",
     "check": "Check log, queues, index and config against each other.",
-    "doctor": "Why a broker does not start on this store.",
-    "status": "What state the store is in, and why.",
-    "flush": "Make everything durable that was put.",
+    "doctor": "Show why a broker does not start on this store.",
+    "status": "Show the state of the store: offsets, space, lag, anomalies.",
+    "flush": "Flush log, queues, checkpoint and offsets to disk.",
     "serve": "Serve the store to RocketMQ clients.",
-    "replicate": "Copy a running broker's store, and keep the copy up to date.",
+    "replicate": "Copy a running broker's store and keep the copy up to date.",
     "top": "Watch a broker: topics, rates, lag, disk.",
     "drill": "Rehearse failures on scratch stores.",
-    "pipeline": "Spark jobs over one or many stores.",
-    "bench": "Measure this machine against Apache's own store.",
-    "completion": "Print what bash, zsh or fish need to complete the command line.",
+    "pipeline": "Run Spark jobs over one or many stores.",
+    "bench": "Benchmark rstore against Apache's store on this machine.",
+    "completion": "Print the completion script for bash, zsh or fish.",
 }
 """Every command and what it does."""
 
@@ -173,10 +173,11 @@ ConfigOption = Annotated[
     ),
 ]
 JsonOption = Annotated[
-    bool, typer.Option("--json", expose_value=False, callback=_take_json, help="JSON on stdout, nothing else.")
+    bool, typer.Option("--json", expose_value=False, callback=_take_json, help="Print JSON on stdout.")
 ]
 QuietOption = Annotated[
-    bool, typer.Option("--quiet", "-q", expose_value=False, callback=_take_quiet, help="No notes, no progress.")
+    bool,
+    typer.Option("--quiet", "-q", expose_value=False, callback=_take_quiet, help="Print no notes and no progress."),
 ]
 
 

@@ -34,14 +34,12 @@ SalvageDir = Annotated[
     typer.Option(
         "--salvage-dir",
         metavar="DIR",
-        help="Save removed data below DIR, outside of the store (default: salvage/ in the store).",
+        help="Save removed data in DIR, outside of the store (default: salvage/ in the store).",
     ),
 ]
 
 
-Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Show the whole of a refused plan, not only its first lines.")
-]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show a refused plan in full.")]
 _REFUSED_LINES = 10
 
 

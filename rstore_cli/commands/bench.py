@@ -27,55 +27,58 @@ _PROGRAM = (sys.executable, "-m", "rstore_cli.app")
 def bench(
     context: typer.Context,
     workload: Annotated[
-        list[str] | None, typer.Option("--workload", metavar="NAME", help="Only this workload; may be given again.")
+        list[str] | None, typer.Option("--workload", metavar="NAME", help="Only this workload (repeatable).")
     ] = None,
-    job: Annotated[
-        list[str] | None, typer.Option("--job", metavar="NAME", help="Only this job; may be given again.")
-    ] = None,
+    job: Annotated[list[str] | None, typer.Option("--job", metavar="NAME", help="Only this job (repeatable).")] = None,
     size: Annotated[
-        str | None, typer.Option("--size", metavar="SIZE", help="Bytes of each log, 1M to 1G (default: 1G).")
+        str | None, typer.Option("--size", metavar="SIZE", help="Size of each log, 1M to 1G (default: 1G).")
     ] = None,
     rounds: Annotated[
-        int | None, typer.Option("--rounds", min=1, metavar="N", help="Measures of each side (default: 3).")
+        int | None, typer.Option("--rounds", min=1, metavar="N", help="Measurements of each side (default: 3).")
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", min=1, metavar="SECONDS", help="A measure that takes longer is ended.")
+        int, typer.Option("--limit", min=1, metavar="SECONDS", help="Time limit of one measurement.")
     ] = 300,
     cold: Annotated[bool, typer.Option("--cold", help="With a cold page cache.")] = False,
     warm: Annotated[bool, typer.Option("--warm", help="With a warm page cache (default; with --cold: both).")] = False,
-    no_apache: Annotated[bool, typer.Option("--no-apache", help="Only rstore and the machine's limits.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Logs of 128 MiB, one round: to see that it runs.")] = False,
+    no_apache: Annotated[
+        bool, typer.Option("--no-apache", help="Measure only rstore and the machine's limits.")
+    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Logs of 128 MiB and one round, as a test.")] = False,
     growth: Annotated[
-        bool, typer.Option("--growth", help="Recovery and verification of logs of 1, 4 and 16 files, too; takes long.")
+        bool,
+        typer.Option("--growth", help="Also recovery and verification of logs of 1, 4 and 16 segments; takes long."),
     ] = False,
     spark: Annotated[
         bool,
-        typer.Option("--spark", help="The pipeline on Spark, too (it alone: --job spark)."),
+        typer.Option("--spark", help="Also the pipeline on Spark (it alone: --job spark)."),
     ] = False,
     serve: Annotated[
         bool,
-        typer.Option("--serve", help="The daemon under load beside Apache's broker, too (it alone: --job serve)."),
+        typer.Option("--serve", help="Also the daemon under load, against Apache's broker (it alone: --job serve)."),
     ] = False,
     replication: Annotated[
         bool,
-        typer.Option("--replication", help="Slaves and masters beside Apache's, too (it alone: --job replication)."),
+        typer.Option("--replication", help="Also slaves and masters, against Apache's (it alone: --job replication)."),
     ] = False,
     work: Annotated[
         Path | None,
         typer.Option(
-            "--work", metavar="DIR", help="Where logs are made, and kept for the next run (default: nowhere)."
+            "--work",
+            metavar="DIR",
+            help="Directory in which logs are created and kept for the next run (default: none are kept).",
         ),
     ] = None,
-    output: Annotated[Path, typer.Option("--output", metavar="DIR", help="Where the report goes.")] = Path(
+    output: Annotated[Path, typer.Option("--output", metavar="DIR", help="Directory of the report.")] = Path(
         "rstore-bench"
     ),
 ) -> None:
-    """Measure this machine: recovery, verification, puts and gets, ours against Apache RocketMQ 4.9.8.
+    """Benchmark recovery, verification, puts and gets on this machine: rstore against Apache RocketMQ 4.9.8.
 
-    Makes its own logs and writes report.md, report.json and ratios.svg; no store of yours is touched. Each measure is a
-    process of its own, ours and Apache's in turn. Apache's store needs Java 17 and Maven; without them ours is measured
-    alone. The whole takes about an hour and 4 GiB of disk. A measure that comes to its time limit is named and not made
-    again. Exit code 1 when one failed, or one of ours came to the limit.
+    Creates its own logs and writes report.md, report.json and ratios.svg; it touches none of your stores. Each
+    measurement is a process of its own, rstore's and Apache's in turn. Apache's store needs Java 17 and Maven; without
+    them only rstore is measured. A full run takes about an hour and 4 GiB of disk. A measurement that reaches its time
+    limit is listed and not repeated. Exit code 1 when one failed, or one of rstore's reached the limit.
     """
     settings = settings_of(context)
 

@@ -26,9 +26,10 @@ def check(
         typer.Option("--time-box", metavar="TIME", help="Time limit (30s, 5m); what was not checked is listed."),
     ] = None,
 ) -> None:
-    """Check log, queues, extension, index, checkpoint and config against each other, both ways.
+    """Check log, queues, extension, index, checkpoint and config against each other, in both directions.
 
-    Reads only. Exit code 1 when something is wrong. Runs beside a live broker, and then leaves out what it is writing.
+    Reads only. Exit code 1 when there is an error or a warning. A broker may be running: what it is writing is not
+    checked.
     """
     settings = settings_of(context)
     output = settings.output()

@@ -24,11 +24,12 @@ class Shell(enum.StrEnum):
 def completion(
     context: typer.Context, shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")]
 ) -> None:
-    """Print what a shell needs to complete commands, options, topics, groups, queues and repairs of the store.
+    """Print the completion script of a shell: it completes commands, options, and topics, groups, queues and repairs of
+    the store.
 
     bash: eval "$(rstore completion bash)" in ~/.bashrc. zsh: source <(rstore completion zsh) in ~/.zshrc, after
-    compinit. fish: rstore completion fish > ~/.config/fish/completions/rstore.fish. The names are those of --store, -c,
-    RSTORE_STORE or RSTORE_CONF as they stand on the line.
+    compinit. fish: rstore completion fish > ~/.config/fish/completions/rstore.fish. Names are read from the store of
+    --store, -c, RSTORE_STORE or RSTORE_CONF on the line.
     """
     from rstore_cli.completion_scripts import SCRIPTS
 

@@ -21,7 +21,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     no_args_is_help=False,
-    help="The last states of config/, which rstore serve keeps in config.history/ of the store.",
+    help="List or restore the config history, which rstore serve keeps in config.history/ of the store.",
 )
 _ID = re.compile(r"[0-9]{8}T[0-9]{6}\.[0-9]{3}Z")
 
@@ -29,9 +29,11 @@ _ID = re.compile(r"[0-9]{8}T[0-9]{6}\.[0-9]{3}Z")
 @app.command("history")
 def history_(
     context: typer.Context,
-    file: Annotated[str | None, typer.Argument(metavar="[FILE]", help="Only this one, like topics.json.")] = None,
+    file: Annotated[
+        str | None, typer.Argument(metavar="[FILE]", help="Only this file, for example topics.json.")
+    ] = None,
 ) -> None:
-    """The states that were kept, newest first: when, which file, and what changed."""
+    """List the kept states, newest first: time, file, and what changed."""
     settings = settings_of(context)
     output = settings.output()
 
@@ -55,14 +57,19 @@ def history_(
 @app.command()
 def restore(
     context: typer.Context,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Like topics.json.")],
-    at: Annotated[str, typer.Option("--at", metavar="TIME|ID", help="A state's id, or the newest one of that time.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="For example topics.json.")],
+    at: Annotated[
+        str, typer.Option("--at", metavar="TIME|ID", help="The id of a state, or a time: the newest state up to it.")
+    ],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show the plan: exit 0 if nothing would change, else 1.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Show the plan and change nothing: exit code 0 if nothing would change, else 1."
+        ),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask for confirmation.")] = False,
 ) -> None:
-    """Bring one state of a file back into config/ of a closed store. rstore undo takes it back."""
+    """Restore one state of a file of config/ in a closed store. rstore undo undoes it."""
     settings = settings_of(context)
     place = at if _ID.fullmatch(at) else parse_time(at, "--at")
     raise typer.Exit(_Restore(settings, file, place).run(settings.load(), dry_run=dry_run, yes=yes))

@@ -25,13 +25,13 @@ def doctor(
     context: typer.Context,
     conf: Annotated[
         Path | None,
-        typer.Option("--conf", metavar="FILE", help="Look at this properties file of a broker alone, and at no store."),
+        typer.Option("--conf", metavar="FILE", help="Check only this properties file of a broker, and no store."),
     ] = None,
 ) -> None:
-    """Why a broker does not start on this store: files, sizes, paths, rights, disk, configuration, kind of store.
+    """Show why a broker does not start on this store: files, sizes, paths, rights, disk, configuration, kind of store.
 
-    With -c or --conf a verdict on each key of the broker's properties file, too: in force, misread, ignored, unknown.
-    Reads only, and never a message: rstore check does that. Exit code 1 when something keeps a broker from starting.
+    With -c or --conf also a verdict on each key of the broker's properties file: in force, misread, ignored, unknown.
+    Reads only, and no messages: rstore check reads those. Exit code 1 when something prevents a broker's start.
     """
     settings = settings_of(context)
     output = settings.output()

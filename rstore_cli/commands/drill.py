@@ -33,28 +33,31 @@ def drill(
     ],
     sample: Annotated[
         int | None,
-        typer.Option("--sample", min=1, metavar="N", help="Interrupt each step N times (default: as its script says)."),
+        typer.Option("--sample", min=1, metavar="N", help="Interrupt each step N times (default: as in its script)."),
     ] = None,
-    thorough: Annotated[
-        bool, typer.Option("--thorough", help="Interrupt each step at every one of its operations.")
-    ] = False,
+    thorough: Annotated[bool, typer.Option("--thorough", help="Interrupt each step at every file operation.")] = False,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", min=1, metavar="N", help="Drills at a time (default: one a processor).")
+        int | None,
+        typer.Option("--jobs", min=1, metavar="N", help="Drills to run in parallel (default: one per processor)."),
     ] = None,
     scratch: Annotated[
         Path | None,
-        typer.Option("--scratch", metavar="DIR", help="Where the copies go (default: the system's temporary files)."),
+        typer.Option(
+            "--scratch",
+            metavar="DIR",
+            help="Directory for the copies (default: the system's directory for temporary files).",
+        ),
     ] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the copies there, and say where.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the copies and print their paths.")] = False,
     report: Annotated[
-        Path | None, typer.Option("--report", metavar="FILE", help="Write the report, too: FILE.md or FILE.json.")
+        Path | None, typer.Option("--report", metavar="FILE", help="Also write the report: FILE.md or FILE.json.")
     ] = None,
 ) -> None:
-    """Rehearse failures on scratch stores: crashes, power cuts, full disks, bit rot, lost files, at every step.
+    """Rehearse failures on scratch stores: crashes, power cuts, full disks, bit rot, missing files, at every step.
 
-    A drill makes its own store. With --store (or -c) it begins with a copy of that one, which is never written to:
-    every byte and time of it is compared before and after. "drill run all" runs every drill that comes with rstore.
-    Exit code 1 when something did not hold, 5 when a drill could not be run here.
+    A drill creates its own store. With --store (or -c) it starts with a copy of that store, which is never written to:
+    its bytes and times are compared before and after. "drill run all" runs every drill that is part of rstore. Exit
+    code 1 when a check failed, 5 when a drill could not run here.
     """
     settings = settings_of(context)
     output = settings.output()

@@ -49,7 +49,7 @@ def commitlog(
     conf: Conf = None,
     split_bytes: SplitBytes = None,
 ) -> None:
-    """Messages, blanks and damage, in log order. Exit code 1 when there is damage."""
+    """Show messages, blanks and damage in log order. Exit code 1 when there is damage."""
     settings = settings_of(context)
     output = settings.output()
     low, high = _offset(start, "--from"), _offset(end, "--to")
@@ -150,7 +150,7 @@ def consumequeue(
     end: QueueTo = None,
     limit: Limit = None,
 ) -> None:
-    """The units of one queue, from its first message on."""
+    """Show the units of one queue."""
     settings = settings_of(context)
     output = settings.output()
     config = settings.load()
@@ -169,10 +169,12 @@ def index(
     start: From = None,
     end: To = None,
     limit: Limit = None,
-    header: Annotated[bool, typer.Option("--header", help="The files' headers instead of their entries.")] = False,
+    header: Annotated[
+        bool, typer.Option("--header", help="Show the headers of the files instead of their entries.")
+    ] = False,
     file: Annotated[str | None, typer.Option("--file", metavar="NAME", help="Only this index file.")] = None,
 ) -> None:
-    """The entries of all index files, in the order of their making; or the files' headers."""
+    """Show the entries of all index files, oldest first, or the headers of the files."""
     settings = settings_of(context)
     output = settings.output()
     config = settings.load()
@@ -215,7 +217,7 @@ def index(
 
 @app.command()
 def checkpoint(context: typer.Context) -> None:
-    """Up to which store time log, queues and index are known to be on disk."""
+    """Show up to which store time log, queues and index are on disk."""
     settings = settings_of(context)
     output = settings.output()
     config = settings.load()
@@ -240,7 +242,7 @@ def checkpoint(context: typer.Context) -> None:
 
 @app.command()
 def config(context: typer.Context) -> None:
-    """Topics, offsets and the rest of config/. A broken file is read from its .bak; exit code 1 then."""
+    """Show the files of config/. A broken file is read from its .bak (exit code 1)."""
     settings = settings_of(context)
     output = settings.output()
     store = settings.load()

@@ -45,19 +45,23 @@ def expire(
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show the plan: exit 0 if nothing would be deleted, else 1.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Show the plan and delete nothing: exit code 0 if nothing would be deleted, else 1."
+        ),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask for confirmation.")] = False,
     verbose: Verbose = False,
 ) -> None:
-    """Delete the oldest files of a store, as a broker does: one round of Apache's rule.
+    """Delete the oldest files of a store, as a broker does: one round of Apache's retention.
 
-    Beside a running `rstore serve` the daemon deletes what the plan names; any other live process is refused (exit 3).
+    If `rstore serve` runs on the store, the daemon deletes the files of the plan; a store that is locked by any other
+    process is refused (exit code 3).
 
-    A round deletes at deleteWhen o'clock, when disk usage is above the ratio, or with --force. It deletes files older
-    than the reserved hours, and younger ones when disk usage is above 85 %: oldest first, never the last file, at most
-    10 a round; queue and index files follow. Nothing is saved. So the plan lists what consumers have not read, and
-    which delayed and half messages would be deleted.
+    A round deletes at deleteWhen o'clock, when disk usage is above the ratio, or with --force. It deletes segments
+    older than the reserved hours, and younger ones when disk usage is above 85 %: oldest first, never the last segment,
+    at most 10 a round; then queue and index files. Nothing is saved, so the plan lists the unread, delayed and half
+    messages that would be deleted.
     """
     from engine.repair.expire.expire import ExpireRules
 

@@ -17,11 +17,11 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 @app.command()
 def flush(context: typer.Context) -> None:
-    """Make everything durable that was put: log, queues, checkpoint, offsets.
+    """Flush log, queues, checkpoint and offsets to disk.
 
-    A running `rstore serve` is asked for it, and waited for. Without one the store's files are synced: what a killed
-    process has written may still be in the system's memory alone. A store that another process holds is refused
-    (exit 3). No byte changes.
+    A running `rstore serve` does it, and rstore waits for it. Without one rstore syncs the store's files: bytes that a
+    killed process wrote may be only in the page cache. A store that is locked by another process is refused (exit code
+    3). No byte changes.
     """
     settings = settings_of(context)
     output = settings.output()

@@ -24,33 +24,32 @@ _AT_ONCE = 32
 @app.command()
 def get(
     context: typer.Context,
-    topic: Annotated[str | None, typer.Argument(metavar="TOPIC", help="With --msg-id it may be left out.")] = None,
+    topic: Annotated[str | None, typer.Argument(metavar="TOPIC", help="Optional with --msg-id.")] = None,
     queue: Annotated[int | None, typer.Argument(metavar="QUEUE", min=0)] = None,
     offset: Annotated[
-        int | None, typer.Argument(metavar="OFFSET", min=0, help="First queue offset (default: the queue's first).")
+        int | None,
+        typer.Argument(metavar="OFFSET", min=0, help="First queue offset (default: the lowest of the queue)."),
     ] = None,
     count: Annotated[int, typer.Option("--count", "-n", min=1, metavar="N", help="Maximum messages.")] = 32,
     tags: Annotated[
-        str | None, typer.Option("--tags", metavar="EXPR", help="Only with these tags: 'TagA || TagB'.")
+        str | None, typer.Option("--tags", metavar="EXPR", help="Only messages with one of these tags: 'TagA || TagB'.")
     ] = None,
     at: Annotated[
         str | None,
-        typer.Option(
-            "--at", metavar="TIME", help="From the first message stored then: ISO 8601, epoch ms, '2 hours ago'."
-        ),
+        typer.Option("--at", metavar="TIME", help="Start at this store time: ISO 8601, epoch ms, '2 hours ago'."),
     ] = None,
     msg_id: Annotated[
         str | None,
-        typer.Option("--msg-id", metavar="ID", help="The id that a broker gave, or a client (UNIQ_KEY)."),
+        typer.Option("--msg-id", metavar="ID", help="A message id: the broker's, or the client's (UNIQ_KEY)."),
     ] = None,
     physical_offset: Annotated[
-        str | None, typer.Option("--physical-offset", metavar="N", help="The message at this place in the log.")
+        str | None, typer.Option("--physical-offset", metavar="N", help="The message at this physical offset.")
     ] = None,
-    decompress: Annotated[bool, typer.Option("--decompress", help="Show zlib-compressed bodies as sent.")] = False,
+    decompress: Annotated[bool, typer.Option("--decompress", help="Decompress zlib-compressed bodies.")] = False,
 ) -> None:
-    """Show messages of a queue, or one by its id or place.
+    """Show messages of a queue, or one by message id or physical offset.
 
-    Reads only, and runs beside a live broker.
+    Reads only; a broker may be running.
     """
     settings = settings_of(context)
     output = settings.output()

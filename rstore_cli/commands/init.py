@@ -19,24 +19,24 @@ def init(
     commitlog_file_size: Annotated[
         str | None,
         typer.Option(
-            "--commitlog-file-size", metavar="SIZE", help="Bytes of a commit log file, like 64M (default 1G)."
+            "--commitlog-file-size", metavar="SIZE", help="Size of a segment of the log, for example 64M (default: 1G)."
         ),
     ] = None,
     queue_file_units: Annotated[
         str | None,
-        typer.Option("--queue-file-units", metavar="N", help="Messages in a consume queue file (default 300000)."),
+        typer.Option("--queue-file-units", metavar="N", help="Units in a consume queue file (default: 300000)."),
     ] = None,
     index_slots: Annotated[
-        str | None, typer.Option("--index-slots", metavar="N", help="Hash slots of an index file (default 5000000).")
+        str | None, typer.Option("--index-slots", metavar="N", help="Hash slots in an index file (default: 5000000).")
     ] = None,
     index_entries: Annotated[
-        str | None, typer.Option("--index-entries", metavar="N", help="Entries of an index file (default 20000000).")
+        str | None, typer.Option("--index-entries", metavar="N", help="Entries in an index file (default: 20000000).")
     ] = None,
 ) -> None:
-    """Make an empty store at --store.
+    """Create an empty store at --store.
 
-    The directory must be empty, or not be there. The sizes are kept in rstore.conf in it, as a new store has no files
-    yet that tell them; a broker needs the same sizes in its own broker.conf.
+    The directory must be empty or missing. The sizes are written to rstore.conf in it; a broker needs the same sizes in
+    its own broker.conf.
     """
     settings = settings_of(context)
     output = settings.output()

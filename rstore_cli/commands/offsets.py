@@ -21,7 +21,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     no_args_is_help=False,
-    help="Where consumer groups stand in their queues (config/consumerOffset.json), and setting one of them.",
+    help="List consumer offsets (config/consumerOffset.json), or set one.",
 )
 
 
@@ -31,7 +31,7 @@ def list_(
     group: Annotated[str | None, typer.Option("--group", help="Only this group.")] = None,
     topic: Annotated[str | None, typer.Option("--topic", help="Only this topic.")] = None,
 ) -> None:
-    """Every group's offset in every queue. Exit code 1 when one lies outside of its queue."""
+    """List the consumer offset of every group and queue. Exit code 1 when one is outside of its queue."""
     settings = settings_of(context)
     output = settings.output()
 
@@ -70,15 +70,18 @@ def set_(
     group: Annotated[str, typer.Argument(metavar="GROUP", help="The consumer group.")],
     topic: Annotated[str, typer.Argument(metavar="TOPIC")],
     queue: Annotated[int, typer.Argument(metavar="QUEUE", min=0, help="The queue id.")],
-    to: Annotated[str, typer.Argument(metavar="OFFSET", help="What it reads next: a queue offset, min or max.")],
+    to: Annotated[str, typer.Argument(metavar="OFFSET", help="The new consumer offset: a queue offset, min or max.")],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show the plan: exit 0 if nothing would change, else 1.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Show the plan and change nothing: exit code 0 if nothing would change, else 1."
+        ),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask for confirmation.")] = False,
 ) -> None:
-    """Set what a group reads next in a queue of a closed store. rstore undo takes it back.
+    """Set the consumer offset of a group in a queue of a closed store. rstore undo undoes it.
 
-    The old file stays as consumerOffset.json.bak, too. A group that nothing in the store knows is said to be unknown.
+    The old file is also kept as consumerOffset.json.bak. The plan warns when the store does not know the group.
     """
     from engine.log.derive import TopicQueue
 

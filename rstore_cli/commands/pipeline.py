@@ -29,10 +29,11 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     no_args_is_help=False,
-    help="Jobs over one or many stores, on Spark. They need Java 17 and pip install 'rstore[spark]'.",
+    help="Run Spark jobs over one or many stores. They need Java 17 and pip install 'rstore[spark]'.",
 )
 From = Annotated[
-    str | None, typer.Option("--from", metavar="OFFSET", help="First physical offset (default: each log's start).")
+    str | None,
+    typer.Option("--from", metavar="OFFSET", help="First physical offset (default: log start of each store)."),
 ]
 To = Annotated[str | None, typer.Option("--to", metavar="OFFSET", help="Stop before this physical offset.")]
 
@@ -49,9 +50,9 @@ def verify(
     master: Master = None,
     conf: Conf = None,
 ) -> None:
-    """Check every record: CRC, lengths, position. As rstore verify-crc does, over many stores.
+    """Check every record of many stores, as rstore verify-crc does: CRC, lengths, offset.
 
-    Reads only. Exit code 1 when something is bad. Damage does not stop it.
+    Reads only, and continues after damage. Exit code 1 when a record is damaged.
     """
     settings = settings_of(context)
     given = SparkOptions.of(master, conf, split_bytes)
@@ -80,7 +81,7 @@ def stats(
     begin: Begin = None,
     end: End = None,
     top: Annotated[
-        int, typer.Option("--top", min=1, metavar="N", help="Rows of the tables of tags, keys and duplicates.")
+        int, typer.Option("--top", min=1, metavar="N", help="Maximum rows of the tables of tags, keys and duplicates.")
     ] = 20,
     on_damage: OnDamage = "skip",
     split_bytes: SplitBytes = None,
@@ -91,7 +92,7 @@ def stats(
 ) -> None:
     """Count messages and bytes by topic, queue, tag and hour; sizes, delays, hot keys, duplicate UNIQ_KEYs.
 
-    Reads only. What is damaged is counted and named.
+    Reads only. Damage is counted and listed.
     """
     settings = settings_of(context)
     given = SparkOptions.of(master, conf, split_bytes)
@@ -117,16 +118,16 @@ def lag(
     group: Annotated[str | None, typer.Option("--group", metavar="GROUP", help="Only this consumer group.")] = None,
     topic: Topic = None,
     at: Annotated[
-        str | None, typer.Option("--at", metavar="TIME", help="The time that ages are counted from (default: now).")
+        str | None, typer.Option("--at", metavar="TIME", help="Time from which ages are computed (default: now).")
     ] = None,
     parquet: Parquet = None,
     plot: Plot = None,
     master: Master = None,
     conf: Conf = None,
 ) -> None:
-    """Hold consumer offsets against the queues: unread messages, bytes and their age, by group and queue.
+    """Show lag by group and queue: unread messages, their bytes and their age.
 
-    Reads only. Exit code 1 when an offset lies outside of its queue.
+    Reads only. Exit code 1 when a consumer offset is outside of its queue.
     """
     settings = settings_of(context)
     given = SparkOptions.of(master, conf, None)

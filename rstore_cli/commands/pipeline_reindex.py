@@ -38,28 +38,35 @@ def reindex(
     ] = None,
     start: Annotated[
         int | None,
-        typer.Option("--from", metavar="N", min=0, help="From this offset of the log on; what is before stays."),
+        typer.Option(
+            "--from", metavar="N", min=0, help="Start at this physical offset; units and entries before it are kept."
+        ),
     ] = None,
     output_dir: Annotated[
         Path | None,
         typer.Option(
-            "--output", metavar="DIR", help="Write them below this directory, of several stores each in its own."
+            "--output",
+            metavar="DIR",
+            help="Write them into this directory; of several stores each into a directory of its own.",
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what differs: exit 0 if nothing would change, else 1.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Show the differences and change nothing: exit code 0 if there are none, else 1."
+        ),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask for confirmation.")] = False,
     split_bytes: SplitBytes = None,
     parquet: Parquet = None,
     plot: Plot = None,
     master: Master = None,
     conf: Conf = None,
 ) -> None:
-    """Rebuild consume queues and index from the log, to the byte as dispatch writes them. As rstore reindex does.
+    """Rebuild consume queues and index of many stores from their logs, as rstore reindex does.
 
-    They are built aside, compared with what is there, and only what differs is swapped in at the end; the old files go
-    to salvage/ in each store.
+    The new files are built apart and compared with the old ones; at the end only files that differ are replaced, and
+    the old ones are saved to salvage/ in each store.
     """
     settings = settings_of(context)
     if topic is not None and index:

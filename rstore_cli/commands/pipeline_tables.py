@@ -35,7 +35,7 @@ from rstore_cli._spark import (
 def export(
     context: typer.Context,
     output: Annotated[
-        Path, typer.Option("--output", metavar="DIR", help="The table's directory: new, or that of an earlier export.")
+        Path, typer.Option("--output", metavar="DIR", help="Directory of the table: new, or that of an earlier export.")
     ],
     stores: Stores = None,
     topic: Topics = None,
@@ -51,9 +51,9 @@ def export(
     master: Master = None,
     conf: Conf = None,
 ) -> None:
-    """Write messages as Parquet, partitioned by topic and day. Run again, it adds what is new.
+    """Write messages as Parquet, partitioned by topic and day. The next run adds new messages.
 
-    Reads the store only. DIR must be the same path for executors.
+    Only reads the store. DIR must be the same path on all executors.
     """
     settings = settings_of(context)
     given = SparkOptions.of(master, conf, split_bytes)
@@ -79,11 +79,11 @@ def import_(
     context: typer.Context,
     table: Annotated[Path, typer.Argument(metavar="TABLE", help="The directory of an exported table.")],
     output: Annotated[
-        Path, typer.Option("--output", metavar="DIR", help="The new store's directory: missing, or empty.")
+        Path, typer.Option("--output", metavar="DIR", help="Directory of the new store: missing or empty.")
     ],
     name: Annotated[
         str | None,
-        typer.Option("--name", metavar="NAME", help="Which of the table's stores (default: the only one)."),
+        typer.Option("--name", metavar="NAME", help="Name of the store in the table (default: the only one)."),
     ] = None,
     topic: Topics = None,
     parquet: Parquet = None,
@@ -91,7 +91,7 @@ def import_(
     master: Master = None,
     conf: Conf = None,
 ) -> None:
-    """Make a new store of an exported table. Its settings are the exported store's, or those of -c."""
+    """Create a store from an exported table, with the settings of the exported store or those of -c."""
     settings = settings_of(context)
     given = SparkOptions.of(master, conf, None)
 
@@ -108,10 +108,10 @@ def import_(
 
 def diff(
     context: typer.Context,
-    stores: Annotated[list[str], typer.Argument(metavar="STORE STORE", help="Two stores, each also as NAME=PATH.")],
+    stores: Annotated[list[str], typer.Argument(metavar="STORE STORE", help="Two stores, as PATH or NAME=PATH.")],
     topic: Topic = None,
     limit: Annotated[
-        int, typer.Option("--limit", min=0, metavar="N", help="Places that are listed: those that come first.")
+        int, typer.Option("--limit", min=0, metavar="N", help="Maximum differences to list: the first ones.")
     ] = 20,
     on_damage: OnDamage = "skip",
     split_bytes: SplitBytes = None,
@@ -120,9 +120,9 @@ def diff(
     master: Master = None,
     conf: Conf = None,
 ) -> None:
-    """Hold two stores' logs against each other, as master and slave: where they part, what is missing where.
+    """Compare the logs of two stores, as master and slave: where they diverge, and what is missing in which.
 
-    Reads only. Exit code 1 when something differs.
+    Reads only. Exit code 1 when they differ.
     """
     settings = settings_of(context)
     given = SparkOptions.of(master, conf, split_bytes)
@@ -142,34 +142,45 @@ def grep(
     context: typer.Context,
     stores: Stores = None,
     topic: Topic = None,
-    queue: Annotated[int | None, typer.Option("--queue", metavar="N", help="Only this queue's.")] = None,
-    tag: Annotated[str | None, typer.Option("--tag", metavar="TAG", help="With this tag.")] = None,
+    queue: Annotated[int | None, typer.Option("--queue", metavar="N", help="Only messages of this queue id.")] = None,
+    tag: Annotated[str | None, typer.Option("--tag", metavar="TAG", help="Only messages with this tag.")] = None,
     key: Annotated[
-        str | None, typer.Option("--key", metavar="KEY", help="With this UNIQ_KEY, or this word in KEYS.")
+        str | None, typer.Option("--key", metavar="KEY", help="Only messages with this UNIQ_KEY, or this word in KEYS.")
     ] = None,
     prop: Annotated[
         list[str] | None,
-        typer.Option("--property", metavar="NAME=VALUE", help="With this property; may be given again."),
+        typer.Option("--property", metavar="NAME=VALUE", help="Only messages with this property (repeatable)."),
     ] = None,
-    body: Annotated[str | None, typer.Option("--body", metavar="TEXT", help="With this text in the body.")] = None,
+    body: Annotated[
+        str | None, typer.Option("--body", metavar="TEXT", help="Only messages with this text in the body.")
+    ] = None,
     body_regex: Annotated[
         str | None,
-        typer.Option("--body-regex", metavar="REGEX", help="With a body that this matches in (as Python's re)."),
+        typer.Option(
+            "--body-regex",
+            metavar="REGEX",
+            help="Only messages with a match of this regular expression (Python's re) in the body.",
+        ),
     ] = None,
     begin: Begin = None,
     end: End = None,
-    min_size: Annotated[str | None, typer.Option("--min-size", metavar="SIZE", help="Records of at least.")] = None,
-    max_size: Annotated[str | None, typer.Option("--max-size", metavar="SIZE", help="Records of at most.")] = None,
+    min_size: Annotated[
+        str | None, typer.Option("--min-size", metavar="SIZE", help="Minimum size of the record.")
+    ] = None,
+    max_size: Annotated[
+        str | None, typer.Option("--max-size", metavar="SIZE", help="Maximum size of the record.")
+    ] = None,
     where: Annotated[
-        str | None, typer.Option("--where", metavar="SQL", help="For which this holds: SQL over the columns.")
+        str | None,
+        typer.Option(
+            "--where", metavar="SQL", help="Only messages for which this SQL expression over the columns is true."
+        ),
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", min=0, metavar="N", help="Maximum rows to show; all are counted.")
+        int, typer.Option("--limit", min=0, metavar="N", help="Maximum rows to show; all matches are counted.")
     ] = 100,
     columns: Columns = None,
-    excerpt: Annotated[
-        int, typer.Option("--excerpt", min=0, metavar="N", help="Characters of the body that are shown.")
-    ] = 80,
+    excerpt: Annotated[int, typer.Option("--excerpt", min=0, metavar="N", help="Characters of the body to show.")] = 80,
     decompress: Decompress = False,
     on_damage: OnDamage = "skip",
     split_bytes: SplitBytes = None,
@@ -178,9 +189,9 @@ def grep(
     master: Master = None,
     conf: Conf = None,
 ) -> None:
-    """Find messages by what is in them: all that is given must hold.
+    """Find messages by their content: a message must match all that is given.
 
-    Reads only. Exit code 0 whether or not something is found, as the count says it.
+    Reads only. Exit code 0 also when no message matches; the count is in the answer.
     """
     settings = settings_of(context)
     given = SparkOptions.of(master, conf, split_bytes)

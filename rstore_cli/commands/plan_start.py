@@ -20,11 +20,11 @@ _STARTS = {"opens": "would succeed", "refuses": "would fail", "crashes": "would 
 
 @app.command(name="plan-start")
 def plan_start(context: typer.Context) -> None:
-    """What an Apache RocketMQ 4.9.8 broker started now would do to this store.
+    """Show what an Apache RocketMQ 4.9.8 broker would do to this store if it were started now.
 
-    Normal or abnormal recovery, its first file, where it would cut the log, which files would be deleted and which
-    messages and keys lost, or why the broker would not start. Reads only. Exit code 4 when data would be lost, 1 when
-    it would not start.
+    Normal or abnormal recovery, the recovery start, where it would cut the log, which files would be deleted, which
+    messages and keys would be lost, or why it would not start. Reads only. Exit code 4 when data would be lost, 1 when
+    the broker would not start.
     """
     from engine.files.disk import Disk
     from engine.repair.start.plan_start import plan_start as look

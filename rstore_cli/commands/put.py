@@ -35,36 +35,39 @@ _BYTES_AT_ONCE = 1 << 20
 def put(
     context: typer.Context,
     topic: Annotated[
-        str | None, typer.Argument(metavar="TOPIC", help="With --jsonl it may be left out: each line names its own.")
+        str | None, typer.Argument(metavar="TOPIC", help="Optional with --jsonl: each line names its topic.")
     ] = None,
     queue: Annotated[
-        int | None, typer.Option("--queue", min=0, metavar="N", help="Queue id (default 0, or the line's own).")
+        int | None,
+        typer.Option("--queue", min=0, metavar="N", help="Queue id (default: 0; with --jsonl that of the line)."),
     ] = None,
-    body: Annotated[str | None, typer.Option("--body", metavar="TEXT", help="The body.")] = None,
-    body_file: Annotated[Path | None, typer.Option("--body-file", metavar="FILE", help="The body's bytes.")] = None,
-    tags: Annotated[str | None, typer.Option("--tags", metavar="TAG", help="Its tag.")] = None,
-    keys: Annotated[str | None, typer.Option("--keys", metavar="KEYS", help="Its keys, separated by blanks.")] = None,
+    body: Annotated[str | None, typer.Option("--body", metavar="TEXT", help="The body as text.")] = None,
+    body_file: Annotated[Path | None, typer.Option("--body-file", metavar="FILE", help="File with the body.")] = None,
+    tags: Annotated[str | None, typer.Option("--tags", metavar="TAG", help="Tag (TAGS).")] = None,
+    keys: Annotated[
+        str | None, typer.Option("--keys", metavar="KEYS", help="Keys (KEYS), separated by blanks.")
+    ] = None,
     properties: Annotated[
-        list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="A property; may be repeated.")
+        list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="A property (repeatable).")
     ] = None,
     delay_level: Annotated[
-        int | None, typer.Option("--delay-level", min=1, metavar="N", help="Deliver later, by messageDelayLevel.")
+        int | None, typer.Option("--delay-level", min=1, metavar="N", help="Delay level, as in messageDelayLevel.")
     ] = None,
-    sync: Annotated[bool, typer.Option("--sync", help="Answer each put when it is on disk.")] = False,
+    sync: Annotated[bool, typer.Option("--sync", help="Flush each message to disk before the next.")] = False,
     jsonl: Annotated[
         str | None,
-        typer.Option("--jsonl", metavar="FILE", help="Messages from JSON lines, as get prints them; - is stdin."),
+        typer.Option("--jsonl", metavar="FILE", help="Read messages from JSON lines, as get prints them; - is stdin."),
     ] = None,
     count: Annotated[
-        int | None, typer.Option("--count", min=1, metavar="N", help="N messages alike, for load.")
+        int | None, typer.Option("--count", min=1, metavar="N", help="Put N equal messages, for load tests.")
     ] = None,
     body_size: Annotated[
-        str | None, typer.Option("--size", metavar="BYTES", help="Bytes of each body with --count (default 1K).")
+        str | None, typer.Option("--size", metavar="BYTES", help="Body size with --count (default: 1K).")
     ] = None,
 ) -> None:
-    """Put one message, or many.
+    """Put one message or many.
 
-    Takes the store's lock. A store that was not closed cleanly is refused: rstore recover first.
+    Locks the store. Refused (exit code 4) after a crash: run rstore recover first.
     """
     settings = settings_of(context)
     if sum(value is not None for value in (body, body_file, jsonl)) + (body_size is not None) > 1:

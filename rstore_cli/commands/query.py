@@ -24,18 +24,18 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def query(
     context: typer.Context,
     topic: Annotated[str, typer.Argument(metavar="TOPIC")],
-    key: Annotated[str, typer.Argument(metavar="KEY", help="A word of KEYS, or the unique id (UNIQ_KEY).")],
+    key: Annotated[str, typer.Argument(metavar="KEY", help="A word of KEYS, or the client's message id (UNIQ_KEY).")],
     begin: Annotated[
         str | None,
-        typer.Option("--begin", metavar="TIME", help="Stored then or later: ISO 8601, epoch ms, '2 hours ago'."),
+        typer.Option("--begin", metavar="TIME", help="Lowest store time: ISO 8601, epoch ms, '2 hours ago'."),
     ] = None,
-    end: Annotated[str | None, typer.Option("--end", metavar="TIME", help="Stored then or before.")] = None,
+    end: Annotated[str | None, typer.Option("--end", metavar="TIME", help="Highest store time.")] = None,
     most: Annotated[int, typer.Option("--max", min=1, metavar="N", help="Return the N newest.")] = 64,
-    decompress: Annotated[bool, typer.Option("--decompress", help="Show zlib-compressed bodies as sent.")] = False,
+    decompress: Annotated[bool, typer.Option("--decompress", help="Decompress zlib-compressed bodies.")] = False,
 ) -> None:
-    """Find messages by key, through the index.
+    """Find messages by key, through the index, and show them in log order.
 
-    Reads only, and runs beside a live broker. In log order. Exit code 1 when there is none.
+    Reads only; a broker may be running. Exit code 1 when no message matches.
     """
     settings = settings_of(context)
     output = settings.output()

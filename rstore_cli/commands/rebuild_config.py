@@ -26,35 +26,41 @@ def rebuild_config(
     context: typer.Context,
     only: Annotated[
         str | None,
-        typer.Option("--only", metavar="PARTS", help="Only these: topics,groups,offsets,delay,filters."),
+        typer.Option("--only", metavar="PARTS", help="Rebuild only these: topics,groups,offsets,delay,filters."),
     ] = None,
-    all_: Annotated[bool, typer.Option("--all", help="Also files that are sound: add what the queues show.")] = False,
+    all_: Annotated[
+        bool, typer.Option("--all", help="Also files that are not broken: add entries that the queues show.")
+    ] = False,
     offsets: Annotated[
         str,
         typer.Option(
             "--offsets",
             metavar="WHERE",
-            help="Where a group begins whose offset is unknown: min (messages again rather than lost), max, or a time.",
+            help="Consumer offset where it is unknown: min (messages are consumed twice rather than lost), max, or a "
+            "time.",
         ),
     ] = "min",
     from_: Annotated[
         list[Path] | None,
-        typer.Option("--from", metavar="DIR", help="Take entries from another config/ or store, too (repeatable)."),
+        typer.Option("--from", metavar="DIR", help="Also take entries from another config/ or store (repeatable)."),
     ] = None,
     topic: Annotated[
         str | None, typer.Option("--topic", metavar="NAME", help="Make all queues of this topic readable.")
     ] = None,
     group: Annotated[str | None, typer.Option("--group", metavar="NAME", help="Allow this group to consume.")] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show the plan: exit 0 if nothing would change, else 1.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Show the plan and change nothing: exit code 0 if nothing would change, else 1."
+        ),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask for confirmation.")] = False,
 ) -> None:
-    """Make topics.json, subscriptionGroup.json, consumerOffset.json and delayOffset.json again from log and queues.
+    """Rebuild topics.json, subscriptionGroup.json, consumerOffset.json and delayOffset.json from log and queues.
 
-    Only files that are missing or broken, unless --only or --all says otherwise. What is known stays: from the file as
-    far as it can be read, its .tmp and .bak, the history that serve keeps, and --from. The old files are saved to
-    salvage/ in the store; rstore undo brings them back. Times are ISO 8601 (local), epoch ms, or "2 hours ago".
+    Rebuilds only files that are missing or broken, unless --only or --all is given. Known entries are kept: from the
+    file as far as it can be read, its .tmp and .bak, the config history, and --from. The old files are saved to
+    salvage/ in the store; rstore undo restores them. Times are ISO 8601 (local), epoch ms, or "2 hours ago".
     """
     settings = settings_of(context)
     run = _RebuildConfig(settings, _choices(only, all_, offsets, from_ or [], topic, group))

@@ -23,50 +23,54 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @app.command()
 def recover(
     context: typer.Context,
-    normal: Annotated[
-        bool, typer.Option("--normal", help="As after a clean shutdown, whatever the abort file says.")
-    ] = False,
+    normal: Annotated[bool, typer.Option("--normal", help="Normal recovery, even if the abort file exists.")] = False,
     abnormal: Annotated[
-        bool, typer.Option("--abnormal", help="As after a crash, whatever the abort file says.")
+        bool, typer.Option("--abnormal", help="Abnormal recovery, even if the abort file is missing.")
     ] = False,
     cut: Annotated[
         bool,
-        typer.Option("--cut", help="End the log at damage that sound records follow; they go to salvage/."),
+        typer.Option(
+            "--cut", help="End the log at damage in the middle; sound records after it are saved to salvage/."
+        ),
     ] = False,
     bridge: Annotated[
         bool,
-        typer.Option("--bridge", help="Write inert records over such damage: all sound records after it stay."),
+        typer.Option(
+            "--bridge", help="Write inert records over damage in the middle; all sound records after it are kept."
+        ),
     ] = False,
     whole: Annotated[
         bool,
-        typer.Option("--whole", help="Read the log from its first byte, and every index file, not only its last part."),
+        typer.Option("--whole", help="Read the whole log and all index files, not only the last ones."),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show the plan: exit 0 if nothing would change, else 1.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Show the plan and change nothing: exit code 0 if nothing would change, else 1."
+        ),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask for confirmation.")] = False,
     verbose: Verbose = False,
     no_salvage: Annotated[
-        bool, typer.Option("--no-salvage", help="Don't save removed data: it is lost. Requires --yes.")
+        bool, typer.Option("--no-salvage", help="Don't save removed data; it can't be restored. Requires --yes.")
     ] = False,
     salvage_dir: SalvageDir = None,
     log_is_gone: Annotated[
         bool,
-        typer.Option("--yes-the-log-is-gone", help="Confirm that the commit log is lost: remove the queues, too."),
+        typer.Option("--yes-the-log-is-gone", help="Confirm that the commit log is lost: delete the queues, too."),
     ] = False,
     time_box: Annotated[
         str | None,
-        typer.Option("--time-box", metavar="TIME", help="Time limit of reading (30m, 2h); the next run resumes."),
+        typer.Option("--time-box", metavar="TIME", help="Time limit for reading (30m, 2h); the next run resumes."),
     ] = None,
     jobs: Jobs = None,
 ) -> None:
-    """Bring a store that was not closed back to a sound state.
+    """Recover a store after a crash: find the log end, and bring queues and index up to date with the log.
 
-    Shows what would change and asks. What is removed goes to salvage/ in the store first. Damage with sound records
-    behind it is refused (exit code 4) unless --bridge says to make it readable again, or --cut that the log may end
-    there. Only the log's end is read where the queues account for the rest (the plan says which segments); --whole
-    reads all of it. What was read of a long log is remembered where that takes long: a recovery that was killed, or
-    whose time was up (exit code 1), goes on from there when it is run again.
+    Shows the plan and asks. Removed data is saved to salvage/ in the store first. Damage in the middle of the log is
+    refused (exit code 4): --bridge keeps all sound records after it, --cut ends the log there. Only the last segments
+    are read where the queues account for the others (the plan lists them); --whole reads the whole log. The progress of
+    a long recovery is saved: after a kill, or at its time limit (exit code 1), the next run resumes.
     """
     settings = settings_of(context)
     if normal and abnormal:

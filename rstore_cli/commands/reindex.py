@@ -34,16 +34,21 @@ def reindex(
     ] = None,
     start: Annotated[
         int | None,
-        typer.Option("--from", metavar="N", min=0, help="From this offset of the log on; what is before stays."),
+        typer.Option(
+            "--from", metavar="N", min=0, help="Start at this physical offset; units and entries before it are kept."
+        ),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", metavar="DIR", help="Write them below this directory; the store stays as it is."),
+        typer.Option("--output", metavar="DIR", help="Write them into this directory; the store is not changed."),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what differs: exit 0 if nothing would change, else 1.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Show the differences and change nothing: exit code 0 if there are none, else 1."
+        ),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask for confirmation.")] = False,
     verbose: Verbose = False,
     jobs: Jobs = None,
     spark: UseSpark = False,
@@ -51,11 +56,11 @@ def reindex(
     conf: Conf = None,
     split_bytes: SplitBytes = None,
 ) -> None:
-    """Rebuild consume queues and index from the log, to the byte as dispatch writes them.
+    """Rebuild consume queues and index from the log, byte for byte as dispatch writes them.
 
-    They are built aside, compared with what is there, and only what differs is swapped in at the end; the old files
-    go to salvage/ in the store. A queue without a message in the log keeps its files. A dry run builds in the system's
-    directory for temporary files.
+    The new files are built apart and compared with the old ones; at the end only files that differ are replaced, and
+    the old ones are saved to salvage/ in the store. A queue with no message in the log keeps its files. A dry run
+    builds in the system's directory for temporary files.
     """
     settings = settings_of(context)
     if topic is not None and index:

@@ -25,32 +25,38 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @app.command()
 def replicate(
     context: typer.Context,
-    source: Annotated[str, typer.Option("--from", metavar="HOST:PORT", help="The broker (its own port: 10911).")],
+    source: Annotated[
+        str, typer.Option("--from", metavar="HOST:PORT", help="Address of the broker (its port is 10911 by default).")
+    ],
     ha_port: Annotated[
         int | None,
         typer.Option(
-            "--ha-port", min=1, max=65535, metavar="PORT", help="Its replication service (default: as it says)."
+            "--ha-port",
+            min=1,
+            max=65535,
+            metavar="PORT",
+            help="Replication port of the broker (default: the one that it reports).",
         ),
     ] = None,
     until_caught_up: Annotated[
-        bool, typer.Option("--until-caught-up", help="End when the copy has all that the broker had a moment ago.")
+        bool, typer.Option("--until-caught-up", help="Exit when the copy has reached the broker's log end.")
     ] = False,
     throttle: Annotated[
         str | None, typer.Option("--throttle", metavar="SIZE", help="Maximum bytes a second, like 20M.")
     ] = None,
     compare: Annotated[
-        str, typer.Option("--compare", metavar="SIZE", help="Bytes at the copy's end to compare first, or all.")
+        str, typer.Option("--compare", metavar="SIZE", help="Bytes at the end of the copy to compare first, or all.")
     ] = "1M",
     last_file: Annotated[
-        bool, typer.Option("--last-file", help="Begin an empty copy with the broker's last log file, as a slave does.")
+        bool, typer.Option("--last-file", help="Start an empty copy at the broker's last segment, as a slave does.")
     ] = False,
     no_tables: Annotated[bool, typer.Option("--no-tables", help="Don't copy topics, groups and offsets.")] = False,
 ) -> None:
-    """Copy the store of a running broker, Apache's or ours, into --store, and follow it until Ctrl-C.
+    """Copy the store of a running broker, Apache's or rstore's, into --store and follow it until Ctrl-C.
 
-    Every record is checked as it comes. Run again, it goes on where it was, after comparing the end of what is there.
-    A copy that has parted from its broker is refused (exit 4) with the first offset that differs. The copy opens in
-    Apache's broker and in rstore.
+    Every record is checked on arrival. The next run resumes after comparing the end of the copy. A copy that has
+    diverged from its broker is refused (exit code 4) with the first offset that differs. Apache's broker and rstore
+    open the copy.
     """
     settings = settings_of(context)
 

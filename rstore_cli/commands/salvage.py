@@ -23,13 +23,16 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     no_args_is_help=False,
-    help="List, show, export, replay or prune what repairs set aside; scan the log past damage.",
+    help="List, show, export, replay or prune what repairs saved; scan the log past damage.",
 )
 From = Annotated[str | None, typer.Option("--from", metavar="OFFSET", help="First physical offset.")]
 To = Annotated[str | None, typer.Option("--to", metavar="OFFSET", help="Stop before this physical offset.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done (exit 1).")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
-Displaced = Annotated[bool, typer.Option("--displaced", help="Also whole records that lie where another one belongs.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing (exit code 1).")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask for confirmation.")]
+Displaced = Annotated[
+    bool,
+    typer.Option("--displaced", help="Also displaced records: whole, but at another physical offset than their own."),
+]
 
 
 @app.command()
@@ -38,17 +41,18 @@ def scan(
     start: From = None,
     end: To = None,
     file: Annotated[
-        Path | None, typer.Option("--file", metavar="PATH", help="A file instead of the store: a segment, or a piece.")
+        Path | None,
+        typer.Option("--file", metavar="PATH", help="Read this file instead of the store: a segment or a piece."),
     ] = None,
     base_offset: Annotated[
         str | None,
         typer.Option("--base-offset", metavar="OFFSET", help="Physical offset of the file's first byte."),
     ] = None,
 ) -> None:
-    """Read the log past damage: which bytes are lost, which sound records lie behind them.
+    """Read the log past damage: list the lost bytes and the sound records after them.
 
-    Reads only, also beside a running broker. Exit code 1 when something is lost. A file of another name than a
-    segment's needs --base-offset, unless it is a piece in salvage/.
+    Reads only; a broker may be running. Exit code 1 when something is lost. A file that is not named like a segment
+    needs --base-offset, unless it is a piece in salvage/.
     """
     settings = settings_of(context)
     output = settings.output()
@@ -77,7 +81,7 @@ def scan(
 
 @app.command("list")
 def list_(context: typer.Context) -> None:
-    """The repairs and what they saved, newest first; what is in quarantine/."""
+    """List the repairs and what they saved, newest first, and the files in quarantine/."""
     settings = settings_of(context)
     output = settings.output()
 
@@ -96,7 +100,7 @@ def list_(context: typer.Context) -> None:
 
 @app.command()
 def show(context: typer.Context, repair: Annotated[str, typer.Argument(metavar="ID")]) -> None:
-    """One repair, piece by piece: what was saved, from where, why, and the sound records in it."""
+    """Show the pieces of one repair: what was saved, from where, why, and the sound records in it."""
     settings = settings_of(context)
     output = settings.output()
 
@@ -116,21 +120,24 @@ def export(
     context: typer.Context,
     repair: Annotated[str, typer.Argument(metavar="ID")],
     target: Annotated[
-        str | None, typer.Option("--output", "-o", metavar="FILE", help="Messages as JSON lines; - is stdout.")
+        str | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write messages as JSON lines to FILE; - is stdout."),
     ] = None,
     raw: Annotated[
-        Path | None, typer.Option("--raw", metavar="DIR", help="The log's bytes as commit log files, into a new DIR.")
+        Path | None, typer.Option("--raw", metavar="DIR", help="Write the saved bytes as segments into a new DIR.")
     ] = None,
     topic: Annotated[str | None, typer.Option("--topic", help="Only messages of this topic.")] = None,
-    queue: Annotated[int | None, typer.Option("--queue", metavar="N", min=0, help="Only of this queue id.")] = None,
+    queue: Annotated[
+        int | None, typer.Option("--queue", metavar="N", min=0, help="Only messages of this queue id.")
+    ] = None,
     start: From = None,
     end: To = None,
     displaced: Displaced = False,
 ) -> None:
-    """Take what a repair saved of the log out of the store: messages as get prints them (put --jsonl reads them), or
-    its bytes as files that dump commitlog reads. Writes nothing into the store.
+    """Export what a repair saved of the log: messages as JSON lines that put --jsonl reads, or bytes as segments that
+    dump commitlog reads. Changes nothing in the store.
 
-    Exit code 1 when some of the saved bytes are in no sound record; they are counted and named.
+    Exit code 1 when some of the saved bytes are in no sound record; they are counted and listed.
     """
     settings = settings_of(context)
     if (target is None) == (raw is None):
@@ -152,26 +159,27 @@ def export(
 def replay(
     context: typer.Context,
     repair: Annotated[
-        str | None, typer.Argument(metavar="ID", help="Default: the last repair that saved a record of the log.")
+        str | None, typer.Argument(metavar="ID", help="The repair (default: the last that saved a record of the log).")
     ] = None,
     into: Annotated[
-        Path | None, typer.Option("--into", metavar="DIR", help="Another store, or a new one, instead of its own.")
+        Path | None,
+        typer.Option("--into", metavar="DIR", help="Put them into this store, existing or new, instead of --store."),
     ] = None,
     topics: Annotated[
-        list[str] | None, typer.Option("--topic", help="Only messages of this topic; may be repeated.")
+        list[str] | None, typer.Option("--topic", help="Only messages of this topic (repeatable).")
     ] = None,
     displaced: Displaced = False,
-    again: Annotated[bool, typer.Option("--again", help="Also what was replayed already.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Also messages that were already replayed.")] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
     verbose: Verbose = False,
 ) -> None:
-    """Put the sound records that a repair saved back as new messages, in their log order.
+    """Put the sound records that a repair saved back as new messages, in log order.
 
     They keep topic, queue id, tags, keys, properties, born time and body; store time and queue offset are new, and
-    consumers get them like any new message. What the log still has is passed over. A replay that was interrupted is
-    run again: no message is put twice. Delayed messages that are due go out at once, others wait for what is left; open
-    halves of transactions are put again, so that the broker asks their producers; settled ones are passed over.
+    consumers get them like any new message. Messages that the log still holds are skipped. After an interruption run it
+    again: no message is put twice. Delayed messages that are due are delivered at once, others at their delivery time;
+    open half messages are put again, so that the broker asks their producers; settled ones are skipped.
     """
     settings = settings_of(context)
     from engine.repair.replay.plan import ReplayRequest
@@ -185,18 +193,21 @@ def replay(
 @app.command()
 def prune(
     context: typer.Context,
-    repairs: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="The repairs to remove.")] = None,
-    keep: Annotated[int | None, typer.Option("--keep", min=0, metavar="N", help="All but the last N.")] = None,
+    repairs: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="The repairs to prune.")] = None,
+    keep: Annotated[
+        int | None, typer.Option("--keep", min=0, metavar="N", help="Keep the last N repairs, prune the others.")
+    ] = None,
     older_than: Annotated[
-        str | None, typer.Option("--older-than", metavar="AGE", help="Those made before: 30d, 12h, or a time.")
+        str | None,
+        typer.Option("--older-than", metavar="AGE", help="Prune repairs older than 30d, 12h, or made before a time."),
     ] = None,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """Remove what repairs saved: the room comes back, and the repairs can't be taken back or replayed any more.
+    """Delete what repairs saved, to free space; they can no longer be undone or replayed.
 
-    A repair that is not finished, or whose undo or replay is not, stays (exit code 4 when it was named). Manifests that
-    still tell which ranges of the log were given up or bridged stay, too.
+    An unfinished repair, undo or replay is kept (exit code 4 when it was named). Manifests that record accepted or
+    bridged ranges of the log are kept, too.
     """
     settings = settings_of(context)
     if sum((bool(repairs), keep is not None, older_than is not None)) != 1:

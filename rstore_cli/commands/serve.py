@@ -27,28 +27,38 @@ def serve(
         str | None, typer.Option("--listen", metavar="ADDRESS", help="Address to listen on (default: 127.0.0.1).")
     ] = None,
     port: Annotated[
-        int | None, typer.Option("--port", min=0, max=65535, metavar="PORT", help="The broker's (default: 10911).")
+        int | None,
+        typer.Option("--port", min=0, max=65535, metavar="PORT", help="Port of the broker (default: 10911)."),
     ] = None,
     names_port: Annotated[
         int | None,
-        typer.Option("--names-port", min=0, max=65535, metavar="PORT", help="The embedded name service's (9876)."),
+        typer.Option(
+            "--names-port", min=0, max=65535, metavar="PORT", help="Port of the embedded name server (default: 9876)."
+        ),
     ] = None,
-    no_names: Annotated[bool, typer.Option("--no-names", help="No embedded name service.")] = False,
+    no_names: Annotated[bool, typer.Option("--no-names", help="Start no embedded name server.")] = False,
     namesrv: Annotated[
         str | None,
-        typer.Option("--namesrv", metavar="HOST:PORT;…", help="Name servers to register with, instead of our own."),
+        typer.Option(
+            "--namesrv", metavar="HOST:PORT;…", help="Name servers to register with, instead of the embedded one."
+        ),
     ] = None,
     acl: Annotated[
         Path | None,
-        typer.Option("--acl", metavar="FILE", help="Accounts (plain_acl.yml), with acl/ beside it."),
+        typer.Option(
+            "--acl", metavar="FILE", help="ACL file (plain_acl.yml); acl/ in the same directory is read, too."
+        ),
     ] = None,
     tls_mode: Annotated[
         str | None, typer.Option("--tls-mode", metavar="MODE", help="disabled, permissive (default) or enforcing.")
     ] = None,
-    tls_cert: Annotated[str | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate, PEM.")] = None,
-    tls_key: Annotated[str | None, typer.Option("--tls-key", metavar="FILE", help="Its key, PEM.")] = None,
+    tls_cert: Annotated[str | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate (PEM).")] = None,
+    tls_key: Annotated[
+        str | None, typer.Option("--tls-key", metavar="FILE", help="Private key of the certificate (PEM).")
+    ] = None,
     tls_ca: Annotated[
-        str | None, typer.Option("--tls-ca", metavar="FILE", help="What clients' certificates are checked by, PEM.")
+        str | None,
+        typer.Option("--tls-ca", metavar="FILE", help="CA certificates for checking clients' certificates (PEM)."),
     ] = None,
     tls_client_auth: Annotated[
         str | None, typer.Option("--tls-client-auth", metavar="WORD", help="none (default), optional or require.")
@@ -58,34 +68,43 @@ def serve(
         typer.Option("--role", metavar="ROLE", help="async-master (default), sync-master or slave."),
     ] = None,
     broker_id: Annotated[
-        int | None, typer.Option("--broker-id", min=0, metavar="N", help="0 for a master, above for its slaves.")
+        int | None, typer.Option("--broker-id", min=0, metavar="N", help="0 for a master, 1 or more for a slave.")
     ] = None,
     master: Annotated[
         str | None,
-        typer.Option("--master", metavar="HOST:PORT", help="The broker that a slave copies (or a name server says)."),
+        typer.Option(
+            "--master", metavar="HOST:PORT", help="Master that a slave copies (default: as a name server answers)."
+        ),
     ] = None,
     metrics_port: Annotated[
         int | None,
         typer.Option(
-            "--metrics-port", min=0, max=65535, metavar="PORT", help="Serve /metrics, /health and /ready here (HTTP)."
+            "--metrics-port",
+            min=0,
+            max=65535,
+            metavar="PORT",
+            help="Serve /metrics, /health and /ready on this port (HTTP).",
         ),
     ] = None,
     max_connections: Annotated[
-        int | None, typer.Option("--max-connections", min=1, metavar="N", help="Open at a time (default: 20000).")
+        int | None,
+        typer.Option("--max-connections", min=1, metavar="N", help="Maximum open connections (default: 20000)."),
     ] = None,
     log_level: Annotated[Level, typer.Option("--log-level", help="Minimum log level.")] = Level.INFO,
     log_format: Annotated[
-        Format | None, typer.Option("--log-format", help="Of the log (default: text for a terminal, else json).")
+        Format | None,
+        typer.Option("--log-format", help="Format of the daemon's log (default: text on a terminal, else json)."),
     ] = None,
     log_file: Annotated[
         Path | None,
         typer.Option("--log-file", metavar="FILE", help="Log file instead of stderr; rotated at 64 MiB, 8 kept."),
     ] = None,
 ) -> None:
-    """Serve the store to RocketMQ clients until SIGTERM, SIGHUP or Ctrl-C: broker and name service in one process.
+    """Serve the store to RocketMQ clients until SIGTERM, SIGHUP or Ctrl-C: broker and name server in one process.
 
-    Recovers the store first, as `recover` would; damage in the middle is refused (exit 4). A second start on the same
-    store is refused (exit 3). `rstore status`, `flush`, `expire` and `top` ask the running daemon.
+    Recovers the store first, as `recover` does; damage in the middle of the log is refused (exit code 4). A second
+    start on the same store is refused (exit code 3). `rstore status`, `flush`, `expire` and `top` ask the running
+    daemon.
     """
     settings = settings_of(context)
 

@@ -18,17 +18,17 @@ def status(
     context: typer.Context,
     hours: Annotated[int, typer.Option("--hours", min=1, max=_YEAR, help="Recent hours to list.")] = 24,
     rate_hours: Annotated[
-        int, typer.Option("--rate-hours", min=1, max=_YEAR, help="Recent hours whose rate the forecast uses.")
+        int, typer.Option("--rate-hours", min=1, max=_YEAR, help="Recent hours from which the forecast takes its rate.")
     ] = 24,
     full: Annotated[
-        bool, typer.Option("--full", help="Read every queue unit, no samples; all hours in --json. Slower.")
+        bool, typer.Option("--full", help="Read every queue unit instead of samples; all hours in --json. Slower.")
     ] = False,
 ) -> None:
-    """State of the store, and why: offsets, space by topic and hour, when the disk is full, lag of the groups.
+    """Show the state of the store and its reasons: offsets, space by topic and hour, when the disk will be full, lag.
 
-    Reads only, and runs beside a live broker. It never reads the whole log: the start of each hour is searched for,
-    topics are counted by queue units. Very long queues are sampled (~), unless --full is given.
-    A running `rstore serve` is asked for its connections, rates, held pulls and health.
+    Reads only; a broker may be running. It never reads the whole log: it searches for the start of each hour and counts
+    topics by queue units. Very long queues are sampled (~) unless --full is given. A running `rstore serve` is asked
+    for its connections, rates, held pulls and health.
     """
     settings = settings_of(context)
     output = settings.output()

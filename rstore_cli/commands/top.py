@@ -25,21 +25,21 @@ def top(
     context: typer.Context,
     broker: Annotated[
         str | None,
-        typer.Option("--broker", metavar="HOST:PORT", help="Any RocketMQ broker, instead of the daemon of --store."),
+        typer.Option("--broker", metavar="HOST:PORT", help="Any RocketMQ broker instead of the daemon of --store."),
     ] = None,
     interval: Annotated[
         float, typer.Option("--interval", "-i", min=0.1, max=3600, metavar="SECONDS", help="Time between two frames.")
     ] = 2.0,
-    once: Annotated[bool, typer.Option("--once", help="One frame: what has happened in one interval.")] = False,
-    sort: Annotated[Sort, typer.Option("--sort", help="Highest first.")] = Sort.LAG,
+    once: Annotated[bool, typer.Option("--once", help="Print one frame, of one interval, and exit.")] = False,
+    sort: Annotated[Sort, typer.Option("--sort", help="Sort by this column, highest first.")] = Sort.LAG,
     rows: Annotated[int, typer.Option("--rows", min=1, metavar="N", help="Maximum rows of each table.")] = ROWS,
 ) -> None:
-    """Watch a broker: topics with rates, consumer groups with lag, flush and dispatch distance, disk, clients.
+    """Watch a broker: topics with rates, consumer groups with lag, flush and dispatch lag, disk, clients.
 
-    Asks the running `rstore serve` of --store, or with --broker any broker, Apache's, too, by admin requests: then
-    rates are told by offsets, and bytes by the broker's own last minute. On a terminal p, g, l and n sort by puts,
-    gets, lag and name, the arrow and page keys scroll a table, Tab takes the other one, and q leaves. --json prints
-    an object an interval.
+    Asks the running `rstore serve` of --store, or with --broker any broker, also Apache's, by admin requests: rates are
+    then computed from offsets, and bytes are the broker's own figure for its last minute. On a terminal p, g, l and n
+    sort by puts, gets, lag and name, the arrow and page keys scroll a table, Tab selects the other table, and q quits.
+    --json prints one object per interval.
     """
     settings = settings_of(context)
     with _looking(settings, broker) as look:

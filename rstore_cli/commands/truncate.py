@@ -25,32 +25,38 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def truncate(
     context: typer.Context,
     to_offset: Annotated[
-        int | None, typer.Option("--to-offset", metavar="N", min=0, help="The log's new end: where a record begins.")
+        int | None,
+        typer.Option(
+            "--to-offset", metavar="N", min=0, help="New log end: a physical offset at which a record starts."
+        ),
     ] = None,
     to_time: Annotated[
-        str | None, typer.Option("--to-time", metavar="TIME", help="Cut messages stored later than this.")
+        str | None, typer.Option("--to-time", metavar="TIME", help="Cut messages with a later store time.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show the plan: exit 0 if nothing would change, else 1.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Show the plan and change nothing: exit code 0 if nothing would change, else 1."
+        ),
     ] = False,
     whole: Annotated[
         bool,
-        typer.Option("--whole", help="Read the log from its first byte: damage before the new end is then refused."),
+        typer.Option("--whole", help="Read the whole log; damage before the new log end is then refused."),
     ] = False,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Don't ask; cut even what consumers have not read yet.")
+        bool, typer.Option("--yes", "-y", help="Don't ask for confirmation; cut unread messages, too.")
     ] = False,
     no_salvage: Annotated[
-        bool, typer.Option("--no-salvage", help="Don't save removed data: it is lost. Requires --yes.")
+        bool, typer.Option("--no-salvage", help="Don't save removed data; it can't be restored. Requires --yes.")
     ] = False,
     salvage_dir: SalvageDir = None,
     verbose: Verbose = False,
 ) -> None:
-    """Cut the log, its queues and index to one consistent point.
+    """Cut log, queues and index at one offset of the log.
 
-    Removed data is saved to salvage/ in the store first, and the rest of the file is zeroed, so that no old message
-    comes back. Messages that a consumer group has not read are only cut with --yes. Times are ISO 8601 (local), epoch
-    milliseconds, or "2 hours ago". The plan lists which segments were read; --whole reads all up to the new end.
+    Removed data is saved to salvage/ in the store first, and the rest of the segment is zeroed, so that no old message
+    reappears. Unread messages are cut only with --yes. Times are ISO 8601 (local), epoch milliseconds, or "2 hours
+    ago". The plan lists which segments were read; --whole reads all up to the new log end.
     """
     settings = settings_of(context)
     if (to_offset is None) == (to_time is None):

@@ -22,13 +22,13 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @app.command()
 def undo(
     context: typer.Context,
-    list_: Annotated[bool, typer.Option("--list", help="Only list the repairs of this store.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done (exit 1).")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List the repairs of this store and change nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing (exit code 1).")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask for confirmation.")] = False,
 ) -> None:
-    """Take the last repair back: every file becomes what it was before, from what the repair saved in salvage/.
+    """Undo the last repair: restore every file from what the repair saved in salvage/.
 
-    Refused (exit code 4) when the store has changed since. An undo that was killed is run again.
+    Refused (exit code 4) when the store has changed since. After a kill, run it again: it resumes.
     """
     settings = settings_of(context)
     if list_:

@@ -24,7 +24,7 @@ _NOTED = 5
 def verify_crc(
     context: typer.Context,
     start: Annotated[
-        str | None, typer.Option("--from", metavar="OFFSET", help="First physical offset (default: the log's start).")
+        str | None, typer.Option("--from", metavar="OFFSET", help="First physical offset (default: log start).")
     ] = None,
     end: Annotated[str | None, typer.Option("--to", metavar="OFFSET", help="Stop before this physical offset.")] = None,
     jobs: Jobs = None,
@@ -33,10 +33,10 @@ def verify_crc(
     conf: Conf = None,
     split_bytes: SplitBytes = None,
 ) -> None:
-    """Check every record of the log: CRC, lengths, position, and header and properties, which no CRC covers.
+    """Check every record of the log: CRC, lengths, offset, and header and properties, which no CRC covers.
 
-    Reads only. Exit code 1 when something is bad, or suspect. Damage does not stop it. Unusual records are noted: a
-    client may have sent them so.
+    Reads only, and continues after damage. Exit code 1 when a record is damaged or suspect. Unusual records are only
+    listed: a client may have sent them so.
     """
     settings = settings_of(context)
     output = settings.output()
