@@ -20,6 +20,7 @@ from engine.broker.tables.topics import TopicConfig
 from engine.errors import FormatError, InvalidArgument
 from engine.format.hashing import body_crc
 from engine.wire.codes import RequestCode
+from engine.wire.registration import LARGEST
 from tests.engine.broker.client import Client, daemon, send_fields
 
 
@@ -159,7 +160,7 @@ def test_registrations_that_are_none() -> None:
     assert registration.decode(old, compressed=False, sender_version=30) == (
         DataVersion(3), {"T": TopicConfig("T")}, None,
     )  # fmt: skip
-    bomb = zlib.compress(bytes(registration.LARGEST + 1), 9)
+    bomb = zlib.compress(bytes(LARGEST + 1), 9)
     for body, compressed in ((bomb, True), (b"[]", False), (b'{"topicConfigSerializeWrapper":7}', False), (b"x", True)):
         with pytest.raises(FormatError):
             registration.decode(body, compressed=compressed, sender_version=409)
@@ -168,7 +169,7 @@ def test_registrations_that_are_none() -> None:
 def test_addresses_of_name_servers() -> None:
     assert parse_addresses("a:1;[::1]:2; a:1 ;") == ("a:1", "[::1]:2")
     for wrong in ("a", "a:b", "a:0", ":1", "a:70000"):
-        with pytest.raises(InvalidArgument, match="is no HOST:PORT"):
+        with pytest.raises(InvalidArgument, match="is not HOST:PORT"):
             parse_addresses(wrong)
 
 
