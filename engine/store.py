@@ -1,50 +1,33 @@
-"""The open store: put, get, query, close. The only composition of log, queues, index and services.
+"""The open store: put, get, query, close.
 
-Theory. Opening: lock first, then recovery (plan, then apply), then the abort mark, then dispatch of what the queues
-don't have yet, and only then the services and the first put (Apache takes the lock last: RECOVERY.md, "Start of a
-store"). Closing: no more puts; write buffers, log, dispatch, queues and index are finished in this order, each before
-the next; the abort mark goes only when all of that went well and nothing is left to dispatch.
-
-Nothing fails in silence: what ends a service makes the store not writeable, and `errors` says why.
+Opening: lock first, then recovery (plan, then apply), then the parts start (store_parts.py, which also says how they
+are closed), and only then the first put.
 
 Sources: DefaultMessageStore (4.9.8) for every method of the same name.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from engine.config import BrokerRole, FlushDiskType, StoreConfig
+from engine.config import StoreConfig
 from engine.errors import DiskFull, RStoreError, StorageError
-from engine.files.abort import AbortFile
 from engine.files.disk import Disk
 from engine.files.lock import StoreLock
 from engine.format import names
-from engine.format.checkpoint import SAFETY_MS, Checkpoint
-from engine.format.index_file import IndexLayout
 from engine.format.message import Message
-from engine.log.checkpoint import CheckpointFile
 from engine.log.commitlog import Clock, CommitLog
 from engine.log.consume_queue import ConsumeQueue
 from engine.log.derive import TopicQueue
-from engine.log.index_service import IndexService
-from engine.log.message_reader import MessageReader
 from engine.log.reading import ReadLimits
 from engine.log.results import PutResult, StoreClosed
-from engine.log.state import NORMAL_FILES, StoreState
-from engine.services.clean import CleanService
-from engine.services.dispatch import DispatchFinding, DispatchService, Listener, Wanted
-from engine.services.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService
-from engine.services.put import PutService, Replicate
-from engine.services.queue_flush import FlushConsumeQueueService
-from engine.services.queue_removal import QueueRemoval
-from engine.services.queue_table import QueueTable
-from engine.services.running_flags import Flag, RunningFlags
-from engine.services.self_check import SelfCheck
+from engine.log.state import StoreState
+from engine.services.dispatch import DispatchFinding, Listener, Wanted
+from engine.services.put import Replicate
 from engine.services.waiting import Pending
+from engine.store_parts import StoreParts
 
 if TYPE_CHECKING:
     from engine.format.batch import BatchItem
@@ -75,59 +58,8 @@ Recover = Callable[[Disk, StoreConfig], tuple[StoreState, StoreConfig]]
 """Recovers the closed, locked store; where it stands then, and its settings with the sizes that its files have."""
 
 
-class MessageStore(MessageReader):
-    """See the module. Thread-safe. Also a context manager; made by `open`.
-
-    Attributes:
-        log: the commit log.
-        queues: the consume queues.
-        index: None without messageIndexEnable.
-        checkpoint: the checkpoint file.
-        dispatch: follows the log.
-        clean: deletes what has expired, if the store was opened for that.
-        self_check: looks whether its files follow each other, in a broker's store.
-        removal: takes queues away whose topic or messages are gone.
-        flags: what the store may do now.
-    """
-
-    def __init__(self, disk: Disk, config: StoreConfig, state: StoreState, lock: StoreLock, clock: Clock) -> None:
-        """For `open` only: composes, and starts nothing."""
-        super().__init__(config)
-        self._disk = disk
-        self._lock = lock
-        self._state = state
-        self._clock = clock
-        self._closed = False
-        self._followers: tuple[Callable[[], None], ...] = ()
-        root = config.store_path_root_dir
-        self.abort = AbortFile(disk, str(root))
-        self.flags = RunningFlags()
-        self.log = CommitLog(disk, config, clock=clock, full_paths=lambda: self.clean.full_paths)
-        self.queues = QueueTable(disk, config)
-        self.checkpoint = CheckpointFile.load(disk, str(root / names.CHECKPOINT))
-        self.index: IndexService | None = None
-        if config.message_index_enable:
-            layout = IndexLayout(config.max_hash_slot_num, config.max_index_num)
-            self.index = IndexService(disk, str(root / names.INDEX), layout, disk.now_ms, self._index_durable)
-        self.dispatch = DispatchService(
-            self.log, self.queues, self.index, self.flags, config, self._dispatched, self._failed
-        )
-        self._queue_flush = FlushConsumeQueueService(
-            self.log, self.queues, self.dispatch, self.checkpoint, config, self._failed
-        )
-        self.clean = CleanService(
-            disk, self.log, self.queues, self.index, self.dispatch, self.flags, config, self._failed
-        )
-        self.self_check = SelfCheck(disk, self.log, self.queues, self._failed)
-        self.removal = QueueRemoval(self.log, self.queues, self.dispatch, self.clean)
-        sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
-        group_commit = GroupCommitService(self.log, self.checkpoint, config, self._failed) if sync else None
-        self._flushed_by_puts = sync
-        self._flush = group_commit or FlushRealTimeService(self.log, self.checkpoint, config, self._failed)
-        self._commit: CommitRealTimeService | None = None
-        if self.log.pool is not None:
-            self._commit = CommitRealTimeService(self.log, config, self._committed, self._commit_full, self._failed)
-        self._puts = PutService(self.log, self.flags, self.queues, config, clock, group_commit, self._appended)
+class MessageStore(StoreParts):
+    """See the module. Thread-safe. Also a context manager; made by `open`."""
 
     # --- opening and closing ----------------------------------------------------------------------------------------
 
@@ -186,94 +118,11 @@ class MessageStore(MessageReader):
             raise
         return store
 
-    def _start(self, *, cleaning: bool) -> None:
-        state = self._state
-        self.queues.load(state.queues, state.min_offset)
-        self.abort.create()
-        try:
-            one_by_one = cleaning and self.config.broker_role is not BrokerRole.SLAVE  # as clients send
-            single_pages = one_by_one or self._flushed_by_puts
-            self.log.open(state.max_offset, self.queues.next_offsets(), single_pages=single_pages)
-            if self.index is not None:
-                self.index.open(state.index_files)
-            known = max(self.queues.max_physical_offset(), self.log.min_offset, 0)
-            self.dispatch.start_from(min(known, state.max_offset))
-            # On a full disk dispatch goes on as soon as there is room; what is in the queues can be read until then.
-            with contextlib.suppress(DiskFull):
-                self.dispatch.catch_up(state.max_offset)
-            self.log.topic_queue_table = {**self.queues.next_offsets(), **self._ahead()}
-        except BaseException:
-            self.dispatch.stop()
-            self.log.close(clean=True)
-            self.queues.shutdown()
-            self._finish_index()
-            raise
-        self._queue_flush.start()
-        self._flush.start()
-        if self._commit is not None:
-            self._commit.start()
-        if cleaning:
-            self.clean.start()
-            self.self_check.start()
-
-    def _ahead(self) -> dict[TopicQueue, int]:
-        """Queues that lack records of the log still, and the queue offset of their next message."""
-        return {} if self.dispatch.position >= self._state.max_offset else dict(self._state.next_offsets)
-
-    def close(self) -> None:
-        """Close cleanly: everything that was acknowledged is durable then. A second time does nothing.
-
-        Raises:
-            RStoreError: the first thing that went wrong; the store is closed all the same, and the abort mark stays, so
-            that the next start recovers.
-        """
-        if self._closed:
-            return
-        self._closed = self._puts.closed = True
-        self.log.seal()
-        self.clean.stop()
-        self.self_check.stop()
-        if self._commit is not None:
-            self._commit.stop()
-        self._flush.stop()
-        self.dispatch.stop()
-        self._queue_flush.stop()
-        steps: list[Callable[[], object]] = [self._cut_back, self._finish_index, lambda: self.log.close(clean=True)]
-        trapped = self._trapped()
-        if trapped:
-            steps.append(self._checkpoint_behind_trap)
-        if self.flags.writeable and self.dispatch.behind == 0:
-            steps.append(self.checkpoint.flush)
-        for step in steps:
-            try:
-                step()
-            except RStoreError as error:
-                self._failed(error)
-        self.queues.shutdown()
-        try:
-            if self.flags.writeable and self.dispatch.behind == 0 and not trapped:
-                self.abort.remove()
-        finally:
-            self._lock.release()
-        failure = self.flags.error
-        if failure is not None:
-            raise failure
-
-    def _cut_back(self) -> None:
-        """A slave's log may end within a record: what a stop leaves ends with a whole one. The rest comes again."""
-        if self.config.broker_role is BrokerRole.SLAVE and not self.flags.errors:
-            self.log.cut_back(self.dispatch.position)
-
     def __enter__(self) -> MessageStore:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    @property
-    def closed(self) -> bool:
-        """Whether `close` was called."""
-        return self._closed
 
     @property
     def disk(self) -> Disk:
@@ -382,8 +231,8 @@ class MessageStore(MessageReader):
     ) -> tuple[int, int]:
         if self.index is None:
             return 0, 0
-        found = self.index.query(topic, key, begin, end, max_num, accept=accept)
-        return found.last_update_timestamp, found.last_update_phy_offset
+        matches = self.index.query(topic, key, begin, end, max_num, accept=accept)
+        return matches.last_update_timestamp, matches.last_update_phy_offset
 
     # --- state ------------------------------------------------------------------------------------------------------
 
@@ -454,51 +303,3 @@ class MessageStore(MessageReader):
     def _demand_open(self) -> None:
         if self._closed:
             raise StoreClosed("the store is closed", path=self.config.store_path_root_dir)
-
-    def _appended(self) -> None:
-        if self._commit is not None:
-            self._commit.wake()
-            return
-        self.dispatch.wake()
-        if not self._flushed_by_puts:
-            self._flush.wake()
-        for appended in self._followers:
-            appended()
-
-    def _committed(self) -> None:
-        self.dispatch.wake()
-        self._flush.wake()
-        for appended in self._followers:
-            appended()
-
-    def _commit_full(self, error: DiskFull | None) -> None:
-        if error is None:
-            self.flags.clear(Flag.DISK_FULL, by="CommitRealTimeService")
-        else:
-            self.flags.set(Flag.DISK_FULL, error, by="CommitRealTimeService")
-
-    def _dispatched(self) -> None:
-        self._queue_flush.wake()
-
-    def _index_durable(self, timestamp: int) -> None:
-        self.checkpoint.index_msg_timestamp = timestamp
-        with contextlib.suppress(DiskFull):  # written with the queues' time, as soon as there is space
-            self.checkpoint.flush()
-
-    def _trapped(self) -> bool:
-        """Whether a normal start would still read, and cut at, the damage that recovery left in the log."""
-        trap, files = self._state.trap, self.log.files.files
-        return trap is not None and bool(files) and files[-NORMAL_FILES:][0].file_from_offset <= trap
-
-    def _checkpoint_behind_trap(self) -> None:
-        """The abort mark stays, and the checkpoint has the next start begin with the last file, behind the damage."""
-        newest = self.log.flushed_timestamp + SAFETY_MS
-        if newest > self.checkpoint.physic_msg_timestamp:
-            self.checkpoint.set(Checkpoint(newest, newest, newest))
-
-    def _finish_index(self) -> None:
-        if self.index is not None:
-            self.index.shutdown()
-
-    def _failed(self, error: RStoreError) -> None:
-        self.flags.set(Flag.NOT_WRITEABLE, error)

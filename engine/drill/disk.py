@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection
 from random import Random
 from typing import TYPE_CHECKING
 
-from engine.files.disk import Usage
 from engine.files.faults import SPACE_TAKING, FaultyDisk
+from engine.files.file_system import Usage
 from engine.files.libc import Libc
 
 if TYPE_CHECKING:

@@ -132,7 +132,7 @@ class SegmentAllocator:
         if not background:
             return self._make(path, size)
         if not request.done.wait(self._wait_ms / 1000):
-            raise StorageError(f"making the file takes longer than {self._wait_ms} ms", path=path)
+            raise StorageError(f"creating the file takes longer than {self._wait_ms} ms", path=path)
         with self._changed:
             if self._requests.get(path) is request:
                 del self._requests[path]

@@ -25,7 +25,7 @@ class FileKind(Enum):
     FIFO = "a FIFO"
     SOCKET = "a socket"
     DEVICE = "a device"
-    ABSENT = "a link whose target is not there"
+    ABSENT = "a link whose target does not exist"
 
 
 _KINDS = {
@@ -69,7 +69,7 @@ class Entry:
     @property
     def what(self) -> str:
         """The kind in words; of a link whose target is not there, with that target."""
-        return f"a link to {self.target}, which is not there" if self.kind is FileKind.ABSENT else self.kind.value
+        return f"a link to {self.target}, which does not exist" if self.kind is FileKind.ABSENT else self.kind.value
 
 
 def kind_of(mode: int) -> FileKind:
@@ -79,8 +79,8 @@ def kind_of(mode: int) -> FileKind:
 
 def entry_of(name: str, path: str) -> Entry:
     """The entry of a name. Raises OSError when nothing is there, or the target of its link is not."""
-    found = os.stat(path)
-    return Entry(name, path, kind_of(found.st_mode), found.st_size, found.st_mtime_ns)
+    status = os.stat(path)
+    return Entry(name, path, kind_of(status.st_mode), status.st_size, status.st_mtime_ns)
 
 
 def look(name: str, path: str) -> Entry | None:

@@ -136,7 +136,7 @@ class FaultyDisk(Disk):
         `rng`; `torn`: by 512-byte sector instead of by page. Raises InvalidArgument without a root.
         """
         if self._image is None:
-            raise InvalidArgument("a disk without a root knows of no power cut", path=destination)
+            raise InvalidArgument("a power cut needs a disk with a root", path=destination)
         with self._model_lock:
             self._image.crash_copy(destination, rng or Random(0), lose, torn=torn)
 

@@ -68,13 +68,13 @@ class Libc:
         """Whether `syncfs` of this file's system makes durable what fsync(2) would, and tells of errors (Linux 5.8)."""
         if not _SYNCFS_TELLS or not hasattr(self._library, "syncfs"):
             return False
-        found = (ctypes.c_long * 64)()
-        return self._library.fstatfs(descriptor, found) == 0 and found[0] in _VOUCHING
+        statfs = (ctypes.c_long * 64)()
+        return self._library.fstatfs(descriptor, statfs) == 0 and statfs[0] in _VOUCHING
 
     def is_ext(self, path: str) -> bool:
         """Whether an ext2, ext3 or ext4 file system holds `path` (statfs(2) tells no difference)."""
-        found = (ctypes.c_long * 64)()
-        return self._library.statfs(os.fsencode(path), found) == 0 and found[0] == _EXT
+        statfs = (ctypes.c_long * 64)()
+        return self._library.statfs(os.fsencode(path), statfs) == 0 and statfs[0] == _EXT
 
     def syncfs(self, descriptor: int) -> None:
         """Write all that a file system holds back, and wait for it; raises OSError."""

@@ -41,7 +41,7 @@ class Oddness(Enum):
     STRANGE_NAME = "a name that is not 20 digits"
     MISALIGNED = "a name that is not a multiple of the file size"
     NOT_A_FILE = "not a file"
-    ABSENT = "a link whose target is not there"
+    ABSENT = "a link whose target does not exist"
     DUPLICATE = "a second file for the same offset"
 
 
@@ -111,7 +111,7 @@ def list_segments(
     """
     if file_size < 1:
         raise InvalidArgument(f"segment size must be ≥ 1, not {file_size}")
-    found: dict[int, SegmentFile] = {}
+    segments: dict[int, SegmentFile] = {}
     odd: list[OddEntry] = []
     missing: list[str] = []
     for directory in directories:
@@ -124,15 +124,15 @@ def list_segments(
                 continue
             offset = segment_offset(entry.name)
             why = _oddness(entry, offset, file_size)
-            if why is None and offset in found:
+            if why is None and offset in segments:
                 why = Oddness.DUPLICATE
             if why is not None or offset is None:
                 odd.append(OddEntry(entry.path, entry.size, why or Oddness.STRANGE_NAME, entry.what))
             else:
-                found[offset] = SegmentFile(entry.path, offset, entry.size, entry.mtime_ns)
+                segments[offset] = SegmentFile(entry.path, offset, entry.size, entry.mtime_ns)
     return SegmentListing(
         file_size,
-        tuple(found[offset] for offset in sorted(found)),
+        tuple(segments[offset] for offset in sorted(segments)),
         tuple(sorted(odd, key=lambda entry: Path(entry.path))),
         tuple(missing),
     )

@@ -24,34 +24,34 @@ _BACKLOG = 16
 
 def listen_at(path: str) -> socket.socket:
     """A listening socket at `path`, whatever lay there before. Raises StorageError."""
-    found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         remove(path)
         with _address(path) as address:
-            found.bind(address)
+            listener.bind(address)
         os.chmod(path, 0o600)  # before anybody can connect
-        found.listen(_BACKLOG)
-        found.setblocking(False)
+        listener.listen(_BACKLOG)
+        listener.setblocking(False)
     except OSError as error:
-        found.close()
-        raise from_os_error(error, "making the daemon's socket", path) from None
-    return found
+        listener.close()
+        raise from_os_error(error, "creating the daemon's socket", path) from None
+    return listener
 
 
 def connect_to(path: str, timeout_s: float) -> socket.socket | None:
     """Who listens at `path`; None when nobody does. Raises StorageError: it may not be asked."""
-    found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    found.settimeout(timeout_s)
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(timeout_s)
     try:
         with _address(path) as address:
-            found.connect(address)
+            connection.connect(address)
     except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
-        found.close()
+        connection.close()
         return None
     except OSError as error:
-        found.close()
-        raise from_os_error(error, "asking the daemon", path) from None
-    return found
+        connection.close()
+        raise from_os_error(error, "connecting to the daemon", path) from None
+    return connection
 
 
 def remove(path: str) -> None:

@@ -64,7 +64,7 @@ class StoreLock:
         Errors: StoreLocked with the holder's pid where the system tells; StorageError.
         """
         if self._file is not None:
-            raise StoreLocked("this process holds the store already", path=self.path)
+            raise StoreLocked("the store is already locked by this process", path=self.path)
         file = self._disk.open_raw(self.path, writable=True, create=True)
         try:
             with self._disk.doing(Operation.LOCK, self.path):
@@ -72,7 +72,7 @@ class StoreLock:
             if refused:
                 holder = _holder(self._disk, file)
                 who = f"process {holder.pid}" if holder is not None and holder.pid else "another process"
-                raise StoreLocked(f"{who} holds the store", path=self.path, hint="stop it first")
+                raise StoreLocked(f"the store is locked by {who}", path=self.path, hint="stop it first")
             if file.read(0, len(CONTENT)) != CONTENT:
                 file.write(0, CONTENT)
                 file.sync(0, len(CONTENT))
@@ -104,8 +104,8 @@ def holder_of(disk: Disk, store: str) -> Holder | None:
     there but can't be opened.
     """
     path = str(Path(store) / "lock")
-    found = disk.look(path)
-    if found is None or not found.is_file:
+    entry = disk.look(path)
+    if entry is None or not entry.is_file:
         return None
     file = disk.open_raw(path)
     try:

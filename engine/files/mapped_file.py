@@ -13,10 +13,7 @@ readers need no lock: a view up to `read_position` never changes. `flush` syncs 
 and read position, and what `write_at` changed below. How the bytes are stored (map or channel) is the
 Segment's business.
 
-Blocks: `append` and `write_at` make sure of blocks before they touch memory. A file that was created has all;
-one that was opened gets them from the write position on, at the first append or in `ensure_allocated`. So a
-full disk is DiskFull there, and nothing was written. Where the file system can't allocate, the file turns to
-the channel kind at that moment.
+What holds the bytes, and when the file gets blocks, is in file_backing.py.
 
 Sources: isAbleToFlush, isAbleToCommit, selectMappedBuffer, destroy of Apache MappedFile, 4.9.8.
 """
@@ -27,73 +24,41 @@ from pathlib import Path
 
 from engine.errors import InvalidArgument, StorageError
 from engine.files.disk import Disk
+from engine.files.file_backing import FileBacking
 from engine.files.raw_file import Bytes
-from engine.files.reference import ReferenceCounted
 from engine.files.segment import PAGE, Segment
 from engine.files.selected import SelectedBuffer
-from engine.files.transient_pool import TransientStorePool, WriteBuffer
-
-WARM_AT_A_TIME = 256
-"""Pages that `warm` touches between two chances for other threads to run."""
+from engine.files.transient_pool import TransientStorePool
 
 
-class MappedFile(ReferenceCounted):
+class MappedFile(FileBacking):
     """See the module. One appender, one flusher, many readers. Made by `create` or `open`.
 
     Attributes:
-        path: the file.
-        file_size: bytes.
         file_from_offset: the number that is its name.
         store_timestamp: ms, of the newest message in it; set by who appends.
         first_create_in_queue: it was made as the first file of an empty queue.
-        allocate_step: bytes of blocks to take at a time when the file is appended to; None: all, or to its end.
     """
 
     __slots__ = (
-        "_buffer",
         "_committed",
-        "_disk",
         "_flushed",
-        "_has_blocks_from",
-        "_has_blocks_to",
-        "_pool",
         "_rewritten",
-        "_room",
-        "_segment",
-        "_single",
-        "_target",
-        "_wrote",
-        "allocate_step",
         "file_from_offset",
-        "file_size",
         "first_create_in_queue",
-        "path",
         "store_timestamp",
     )
 
     def __init__(self, disk: Disk, segment: Segment, *, blocks: int, pool: TransientStorePool | None = None) -> None:
-        super().__init__(disk.now_ms)
         name = Path(segment.path).name
         if not (name.isascii() and name.isdigit()):
-            raise InvalidArgument("a store file's name is a number", path=segment.path)
-        self._disk = disk
-        self._segment = segment
-        self._pool = pool
-        self._buffer: WriteBuffer | None = pool.borrow() if pool is not None else None
-        self.path = segment.path
-        self.file_size = segment.size
+            raise InvalidArgument("a store file's name must be a number", path=segment.path)
+        super().__init__(disk, segment, blocks=blocks, pool=pool)
         self.file_from_offset = int(name)
         self.store_timestamp = 0
         self.first_create_in_queue = False
-        self.allocate_step: int | None = None
-        self._wrote = self._committed = self._flushed = 0
+        self._committed = self._flushed = 0
         self._rewritten: tuple[int, int] | None = None
-        self._has_blocks_from = 0
-        self._has_blocks_to = blocks if segment.mapped else segment.size
-        self._target: memoryview | None = None
-        self._room = 0
-        self._single = False
-        self._aim()
 
     @classmethod
     def create(
@@ -112,8 +77,10 @@ class MappedFile(ReferenceCounted):
         write buffer, if one is left. `single_pages`: see the method. Raises DiskFull, StorageError; no file stays
         behind then.
         """
-        if file_size < 1 or (pool is not None and pool.size != file_size):
-            raise InvalidArgument(f"a store file of {file_size} bytes can't be made", path=path)
+        if file_size < 1:
+            raise InvalidArgument(f"file size must be ≥ 1, not {file_size}", path=path)
+        if pool is not None and pool.size != file_size:
+            raise InvalidArgument(f"file size {file_size} is not that of the write buffers, {pool.size}", path=path)
         blocks = file_size if allocate_step is None else min(allocate_step, file_size)
         file = cls(disk, disk.open_segment(path, file_size, create=True, blocks=blocks), blocks=blocks, pool=pool)
         file.allocate_step = allocate_step
@@ -405,58 +372,6 @@ class MappedFile(ReferenceCounted):
         """Make a stretch durable whatever the positions say; moves none. Raises StorageError."""
         self._segment.sync(start, self.file_size if end is None else end)
 
-    # --- memory -----------------------------------------------------------------------------------------------------
-
-    def warm(self, pages: int, *, sync: bool) -> bool:
-        """Touch every page behind the write position, so that appends meet no page fault; then `mlock`.
-
-        With `sync`, every `pages` pages are synced (Apache warmMappedFile with SYNC_FLUSH). Returns mlock's answer.
-        """
-        memory = self._segment.memory
-        if memory is None:
-            return False
-        first = -(-self._wrote // PAGE) * PAGE
-        self._ensure_blocks(first, self.file_size)
-        synced = first
-        for start in range(first, self.file_size, WARM_AT_A_TIME * PAGE):
-            end = min(start + WARM_AT_A_TIME * PAGE, self.file_size)
-            memory[start:end:PAGE] = bytes(len(range(start, end, PAGE)))
-            if sync and end - synced >= pages * PAGE:
-                self._segment.sync(synced, end)
-                synced = end
-        if sync:
-            self._segment.sync(synced, self.file_size)
-        return self.mlock()
-
-    def touch(self, start: int, end: int) -> bool:
-        """Have the pages of [start, end) ready for appends, if they go to a map with blocks; False when that can't be.
-
-        May be called beside anything else. `start` is a page's start.
-        """
-        mapped = self._target is not None and self._buffer is None
-        if not mapped or not self._has_blocks_from <= start <= end <= self._has_blocks_to:
-            return False
-        try:
-            return self._segment.touch(start, end)
-        except ValueError:  # closed between the two
-            return False
-
-    def single_pages(self, start: int = 0) -> None:
-        """Get the pages from a position on one by one, until the file is full and flushed: see Segment.
-
-        For who flushes every few KiB. Else many at a time is quicker. A `start` within the file costs a map more.
-        """
-        self._single = True
-        self._segment.single_pages(start, self.file_size)
-
-    def mlock(self) -> bool:
-        """Keep the file's pages in memory; False when the system would not (RLIMIT_MEMLOCK) or on the channel kind."""
-        return self._segment.lock_memory()
-
-    def munlock(self) -> bool:
-        """Undo `mlock`; False when the system would not."""
-        return self._segment.unlock_memory()
-
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def destroy(self, interval_forcibly_ms: int) -> bool:
@@ -471,12 +386,6 @@ class MappedFile(ReferenceCounted):
         self._disk.sync_dir(str(Path(self.path).parent))
         return True
 
-    def _cleanup(self) -> None:
-        self._target = None
-        self._room = -1
-        self._drop_buffer()
-        self._segment.close()
-
     # --- inside -----------------------------------------------------------------------------------------------------
 
     def _is_able(self, done: int, wrote: int, least_pages: int) -> bool:
@@ -486,53 +395,12 @@ class MappedFile(ReferenceCounted):
             return wrote // PAGE - done // PAGE >= least_pages
         return wrote > done
 
-    def _aim(self) -> None:
-        """Decide where appends go and how far they may without asking."""
-        buffer, segment = self._buffer, self._segment
-        self._target = buffer.memory if buffer is not None else segment.memory
-        free = buffer is not None or not segment.mapped
-        self._room = self.file_size if free else self._has_blocks_to
-
-    def _make_room(self, end: int) -> bool:
-        if self._room < 0:
-            raise StorageError("the file is closed", path=self.path)
-        if end > self.file_size:
-            return False
-        step = self.allocate_step
-        self._ensure_blocks(self._wrote, self.file_size if step is None else min(self.file_size, end + step))
-        return True
-
-    def _ensure_blocks(self, start: int, end: int) -> None:
-        if (self._has_blocks_from <= start and end <= self._has_blocks_to) or start >= end:
-            return
-        segment = self._segment
-        if segment.allocate(start, end) or not segment.mapped:
-            joins = start <= self._has_blocks_to and end >= self._has_blocks_from
-            if joins and self._has_blocks_from < self._has_blocks_to:
-                self._has_blocks_from = min(self._has_blocks_from, start)
-                self._has_blocks_to = max(self._has_blocks_to, end)
-            else:
-                self._has_blocks_from, self._has_blocks_to = start, end
-        else:
-            # No blocks to be had in advance here: writes must be able to fail, so they go by call from now on.
-            self._segment = self._disk.open_segment(self.path, self.file_size, mapped=False)
-            self._has_blocks_from, self._has_blocks_to = 0, self.file_size
-            segment.close()
-        self._aim()
-
     def _mark_rewritten(self, start: int, end: int) -> None:
         old = self._rewritten
         self._rewritten = (start, end) if old is None else (min(start, old[0]), max(end, old[1]))
 
-    def _drop_buffer(self) -> None:
-        buffer, self._buffer = self._buffer, None
-        if buffer is not None and self._pool is not None:
-            self._pool.give_back(buffer)
-            if self._room >= 0:
-                self._aim()
-
     def _segment_check(self, position: int, size: int) -> None:
         if position < 0 or size < 0 or position + size > self.file_size:
             raise InvalidArgument(
-                f"{size} bytes do not lie within a file of {self.file_size}", path=self.path, offset=position
+                f"{size} bytes are not within the file's {self.file_size} bytes", path=self.path, offset=position
             )

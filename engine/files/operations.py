@@ -31,10 +31,10 @@ class Operation(Enum):
     SYNC_DIRECTORY = "syncing the directory"
     REPLACE = "renaming"
     UNLINK = "deleting"
-    MAKE_DIRECTORY = "making the directory"
+    MAKE_DIRECTORY = "creating the directory"
     LINK = "linking"
     LIST = "listing"
-    STAT = "looking at"
+    STAT = "reading attributes"
     LOCK = "locking"
 
 

@@ -97,14 +97,14 @@ class MappedFileQueue:
             first = listing.odd[0]
             kind = WrongFileSize if first.why in (Oddness.EMPTY, Oddness.WRONG_SIZE) else FormatError
             raise kind(
-                f"{first.why.value} among store files of {self.file_size} bytes: {first.size} bytes",
+                f"{first.why.value}, {first.size} bytes, among files of {self.file_size} bytes",
                 path=first.path,
-                hint="rstore doctor says what to do",
+                hint="run rstore doctor",
             )
         opened: list[MappedFile] = []
         try:
-            for found in listing.files:
-                file = MappedFile.open(self._disk, found.path, self.file_size, writable=writable)
+            for segment in listing.files:
+                file = MappedFile.open(self._disk, segment.path, self.file_size, writable=writable)
                 file.allocate_step = self._allocate_step
                 opened.append(file)
         except BaseException:
@@ -215,7 +215,7 @@ class MappedFileQueue:
         becomes the file's, as of before the flush.
         """
         with self._flush_lock:
-            file = self._file_at_or_behind(self.flushed_where)
+            file = self._file_at_or_after(self.flushed_where)
             if file is None:
                 return True
             newest = file.store_timestamp
@@ -229,7 +229,7 @@ class MappedFileQueue:
     def commit(self, least_pages: int = 0) -> bool:
         """Commit the file at `committed_where`; True when that did not move it. Raises DiskFull, StorageError."""
         with self._flush_lock:
-            file = self._file_at_or_behind(self.committed_where)
+            file = self._file_at_or_after(self.committed_where)
             if file is None:
                 return True
             where = file.file_from_offset + file.commit(least_pages)
@@ -359,10 +359,10 @@ class MappedFileQueue:
             allocator.forget(announced)
             return allocator.take(path, next_path, self.file_size)
 
-    def _file_at_or_behind(self, where: int) -> MappedFile | None:
-        found = self.find_by_offset(where)
-        if found is not None:
-            return found
+    def _file_at_or_after(self, where: int) -> MappedFile | None:
+        containing = self.find_by_offset(where)
+        if containing is not None:
+            return containing
         return next((file for file in self._files if file.file_from_offset >= where), None)
 
     def _delete(self, file: MappedFile, forcibly_ms: int) -> bool:

@@ -60,8 +60,8 @@ class RawFile:
     def identity(self) -> tuple[int, int]:
         """Device and inode: what tells it from another file of the same name."""
         with self._disk.doing(Operation.STAT, self.path):
-            found = os.fstat(self.descriptor or self._file.fileno())
-            return found.st_dev, found.st_ino
+            status = os.fstat(self.descriptor or self._file.fileno())
+            return status.st_dev, status.st_ino
 
     def read_into(self, buffer: bytearray | memoryview, offset: int) -> int:
         """Fill `buffer` from `offset` (bytes); returns the bytes read, fewer only at the end of the file."""
@@ -135,10 +135,10 @@ class RawFile:
         if descriptor is None:
             return offset
         try:
-            found = os.lseek(descriptor, offset, os.SEEK_DATA)
+            position = os.lseek(descriptor, offset, os.SEEK_DATA)
         except OSError as error:
             return None if error.errno == errno.ENXIO else offset
-        return found if found < end else None
+        return position if position < end else None
 
     def next_hole(self, offset: int, end: int) -> int:
         """End of the data that starts at `offset`: the first hole in [offset, end), else `end`."""

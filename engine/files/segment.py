@@ -112,7 +112,7 @@ class ChannelSegment:
                 "an earlier sync failed, so what was written since may be lost",
                 path=self.path,
                 offset=start,
-                hint="close the store; the next start reads what the disk really holds",
+                hint="close the store; the next start reads what is on the disk",
             ) from self._failed
         try:
             self._sync(start, end)
@@ -165,7 +165,7 @@ class ChannelSegment:
     def _check(self, position: int, length: int) -> None:
         if position < 0 or length < 0 or position + length > self.size:
             raise InvalidArgument(
-                f"{length} bytes do not lie within a file of {self.size}", path=self.path, offset=position
+                f"{length} bytes are not within the file's {self.size} bytes", path=self.path, offset=position
             )
 
     def _fallocate(self, file: RawFile, mode: int, start: int, end: int) -> bool:
@@ -271,7 +271,7 @@ class MapSegment(ChannelSegment):
         file = self._disk.open_raw(self.path, writable=self._writable)
         try:
             if file.identity() != self._identity:
-                raise StorageError("another file has taken the place of this one", path=self.path)
+                raise StorageError("the file was replaced by another one", path=self.path)
             yield file
         finally:
             file.close()

@@ -22,6 +22,7 @@ LEVELS = {
     "engine.services": 4,
     "engine.inspect": 4,
     "engine.repair": 5,
+    "engine.store_parts": 6,
     "engine.store": 6,
     "engine.read_store": 6,
     "engine.replay": 7,
@@ -37,10 +38,11 @@ BESIDE = {
     ("engine.broker_conf", "engine.format"),
     ("engine.config", "engine.broker_conf"),
     ("engine.config", "engine.format"),
+    ("engine.store", "engine.store_parts"),
     ("engine.wire", "engine.format"),
 }
 """Imports within one floor that are wanted: settings and frames are made of what the format declares, a store's
-settings of what a broker makes of its file."""
+settings of what a broker makes of its file, the open store of its parts."""
 
 ROOMS: dict[str, dict[str, set[str]]] = {
     "engine.inspect": {

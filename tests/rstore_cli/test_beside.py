@@ -116,7 +116,7 @@ def test_status_and_flush_ask_it_readers_go_on_and_changes_are_told_its_pid(fill
     for words in (("recover",), ("truncate", "--to-offset", "0", "--yes"), ("put", "T", "--body", "x"), ("reindex",)):
         refused = cli(*words, "--store", root)
         assert refused.code == 3, words
-        assert f"process {daemon.process.pid} holds the store" in refused.error_line
+        assert f"the store is locked by process {daemon.process.pid}" in refused.error_line
 
 
 def test_stopped_within_seconds_with_clients_and_held_pulls(root: Path, daemon: Process) -> None:

@@ -309,7 +309,7 @@ def test_a_locked_store(fixture_copy: Store, cli: Cli) -> None:
         before = stores.snapshot(store)
         ran = cli("--store", store, "recover", "--yes")
         assert ran.code == 3
-        assert "holds the store" in ran.error_line
+        assert "the store is locked by" in ran.error_line
         assert cli("--store", store, "recover", "--yes", "--json").json["error"]["code"] == "locked"
         dry = cli("--store", store, "recover", "--dry-run")
         assert dry.code == 1
@@ -318,7 +318,7 @@ def test_a_locked_store(fixture_copy: Store, cli: Cli) -> None:
 
 
 def test_no_room_to_save(damaged: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    from engine.files.disk import Usage
+    from engine.files.file_system import Usage
 
     monkeypatch.setattr(Disk, "usage", lambda *_: Usage(1, 1, 0))
     before = stores.contents(damaged)

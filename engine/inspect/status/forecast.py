@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from engine.config import StoreConfig
-    from engine.files.disk import Disk, Usage
+    from engine.files.disk import Disk
+    from engine.files.file_system import Usage
     from engine.inspect.store.log_clock import LogClock
     from engine.inspect.store.survey import StoreFiles
     from engine.log.source import Segment

@@ -52,7 +52,7 @@ def test_links_are_followed_and_dangling_ones_named(real: Place, tmp_path: Path)
     listing = list_segments(real.disk, [str(tmp_path / "log")], 100)
     assert [file.offset for file in listing.files] == [0]
     assert [(odd.why, odd.what) for odd in listing.odd] == [
-        (Oddness.ABSENT, f"a link to {tmp_path / 'nowhere'}, which is not there")
+        (Oddness.ABSENT, f"a link to {tmp_path / 'nowhere'}, which does not exist")
     ]
 
 

@@ -76,7 +76,7 @@ def test_taking_and_releasing(tmp_path: Path) -> None:
 def test_a_second_lock_in_the_same_process_is_refused(tmp_path: Path) -> None:
     first, second = StoreLock(Disk(), str(tmp_path)), StoreLock(Disk(), str(tmp_path))
     with first:
-        with pytest.raises(StoreLocked, match=f"process {os.getpid()} holds the store"):
+        with pytest.raises(StoreLocked, match=f"the store is locked by process {os.getpid()}"):
             second.acquire()
         # Nor does the refused one's descriptor, now closed, take the lock along.
         assert is_held_by_other(Disk(), str(tmp_path))
@@ -92,7 +92,7 @@ def test_another_process_is_seen_and_respected(tmp_path: Path, program: str) -> 
         assert said == "held"
         with pytest.raises(StoreLocked) as raised:
             StoreLock(Disk(), str(tmp_path)).acquire()
-        assert f"process {child.pid} holds the store" in str(raised.value)
+        assert f"the store is locked by process {child.pid}" in str(raised.value)
         assert raised.value.exit_code == 3
         holder = holder_of(Disk(), str(tmp_path))
         assert holder is not None

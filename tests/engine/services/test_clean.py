@@ -14,8 +14,8 @@ import pytest
 
 from engine.config import StoreConfig
 from engine.errors import DiskFull, InvalidArgument, RStoreError, StorageError
-from engine.files.disk import Usage
 from engine.files.faults import FaultyDisk
+from engine.files.file_system import Usage
 from engine.files.operations import Operation
 from engine.format import names
 from engine.format.message import decode
