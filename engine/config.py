@@ -226,40 +226,40 @@ def _value(key: str, text: str, hint: Any) -> Any:
     """Raises InvalidArgument: a broker can't read it."""
     if key in _JVM:
         return _ratio(key, text)
-    found = values.demand(key, all_keys()[key][-1].kind, text)
+    setting = values.demand(key, all_keys()[key][-1].kind, text)
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
-        return hint(found)
-    return Path(str(found)) if hint is Path else found
+        return hint(setting)
+    return Path(str(setting)) if hint is Path else setting
 
 
 def _ratio(key: str, text: str) -> float:
     """Source: CleanCommitLogService, which does not limit them; a JVM does not start with what is no number."""
     try:
-        found = float(text)
+        ratio = float(text)
     except ValueError:
-        found = -1.0
-    if not found >= 0:
+        ratio = -1.0
+    if not ratio >= 0:
         raise InvalidArgument(f"{key} = {values.shown(text)} is not a fraction of 1, like 0.90")
-    return found
+    return ratio
 
 
 def _on_top(
-    base: StoreConfig | None, found: Mapping[str, str], *, strict: bool, path: Path | None = None
+    base: StoreConfig | None, entries: Mapping[str, str], *, strict: bool, path: Path | None = None
 ) -> StoreConfig:
     """`path`: of the file. Raises InvalidArgument."""
     hints, known = get_type_hints(StoreConfig), _known()
     changes: dict[str, Any] = {}
-    for key in found.keys() & known.keys():
+    for key in entries.keys() & known.keys():
         try:
             changes[known[key]] = _value(
-                key, found[key].strip() if strict or key in _JVM else found[key], hints[known[key]]
+                key, entries[key].strip() if strict or key in _JVM else entries[key], hints[known[key]]
             )
         except InvalidArgument:
             if strict:
                 raise
     if "mapped_file_size_consume_queue" in changes and not strict:
         changes["mapped_file_size_consume_queue"] = queue_file_size(changes["mapped_file_size_consume_queue"])
-    other = {key: value for key, value in found.items() if key not in known}
+    other = {key: value for key, value in entries.items() if key not in known}
     base = base or StoreConfig()
     origin = {**base.origin, **({} if path is None else dict.fromkeys(changes, path))}
     return dataclasses.replace(base, other={**base.other, **other}, origin=origin).with_changes(**changes)
@@ -293,10 +293,10 @@ def parse(text: str, base: StoreConfig | None = None, path: Path | None = None) 
     import javaproperties
 
     try:
-        found = javaproperties.loads(text)
+        entries = javaproperties.loads(text)
     except ValueError as error:
         raise InvalidArgument(f"not a properties file: {error}") from None
-    return _on_top(base, found, strict=True, path=path)
+    return _on_top(base, entries, strict=True, path=path)
 
 
 def load(path: Path, base: StoreConfig | None = None) -> StoreConfig:
@@ -310,29 +310,29 @@ def load(path: Path, base: StoreConfig | None = None) -> StoreConfig:
     except OSError as error:
         raise from_os_error(error, "reading the configuration", path) from None
     except UnicodeDecodeError as error:
-        raise InvalidArgument("the configuration is no UTF-8 text", path=path, offset=error.start) from None
+        raise InvalidArgument("the configuration is not UTF-8 text", path=path, offset=error.start) from None
     try:
         return parse(text, base, path)
     except InvalidArgument as error:
         raise InvalidArgument(error.message, path=path, hint=error.hint) from None
 
 
-def _demand_paths(found: Mapping[str, str]) -> None:
+def _demand_paths(entries: Mapping[str, str]) -> None:
     """Raise InvalidArgument for an empty path, which a broker puts / and a name behind, and for one that can't be.
 
     Source: StorePathConfigHelper; a path of Java with a NUL character is invalid.
     """
     for key, first in (("storePathRootDir", "/consumequeue"), ("storePathCommitLog", "/" + "0" * 20)):
-        if found.get(key) == "":
+        if entries.get(key) == "":
             raise InvalidArgument(
                 f"{key} is empty: a broker makes its files in / then ({first})",
                 hint="give it a directory, or remove the line",
             )
-        if "\0" in found.get(key, ""):
+        if "\0" in entries.get(key, ""):
             raise InvalidArgument(
                 f"{key} contains a NUL character, which no path can", hint="write the path without it"
             )
-    log = found.get("storePathCommitLog")
+    log = entries.get("storePathCommitLog")
     if log is not None and not log.replace(",", "").strip():
         raise InvalidArgument(
             f"storePathCommitLog = {log!r} names no directory", hint="give it a directory, or remove the line"
@@ -352,9 +352,9 @@ def load_broker(path: Path, base: StoreConfig | None = None) -> StoreConfig:
     except OSError as error:
         raise from_os_error(error, "reading the configuration", path) from None
     try:
-        found = read_properties(data).values
-        _demand_paths(found)
-        return _on_top(base, found, strict=False, path=path)
+        entries = read_properties(data).values
+        _demand_paths(entries)
+        return _on_top(base, entries, strict=False, path=path)
     except InvalidArgument as error:
         hint = error.hint or f"what a broker makes of the file: rstore doctor --conf {shlex.quote(os.fspath(path))}"
         raise InvalidArgument(error.message, path=path, hint=hint) from None
@@ -372,17 +372,17 @@ def of_store(root: Path | None = None, file: Path | None = None) -> StoreConfig:
     on_top = StoreConfig() if file is None else load_broker(file)
     root = root or on_top.store_path_root_dir
     base = _own(root / STORE_CONF)
-    found = base if file is None else load_broker(file, base)
+    config = base if file is None else load_broker(file, base)
     changes: dict[str, object] = {}
     for name, directories in (
-        ("store_path_commit_log", found.commit_log_paths),
-        ("read_only_commit_log_store_paths", found.read_only_commit_log_paths),
+        ("store_path_commit_log", config.commit_log_paths),
+        ("read_only_commit_log_store_paths", config.read_only_commit_log_paths),
     ):
-        setting = getattr(found, name)
+        setting = getattr(config, name)
         if setting:
             parts = (str(_moved(part, on_top.store_path_root_dir, root)) for part in directories)
             changes[name] = ",".join(parts) + ("," if "," in setting else "")  # which keeps a blank before it
-    return found.with_changes(store_path_root_dir=root, **changes)
+    return config.with_changes(store_path_root_dir=root, **changes)
 
 
 def _own(path: Path) -> StoreConfig:
@@ -391,12 +391,12 @@ def _own(path: Path) -> StoreConfig:
         return StoreConfig()
     if not path.is_file():
         if not path.exists():
-            what, hint = f"a link to {path.readlink()}, which is not there", "mount the disk that it leads to"
+            what, hint = f"a link to {path.readlink()}, which does not exist", "mount the disk that it leads to"
             raise DataIsAbsent(f"the store's own settings are {what}", path=path, hint=hint)
         hint = "move it out of the store; its sizes are inferred from its files then"
-        raise NotAFile("the store's own settings are no file", path=path, hint=hint)
+        raise NotAFile("the store's own settings are not a file", path=path, hint=hint)
     if path.stat().st_size > LARGEST:
-        raise InvalidArgument(f"a configuration of {path.stat().st_size} bytes", path=path)
+        raise InvalidArgument(f"the configuration has {path.stat().st_size} bytes, more than {LARGEST}", path=path)
     return load(path)
 
 

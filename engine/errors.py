@@ -214,9 +214,9 @@ class DiskFull(StorageError):
 
 def from_os_error(error: OSError, doing: str, path: str | os.PathLike[str], offset: int | None = None) -> StorageError:
     """The typed error for what the system reported while `doing` (a phrase such as "writing")."""
-    said = (error.strerror or str(error)).lower()
+    reason = (error.strerror or str(error)).lower()
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return DiskFull(f"{doing}: {said}", path=path, offset=offset, hint="free space, then run it again")
+        return DiskFull(f"{doing}: {reason}", path=path, offset=offset, hint="free space, then run it again")
     denied = error.errno in (errno.EACCES, errno.EPERM)
     hint = "look at owner and mode of the file and its directory: ls -ld; run rstore as that user" if denied else None
-    return StorageError(f"{doing}: {said}", path=path, offset=offset, hint=hint)
+    return StorageError(f"{doing}: {reason}", path=path, offset=offset, hint=hint)

@@ -242,9 +242,9 @@ class CleanService(Worker):
         if space.full:
             limit = self._rules.warning_ratio
             error = DiskFull(
-                f"the disk is used to {max(use.log, use.queues):.0%}: puts are refused above {limit:.0%}",
+                f"disk usage is {max(use.log, use.queues):.0%}: puts are refused above {limit:.0%}",
                 path=use.logs[0][0] if use.log > limit else self._queue_path,
-                hint="free space; nothing has to be started again",
+                hint="free space; no restart is needed",
             )
             self._flags.set(Flag.DISK_FULL, error, by=self.name)
         else:

@@ -304,7 +304,7 @@ class DispatchService(Worker):
                 case Damage(offset, reason, segment):
                     self._step_to(offset)
                     raise FormatError(
-                        f"dispatch stopped, no sound record: {reason.value}",
+                        f"dispatch stopped at a damaged record: {reason.value}",
                         path=segment.path,
                         offset=offset,
                         hint="close the store and run rstore recover",
@@ -320,8 +320,8 @@ class DispatchService(Worker):
             unplaced = self._deriver.unplaced - before
             self._find(
                 batch.start,
-                f"{counted(unplaced, 'message names', 'messages name')} a topic that is no directory name: "
-                "no queue has them",
+                f"{counted(unplaced, 'message has', 'messages have')} a topic that is not a valid directory name: "
+                "no queue contains them",
             )
         return _Work(units, keys, batch.end, batch.last_store_timestamp)
 
@@ -370,13 +370,13 @@ class DispatchService(Worker):
             where = int(units.physical_offset[rows][0])
             if result.filled:
                 self._find(
-                    where, f"{queue}: {counted(result.filled, 'missing queue offset')}, filled with the unit before"
+                    where, f"{queue}: {counted(result.filled, 'missing queue offset')}, filled with the previous unit"
                 )
             if result.refused:
                 self._find(
                     where,
                     f"{queue}: {counted(result.refused, 'message has', 'messages have')} "
-                    "a queue offset that can't be true",
+                    "an invalid queue offset and got no unit",
                 )
 
     def _announce(self, work: _Work, listeners: Sequence[Listener]) -> None:
@@ -392,7 +392,7 @@ class DispatchService(Worker):
             try:
                 listener(arrivals)
             except Exception as error:  # noqa: BLE001 - a listener is not ours; dispatch must go on
-                self._find(arrivals[0].physical_offset, f"a listener failed: {error!r}")
+                self._find(arrivals[0].physical_offset, f"listener failed: {error!r}")
 
     def _step_to(self, offset: int) -> None:
         """Go to `offset`; what lies between is missing from the log, and named."""

@@ -170,14 +170,15 @@ class PutService:
         if self.closed:
             return PutResult(_UNAVAILABLE, error=StoreClosed("the store is closed"))
         if self._slave:
-            return PutResult(_UNAVAILABLE, error=RStoreError("a slave takes no puts", hint="put to its master"))
+            return PutResult(_UNAVAILABLE, error=RStoreError("a slave accepts no puts", hint="send to its master"))
         if not self._flags.writeable:
             refused, error = self._flags.refusal
             if refused:
                 return PutResult(_UNAVAILABLE, error=error)
         if self._log.begin_time_in_lock and self.page_cache_busy:
             return PutResult(
-                PutMessageStatus.OS_PAGECACHE_BUSY, error=RStoreError(f"a put has been under way for {self._busy} ms")
+                PutMessageStatus.OS_PAGECACHE_BUSY,
+                error=RStoreError(f"the append lock has been held for more than {self._busy} ms"),
             )
         if self._max_lmq is not None and self._queues.lmq_count > self._max_lmq:
             targets = message.properties.get(properties.INNER_MULTI_DISPATCH, "")

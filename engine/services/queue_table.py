@@ -54,23 +54,23 @@ class QueueTable:
 
     def obtain(self, queue: TopicQueue) -> ConsumeQueue:
         """The queue, made when there is none (its directory comes with its first unit). Raises as `find`."""
-        found = self._open.get(queue)
-        if found is not None:
-            return found
+        consume_queue = self._open.get(queue)
+        if consume_queue is not None:
+            return consume_queue
         with self._lock:
-            found = self._open.get(queue)
-            if found is None:
+            consume_queue = self._open.get(queue)
+            if consume_queue is None:
                 ext = None
                 if self._ext_size is not None:
                     ext = ConsumeQueueExt(self._disk, self._ext_base, queue, self._ext_size)
-                found = ConsumeQueue(self._disk, self._base, queue, self._file_size, ext)
-                found.open(self._known.get(queue))
+                consume_queue = ConsumeQueue(self._disk, self._base, queue, self._file_size, ext)
+                consume_queue.open(self._known.get(queue))
                 if queue in self._known:
-                    found.correct_min_offset(self._min_physical_offset)
+                    consume_queue.correct_min_offset(self._min_physical_offset)
                 elif names.is_lmq(queue.topic):
                     self.lmq_count += 1
-                self._open[queue] = found
-            return found
+                self._open[queue] = consume_queue
+            return consume_queue
 
     def queues(self) -> tuple[TopicQueue, ...]:
         """Every queue of the store, opened or not, by topic and id."""
@@ -86,22 +86,22 @@ class QueueTable:
         """The topic-queue table: the next queue offset of each queue. Source: #recoverTopicQueueTable."""
         with self._lock:
             table = {queue: state.max_offset for queue, state in self._known.items()}
-            table.update({queue: found.max_offset for queue, found in self._open.items()})
+            table.update({queue: consume_queue.max_offset for queue, consume_queue in self._open.items()})
             return table
 
     def max_physical_offset(self) -> int:
         """Behind the last message that any queue knows; −1 without queues."""
         with self._lock:
             known = [state.max_physical_offset for queue, state in self._known.items() if queue not in self._open]
-            return max([-1, *known, *(found.max_physical_offset for found in self._open.values())])
+            return max([-1, *known, *(consume_queue.max_physical_offset for consume_queue in self._open.values())])
 
     def forget(self, queue: TopicQueue) -> ConsumeQueue | None:
         """Take a queue out of the table, opened, so that the caller can destroy it; None when there is none."""
-        found = self.find(queue)
+        consume_queue = self.find(queue)
         with self._lock:
             self._known.pop(queue, None)
             self._open.pop(queue, None)
-        return found
+        return consume_queue
 
     def begin_at(self, min_physical_offset: int) -> None:
         """The log begins there now: a queue that is opened later starts from it, too."""

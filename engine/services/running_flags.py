@@ -106,5 +106,5 @@ class RunningFlags:
         self.writeable = not self._bits & _STOPPERS
 
     def _known(self, flags: Flag) -> tuple[RStoreError, ...]:
-        found = [error for flag in sorted(self._set_by) if flag & flags for error in self._set_by[flag].values()]
-        return tuple(error for error in found if error is not None)
+        errors = [error for flag in sorted(self._set_by) if flag & flags for error in self._set_by[flag].values()]
+        return tuple(error for error in errors if error is not None)

@@ -51,11 +51,13 @@ class SelfCheck(Worker):
         oldest = self._log.files.first()
         if oldest is not None and oldest.file_from_offset > first:  # retention was at work meanwhile
             gone = [file for file in gone if file.file_from_offset >= oldest.file_from_offset]
-        found = [f"{file.path} is gone while the store is open" for file in gone]
-        found += [f"the log has no file for {gap.start} to {gap.end}" for gap in self._log.files.check_self()]
+        problems = [f"{file.path} is missing while the store is open" for file in gone]
+        problems += [f"gap in the log: no segment for {gap.start} to {gap.end}" for gap in self._log.files.check_self()]
         for queue in self._queues.opened():
-            found += [f"queue {queue.queue} has no file for {gap.start} to {gap.end}" for gap in queue.check_self()]
-        self.problems = tuple(found)
+            problems += [
+                f"gap in queue {queue.queue}: no file for {gap.start} to {gap.end}" for gap in queue.check_self()
+            ]
+        self.problems = tuple(problems)
         return self.problems
 
     def _run(self) -> None:

@@ -116,7 +116,7 @@ class Pending(NamedTuple):
         """The answer, as far as there is one: the last that is not PUT_OK counts, an error before all."""
         status = _OK
         for future in self.waiting:
-            outcome = future.outcome or RStoreError("nobody answered for flush or slave in time")
+            outcome = future.outcome or RStoreError("flush or slave acknowledgement timed out")
             if isinstance(outcome, RStoreError):
                 return PutResult(PutMessageStatus.UNKNOWN_ERROR, self.append, outcome)
             if outcome is not _OK:

@@ -90,7 +90,7 @@ class Worker(ABC):
         except RStoreError as error:
             self._on_failure(error)
         except Exception as error:  # noqa: BLE001 - a bug in here must stop the store, not just this thread
-            failure = RStoreError(f"{self.name} has ended: {error!r}", hint="please report this")
+            failure = RStoreError(f"{self.name} stopped unexpectedly: {error!r}", hint="please report this")
             failure.__cause__ = error
             self._on_failure(failure)
         finally:

@@ -22,7 +22,7 @@ def parse_address(text: str) -> tuple[str, int]:
     # Name servers write addresses, too: what the system's look-up can't take at all is no error of its own there.
     is_port = port.isascii() and port.isdecimal() and len(port) <= _DIGITS and 0 < int(port) <= PORT_MAX
     if not (is_port and _is_host(host)):
-        raise InvalidArgument(f"{text[:100]!r} is no HOST:PORT")
+        raise InvalidArgument(f"{text[:100]!r} is not HOST:PORT")
     return host, int(port)
 
 

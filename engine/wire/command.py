@@ -114,44 +114,44 @@ def decode_header(header: bytes | memoryview, serialize: int, body: bytes | memo
         return _decode_json(header, body)
     if serialize == SerializeType.ROCKETMQ:
         return _decode_binary(header, body)
-    raise BadHeader(f"a header in an unknown serialisation: {serialize}", offset=0)
+    raise BadHeader(f"unknown header serialisation {serialize}", offset=0)
 
 
 # --- JSON ------------------------------------------------------------------------------------------------------------
 
 
 def _encode_json(command: RemotingCommand) -> bytes:
-    said: dict[str, Any] = {"code": command.code}
+    header: dict[str, Any] = {"code": command.code}
     if command.ext is not None:
-        said["extFields"] = command.ext
-    said["flag"] = command.flag
-    said["language"] = _NAMES.get(command.language if command.language is not None else -1, "OTHER")
-    said["opaque"] = command.opaque
+        header["extFields"] = command.ext
+    header["flag"] = command.flag
+    header["language"] = _NAMES.get(command.language if command.language is not None else -1, "OTHER")
+    header["opaque"] = command.opaque
     if command.remark is not None:
-        said["remark"] = command.remark
-    said["serializeTypeCurrentRPC"] = "JSON"
-    said["version"] = command.version
-    return orjson.dumps(said)
+        header["remark"] = command.remark
+    header["serializeTypeCurrentRPC"] = "JSON"
+    header["version"] = command.version
+    return orjson.dumps(header)
 
 
 def _decode_json(header: bytes | memoryview, body: bytes | memoryview) -> RemotingCommand:
     try:
-        said = orjson.loads(header)
+        fields = orjson.loads(header)
     except orjson.JSONDecodeError as error:
-        raise BadHeader(f"a header that is no JSON: {error.msg}", offset=error.pos) from None
-    if not isinstance(said, dict):
-        raise BadHeader("a header that is no JSON object", offset=0)
-    get = said.get
+        raise BadHeader(f"header is not JSON: {error.msg}", offset=error.pos) from None
+    if not isinstance(fields, dict):
+        raise BadHeader("header is not a JSON object", offset=0)
+    get = fields.get
     ext, remark = get("extFields"), get("remark")
     if ext is not None:
         if not isinstance(ext, dict):
-            raise BadHeader("extFields that are no JSON object", offset=0)
+            raise BadHeader("extFields is not a JSON object", offset=0)
         try:
             "".join(ext.values())  # the quickest way to see that all are strings, as most clients have it
         except TypeError:
             ext = {name: _text(value) for name, value in ext.items() if value is not None}
     numbers = [
-        value if type(value) is int and INT_MIN <= value <= INT_MAX else _number(said, name)
+        value if type(value) is int and INT_MIN <= value <= INT_MAX else _number(fields, name)
         for name in _NUMBERS
         for value in (get(name),)
     ]
@@ -173,8 +173,8 @@ def _text(value: object) -> str:
     return orjson.dumps(value).decode()
 
 
-def _number(said: Mapping[str, Any], name: str) -> int:
-    value = said.get(name, 0)
+def _number(fields: Mapping[str, Any], name: str) -> int:
+    value = fields.get(name, 0)
     if isinstance(value, str):
         try:
             value = int(value)
@@ -207,19 +207,19 @@ def _encode_binary(command: RemotingCommand) -> bytes:
     try:
         fixed = _FIXED.pack(command.code, language, command.version, command.opaque, command.flag, len(remark))
     except struct.error as error:
-        raise FormatError(f"a number that its field can't hold: {error}") from None
+        raise FormatError(f"number out of range for its field: {error}") from None
     return b"".join((fixed, remark, _INT.pack(len(ext)), ext))
 
 
 def _decode_binary(header: bytes | memoryview, body: bytes | memoryview) -> RemotingCommand:
     header = bytes(header)
     if len(header) < _FIXED.size:
-        raise BadHeader(f"a header of {len(header)} bytes", offset=0)
+        raise BadHeader(f"header is too short: {len(header)} bytes", offset=0)
     code, language, version, opaque, flag, remark_length = _FIXED.unpack_from(header)
     remark, at = _piece(header, _FIXED.size, remark_length)
     length, at = _length(header, at, _INT)
     if length < 0 or at + length > len(header):
-        raise BadHeader("extFields that reach beyond the header", offset=at)
+        raise BadHeader("extFields ends after the header", offset=at)
     end = at + length
     ext: dict[str, str] = {}
     while at < end:
@@ -228,7 +228,7 @@ def _decode_binary(header: bytes | memoryview, body: bytes | memoryview) -> Remo
         size, at = _length(header, at, _INT)
         value, at = _piece(header, at, size)
         if at > end:
-            raise BadHeader("a field that reaches beyond the others", offset=at)
+            raise BadHeader("a field ends after extFields", offset=at)
         if name and value:  # Java's reader makes null of empty ones
             ext[_utf8(name)] = _utf8(value)
     return RemotingCommand(
@@ -239,13 +239,13 @@ def _decode_binary(header: bytes | memoryview, body: bytes | memoryview) -> Remo
 
 def _length(header: bytes, at: int, kind: struct.Struct) -> tuple[int, int]:
     if at + kind.size > len(header):
-        raise BadHeader("a header that ends in a length", offset=at)
+        raise BadHeader("header ends inside a length", offset=at)
     return kind.unpack_from(header, at)[0], at + kind.size
 
 
 def _piece(header: bytes, at: int, size: int) -> tuple[bytes, int]:
     if size < 0 or at + size > len(header):
-        raise BadHeader(f"a piece of {size} bytes in a header of {len(header)}", offset=at)
+        raise BadHeader(f"invalid length {size} in a header of {len(header)} bytes", offset=at)
     return header[at : at + size], at + size
 
 

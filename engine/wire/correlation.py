@@ -65,18 +65,18 @@ class Correlation(Generic[Waiter]):
             ConnectionEnded: after `close`.
         """
         if self._closed:
-            raise ConnectionEnded("the connection has ended")
+            raise ConnectionEnded("the connection is closed")
         opaque = self.next_opaque()
         self._waiting[opaque] = _Request(waiter, deadline)
         return opaque
 
     def settle(self, opaque: int) -> Waiter | None:
         """An answer has come: who waits for it, None where nobody does (any more)."""
-        found = self._waiting.pop(opaque, None)
-        if found is None:
+        waiter = self._waiting.pop(opaque, None)
+        if waiter is None:
             self.unexpected += 1
             return None
-        return found.waiter
+        return waiter.waiter
 
     def forget(self, opaque: int) -> None:
         """Nobody waits for that answer any more: a caller's own timeout, or a request that could not be sent."""

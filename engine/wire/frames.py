@@ -85,10 +85,10 @@ class FrameReader:
 
     def _judge(self, total: int, length: int) -> None:
         if not _PREFIX <= total <= self._max_frame:
-            raise BadFrame(f"a frame of {total} bytes, {_PREFIX} to {self._max_frame} are possible", offset=self._seen)
+            raise BadFrame(f"invalid frame length {total}: must be {_PREFIX} to {self._max_frame}", offset=self._seen)
         if length > total - _PREFIX or length > MAX_HEADER:
             raise BadFrame(
-                f"a header of {length} bytes in a frame of {total}: {MAX_HEADER} are possible",
+                f"invalid header length {length} in a frame of {total} bytes: at most {MAX_HEADER}",
                 offset=self._seen + _PREFIX,
             )
 
@@ -113,7 +113,7 @@ def encode(command: RemotingCommand) -> tuple[bytes, bytes | memoryview]:
     header = encode_header(command)
     total = _PREFIX + len(header) + len(command.body)
     if len(header) > _HEADER_MASK or total > MAX_FRAME:
-        raise FormatError(f"a frame of {total} bytes: {MAX_FRAME} are possible")
+        raise FormatError(f"frame is too long: {total} bytes, at most {MAX_FRAME}")
     return _LENGTHS.pack(total, command.serialize << _HEADER_BITS | len(header)) + header, command.body
 
 

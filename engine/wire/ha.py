@@ -98,7 +98,7 @@ class TransferReader:
                 self._head = b""
                 if offset < 0 or not 0 <= size <= self._max_body or offset + size > _LAST:
                     raise BadTransfer(
-                        f"a transfer of {size} bytes for offset {offset}, at most {self._max_body} are possible",
+                        f"invalid transfer of {size} bytes at offset {offset}: at most {self._max_body} bytes",
                         offset=self._seen + at - HEADER.size,
                     )
                 self._next, self._left = offset, size
@@ -124,5 +124,5 @@ class AckReader:
             return None
         (offset,) = ACK.unpack_from(data, whole - ACK.size)
         if offset < 0:
-            raise BadTransfer(f"a slave reports the offset {offset}")
+            raise BadTransfer(f"slave reported an invalid offset {offset}")
         return int(offset)

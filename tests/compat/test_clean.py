@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.files.disk import Disk, Usage
+from engine.files.disk import Disk
+from engine.files.file_system import Usage
 from engine.format.message import Message
 from engine.log.results import PutMessageStatus
 from engine.store import MessageStore

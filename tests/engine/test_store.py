@@ -435,8 +435,8 @@ def test_bytes_that_are_no_record_stop_dispatch_and_writing(tmp_path: Path) -> N
     assert not store.flags.writeable
     (error,) = store.errors
     assert error.offset == 0
-    assert "no sound record" in str(error)
-    with pytest.raises(RStoreError, match="no sound record"):
+    assert "damaged record" in str(error)
+    with pytest.raises(RStoreError, match="damaged record"):
         store.close()
     assert (tmp_path / "abort").exists()
 

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from engine.errors import DiskFull, NoRoomToSave
-from engine.files.disk import Disk, Usage
+from engine.files.disk import Disk
 from engine.files.faults import SPACE_TAKING, FaultyDisk
+from engine.files.file_system import Usage
 from engine.files.operations import Doing
 from engine.log.results import PutMessageStatus
 from engine.repair.recover.apply import apply

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.files.disk import Disk, Usage
+from engine.files.disk import Disk
 from engine.files.durable import Lose
 from engine.files.faults import FaultyDisk
+from engine.files.file_system import Usage
 from engine.files.operations import Doing, Operation
 from engine.format.queue_unit import UNIT_SIZE, decode
 from engine.store import MessageStore

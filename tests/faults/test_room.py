@@ -12,8 +12,9 @@ import pytest
 
 from engine.config import StoreConfig
 from engine.errors import DiskFull, NoRoomToSave
-from engine.files.disk import Disk, Usage
+from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk
+from engine.files.file_system import Usage
 from engine.format.message import Message
 from engine.repair.recover.apply import apply
 from engine.repair.recover.plan import RecoverPlan

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.files.disk import Disk, Usage
+from engine.files.disk import Disk
+from engine.files.file_system import Usage
 from engine.files.lock import StoreLock
 from rstore_cli.refusal_text import LINES
 from tests.rstore_cli.conftest import Cli, process

@@ -22,8 +22,9 @@ from engine.broker.watch.metrics import METRICS
 from engine.config import StoreConfig
 from engine.errors import StorageError
 from engine.files import local_socket
-from engine.files.disk import Disk, Usage
+from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk
+from engine.files.file_system import Usage
 from engine.files.operations import Operation
 from engine.inspect.check.check import check
 from engine.inspect.check.doctor import doctor

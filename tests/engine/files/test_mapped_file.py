@@ -393,6 +393,6 @@ def test_calls_never_reach_a_file_that_took_the_name(real: Place) -> None:
     file.append(b"x" * 100)
     Path(file.path).rename(file.path + ".moved")
     Path(file.path).write_bytes(b"y" * SIZE)
-    with pytest.raises(StorageError, match="taken the place"):
+    with pytest.raises(StorageError, match="replaced by another"):
         file.invalidate_tail(50)
     assert Path(file.path).read_bytes() == b"y" * SIZE

@@ -12,8 +12,9 @@ import pytest
 
 from engine.config import StoreConfig
 from engine.errors import DamageInTheMiddle, LogIsGone, NoRoomToSave
-from engine.files.disk import Disk, Usage
+from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk
+from engine.files.file_system import Usage
 from engine.files.operations import Operation
 from engine.format.message import Message, decode
 from engine.format.queue_unit import UNIT_SIZE, decode_many

@@ -119,7 +119,7 @@ def test_a_missing_file_is_stepped_over_and_named(rig: Rig) -> None:
     rig.dispatch.catch_up(rig.log.max_offset)
     assert [finding.offset for finding in rig.dispatch.findings][:1] == [size]
     assert f"{size} bytes of the log are missing" in rig.dispatch.findings[0].text
-    assert "filled with the unit before" in rig.dispatch.findings[1].text
+    assert "filled with the previous unit" in rig.dispatch.findings[1].text
     queue = rig.queues.find(T0)
     assert queue is not None
     assert queue.max_offset == 200

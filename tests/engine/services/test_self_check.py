@@ -29,19 +29,19 @@ def test_what_is_gone_is_told(tmp_path: Path) -> None:
         assert store.self_check.look() == ()
         segment = tmp_path / "store" / "commitlog" / f"{65536:020d}"
         segment.rename(tmp_path / "aside")
-        assert store.self_check.look() == (f"{segment} is gone while the store is open",)
+        assert store.self_check.look() == (f"{segment} is missing while the store is open",)
         (tmp_path / "aside").rename(segment)
         assert store.self_check.look() == ()
         files = store.log.files
         whole = files._files
         files._files = (whole[0], *whole[2:])
-        assert store.self_check.look() == ("the log has no file for 65536 to 131072",)
+        assert store.self_check.look() == ("gap in the log: no segment for 65536 to 131072",)
         files._files = whole
         (queue,) = store.queues.opened()
         mapped = queue._files.mapped
         whole = mapped._files
         mapped._files = (whole[0], *whole[2:])
-        assert store.self_check.look() == ("queue T/0 has no file for 2000 to 4000",)
+        assert store.self_check.look() == ("gap in queue T/0: no file for 2000 to 4000",)
         mapped._files = whole
     assert_sound(config)
 
@@ -64,7 +64,7 @@ def test_the_daemon_looks_and_tells(
             found.health.tick()
             (tmp_path / "aside").rename(segment)
             assert [getattr(one, "why", "") for one in caplog.records if one.msg == "unhealthy"] == [
-                f"{segment} is gone while the store is open"
+                f"{segment} is missing while the store is open"
             ]
             while found.broker.store.self_check.problems and time.monotonic() < until:
                 await asyncio.sleep(0.01)

@@ -107,4 +107,4 @@ def test_a_worker_that_fails_says_so() -> None:
     plain = Failing("Plain", failures.append)
     plain.start()
     plain.stop()
-    assert "Plain has ended" in str(failures[0])
+    assert "Plain stopped unexpectedly" in str(failures[0])

@@ -29,5 +29,5 @@ def test_what_is_an_address(text: str, found: tuple[str, int]) -> None:
     ],
 )
 def test_what_is_none(text: str) -> None:
-    with pytest.raises(InvalidArgument, match="is no HOST:PORT"):
+    with pytest.raises(InvalidArgument, match="is not HOST:PORT"):
         parse_address(text)

@@ -150,14 +150,14 @@ def test_what_is_no_json_header(header: bytes) -> None:
 
 
 def test_an_unknown_serialisation() -> None:
-    with pytest.raises(BadHeader, match="unknown serialisation: 7"):
+    with pytest.raises(BadHeader, match="unknown header serialisation 7"):
         decode_header(b"{}", 7, b"")
 
 
 def test_a_frame_that_none_can_hold_is_not_made() -> None:
     with pytest.raises(FormatError):
         encode(RemotingCommand(11, body=bytes(MAX_FRAME)))
-    with pytest.raises(FormatError, match="can't hold"):
+    with pytest.raises(FormatError, match="out of range for its field"):
         encode(RemotingCommand(1 << 20, serialize=SerializeType.ROCKETMQ))
 
 

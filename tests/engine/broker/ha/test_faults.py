@@ -343,7 +343,7 @@ def test_a_slave_is_told_of_a_master_at_no_address_and_then_of_its_own(pair: Mak
     client = one.slave()
     until(lambda: client.state.end == one.master.log.max_offset)
     client.follow(said)
-    until(lambda: client.state.error is not None and "is no HOST:PORT" in str(client.state.error))
+    until(lambda: client.state.error is not None and "is not HOST:PORT" in str(client.state.error))
     one.put(20)
     client.follow(f"127.0.0.1:{one.port}")
     until(lambda: client.state.end == one.master.log.max_offset)

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from engine.config import BrokerRole, StoreConfig, load_broker
-from engine.files.disk import Disk, Usage
+from engine.files.disk import Disk
+from engine.files.file_system import Usage
 from engine.files.lock import StoreLock
 from engine.inspect.check import doctor as module
 from engine.inspect.check.doctor import DOCTOR_CODES, DoctorResult, doctor

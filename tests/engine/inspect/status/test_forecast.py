@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from engine.config import StoreConfig, parse
-from engine.files.disk import Disk, Usage
+from engine.files.disk import Disk
+from engine.files.file_system import Usage
 from engine.files.lock import StoreLock
 from engine.inspect.status.forecast import longest_wait
 from engine.inspect.status.status import StoreStatus, status

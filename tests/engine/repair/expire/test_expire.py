@@ -12,7 +12,8 @@ import pytest
 from engine.broker_conf.delete_when import read_delete_when
 from engine.config import StoreConfig
 from engine.errors import CannotMend
-from engine.files.disk import Disk, Usage
+from engine.files.disk import Disk
+from engine.files.file_system import Usage
 from engine.files.queue import MappedFileQueue
 from engine.format import names
 from engine.format.message import Message

@@ -12,7 +12,8 @@ import pytest
 
 from engine.config import StoreConfig
 from engine.errors import DamageInTheMiddle, DiskFull
-from engine.files.disk import Disk, Usage
+from engine.files.disk import Disk
+from engine.files.file_system import Usage
 from engine.format import names
 from engine.log.derive import TopicQueue
 from engine.read_store import ReadStore

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import DiskFull
-from engine.files.disk import Disk, Usage
+from engine.files.disk import Disk
+from engine.files.file_system import Usage
 from engine.format.index_file import IndexLayout
 from engine.log.derive import Keys
 from engine.log.index_service import IndexService
