@@ -7,7 +7,7 @@
     ├── Refused                      refused          4     data would be lost; nothing was changed
     │   ├── DamageInTheMiddle        damage           4     sound records lie behind a damaged stretch
     │   ├── StoreChanged             changed          4     the store is not as a repair left it
-    │   ├── LogIsGone                log-gone         4     queues without a commit log
+    │   ├── LogIsGone                log-missing      4     queues without a commit log
     │   ├── DataIsAbsent             data-absent      4     a link of the store leads to what is not there
     │   ├── NewerStore               newer-store      4     a store of RocketMQ 5: it is read, and never changed
     │   └── NoRoomToSave             no-room          4     no room for what is saved and made
@@ -140,7 +140,7 @@ class StoreChanged(Refused):
 class LogIsGone(Refused):
     """Consume queues, but no commit log: an unmounted disk or a wrong path more often than an empty store."""
 
-    code = "log-gone"
+    code = "log-missing"
 
 
 class DataIsAbsent(Refused):

@@ -68,199 +68,223 @@ CODES: dict[str, Code] = {
     # files
     "newer-store": Code(
         _INFO,
-        "a part of RocketMQ 5: the store is read, and never changed by rstore",
-        "its own 5.x broker repairs it when it starts",
+        "part of a RocketMQ 5 store: rstore reads the store and never changes it",
+        "its own 5.x broker recovers it when it starts",
         Fix.NOTHING,
     ),
-    "file-size": Code(_ERROR, "a file of the wrong size or place, so a broker does not start", fix=Fix.RECOVER),
-    "file-stray": Code(_ERROR, "something that is no store file, so a broker does not start", fix=Fix.RECOVER),
+    "file-size": Code(
+        _ERROR, "a file has the wrong size or is in the wrong place: a broker does not start", fix=Fix.RECOVER
+    ),
+    "file-stray": Code(_ERROR, "a stray file: a broker does not start", fix=Fix.RECOVER),
     "file-absent": Code(
         _ERROR,
-        "a link whose target is not there: data is absent, and a broker goes on without it",
-        "mount the disk that it leads to; start no broker before",
+        "the target of a link is absent: a broker starts without the data in it",
+        "mount the disk that the link leads to before a broker starts",
         Fix.BRING,
     ),
-    "file-odd": Code(_INFO, "something that a broker passes over", "move it away if it is not yours", Fix.NOTHING),
-    "not-closed": Code(_WARNING, "the store was not closed (its abort file is there)", fix=Fix.RECOVER),
+    "file-ignored": Code(_INFO, "a stray file that a broker ignores", "it can be moved out of the store", Fix.NOTHING),
+    "not-closed": Code(_WARNING, "the store was not closed cleanly: its abort file exists", fix=Fix.RECOVER),
     "repair-unfinished": Code(_WARNING, "a repair was interrupted", "a recovery finishes it", Fix.RECOVER),
-    "undo-unfinished": Code(_WARNING, "taking a repair back was interrupted", fix=Fix.UNDO),
-    "disk-room": Code(
+    "undo-unfinished": Code(_WARNING, "an undo was interrupted", fix=Fix.UNDO),
+    "disk-space": Code(
         _INFO,
-        "the disk has no room for another segment: puts that need one are refused, messages can be read",
+        "the disk has no space for another segment: puts that need one are refused, messages can be read",
         "free space; what a repair saves can go to another disk: rstore recover --salvage-dir DIR",
         Fix.NOTHING,
     ),
     # the log
     "log-misplaced": Code(
-        _ERROR, "a segment under another name than its records say: messages are not where they belong", fix=Fix.RECOVER
+        _ERROR,
+        "the records of a segment name another offset than its file name: its messages are in the wrong place",
+        fix=Fix.RECOVER,
     ),
     "log-surplus": Code(
         _ERROR,
-        "a file with records that have no place in the log",
-        "quarantine/ keeps the file then",
+        "the records of a file have no place in the log",
+        "the file is kept in quarantine/",
         Fix.BRIDGE,
     ),
-    "log-gone": Code(
+    "log-missing": Code(
         _ERROR,
-        "there are consume queues, but no commit log",
-        "mount its disk, and start no broker before; if the log is lost for good: rstore recover --yes-the-log-is-gone",
+        "there are consume queues but no commit log",
+        "mount its disk before a broker starts; if the log is lost for good: rstore recover --yes-the-log-is-gone",
         Fix.BRING,
     ),
     "path-missing": Code(
         _ERROR,
-        "a directory of the commit log is not there",
-        "mount its disk, and start no broker before; if it never held a segment, or all that it held is lost for good, "
-        "make it (mkdir)",
+        "a directory of the commit log is missing",
+        "mount its disk before a broker starts; if it never held a segment, or its segments are lost for good, "
+        "create it (mkdir)",
         Fix.BRING,
     ),
     "path-unnamed": Code(
         _ERROR,
-        "a missing segment of the log lies in a directory that no setting names",
+        "a missing segment is in a directory that no setting names",
         "name all directories of the log (storePathCommitLog in the broker.conf that -c gives), or move the file back "
         "into the log's directory",
         Fix.BRING,
     ),
     "log-gap": Code(
-        _ERROR, "segments are missing in the log", "if the missing files can be found, put them back first", Fix.BRIDGE
+        _ERROR,
+        "segments of the log are missing",
+        "if you still have the missing files, put them back first",
+        Fix.BRIDGE,
     ),
-    "log-damage": Code(_ERROR, "no sound record in the log, and sound ones after it", fix=Fix.BRIDGE),
-    "log-tail": Code(_WARNING, "bytes after the log's end that are no sound record", fix=Fix.RECOVER),
+    "log-damage": Code(_ERROR, "damage in the middle of the log, with sound records after it", fix=Fix.BRIDGE),
+    "log-tail": Code(_WARNING, "bytes after the log end contain no sound record", fix=Fix.RECOVER),
     "log-stale": Code(
         _WARNING,
-        "a stale record after the log's end: of a log that was cut, in a file that is used again",
-        "the next start takes it for a message; a recovery sets it aside",
+        "a stale record after the log end, left by an earlier cut",
+        "a broker would read it as a message at its next start; a recovery removes and saves it",
         Fix.RECOVER,
     ),
-    "log-offset": Code(_WARNING, "a record whose own physicalOffset names another place", fix=Fix.REBUILD),
+    "record-displaced": Code(
+        _WARNING, "a displaced record: its physicalOffset is not its position in the log", fix=Fix.REBUILD
+    ),
     "record-suspect": Code(
         _WARNING,
-        "a record with a sound body and a header, topic or properties that no broker writes",
-        "it stays readable. Keep its queue and index: they may be the only evidence of what it contained; reindex "
+        "a suspect record: its body is sound, but no broker writes such a header, topic or properties",
+        "it stays readable. Keep its queue and index: they may be the only evidence of what it contained, and reindex "
         "replaces them",
         Fix.ADVISE,
     ),
     "record-unusual": Code(
         _INFO,
-        "a record with an unusual header or properties: a client may have sent them, or they are damaged",
-        "nothing to do: its queue unit and index entries agree with it",
+        "an unusual record: its header or properties are damaged, or an unusual client sent them",
+        "nothing to do: its queue unit and index entries match it",
         Fix.NOTHING,
     ),
-    "log-accepted": Code(
-        _INFO, "a lost range of the log that an earlier repair continued after", _NOTHING, Fix.NOTHING
-    ),
+    "log-accepted": Code(_INFO, "a lost range of the log that an earlier repair accepted", _NOTHING, Fix.NOTHING),
     "log-bridged": Code(
         _INFO,
-        "a damaged range of the log that a repair bridged",
-        "rstore salvage list and rstore salvage show name what it held",
+        "a damaged range of the log, bridged by a repair",
+        "what it contained: rstore salvage list, rstore salvage show",
         Fix.NOTHING,
     ),
     # consume queues
-    "queue-empty": Code(_WARNING, "a queue's file that holds nothing, after a gap", fix=Fix.RECOVER),
-    "queue-gap": Code(_ERROR, "files are missing in the middle of a queue", fix=Fix.RECOVER),
-    "unit-missing": Code(_ERROR, "a record has no unit at its queue offset: consumers don't get it", fix=Fix.REBUILD),
+    "queue-empty": Code(_WARNING, "a queue file after a gap holds no unit", fix=Fix.RECOVER),
+    "queue-gap": Code(_ERROR, "files in the middle of a queue are missing", fix=Fix.RECOVER),
+    "unit-missing": Code(_ERROR, "a message has no unit at its queue offset: consumers don't get it", fix=Fix.REBUILD),
     "unit-deleted": Code(
         _INFO,
-        "a record of a topic that was deleted, or deleted and made again: no consumer finds it",
+        "a message of a topic that was deleted (and perhaps created again): consumers don't get it",
         _NOTHING,
         Fix.NOTHING,
     ),
-    "unit-invalid": Code(_ERROR, "an invalid unit between valid ones: a broker ends the queue there", fix=Fix.REBUILD),
-    "unit-nowhere": Code(_ERROR, "a unit points where no record of its size is", fix=Fix.REBUILD),
-    "unit-elsewhere": Code(
-        _WARNING, "a unit points at a record that names another queue or queue offset", fix=Fix.REBUILD
+    "unit-invalid": Code(_ERROR, "an invalid unit between valid units: a broker ends the queue there", fix=Fix.REBUILD),
+    "unit-orphaned": Code(
+        _ERROR, "an orphaned unit: no sound record of its size is at its physical offset", fix=Fix.REBUILD
     ),
-    "unit-tags": Code(_ERROR, "a unit's tags code is not its record's: tag filters pass it over", fix=Fix.REBUILD),
+    "unit-foreign": Code(_WARNING, "a foreign unit: its record names another queue or queue offset", fix=Fix.REBUILD),
+    "unit-tags": Code(
+        _ERROR, "the tags code of a unit does not match its record: tag filters skip the message", fix=Fix.REBUILD
+    ),
     "unit-witness": Code(
         _WARNING,
-        "a unit's tags code is not that of its record, which is suspect",
-        "keep the queue: it shows what the record contained, and reindex replaces it",
+        "the tags code of a unit does not match its record, and the record is suspect",
+        "keep the queue: it may be the only evidence of what the record contained, and reindex replaces it",
         Fix.ADVISE,
     ),
     "unit-delivery-time": Code(
-        _ERROR, "a delayed message's unit holds no delivery time: it is delivered at once", fix=Fix.REBUILD
+        _ERROR,
+        "the unit of a delayed message contains no delivery time: the message is delivered at once",
+        fix=Fix.REBUILD,
     ),
     "unit-delivery-other": Code(
         _WARNING,
-        "a delivery time that messageDelayLevel does not give",
+        "a delivery time does not match messageDelayLevel",
         "give the broker's own messageDelayLevel with -c broker.conf first",
         Fix.REBUILD,
     ),
     "unit-lost": Code(_INFO, "a unit points into a lost range of the log", "its message is lost", Fix.NOTHING),
     "unit-repeated": Code(
-        _INFO, "a unit repeats its neighbour, as a repair fills what was lost", _NOTHING, Fix.NOTHING
+        _INFO, "a unit repeats an adjacent unit: a repair filled the place of a lost message", _NOTHING, Fix.NOTHING
     ),
     "unit-surplus": Code(
         _WARNING,
-        "a unit after a queue's last message repeats it, and no message was lost there: consumers get it twice",
+        "a unit repeats the last message of its queue, and no message was lost there: consumers get it twice",
         fix=Fix.REBUILD,
     ),
-    "ext-missing": Code(_ERROR, "a unit's address in the extension holds no unit", fix=Fix.REBUILD),
-    "ext-wrong": Code(_ERROR, "an extension unit is not its record's (tags code or store time)", fix=Fix.REBUILD),
+    "ext-missing": Code(_ERROR, "a unit names an extension unit that does not exist", fix=Fix.REBUILD),
+    "ext-wrong": Code(_ERROR, "an extension unit does not match its record (tags code or store time)", fix=Fix.REBUILD),
     # index
-    "index-header": Code(_ERROR, "an index file's header does not fit its entries", fix=Fix.REBUILD),
+    "index-header": Code(_ERROR, "the header of an index file does not match its entries", fix=Fix.REBUILD),
     "index-entry": Code(_ERROR, "an invalid index entry", fix=Fix.REBUILD),
-    "index-link": Code(_ERROR, "an index entry is linked wrongly: keys after it are not found", fix=Fix.REBUILD),
-    "index-slot": Code(_ERROR, "a slot does not name the newest of its entries: keys are not found", fix=Fix.REBUILD),
-    "index-order": Code(_ERROR, "an index file begins before the one before it ends", fix=Fix.REBUILD),
-    "index-nowhere": Code(_ERROR, "an index entry points where no record is", fix=Fix.REBUILD),
-    "index-key": Code(_ERROR, "an index entry's key is not a key of its record", fix=Fix.REBUILD),
+    "index-link": Code(
+        _ERROR, "an index entry names the wrong previous entry: keys after it are not found", fix=Fix.REBUILD
+    ),
+    "index-slot": Code(_ERROR, "a slot does not name its newest entry: keys are not found", fix=Fix.REBUILD),
+    "index-order": Code(_ERROR, "an index file starts before the end of the previous one", fix=Fix.REBUILD),
+    "index-orphaned": Code(_ERROR, "an orphaned index entry: no record is at its physical offset", fix=Fix.REBUILD),
+    "index-key": Code(_ERROR, "the key hash of an index entry matches no key of its record", fix=Fix.REBUILD),
     "index-witness": Code(
         _WARNING,
-        "an index entry or a key that does not fit its record, which is suspect",
-        "keep the index: it shows what the record contained, and reindex replaces it",
+        "an index entry or key does not match its record, and the record is suspect",
+        "keep the index: it may be the only evidence of what the record contained, and reindex replaces it",
         Fix.ADVISE,
     ),
     "index-time": Code(
         _ERROR,
-        "an index entry's time is not its record's: queries by time pass it over",
+        "the time of an index entry does not match its record: queries by time skip the message",
         fix=Fix.REBUILD,
     ),
     "index-missing": Code(
         _ERROR,
-        "a record's key is not in the index: queries don't find it",
-        "a broker with messageIndexEnable=false has none: give its settings with -c broker.conf then",
+        "a key of a message is not in the index: queries don't find it",
+        "a broker with messageIndexEnable=false writes no index: if so, give its settings with -c broker.conf",
         Fix.REBUILD,
     ),
-    "index-twice": Code(_INFO, "a key is in the index twice, as after a broker's own recovery", _NOTHING, Fix.NOTHING),
+    "index-twice": Code(
+        _INFO, "a key is in the index twice, as a broker's own recovery leaves it", _NOTHING, Fix.NOTHING
+    ),
     "index-lost": Code(_INFO, "an index entry points into a lost range of the log", _NOTHING, Fix.NOTHING),
     # checkpoint and config
-    "checkpoint-missing": Code(_WARNING, "the checkpoint is missing or short: it reads as zeros", fix=Fix.RECOVER),
+    "checkpoint-missing": Code(
+        _WARNING, "the checkpoint is missing or too short: a broker reads its times as 0", fix=Fix.RECOVER
+    ),
     "checkpoint-ahead": Code(
-        _WARNING, "the checkpoint is not one of this log: a recovery may begin too late", fix=Fix.REBUILD
+        _WARNING,
+        "the checkpoint does not belong to this log: a recovery may start too late in the log",
+        fix=Fix.REBUILD,
     ),
-    "config-bad": Code(_ERROR, "a configuration file that can't be read, nor its .bak", fix=Fix.CONFIG),
-    "config-bak": Code(_WARNING, "a configuration file that can't be read: a broker takes its .bak", fix=Fix.CONFIG),
+    "config-bad": Code(_ERROR, "neither a configuration file nor its .bak can be read", fix=Fix.CONFIG),
+    "config-bak": Code(_WARNING, "a configuration file can't be read: a broker reads its .bak instead", fix=Fix.CONFIG),
     "config-bak-bad": Code(
-        _INFO, "a .bak that can't be read", "nothing to do while the file itself is good", Fix.NOTHING
+        _INFO,
+        "the .bak of a configuration file can't be read",
+        "nothing to do as long as the file itself can be read",
+        Fix.NOTHING,
     ),
-    "config-value": Code(_ERROR, "a configuration file that contains an invalid value", fix=Fix.CONFIG),
-    "config-odd": Code(_INFO, "a configuration file that is no strict JSON; a broker reads it", _NOTHING, Fix.NOTHING),
+    "config-value": Code(_ERROR, "a configuration file contains an invalid value", fix=Fix.CONFIG),
+    "config-not-strict": Code(
+        _INFO, "a configuration file is not strict JSON, but a broker reads it", _NOTHING, Fix.NOTHING
+    ),
     "config-missing": Code(_WARNING, "a configuration file is missing: a broker starts without it", fix=Fix.CONFIG),
     "config-absent": Code(
         _INFO,
-        "there is no such configuration file; it may never have been written",
-        "if it was lost, rstore rebuild-config makes it again",
+        "this configuration file does not exist; it may never have been written",
+        "if it was lost: rstore rebuild-config",
         Fix.NOTHING,
     ),
     "topic-hidden": Code(
         _WARNING,
-        "a topic's perm or readQueueNums hides messages from consumers",
+        "perm or readQueueNums of a topic hides messages from consumers",
         "rstore rebuild-config --topic NAME makes them readable",
     ),
     "group-disabled": Code(
         _INFO,
-        "a group may not consume",
-        "if that is not intended: rstore rebuild-config --group NAME, or mqadmin updateSubGroup -s true",
+        "a consumer group is not allowed to consume",
+        "if this is not intended: rstore rebuild-config --group NAME, or mqadmin updateSubGroup -s true",
         Fix.NOTHING,
     ),
-    "consumer-ahead": Code(
+    "consumer-above": Code(
         _WARNING,
-        "a group's offset is above its queue's maximum",
-        "rstore offsets set sets it, or mqadmin resetOffsetByTime on a running broker",
+        "a consumer offset is above the maximum of its queue",
+        "set it with rstore offsets set, or with mqadmin resetOffsetByTime on a running broker",
     ),
-    "consumer-queue": Code(_INFO, "a group's offset of a queue that is not there", _NOTHING, Fix.NOTHING),
+    "consumer-queue": Code(_INFO, "a consumer offset names a queue that does not exist", _NOTHING, Fix.NOTHING),
     "delay-range": Code(
-        _WARNING, "a delay level's offset is outside of its queue", "a broker corrects it when it starts"
+        _WARNING, "the offset of a delay level is outside of its queue", "a broker corrects it when it starts"
     ),
     "topic-unknown": Code(
         _INFO,
@@ -272,12 +296,15 @@ CODES: dict[str, Code] = {
     # the check itself
     "live": Code(
         _INFO,
-        "a live process has the store: its ends were not judged",
-        "stop it for a check of everything",
+        "a running process has the store open: the ends of log, queues and index were not checked",
+        "stop it to check everything",
         Fix.NOTHING,
     ),
     "time-box": Code(
-        _INFO, "the time was up before everything was looked at", "rstore check without --time-box", Fix.NOTHING
+        _INFO,
+        "the time limit ended the check before it had read everything",
+        "rstore check without --time-box",
+        Fix.NOTHING,
     ),
 }
 """Every code that check reports. Stable: scripts go by them."""
@@ -397,7 +424,7 @@ class Findings:
                 found.append(Finding(name, code.severity, group.where, message, group.hint, group.count, group.fix))
             if name in self._more:
                 _, many = self._more[name]
-                text = f"{many:,} more in other places: {code.what}"
+                text = f"{many:,} more elsewhere: {code.what}"
                 found.append(Finding(name, code.severity, "elsewhere", text, code.hint, many, code.fix))
         return tuple(found)
 

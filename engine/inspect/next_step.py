@@ -35,13 +35,13 @@ _COMMANDS: dict[Fix, tuple[tuple[str, ...], str, str | None]] = {
     ),
     Fix.REBUILD: (
         ("recover", "--whole"),
-        "reads the whole log and every index file, and mends what differs from the log",
-        "refuses where a sound message would be lost",
+        "reads the whole log and every index file, and repairs what does not match the log",
+        "refuses if a sound message would be lost",
     ),
-    Fix.RECOVER: (("recover",), "shows what it changes, and asks", "refuses where a sound message would be lost"),
+    Fix.RECOVER: (("recover",), "shows what it will change, and asks", "refuses if a sound message would be lost"),
     Fix.CONFIG: (
         ("rebuild-config",),
-        "makes the broken or missing configuration again from log, queues and backups, and asks",
+        "rebuilds broken or missing configuration files from log, queues and backups, and asks",
         None,
     ),
 }
@@ -58,7 +58,7 @@ typed may name the store behind its word."""
 NEWER = "newer-store"
 """The finding of a store that is never changed here."""
 THEIRS = NextStep(
-    None, "start the store's own RocketMQ 5 broker: it recovers it; rstore changes no store of RocketMQ 5"
+    None, "start the store's own RocketMQ 5 broker, which recovers it; rstore never changes a RocketMQ 5 store"
 )
 
 
@@ -99,30 +99,32 @@ def cut_before(config: StoreConfig, offset: int) -> NextStep:
     return NextStep(
         command_line(config, "truncate", "--to-offset", str(offset)),
         "ends the log before them",
-        "saves what follows, which rstore salvage replay puts back",
+        "saves the records after it, which rstore salvage replay puts back",
     )
 
 
 def read(config: StoreConfig) -> NextStep:
     """For a command that has not read the log."""
-    return NextStep(command_line(config, "check"), "reads the log, queues and index, which was not done here")
+    return NextStep(command_line(config, "check"), "reads the log, queues and index, which this command did not read")
 
 
 def read_newer(config: StoreConfig) -> NextStep:
     """Likewise, for a store of RocketMQ 5."""
-    return NextStep(command_line(config, "check"), "reads the log, and what else of such a store rstore reads")
+    return NextStep(
+        command_line(config, "check"), "reads the log, and the other parts of a RocketMQ 5 store that rstore can read"
+    )
 
 
 def search_log(config: StoreConfig, text: str) -> NextStep:
     """For a message that the index does not lead to: every message of the log, those with a text in them."""
     plain = json.dumps(text, ensure_ascii=False)[1:-1]
     grep = shlex.join(("grep", "-F", "--", plain))
-    return NextStep(f"{command_line(config, 'dump', 'commitlog', '--json')} | {grep}", "looks into the log itself")
+    return NextStep(f"{command_line(config, 'dump', 'commitlog', '--json')} | {grep}", "searches the log itself")
 
 
 def look(config: StoreConfig) -> NextStep:
     """After a repair was taken back."""
-    return NextStep(command_line(config, "status"), "says what state the store is in now")
+    return NextStep(command_line(config, "status"), "shows the state of the store")
 
 
 def not_closed(config: StoreConfig) -> CannotMend:
@@ -134,7 +136,7 @@ def not_closed(config: StoreConfig) -> CannotMend:
 def needs_recovery(config: StoreConfig) -> Refused:
     """The refusal of a put into a store that a recovery would change."""
     return Refused(
-        "the store has to be recovered before anything is put into it",
+        "the store must be recovered before messages can be put into it",
         path=os.fspath(config.store_path_root_dir),
         next_step=step(config, Fix.RECOVER),
     )
@@ -161,7 +163,7 @@ def of_findings(
     if first.fix not in _COMMANDS:
         return bring(f"{first.where}: {first.hint}" if first.where else first.hint)
     found = step(config, first.fix)
-    return bring(f"stop the process that has the store, then run {found}") if live else found
+    return bring(f"stop the process that has the store open, then run {found}") if live else found
 
 
 def advised(config: StoreConfig, findings: Sequence[Finding], following: NextStep | None) -> tuple[Finding, ...]:

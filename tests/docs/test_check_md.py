@@ -14,14 +14,14 @@ CHECK = ROOT / "engine" / "inspect" / "CHECK.md"
 
 def test_the_table_is_that_of_the_code() -> None:
     rows = tables(section(CHECK, "Findings"))[0]
-    stated = [(row["code"].strip("`"), row["severity"], row["says"]) for row in rows]
+    stated = [(row["code"].strip("`"), row["severity"], row["message"]) for row in rows]
     assert stated == [(name, code.severity.value, code.what) for name, code in CODES.items()]
 
 
 def test_the_table_of_doctor_is_that_of_the_code() -> None:
     rows = tables(section(CHECK, "Doctor"))[0]
     own = {name: code for name, code in DOCTOR_CODES.items() if name not in CODES}
-    assert {row["code"]: (row["severity"], row["says"]) for row in rows} == {
+    assert {row["code"]: (row["severity"], row["message"]) for row in rows} == {
         name: (code.severity.value, code.what) for name, code in own.items()
     }
     for name in DOCTOR_CODES.keys() & CODES.keys():
@@ -32,7 +32,7 @@ def test_the_table_of_doctor_is_that_of_the_code() -> None:
 def test_the_table_of_status_is_that_of_the_code() -> None:
     rows = tables(section(CHECK, "Status"))[0]
     own = {name: code for name, code in STATUS_CODES.items() if name not in CODES and name not in DOCTOR_CODES}
-    assert {row["code"]: (row["severity"], row["says"]) for row in rows} == {
+    assert {row["code"]: (row["severity"], row["message"]) for row in rows} == {
         name: (code.severity.value, code.what) for name, code in own.items()
     }
     for name in STATUS_CODES.keys() & CODES.keys():
@@ -41,7 +41,7 @@ def test_the_table_of_status_is_that_of_the_code() -> None:
 
 
 def test_the_parts_are_there() -> None:
-    parts = [*tables(section(CHECK, "How it looks"))[0], *tables(section(CHECK, "Status"))[1]]
+    parts = [*tables(section(CHECK, "How it reads a store"))[0], *tables(section(CHECK, "Status"))[1]]
     for name in (name for row in parts for name in row["where"].split(", ")):
         assert (CHECK.parent / name).is_file(), name
 

@@ -94,8 +94,8 @@ def test_above_the_end_and_below_the_minimum(spark: SparkSession, tmp_path: Path
     assert not result.ok
     assert (result.facts["above_the_end"], result.facts["below_the_minimum"]) == (1, 1)
     codes = {row[1]: row[2] + row[3] for row in result.table("findings").rows}
-    assert codes.keys() == {"consumer-ahead", "consumer-behind", "consumer-queue"}
-    assert "T0@far" in codes["consumer-ahead"]
+    assert codes.keys() == {"consumer-above", "consumer-below", "consumer-queue"}
+    assert "T0@far" in codes["consumer-above"]
     assert line(result, group="far", queue_id=0)["messages"] == 0
     late = line(result, group="late", queue_id=0)
     assert late["min_offset"] > 1

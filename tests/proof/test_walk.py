@@ -21,7 +21,7 @@ NO_PLACE = frozenset({"torn-snapshot", "nested-record"})
 TO_BRING = frozenset({"is-dangling-link"})
 """Shapes whose walk ends with what a person has to bring."""
 UNDECIDED = frozenset(
-    {"unit-elsewhere", "unit-tags", "index-key", "index-missing", "index-time"}
+    {"unit-foreign", "unit-tags", "index-key", "index-missing", "index-time"}
     | {"record-suspect", "unit-witness", "index-witness"}
 )
 """What may be left: record and queue, or record and index, disagree in a field that no checksum covers. Nothing in the

@@ -74,7 +74,7 @@ def test_what_is_sound_is_read(name: str, unpacked: Callable[[str], Path], cli: 
     status = cli("--store", root, "--json", "status").json
     assert {part["what"] for part in status["newer"]} == KINDS[name]
     assert status["state"] == "clean"
-    assert {f["code"] for f in status["findings"]} <= {"newer-store", "disk-room"}
+    assert {f["code"] for f in status["findings"]} <= {"newer-store", "disk-space"}
     check = cli("--store", root, "--json", "check").json
     assert (check["ok"], check["next"]) == (True, None)
     verdict = "" if name in ("default", "property-crc", "controller") else " in the part that was checked"

@@ -201,7 +201,7 @@ def test_absent_data_is_refused_and_there_again_once_it_is_mounted(
         assert path.name in ran.out + ran.err, (words, ran)
         assert "not-mounted" in ran.out + ran.err, (words, ran)
     if name != "settings":  # without them nothing is looked at
-        assert cli("--store", root, "status", "--json").json["state"] in ("damaged", "log-gone"), "nothing is clean"
+        assert cli("--store", root, "status", "--json").json["state"] in ("damaged", "log-missing"), "nothing is clean"
     if name == "salvage":
         for words in (("undo", "--list"), ("salvage", "list")):
             ran = sound(cli("--store", root, *words))

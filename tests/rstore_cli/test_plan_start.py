@@ -82,7 +82,7 @@ def test_a_single_segment_of_another_name_or_length_is_not_a_lost_log(how: str, 
     for command in ("status", "check", "doctor", "plan-start"):
         ran = cli(*store, command, "--json")
         told[command] = ran.json["next"]["command"]
-        assert "log-gone" not in ran.out + ran.err
+        assert "log-missing" not in ran.out + ran.err
         assert "lost for good" not in ran.out + ran.err
     assert len(set(told.values())) == 1, told
     words = shlex.split(told["status"])

@@ -286,8 +286,8 @@ def test_a_log_that_is_gone(fixture_copy: Store, cli: Cli) -> None:
     ran = cli("--store", store, "recover", "--yes")
     assert ran.code == 4
     assert "mount its disk" in ran.error_line
-    assert cli("--store", store, "recover", "--dry-run", "--json").json["error"]["code"] == "log-gone"
-    assert cli("--store", store, "status", "--json").json["state"] == "log-gone"
+    assert cli("--store", store, "recover", "--dry-run", "--json").json["error"]["code"] == "log-missing"
+    assert cli("--store", store, "status", "--json").json["state"] == "log-missing"
     assert cli("--store", store, "recover", "--yes-the-log-is-gone").code == 2
     assert cli("--store", store, "recover", "--yes-the-log-is-gone", "--yes").code == 0
 

@@ -78,7 +78,7 @@ def test_a_day_on_one_screen(fixture_copy: Store, cli: Cli) -> None:
     for topic in found["topics"]:
         assert sum(h["bytes"] for h in topic["hours"]) == topic["bytes"]
     assert found["unread"]["source"] == "config/consumerOffset.json"
-    assert {f["code"] for f in found["findings"]} == {"consumer-ahead"}
+    assert {f["code"] for f in found["findings"]} == {"consumer-above"}
     slow = next(g for g in found["unread"]["groups"] if (g["group"], g["topic"]) == ("slow", "Hot"))
     assert slow["messages"] == 261
     assert slow["oldestStoreTimestamp"] > found["commitlog"]["oldest"]["storeTimestamp"]
@@ -133,7 +133,7 @@ def test_what_looks_wrong_is_said(fixture_copy: Store, cli: Cli) -> None:
     (store / "commitlog" / "core").write_text("x")
     (store / "checkpoint").unlink()
     text = cli("--store", store, "status").out
-    assert "segments are missing in the log" in text
+    assert "segments of the log are missing" in text
     assert "commitlog/core" in text
     assert "missing or short" in text
 

@@ -265,7 +265,7 @@ class _Run:
                     "checkpoint-ahead",
                     names.CHECKPOINT,
                     names.CHECKPOINT,
-                    f"{name} {value}, the newest record {newest}",
+                    f"{name} is {value}, the newest store time is {newest}",
                 )
 
     # --- index ------------------------------------------------------------------------------------------------------
@@ -288,7 +288,7 @@ class _Run:
             for number, part in enumerate(pool.map(look, whole)):
                 if part is None:
                     self._seen.skipped.append(
-                        f"{len(whole) - number} of {counted(len(whole), 'index file')}, and keys in the log"
+                        f"{len(whole) - number} of {counted(len(whole), 'index file')}, and the keys of the log"
                     )
                     pool.shutdown(cancel_futures=True)
                     return None
@@ -308,7 +308,9 @@ class _Run:
             for piece in part.pieces:
                 if piece.high >= end:
                     where = f"index/{part.name}"
-                    self._found.add("index-nowhere", where, where, f"{piece.high} is after the log's last file")
+                    self._found.add(
+                        "index-orphaned", where, where, f"an entry names {piece.high}, after the last segment"
+                    )
 
     # --- log --------------------------------------------------------------------------------------------------------
 
@@ -326,7 +328,7 @@ class _Run:
         if stale is not None:
             segment = next(s for s in files.log if s.offset <= stale.offset < s.end)
             where = place(segment.path, stale.offset)
-            detail = f"{stale.records} from {stale.offset} to {stale.end}"
+            detail = f"{counted(stale.records, 'record')} from {stale.offset} to {stale.end}"
             self._found.add("log-stale", segment.path, where, detail, stale.records)
             parts = reading.parts(stale.offset)
         for part in parts:
@@ -367,7 +369,7 @@ class _Run:
             for physical, name, number in part.into_damage:
                 if self.live and physical >= end:
                     continue
-                code = "index-lost" if physical in lost else "index-nowhere"
+                code = "index-lost" if physical in lost else "index-orphaned"
                 where = f"index/{name}"
                 self._found.add(code, where, f"{where} entry {number}", f"entry {number} names {physical}")
         return lost

@@ -68,7 +68,7 @@ def read_config(disk: Disk, config: StoreConfig, root: str, findings: Findings) 
     directory = directory_of(root)
     there = disk.exists(directory)
     if there and not disk.is_dir(directory):
-        findings.add("config-bad", names.CONFIG, names.CONFIG, "it is no directory")
+        findings.add("config-bad", names.CONFIG, names.CONFIG, "not a directory")
     present = present_in(disk, directory)
     found = ConfigFiles(present=frozenset(present) if there else None)
     offsets = offsets_file(config, present)
@@ -94,7 +94,7 @@ def offsets_file(config: StoreConfig, present: Collection[str]) -> str:
 _MEANS = {
     Fate.NONE: "a broker starts without it",
     Fate.FAILS: "a broker does not start",
-    Fate.BACKUP: "a broker takes its .bak",
+    Fate.BACKUP: "a broker reads its .bak",
 }
 
 
@@ -110,7 +110,7 @@ def read_tables(disk: Disk, directory: str, name: str, findings: Findings) -> tu
     file, backup = read_table(disk, directory, name), read_table(disk, directory, name, backup=True)
     does = fate(file, backup)
     if file.state is ConfigFileState.SOUND and file.text.odd:
-        findings.add("config-odd", place, place, ", ".join(file.text.odd))
+        findings.add("config-not-strict", place, place, ", ".join(file.text.odd))
     if file.state is ConfigFileState.SOUND:
         if not backup.loads and backup.state not in (ConfigFileState.MISSING, ConfigFileState.EMPTY):
             findings.add("config-bak-bad", place + BACKUP, place + BACKUP, str(backup.problem))
@@ -147,7 +147,7 @@ def check_consumers(found: ConfigFiles, ends: dict[TopicQueue, int], findings: F
                     findings.add("consumer-queue", key, where, f"{queue} for {group}: {offset}")
             elif offset > end:
                 detail = f"{queue} for {group}: {offset}, the maximum is {end}"
-                findings.add("consumer-ahead", key, where, detail)
+                findings.add("consumer-above", key, where, detail)
 
 
 def check_delays(
@@ -161,12 +161,12 @@ def check_delays(
     place = f"config/{DELAYS}"
     for level, offset in numbers(place, "offsetTable", found.table(DELAYS), findings):
         if not 1 <= level <= levels.max_level:
-            findings.add("delay-range", place, f"{place} level {level}", f"there are levels 1 to {levels.max_level}")
+            findings.add("delay-range", place, f"{place} level {level}", f"valid levels are 1 to {levels.max_level}")
             continue
         queue = TopicQueue(names.SCHEDULE_TOPIC, queue_of_level(level))
         low, high = starts.get(queue, 0), ends.get(queue, 0)
         if not low <= offset <= high:
-            detail = f"level {level}: {offset}, its queue has {low} to {high}"
+            detail = f"level {level}: {offset}, its queue has offsets {low} to {high}"
             findings.add("delay-range", place, f"{place} level {level}", detail)
 
 
@@ -190,7 +190,7 @@ def check_topics(found: ConfigFiles, present: set[str], findings: Findings) -> N
 def numbers(place: str, key: str, table: object, findings: Findings) -> Iterator[tuple[int, int]]:
     """The pairs of a table of integers to offsets (both from 0 on); what is none is noted."""
     if not isinstance(table, dict):
-        findings.add("config-value", place, place, f"{key}: no table")
+        findings.add("config-value", place, place, f"{key} is not a table")
         return
     for name, value in table.items():
         try:

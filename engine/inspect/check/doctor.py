@@ -43,68 +43,69 @@ if TYPE_CHECKING:
 _ERROR, _WARNING, _INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
 
 DOCTOR_CODES: dict[str, Code] = {
-    "store-missing": Code(
-        _ERROR, "there is no store", "name one with --store, or make one with: rstore init", Fix.BRING
-    ),
-    "store-kind": Code(_ERROR, "a kind of store that rstore does not read", "use the broker that wrote it", Fix.BRING),
+    "store-missing": Code(_ERROR, "no store here", "name one with --store, or make one with: rstore init", Fix.BRING),
+    "store-kind": Code(_ERROR, "rstore does not read this kind of store", "use the broker that wrote it", Fix.BRING),
     "file-twice": Code(
         _ERROR,
-        "a second file for the same offset of the log",
-        "the file that contains everything in the other one is kept",
+        "a second file for the same segment of the log",
+        "the file that holds all records of the other one is kept",
         Fix.RECOVER,
     ),
     "mount-top": Code(
         _ERROR,
-        "lost+found in a directory of the commit log, where a disk is mounted: Apache's broker does not start",
-        "let storePathCommitLog name a directory below the top of that disk; rstore passes it over",
+        "a directory of the commit log is the top of a mounted disk and contains lost+found: a broker does not start",
+        "set storePathCommitLog to a directory below the top of that disk; rstore ignores lost+found",
     ),
     "size-setting": Code(
         _ERROR,
-        "a size in the broker's settings is not that of the files",
+        "a size in the broker's settings does not match the files",
         "change the setting, never the files",
         Fix.BRING,
     ),
-    "size-needed": Code(_INFO, "a size that is not Apache's default", "set it in broker.conf"),
+    "size-needed": Code(_INFO, "the store uses a size other than Apache's default", "set it in broker.conf"),
     "permission": Code(
-        _ERROR, "this user may not read or write it", "look at owner and mode; run as the broker's user", Fix.BRING
+        _ERROR,
+        "this user has no permission to read or write",
+        "check owner and mode, or run as the broker's user",
+        Fix.BRING,
     ),
     "read-only": Code(
-        _ERROR, "the file system is mounted read-only", "remount it; the system's log says why", Fix.BRING
+        _ERROR, "the file system is mounted read-only", "remount it; the reason is in the system's log", Fix.BRING
     ),
     "disk-full": Code(
         _WARNING,
-        "the disk is used above diskSpaceWarningLevelRatio: a broker refuses every put",
-        "free space; rstore status shows it",
+        "disk usage is above diskSpaceWarningLevelRatio: a broker refuses every put",
+        "free space; rstore status shows disk usage",
     ),
     "disk-forced": Code(
         _WARNING,
-        "the disk is so full that a broker deletes segments before their retention ends",
+        "disk usage is so high that a broker deletes segments before their retention ends",
         "free space before a broker starts",
     ),
     "disk-stuck": Code(
         _WARNING,
-        "the disk is so full that a broker would delete segments, but its deleteWhen prevents that",
-        "write only hours, like deleteWhen=04 or deleteWhen=04;16",
+        "disk usage is so high that a broker should delete segments, but its deleteWhen prevents it",
+        "deleteWhen takes hours only, such as deleteWhen=04 or deleteWhen=04;16",
     ),
     "config-none": Code(
         _INFO,
-        "no configuration at all: a broker started here serves none of these topics",
-        "rstore rebuild-config makes it before a broker starts",
+        "there is no configuration: a broker started here serves none of these topics",
+        "before a broker starts: rstore rebuild-config",
         Fix.NOTHING,
     ),
-    "running": Code(_INFO, "a live process has the store: a second one will not start", "nothing to do"),
-    "slave": Code(_INFO, "brokerRole is SLAVE: puts are refused by design", "put to the master"),
-    "java-missing": Code(_INFO, "Java was not found on this machine", "a broker needs it; rstore does not"),
+    "running": Code(_INFO, "a running process has the store locked: a second one will not start", "nothing to do"),
+    "slave": Code(_INFO, "brokerRole is SLAVE: a slave refuses puts", "send messages to the master"),
+    "java-missing": Code(_INFO, "Java was not found on this machine", "a broker needs Java; rstore does not"),
     "spark-missing": Code(_INFO, "Spark (pyspark) is not installed", "pip install 'rstore[spark]' for Spark jobs"),
     **CONF_CODES,
     **{
         name: CODES[name]
         for name in (
-            *("newer-store", "file-size", "file-stray", "file-absent", "file-odd", "queue-empty"),
-            *("not-closed", "repair-unfinished", "undo-unfinished", "disk-room"),
-            *("log-misplaced", "log-surplus", "log-gone", "path-missing", "path-unnamed", "log-gap", "log-accepted"),
+            *("newer-store", "file-size", "file-stray", "file-absent", "file-ignored", "queue-empty"),
+            *("not-closed", "repair-unfinished", "undo-unfinished", "disk-space"),
+            *("log-misplaced", "log-surplus", "log-missing", "path-missing", "path-unnamed", "log-gap", "log-accepted"),
             "checkpoint-missing",
-            *("config-bad", "config-bak", "config-bak-bad", "config-value", "config-odd"),
+            *("config-bad", "config-bak", "config-bak-bad", "config-value", "config-not-strict"),
             *("config-missing", "config-absent", "topic-hidden", "group-disabled"),
         )
     },
@@ -112,7 +113,7 @@ DOCTOR_CODES: dict[str, Code] = {
 """Every code that doctor reports; those that check has, too, mean the same."""
 
 _CODE_14 = {
-    "disk-full": "the disk is used above diskSpaceWarningLevelRatio",
+    "disk-full": "disk usage is above diskSpaceWarningLevelRatio",
     "read-only": "the file system is read-only",
     "permission": "files can't be written",
     "slave": "this broker is a slave",
@@ -257,11 +258,16 @@ def _sizes(
         key, theirs = apache_key(name), getattr(told, name)
         if name in given.given:
             if name not in believed and theirs not in (getattr(given, name), getattr(defaults, name)):
-                found.add("size-setting", key, key, f"{getattr(given, name)}, the files have {theirs}")
+                found.add("size-setting", key, key, f"set to {getattr(given, name)}, the files have {theirs}")
         elif getattr(files.config, name) == getattr(defaults, name):
             continue
         elif key in unread:
-            found.add("size-setting", key, key, f"{getattr(defaults, name)} is in force, the files have {theirs}")
+            found.add(
+                "size-setting",
+                key,
+                key,
+                f"the default, {getattr(defaults, name)}, is in force; the files have {theirs}",
+            )
         else:
             found.add("size-needed", key, key, f"{key}={getattr(files.config, name)}")
 

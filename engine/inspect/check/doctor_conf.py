@@ -14,15 +14,13 @@ if TYPE_CHECKING:
 
 CONF_CODES: dict[str, Code] = {
     "conf-start": Code(Severity.ERROR, "a broker does not start with this configuration", "change the file", Fix.BRING),
-    "conf-danger": Code(Severity.WARNING, "dangerous in the broker's configuration", "change the file"),
+    "conf-danger": Code(Severity.WARNING, "a dangerous setting in the broker's configuration", "change the file"),
     "conf-misread": Code(
         Severity.WARNING,
-        "a broker does not read this value as it is meant",
-        "a value ends with its line: write comments on lines of their own, and no blanks after a value",
+        "a broker reads this value as another one",
+        "a value ends at the end of its line: put comments on lines of their own, and no blanks after a value",
     ),
-    "conf-unknown": Code(
-        Severity.WARNING, "a key that brokers do not know", "check its spelling; keys are case-sensitive"
-    ),
+    "conf-unknown": Code(Severity.WARNING, "a key that no broker knows", "check its spelling; keys are case-sensitive"),
     "conf-ignored": Code(Severity.INFO, "a key that a broker ignores", "remove the line", Fix.NOTHING),
 }
 _BY_JUDGEMENT = {

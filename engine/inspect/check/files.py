@@ -57,7 +57,7 @@ def file_findings(
     for index in files.index:
         if not index.whole and not (live and index.size == 0):
             where = f"index/{index.name}"
-            found.add("file-size", where, where, f"{index.size} instead of {files.index_layout.file_size} bytes")
+            found.add("file-size", where, where, f"{index.size} bytes instead of {files.index_layout.file_size}")
     if files.abort and not live:
         found.add("not-closed", names.ABORT, names.ABORT)
     if not live:
@@ -70,12 +70,12 @@ def file_findings(
         found.add("checkpoint-missing", names.CHECKPOINT, names.CHECKPOINT)
     if is_log_gone(files, layout) and any(queue.files for queue in files.queues):
         hint = next((told for p in log_settings(files.config) if (told := _slip(disk, files.config, p))), None)
-        found.add("log-gone", names.COMMITLOG, os.fspath(files.config.commit_log_paths[0]), hint=hint)
+        found.add("log-missing", names.COMMITLOG, os.fspath(files.config.commit_log_paths[0]), hint=hint)
 
 
 def _newer_findings(files: StoreFiles, found: Findings) -> None:
     for part in files.newer.parts:
-        unread = ", not looked at" if part in files.newer.not_looked_at else ""
+        unread = ", not read by rstore" if part in files.newer.not_looked_at else ""
         found.add("newer-store", part.where, part.where, part.what + unread)
 
 
@@ -125,11 +125,11 @@ def _layout_findings(files: StoreFiles, layout: Layout, found: Findings, leave_o
         found.add("file-size", error.path or "", below(error.path or ""), error.message, fix=Fix.BRING, hint=error.hint)
         return
     for one in layout.relocations:
-        found.add("log-misplaced", one.path, below(one.path), f"they belong at {os.path.basename(one.target)}")
+        found.add("log-misplaced", one.path, below(one.path), f"its records belong to {os.path.basename(one.target)}")
     for resize in layout.resizes:
         where = below(resize.segment.file)
         loses = resize.data or (resize.segment.short and resize.segment is not layout.segments[-1])
-        detail = f"{resize.held} instead of {resize.segment.size} bytes"
+        detail = f"{resize.held} bytes instead of {resize.segment.size}"
         found.add("file-size", where, where, detail, fix=Fix.BRIDGE if loses else Fix.RECOVER)
     for odd in (odd for odd in layout.aside if odd.path not in leave_out):
         if odd.path not in layout.unplaced:
@@ -146,7 +146,7 @@ def room_findings(disk: Disk, files: StoreFiles, found: Findings) -> None:
     for path in {os.fspath(path) for path in files.config.commit_log_paths}:
         usable = disk.usage(path).usable if disk.is_dir(path) else size
         if usable < size:
-            found.add("disk-room", path, path, f"{usable} bytes are free, a segment takes {size}")
+            found.add("disk-space", path, path, f"{usable} bytes are free, a segment needs {size}")
 
 
 def gap_findings(disk: Disk, files: StoreFiles, found: Findings, done: Sequence[Repair]) -> None:

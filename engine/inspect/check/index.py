@@ -110,10 +110,10 @@ def _link(file: ClosedIndexFile, number: int) -> str:
     """In which way an entry's link is wrong."""
     previous = int(file.entries(number, 1)[0]["previous"])
     if not 0 <= previous <= file.entry_count:
-        return f"entry {number} leads to {previous}, which is not an entry"
+        return f"entry {number} names {previous} as previous entry, which does not exist"
     if previous >= number:
-        return f"entry {number} leads to {previous}: a loop"
-    return f"entry {number} leads to {previous}, not to the one before it in its slot"
+        return f"entry {number} names {previous} as previous entry: a loop"
+    return f"entry {number} names {previous} as previous entry, which is not the previous one of its slot"
 
 
 def check_order(parts: Sequence[IndexPart], findings: Findings) -> None:
@@ -122,7 +122,7 @@ def check_order(parts: Sequence[IndexPart], findings: Findings) -> None:
     for part in parts:
         if part.pieces and part.start < end:
             place = f"index/{part.name}"
-            findings.add("index-order", place, place, f"begins at {part.start}, the one before it ends at {end}")
+            findings.add("index-order", place, place, f"starts at {part.start}, the previous file ends at {end}")
         end = max(end, part.end)
 
 
@@ -256,7 +256,7 @@ class KeyComparer:
         witness = on_record & self._doubtful.contradicted(np.where(on_record, at, -1))
         self._note("index-witness", names, table, strange[witness])
         self._note("index-key", names, table, strange[on_record & ~witness])
-        self._note("index-nowhere", names, table, strange[~on_record & ~damaged])
+        self._note("index-orphaned", names, table, strange[~on_record & ~damaged])
 
     def _times(
         self, names: list[str], table: NDArray[np.int64], stored: NDArray[np.int64], known: NDArray[np.bool_]

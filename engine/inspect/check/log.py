@@ -46,7 +46,7 @@ MAX_PENDING = 1 << 16
 """Records without a unit that a part hands on one by one."""
 MOST_BACK = 64
 """Places where a stale tail may begin that a part hands on: it ends with the log, so the last ones count."""
-_MOVED_AWAY = "what it held was saved in salvage/, which does not have it any more"
+_MOVED_AWAY = "what it contained is no longer in salvage/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +200,7 @@ class _Run:
 
     def _damage(self, event: Damage, segment: Segment) -> None:
         if self._task.live and event.reason is Reason.UNREADABLE and not self._disk.exists(segment.path):
-            raise StorageError("the file went away", path=segment.path)
+            raise StorageError("the file was deleted while it was read", path=segment.path)
         self._part.held.append(event)
         if self._keys is not None:
             self._keys.lost(event.offset, event.length)
@@ -236,7 +236,9 @@ class _Run:
         self._look_back(batch)
         for at, stored, _ in batch.moved():
             group = place(segment.path, segment.offset)
-            part.findings.add("log-offset", group, place(segment.path, at), f"at {at} it says {stored}")
+            part.findings.add(
+                "record-displaced", group, place(segment.path, at), f"at {at}: its physicalOffset is {stored}"
+            )
         for i in inert_in(batch):
             at = batch.offset(i)
             if at not in self._bridged:

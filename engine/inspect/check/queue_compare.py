@@ -218,7 +218,7 @@ class QueueComparer:
         )
         if queue.topic != names.SCHEDULE_TOPIC and other.any():
             self.findings.append(
-                f"{queue}: {counted(int(other.sum()), 'unit')} whose tags code is not that of their record; they stay"
+                f"{queue}: {counted(int(other.sum()), 'unit')} whose tags code does not match its record; kept"
             )
         return right
 

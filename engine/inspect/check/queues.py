@@ -140,8 +140,8 @@ class QueueJudge:
         self._note("unit-repeated", queue, offsets, found, repeated & ~surplus)
         self._note("unit-surplus", queue, offsets, found, surplus)
         self._note("unit-lost", queue, offsets, found, lost)
-        self._note("unit-elsewhere", queue, offsets, found, elsewhere)
-        self._note("unit-nowhere", queue, offsets, found, left & ~elsewhere)
+        self._note("unit-foreign", queue, offsets, found, elsewhere)
+        self._note("unit-orphaned", queue, offsets, found, left & ~elsewhere)
 
     def _filled(self, account: QueueAccount, stretch: tuple[int, int]) -> int:
         """Up to which queue offset rows of a stretch may repeat their neighbour: behind a queue's last message only so

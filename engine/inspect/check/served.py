@@ -130,7 +130,7 @@ def _evidence(disk: Disk, files: StoreFiles, found: ConfigFiles, name: str, offs
         retries = [q for q in files.queues if q.queue.topic.startswith((names.RETRY_PREFIX, names.DLQ_PREFIX))]
         held = {q.queue.topic for q in _holding(disk, retries)}
         if held:
-            return "config-missing", _some(held, "topic") + " of messages that groups have consumed"
+            return "config-missing", _some(held, "topic") + " of messages that groups sent back"
         return ("config-absent", _some(known, "group") + f" in config/{GROUPS}") if known else ("", "")
     return _delayed(disk, files)
 

@@ -160,21 +160,21 @@ class StaleJudge:
                         unproven = unproven or str(queue)
                 seen.add(queue)
                 if goes_on and (repeats or unproven) and not newer:
-                    self._note(offset, f"{repeats or unproven} repeats queue offsets and {queue} goes on")
+                    self._note(offset, f"{repeats or unproven} repeats queue offsets and {queue} continues")
                 if goes_on:
                     return None
             found = StaleTail(offset, found.records + len(event), event.end)
         if newer or by_units:
             return found if repeats and self._was_put_before(found, None if newer else by_units) else None
         if unproven and not repeats and not self._is_there_before(found):
-            self._note(offset, f"{unproven} doesn't go on where it was, and no unit of that queue is left")
+            self._note(offset, f"{unproven} does not continue at its last queue offset and has no unit left")
             return None
         return found if repeats or unproven else None
 
     def _note(self, offset: int, why: str) -> None:
         if len(self.findings) < NAMED:
             self.findings.append(
-                f"store times go back at {offset}, where {why}: the records from there on stay; if they are stale: "
+                f"store times decrease at {offset}, where {why}: the records after it are kept; if they are stale: "
                 f"rstore truncate --to-offset {offset}"
             )
 

@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from engine.log.source import LogSource
     from engine.log.tally import Counted
 
-MOVED = "its own physicalOffset field names another place"
+MOVED = "a displaced record: its physicalOffset is another one"
 MOST_SUSPECTS = 10_000
 """Suspect, and unusual, records of a stretch that are named one by one; of more, only how many there are is told."""
-LEFT_BEHIND = "bytes after the log's end that are no sound record"
+LEFT_BEHIND = "bytes after the log end contain no sound record"
 _AGAIN_MS = 20
 _CHUNK = 1 << 20
 

@@ -53,23 +53,25 @@ _ABSENT = ("file-absent", "path-missing")
 """Data that comes back with its disk."""
 
 STATUS_CODES: dict[str, Code] = {
-    "consumer-behind": Code(
+    "consumer-below": Code(
         Severity.WARNING,
-        "a group's offset is below its queue's minimum: what it has not read there is gone",
-        "nothing brings it back; a broker goes on at the minimum. A larger fileReservedTime keeps messages longer",
+        "a consumer offset is below the minimum of its queue: messages expired before the group read them",
+        "they can't be restored; the group continues at the minimum. A larger fileReservedTime keeps messages longer",
     ),
     "clock-back": Code(
-        Severity.INFO, "store times go back in the log: hours and rates are rough there", "look at the broker's clock"
+        Severity.INFO,
+        "store times decrease in the log: hours and rates are approximate there",
+        "check the broker's clock",
     ),
     **{
         name: CODES[name]
         for name in (
-            *("newer-store", "file-size", "file-stray", "file-absent", "file-odd", "queue-empty"),
-            *("not-closed", "repair-unfinished", "undo-unfinished", "disk-room"),
+            *("newer-store", "file-size", "file-stray", "file-absent", "file-ignored", "queue-empty"),
+            *("not-closed", "repair-unfinished", "undo-unfinished", "disk-space"),
             *(
                 "log-misplaced",
                 "log-surplus",
-                "log-gone",
+                "log-missing",
                 "path-missing",
                 "path-unnamed",
                 "log-gap",
@@ -79,9 +81,9 @@ STATUS_CODES: dict[str, Code] = {
                 "unit-missing",
                 "checkpoint-missing",
             ),
-            *("config-bad", "config-bak", "config-bak-bad", "config-value", "config-odd"),
+            *("config-bad", "config-bak", "config-bak-bad", "config-value", "config-not-strict"),
             *("config-missing", "config-absent", "topic-hidden", "group-disabled"),
-            *("consumer-ahead", "consumer-queue", "delay-range"),
+            *("consumer-above", "consumer-queue", "delay-range"),
         )
     },
 }
@@ -96,7 +98,7 @@ class StoreCondition(enum.Enum):
     RUNNING = "running"
     LOCKED = "locked"
     EMPTY = "empty"
-    LOG_GONE = "log-gone"
+    LOG_GONE = "log-missing"
     DAMAGED = "damaged"
 
 
@@ -124,7 +126,7 @@ _WHY = {
     StoreCondition.RUNNING: "{who} has it open",
     StoreCondition.LOCKED: "{who} holds its lock, but has no abort file: it is starting, stopping, or repairing it",
     StoreCondition.EMPTY: "there is no commit log file yet",
-    StoreCondition.LOG_GONE: "there are consume queues, but no commit log",
+    StoreCondition.LOG_GONE: "there are consume queues but no commit log",
     StoreCondition.DAMAGED: "{what}",
 }
 
@@ -278,7 +280,7 @@ def status(
     who = f"process {holder.pid}" if holder is not None and holder.pid else "another process"
     told = findings.result()
     if any(f.code in _ABSENT for f in told):  # a queue's minimum is that of the files which are there
-        told = tuple(f for f in told if f.code != "consumer-behind")
+        told = tuple(f for f in told if f.code != "consumer-below")
     state, what = _state(files, holder, told)
     following = next_step.of_findings(files.config, told, everything=False, live=holder is not None)
     return StoreStatus(
@@ -322,7 +324,7 @@ def _state(files: StoreFiles, holder: Holder | None, told: tuple[Finding, ...]) 
     """The state, and what is wrong with the files of a store that no process has."""
     if holder is not None:
         return (StoreCondition.RUNNING if files.abort else StoreCondition.LOCKED), ""
-    if any(one.code == "log-gone" for one in told):
+    if any(one.code == "log-missing" for one in told):
         return StoreCondition.LOG_GONE, ""
     wrong = [one for one in told if one.code in _DAMAGE]
     if wrong:

@@ -209,10 +209,10 @@ class UnreadCount:
                 self._findings.add("delay-range", key, where, f"{queue}: {offset}, its queue has {low} to {high}")
         elif offset > high:
             detail = f"{queue} for {group}: {offset}, the maximum is {high}"
-            self._findings.add("consumer-ahead", key, where, detail)
+            self._findings.add("consumer-above", key, where, detail)
         else:
             detail = f"{queue} for {group}: {offset}, the minimum is {low}"
-            self._findings.add("consumer-behind", key, where, detail)
+            self._findings.add("consumer-below", key, where, detail)
 
 
 def read_offsets(disk: Disk, config: StoreConfig, root: str, findings: Findings) -> UnreadCount:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.files.disk import Disk
 
-SIZE, STRAY, PASSED_OVER, ABSENT = "file-size", "file-stray", "file-odd", "file-absent"
+SIZE, STRAY, PASSED_OVER, ABSENT = "file-size", "file-stray", "file-ignored", "file-absent"
 """The codes of check and doctor (CHECK.md) for them."""
 
 QUEUE_EMPTY = "queue-empty"

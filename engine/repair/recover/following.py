@@ -43,9 +43,9 @@ def codes_of(plan: RecoverPlan) -> frozenset[str]:
     if log.tail or log.removed:
         found.add("log-tail")
     if log.mends:
-        found.add("log-offset")
+        found.add("record-displaced")
     if log.requeued:
-        found.add("unit-elsewhere")
+        found.add("unit-foreign")
     if any(queue.changed for queue in plan.queues) or plan.index.changed:
         found.add("unit-missing")
     if any(one.offset + one.size != other.offset for q in plan.files.queues for one, other in pairwise(q.files)):

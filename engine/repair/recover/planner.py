@@ -473,7 +473,7 @@ class Planner:
         out = [f"{os.path.relpath(o.path, self._files.root)}: {o.said}" for o in self._files.odd]
         out += self._layout.problems
         if not self._files.checkpoint_ok:
-            out.append("the checkpoint is missing or short: it reads as zeros")
+            out.append("the checkpoint is missing or too short: a broker reads its times as 0")
         out += [
             f"damage at {s.offset}, {s.length} bytes, before recovery's start: {s.reason}" for s in self._damage_before
         ]

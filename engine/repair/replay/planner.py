@@ -110,7 +110,7 @@ def _check_state(saved: SavedRepair) -> None:
     if saved.state == "pruned":
         raise Refused("what the repair saved was removed (rstore salvage prune)", path=saved.directory)
     if saved.state == "undo interrupted":
-        raise Refused("taking the repair back was interrupted", path=saved.directory, hint="run rstore undo again")
+        raise Refused("the undo of this repair was interrupted", path=saved.directory, hint="run rstore undo again")
     if saved.state == "unfinished":
         raise Refused("the repair was interrupted", path=saved.directory, hint="run rstore recover, which ends it")
 

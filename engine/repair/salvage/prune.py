@@ -190,7 +190,7 @@ def _needed(disk: Disk, saved: SavedRepair) -> tuple[str, str | None] | None:
     if saved.state == "unfinished":
         return "the repair was interrupted: it is needed to end it", "run rstore recover first, or rstore undo"
     if saved.state == "undo interrupted":
-        return "taking the repair back was interrupted", "run rstore undo again"
+        return "the undo of this repair was interrupted", "run rstore undo again"
     runs, unreadable = read_known_runs(disk, saved)
     if saved.state != "pruned" and unreadable is not None:
         return unreadable, None

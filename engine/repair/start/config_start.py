@@ -60,7 +60,7 @@ def config_start(disk: Disk, config: StoreConfig, root: str) -> ConfigStart:
             said += " and leaves an empty table there" if name in (CONSUMERS, LMQ_CONSUMERS) else ""
             (late if name == DELAYS else stops).append(said)
         elif does is Fate.BACKUP and file.state is not ConfigFileState.MISSING:
-            without.append(f"{place}: {file.problem}: a broker takes its .bak, an older state")
+            without.append(f"{place}: {file.problem}: a broker reads its .bak, an older state")
         elif not file.state.is_sound and file.state is not ConfigFileState.MISSING:
             without.append(f"{place}: {file.problem}: a broker starts without it, and {_WITHOUT[name]}")
     return ConfigStart(tuple(stops), tuple(late), tuple(without))

@@ -43,7 +43,7 @@ def test_a_command_can_be_copied_to_a_shell() -> None:
     ("codes", "command"),
     [
         ((), None),
-        (("file-odd", "log-accepted", "topic-unused"), None),
+        (("file-ignored", "log-accepted", "topic-unused"), None),
         (("not-closed",), "rstore recover"),
         (("not-closed", "unit-missing"), "rstore recover"),
         (("unit-missing", "index-missing"), "rstore recover --whole"),
@@ -52,8 +52,8 @@ def test_a_command_can_be_copied_to_a_shell() -> None:
         (("log-gap", "path-missing"), f"place: {CODES['path-missing'].hint}"),
         (("log-gap", "path-unnamed"), f"place: {CODES['path-unnamed'].hint}"),
         (("config-bad", "not-closed"), "rstore recover"),
-        (("config-bad", "consumer-ahead"), "rstore rebuild-config"),
-        (("log-gap", "file-absent"), "place: mount the disk that it leads to; start no broker before"),
+        (("config-bad", "consumer-above"), "rstore rebuild-config"),
+        (("log-gap", "file-absent"), "place: mount the disk that the link leads to before a broker starts"),
     ],
 )
 def test_the_order(codes: tuple[str, ...], command: str | None) -> None:
@@ -62,14 +62,14 @@ def test_the_order(codes: tuple[str, ...], command: str | None) -> None:
 
 def test_what_was_not_read_is_never_the_end() -> None:
     assert following(everything=False) == "rstore check"
-    assert following("disk-full", "consumer-ahead", everything=False) == "rstore check"
+    assert following("disk-full", "consumer-above", everything=False) == "rstore check"
     assert following("not-closed", everything=False) == "rstore recover"
 
 
 def test_a_store_that_a_process_has_is_not_repaired() -> None:
     told = following("log-damage", live=True)
     assert told is not None
-    assert told.startswith("stop the process that has the store, then run rstore recover --bridge")
+    assert told.startswith("stop the process that has the store open, then run rstore recover --bridge")
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -107,12 +107,12 @@ BEFORE_START = "damage before recovery's start stays in the log"
 
 LEFT: dict[str, tuple[tuple[str, ...], str]] = {
     "f004": (("record-suspect",), BODY_SOUND),
-    "f014": (("unit-elsewhere", "index-key", "index-missing"), OUTSIDE_CRC),
+    "f014": (("unit-foreign", "index-key", "index-missing"), OUTSIDE_CRC),
     "f015": (("unit-tags",), OUTSIDE_CRC),
     "f016": (("log-damage",), BEFORE_START),
     "f057": (("not-closed", "log-damage"), BEFORE_START),
     "f067": (("index-time",), OUTSIDE_CRC),
-    "f070": (("unit-elsewhere", "index-key", "index-missing"), OUTSIDE_CRC),
+    "f070": (("unit-foreign", "index-key", "index-missing"), OUTSIDE_CRC),
     "f071": (("unit-tags",), OUTSIDE_CRC),
     "f072": (("log-damage",), BEFORE_START),
     "f075": (("log-damage",), BEFORE_START),

@@ -264,16 +264,16 @@ MAKERS: dict[str, Maker] = {
     "file-size": make_file_size,
     "file-absent": make_absent,
     "file-stray": lambda store: (store / "commitlog" / ".DS_Store").touch(),
-    "file-odd": lambda store: (store / "consumequeue" / "notes").touch(),
+    "file-ignored": lambda store: (store / "consumequeue" / "notes").touch(),
     "newer-store": lambda store: (store / "timerwheel").write_bytes(bytes(100)),
     "not-closed": lambda store: (store / "abort").touch(),
     "log-misplaced": lambda store: layouts.swap_names(*sorted((store / "commitlog").iterdir())[:2]),
     "log-surplus": lambda store: layouts.add_shifted(store / "commitlog"),
-    "log-gone": lambda store: shutil.rmtree(store / "commitlog"),
+    "log-missing": lambda store: shutil.rmtree(store / "commitlog"),
     "log-gap": lambda store: (store / "commitlog" / f"{SEGMENT:020d}").unlink(),
     "log-damage": make_damage,
     "log-tail": make_log_tail,
-    "log-offset": make_log_offset,
+    "record-displaced": make_log_offset,
     "log-accepted": make_log_accepted,
     "log-bridged": lambda store: salvage(store, bridged=[{"offset": records()[9]["physicalOffset"], "length": 9}]),
     "queue-empty": make_queue_empty,
@@ -281,8 +281,8 @@ MAKERS: dict[str, Maker] = {
     "unit-missing": make_unit_missing,
     "unit-deleted": make_unit_deleted,
     "unit-invalid": lambda store: set_unit(store, busy(store), PRE_BLANK.encode()),
-    "unit-nowhere": lambda store: set_unit(store, busy(store), b"\x01", 7),
-    "unit-elsewhere": make_unit_elsewhere,
+    "unit-orphaned": lambda store: set_unit(store, busy(store), b"\x01", 7),
+    "unit-foreign": make_unit_elsewhere,
     "unit-tags": lambda store: set_unit(store, busy(store), b"\x01\x02", 18),
     "unit-delivery-time": make_delivery(12345),
     "unit-delivery-other": make_delivery(None),
@@ -295,7 +295,7 @@ MAKERS: dict[str, Maker] = {
     "index-link": make_index(7, 16, (7).to_bytes(4, "big")),
     "index-slot": lambda store: flip(min((store / "index").iterdir()), 43, 0x07),
     "index-order": make_index_order,
-    "index-nowhere": make_index(7, 11),
+    "index-orphaned": make_index(7, 11),
     "index-key": make_index(7, 3),
     "index-time": make_index(7, 15),
     "index-missing": lambda store: min((store / "index").iterdir()).unlink(),
@@ -307,7 +307,7 @@ MAKERS: dict[str, Maker] = {
     "config-bak": lambda store: (
         [put_config(store, f"topics.json{e}", t) for e, t in (("", "{"), (".bak", "{}"))] and None
     ),
-    "config-odd": config_of("topics.json", "{topicConfigTable:{},}"),
+    "config-not-strict": config_of("topics.json", "{topicConfigTable:{},}"),
     "config-missing": config_of("consumerOffset.json", '{"offsetTable":{}}'),
     "config-absent": without_a_table,
     "topic-hidden": with_a_hidden_topic,
@@ -316,14 +316,14 @@ MAKERS: dict[str, Maker] = {
         [put_config(store, f"topics.json{e}", t) for e, t in (("", "{}"), (".bak", "{"))] and None
     ),
     "config-value": lambda store: put_config(store, "delayOffset.json", '{"offsetTable":{1:"x"}}'),
-    "consumer-ahead": make_consumer(999_999),
+    "consumer-above": make_consumer(999_999),
     "consumer-queue": make_consumer(5, "Gone"),
     "delay-range": lambda store: put_config(store, "delayOffset.json", '{"offsetTable":{1:999999}}'),
     "topic-unknown": lambda store: put_config(store, "topics.json", {"topicConfigTable": {}}),
     "topic-unused": lambda store: put_config(store, "topics.json", {"topicConfigTable": {"X": {"topicName": "X"}}}),
 }
 BY_OTHER_TESTS = {"live", "time-box", "record-suspect", "record-unusual", "unit-witness", "index-witness"} | {
-    *("repair-unfinished", "undo-unfinished", "disk-room"),  # test_doctor.py makes them
+    *("repair-unfinished", "undo-unfinished", "disk-space"),  # test_doctor.py makes them
     *("path-missing", "path-unnamed"),  # test_hostile.py
     "unit-surplus",  # test_salvage_gone.py
     "log-stale",  # test_stale_tail.py
@@ -344,7 +344,7 @@ def test_every_finding_can_be_made(code: str, fixture_copy: Store) -> None:
     assert one.hint
     assert found.counts["byCode"][code] >= 1
     assert found.ok == all(f.severity is Severity.INFO for f in found.findings)
-    if code in ("log-damage", "unit-nowhere", "index-missing"):
+    if code in ("log-damage", "unit-orphaned", "index-missing"):
         assert codes(look(store, jobs=2)) == codes(found)
 
 
@@ -547,7 +547,7 @@ def test_beside_a_live_writer_old_damage_is_found(fixture_copy: Store) -> None:
     damage_body(store)
     set_unit(store, busy(store), b"\x01", 7)
     with StoreLock(Disk(), str(store)):
-        assert {"log-damage", "unit-nowhere", "live"} <= codes(look(store))
+        assert {"log-damage", "unit-orphaned", "live"} <= codes(look(store))
 
 
 def test_a_file_that_a_live_broker_removes(fixture_copy: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,13 +117,13 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "file-size": lambda store: os.truncate(store / "commitlog" / f"{SEGMENT:020d}", 77),
     "file-stray": touch("commitlog", ".DS_Store"),
     "file-absent": absent("commitlog", f"{SEGMENT:020d}"),
-    "file-odd": touch("consumequeue", "notes"),
+    "file-ignored": touch("consumequeue", "notes"),
     "queue-empty": make_queue_empty,
     "mount-top": lambda store: (store / "commitlog" / "lost+found").mkdir(),
     "not-closed": touch("abort"),
     "log-misplaced": lambda store: layouts.swap_names(*sorted((store / "commitlog").iterdir())[:2]),
     "log-surplus": lambda store: layouts.add_shifted(store / "commitlog"),
-    "log-gone": remove("commitlog"),
+    "log-missing": remove("commitlog"),
     "log-gap": GAP,
     "log-accepted": repaired(GAP, left=("applied.json",)),
     "repair-unfinished": repaired(GAP, left=()),
@@ -133,7 +133,7 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "config-value": touch("config", "topics.json", text='{"topicConfigTable":{"T":5}}'),
     "config-bad": touch("config", "consumerOffset.json", text="{"),
     "config-bak": both,
-    "config-odd": config_of("topics.json", "{topicConfigTable:{},}"),
+    "config-not-strict": config_of("topics.json", "{topicConfigTable:{},}"),
     "config-missing": config_of("consumerOffset.json", '{"offsetTable":{}}'),
     "config-absent": without_a_table,
     "topic-hidden": with_a_hidden_topic,
@@ -152,7 +152,7 @@ BY_OTHER_TESTS = {
         "disk-full",
         "disk-forced",
         "disk-stuck",
-        "disk-room",
+        "disk-space",
     ),
     *CONF_CODES,
     *("running", "slave", "java-missing", "spark-missing"),
@@ -255,9 +255,9 @@ def test_no_room_for_a_segment(fixture_store: Store) -> None:
             return Usage(1 << 30, (1 << 30) - 4096, 4096)
 
     found = look(fixture_store("clean-small"), Cramped())
-    assert "disk-room" in codes(found)
+    assert "disk-space" in codes(found)
     assert found.starts
-    (one,) = [f for f in found.findings if f.code == "disk-room"]
+    (one,) = [f for f in found.findings if f.code == "disk-space"]
     assert "4096 bytes are free" in one.message
     assert "--salvage-dir" in one.hint
 
@@ -299,7 +299,7 @@ def test_a_segment_cut_short_gets_the_command_that_mends_it(tmp_path: Path) -> N
     with segment.open("r+b") as file:
         file.truncate(size - 5000)
     (finding,) = [f for f in doctor(Disk(), settings(tmp_path)).findings if f.code == "file-size"]
-    assert f"{size - 5000} instead of {size} bytes" in finding.message
+    assert f"{size - 5000} bytes instead of {size}" in finding.message
     assert "recover --bridge" in finding.hint
     apply(Disk(), plan_recover(Disk(), settings(tmp_path), bridge=True))
     check_clean(tmp_path, settings(tmp_path))
@@ -332,7 +332,7 @@ def test_the_brokers_file_is_looked_at(fixture_copy: Store, tmp_path: Path) -> N
     assert found.to_json()["configuration"]["keys"][1]["verdict"] == "misread"
     conf.write_text("mappedFileSizeCommitLog=131072 # as the files\n")
     (wrong,) = [f for f in doctor(Half(), settings, str(conf)).findings if f.code == "size-setting"]
-    assert "1073741824 is in force, the files have 131072" in wrong.message
+    assert "1073741824, is in force; the files have 131072" in wrong.message
     conf.write_text("fileReservedTime=48\n")
     found = doctor(Half(), settings, str(conf))
     assert found.starts

@@ -54,7 +54,7 @@ def test_a_flipped_bit_is_flipped_back(field: str, record: int, made: tuple[Path
     flip(root, offset, *FIELDS[field])
     damaged = log(root, offset, 200)
     found = check(Disk(), settings(root))
-    assert {f.code for f in found.findings} - {"record-suspect"} == {"unit-elsewhere"}
+    assert {f.code for f in found.findings} - {"record-suspect"} == {"unit-foreign"}
     assert found.next is not None
     assert (found.next.command or "").endswith("recover --whole")
     plan = plan_recover(Disk(), settings(root), whole=True)
@@ -133,4 +133,4 @@ def test_many_in_a_row_are_no_flipped_bits(tmp_path: Path) -> None:
     assert found.next is not None
     assert found.next.command is None
     why = "20 rows against 20 records"
-    check_clean(tmp_path, settings(tmp_path), known=("unit-elsewhere",), why=why)
+    check_clean(tmp_path, settings(tmp_path), known=("unit-foreign",), why=why)

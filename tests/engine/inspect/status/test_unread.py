@@ -93,7 +93,7 @@ def test_offsets_out_of_range_are_findings(store: Path) -> None:
     low = sum(u["physicalOffset"] < size for u in own("Hot", 0))
     assert 2 < low < end
     found = look(store)
-    assert codes(found) == ["consumer-behind", "consumer-ahead", "consumer-queue"]
+    assert codes(found) == ["consumer-below", "consumer-above", "consumer-queue"]
     behind, ahead, gone = found.findings
     assert f"Hot/0 for behind: 2, the minimum is {low}" in behind.message
     assert behind.where == "config/consumerOffset.json Hot@behind queue 0"
@@ -113,7 +113,7 @@ def test_what_lies_on_a_disk_that_is_not_mounted_is_not_said_to_be_gone(store: P
     first.symlink_to(store.parent / "not-mounted" / first.name)
     assert codes(look(store)) == ["file-absent"]
     first.unlink()
-    assert codes(look(store)) == ["consumer-behind"]
+    assert codes(look(store)) == ["consumer-below"]
     paths = f"{store / 'commitlog'},{store.parent / 'not-mounted'}"
     assert codes(look(store, store_path_commit_log=paths)) == ["path-missing"]
     shutil.move(away, first)

@@ -430,7 +430,7 @@ def test_damage_by_chance(seed: int, fixture_copy: Store, tmp_path: Path) -> Non
         found = read_table(Disk(), str(store / "config"), name)
         assert found.state is ConfigFileState.SOUND, (name, found.problem)
     bad = [f for f in check(Disk(), config(store)).findings if f.code.startswith("config-") and "bak" not in f.code]
-    assert not [f for f in bad if f.code not in ("config-odd", "config-absent")], bad
+    assert not [f for f in bad if f.code not in ("config-not-strict", "config-absent")], bad
     if TOPICS in {one.name for one in done.changes}:
         table = read(store, TOPICS)[TOPIC_TABLE]
         for queue in (store / "consumequeue").glob("*/*"):

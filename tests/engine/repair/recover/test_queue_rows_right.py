@@ -328,7 +328,7 @@ def test_a_record_of_several_queues_with_another_queue_id_keeps_all_its_rows(
     apply(Disk(), plan_recover(Disk(), config, **how))
     assert queues(root) == before
     assert not plan_recover(Disk(), config, **how).changed
-    check_clean(root, config, known=("record-suspect", "unit-elsewhere"), why="headers stay")
+    check_clean(root, config, known=("record-suspect", "unit-foreign"), why="headers stay")
 
 
 def units(root: Path, queue: str) -> list[tuple[int, int, int]]:
