@@ -7,17 +7,22 @@ in between, planning again finds what is in (engine.inspect.dump.replayed), and 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import replace
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from engine.errors import RStoreError, StorageError
+from engine.files.lock import StoreLock
 from engine.format.quantities import counted
+from engine.repair.change import Change, ChangeRun
 from engine.repair.create import complete_store
 from engine.repair.recover.opening import recover_for_open
-from engine.repair.replay.plan import messages_of
+from engine.repair.replay.plan import ReplayPlan, ReplayRequest, messages_of
+from engine.repair.replay.planner import plan_replay
 from engine.repair.replay.progress import write_runs
+from engine.repair.replay.target import other_store
 from engine.store import MessageStore
 
 if TYPE_CHECKING:
@@ -25,8 +30,8 @@ if TYPE_CHECKING:
     from engine.files.disk import Disk
     from engine.format.message import Message
     from engine.inspect.dump.replayed import Run
+    from engine.inspect.store.survey import StoreFiles
     from engine.log.state import StoreState
-    from engine.repair.replay.plan import ReplayPlan
 
 NOTE_EVERY = 16 << 20
 """Bytes of records between two notes of how far it is."""
@@ -58,6 +63,50 @@ def replay(
     if plan.refusal is not None:
         raise plan.refusal
     return _Replay(disk, plan, locked, progress, held).run()
+
+
+@dataclass(frozen=True)
+class ReplayChange(Change[ReplayPlan]):
+    """Put what a repair saved back as new messages."""
+
+    name = "salvage replay"
+    done = "the replay is done"
+
+    request: ReplayRequest
+
+    @contextmanager
+    def hold(self, run: ChangeRun) -> Iterator[None]:
+        """See Change. Another store that the messages go into is held, too, where it is there already."""
+        with ExitStack() as locks:
+            other = other_store(run.disk, run.config, self.request.into)
+            if other is not None:
+                locks.enter_context(StoreLock(run.disk, other))
+            locks.enter_context(StoreLock(run.disk, os.fspath(run.config.store_path_root_dir)))
+            yield
+
+    def plan(self, run: ChangeRun, files: StoreFiles) -> ReplayPlan:
+        """See Change."""
+        with run.caller.progress("reading what was saved") as tick:
+            return plan_replay(run.disk, files, self.request, progress=tick)
+
+    def refusal(self, plan: ReplayPlan) -> RStoreError | None:
+        """See Change."""
+        return plan.refusal
+
+    def changes(self, plan: ReplayPlan) -> bool:
+        """See Change."""
+        return plan.changed
+
+    def apply(self, run: ChangeRun, plan: ReplayPlan) -> str | None:
+        """See Change. Nothing is saved: what is put is new."""
+        locked = plan.target.own or other_store(run.disk, run.config, self.request.into) is not None
+        with run.caller.deferring() as held, run.caller.progress("replay", is_bytes=False) as tick:
+            replay(run.disk, plan, locked=locked, progress=tick, held=held)
+        return None
+
+    def if_interrupted(self, plan: ReplayPlan) -> str:
+        """See Change."""
+        return "the replay is not finished; run it again: no message is put twice"
 
 
 class _Replay:

@@ -63,6 +63,33 @@ class DaemonConnection:
         return said
 
 
+class ExpiringDaemon:
+    """The daemon of a store that deletes files of its own log (engine.repair.expire.change.RetentionDaemon).
+
+    `in_use`: physical offset from which on it needs its log.
+    """
+
+    def __init__(self, connection: DaemonConnection, in_use: int) -> None:
+        self._connection = connection
+        self.in_use = in_use
+
+    def delete(self, before: int) -> int | None:
+        """Have it delete the files before an offset; where its log starts then, None: it has gone.
+
+        Raises:
+            As `DaemonConnection.ask`.
+        """
+        answer = self._connection.ask("POST", "/expire", {"before": before}, wait_s=WORK_S)
+        return None if answer is None else int(answer["minOffset"])
+
+
+def daemon_of(root: Path) -> ExpiringDaemon | None:
+    """The daemon that has the store open, None: there is none. Raises as `DaemonConnection.ask`."""
+    connection = DaemonConnection(root)
+    answer = connection.ask("GET", "/in-use")
+    return None if answer is None else ExpiringDaemon(connection, answer["inUse"])
+
+
 class _Connection(http.client.HTTPConnection):
     """Over a socket that is connected."""
 

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from engine.format.quantities import moment
-from rstore_cli._common import Settings, parse_time, settings_of
-from rstore_cli.change import Change
+from rstore_cli._common import parse_time, settings_of
+from rstore_cli.change import ChangeCommand
 from rstore_cli.render import printable, size
 
 if TYPE_CHECKING:
-    from engine.config import StoreConfig
-    from engine.errors import NextStep, RStoreError
     from engine.repair.config.restore import RestorePlan
 
 app = typer.Typer(
@@ -72,33 +70,14 @@ def restore(
     """Restore one state of a file of config/ in a closed store. rstore undo undoes it."""
     settings = settings_of(context)
     place = at if _ID.fullmatch(at) else parse_time(at, "--at")
-    raise typer.Exit(_Restore(settings, file, place).run(settings.load(), dry_run=dry_run, yes=yes))
+    from engine.repair.config.change import RestoreChange
+
+    change = RestoreChange(file, place)
+    raise typer.Exit(_Restore(settings, change).run(settings.load(), dry_run=dry_run, yes=yes))
 
 
-class _Restore(Change["RestorePlan"]):
-    name = "config restore"
-
-    def __init__(self, settings: Settings, file: str, at: str | int) -> None:
-        super().__init__(settings)
-        self._file, self._at = file, at
-
-    def plan(self, config: StoreConfig) -> RestorePlan:
-        from engine.repair.config.restore import plan_restore
-
-        return plan_restore(self.disk, config, self._file, self._at)
-
-    def refusal(self, plan: RestorePlan) -> RStoreError | None:
-        return None  # planning raises it
-
-    def following(self, plan: RestorePlan) -> NextStep | None:
-        from engine.inspect.next_step import look
-
-        return look(plan.files.config)
-
-    def changes(self, plan: RestorePlan) -> bool:
-        return plan.changed
-
-    def json(self, plan: RestorePlan, salvage: str | None) -> dict[str, Any]:
+class _Restore(ChangeCommand["RestorePlan"]):
+    def json(self, plan: RestorePlan, *, done: bool, salvage: str | None) -> dict[str, Any]:
         return plan.to_json(salvage)
 
     def text(self, plan: RestorePlan, *, done: bool, salvage: str | None) -> None:
@@ -116,16 +95,3 @@ class _Restore(Change["RestorePlan"]):
         )
         if not plan.changed:
             self.output.text("Nothing to do: the file holds that state.")
-
-    def unchanged(self, config: StoreConfig) -> None:
-        from engine.repair.salvage.finish import settle
-
-        settle(self.disk, config)
-
-    def apply(self, plan: RestorePlan) -> str | None:
-        from engine.repair.config.restore import restore as bring_back
-
-        self.settings.on_interrupt = "not finished, nothing is lost; run it again"
-        salvage = bring_back(self.disk, plan)
-        self.settings.on_interrupt = "the state is brought back"
-        return salvage

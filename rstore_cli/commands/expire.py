@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from engine.errors import StorageError
 from engine.format.quantities import moment
-from rstore_cli._common import Settings, settings_of
-from rstore_cli.change import Change, Verbose
-from rstore_cli.daemon import WORK_S, DaemonConnection
+from rstore_cli._common import settings_of
+from rstore_cli.change import ChangeCommand, Verbose
+from rstore_cli.daemon import daemon_of
 from rstore_cli.render import count, printable, size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from engine.config import StoreConfig
-    from engine.errors import RStoreError
-    from engine.repair.expire.expire import ExpirePlan, ExpireRules
+    from engine.repair.expire.expire import ExpirePlan
 
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -63,49 +57,18 @@ def expire(
     at most 10 a round; then queue and index files. Nothing is saved, so the plan lists the unread, delayed and half
     messages that would be deleted.
     """
+    from engine.repair.expire.change import ExpireChange
     from engine.repair.expire.expire import ExpireRules
 
     settings = settings_of(context)
-    run = _Expire(settings, ExpireRules(force, reserved_hours, disk_ratio))
-    run.verbose = verbose
-    raise typer.Exit(run.run(settings.load(), dry_run=dry_run, yes=yes))
+    config = settings.load()
+    daemon = daemon_of(config.store_path_root_dir)
+    change = ExpireChange(ExpireRules(force, reserved_hours, disk_ratio), daemon)
+    raise typer.Exit(_Expire(settings, change, verbose=verbose).run(config, dry_run=dry_run, yes=yes))
 
 
-class _Expire(Change["ExpirePlan"]):
-    name = "expire"
-
-    def __init__(self, settings: Settings, rules: ExpireRules) -> None:
-        super().__init__(settings)
-        self._rules = rules
-        self._in_use: int | None = None
-
-    def run(self, config: StoreConfig, *, dry_run: bool, yes: bool) -> int:
-        """The exit code."""
-        self._daemon = DaemonConnection(config.store_path_root_dir)
-        said = self._daemon.ask("GET", "/in-use")
-        if said is not None:
-            self._in_use = said["inUse"]
-            self.beside = True
-        return super().run(config, dry_run=dry_run, yes=yes)
-
-    @contextlib.contextmanager
-    def _holding(self, root: str) -> Iterator[None]:
-        with contextlib.nullcontext() if self.beside else super()._holding(root):
-            yield
-
-    def plan(self, config: StoreConfig) -> ExpirePlan:
-        from engine.repair.expire.expire import plan_expire
-
-        with self.output.progress("reading files to delete") as tick:
-            return plan_expire(self.disk, config, self._rules, progress=tick, in_use=self._in_use)
-
-    def refusal(self, plan: ExpirePlan) -> RStoreError | None:
-        return plan.refusal
-
-    def changes(self, plan: ExpirePlan) -> bool:
-        return plan.changed
-
-    def json(self, plan: ExpirePlan, salvage: str | None) -> dict[str, Any]:
+class _Expire(ChangeCommand["ExpirePlan"]):
+    def json(self, plan: ExpirePlan, *, done: bool, salvage: str | None) -> dict[str, Any]:
         return plan.to_json()
 
     def text(self, plan: ExpirePlan, *, done: bool, salvage: str | None) -> None:
@@ -151,22 +114,6 @@ class _Expire(Change["ExpirePlan"]):
             output.text(f"  - {printable(problem)}")
         output.text()
         output.text("Deleted files are not saved." if plan.changed else "Nothing to do.")
-
-    def apply(self, plan: ExpirePlan) -> str | None:
-        from engine.repair.expire.expire import apply_expire
-
-        if self.beside:
-            self.settings.on_interrupt = "the daemon continues"
-            done = self._daemon.ask("POST", "/expire", {"before": plan.log_min}, wait_s=WORK_S)
-            if done is None:
-                raise StorageError("the daemon has gone", path=plan.files.root, hint="run rstore expire again")
-            if done["minOffset"] < plan.log_min:
-                self.output.warn(f"Log start: {done['minOffset']}; files still being read are deleted later.")
-            return None
-        self.settings.on_interrupt = "some files are deleted, the store is sound; run rstore expire again for the rest"
-        apply_expire(self.disk, plan)
-        self.settings.on_interrupt = "the files are deleted"
-        return None
 
 
 def _deleted(files: int, what: str = "") -> str:

@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from engine.errors import InvalidArgument
-from rstore_cli._common import FOUND, Settings, settings_of
-from rstore_cli.change import Change
+from rstore_cli._common import FOUND, settings_of
+from rstore_cli.change import ChangeCommand
 from rstore_cli.render import count, printable, short
 
 if TYPE_CHECKING:
-    from engine.config import StoreConfig
-    from engine.errors import RStoreError
-    from engine.log.derive import TopicQueue
     from engine.repair.config.consumer_offsets import OffsetPlan
 
 app = typer.Typer(
@@ -84,33 +81,17 @@ def set_(
     The old file is also kept as consumerOffset.json.bak. The plan warns when the store does not know the group.
     """
     from engine.log.derive import TopicQueue
+    from engine.repair.config.change import OffsetChange
 
     settings = settings_of(context)
     if to not in ("min", "max") and not to.isdecimal():
         raise InvalidArgument(f"no offset: {to!r}", hint="a number, min or max")
-    run = _SetOffset(settings, group, TopicQueue(topic, queue), int(to) if to.isdecimal() else to)
-    raise typer.Exit(run.run(settings.load(), dry_run=dry_run, yes=yes))
+    change = OffsetChange(group, TopicQueue(topic, queue), int(to) if to.isdecimal() else to)
+    raise typer.Exit(_SetOffset(settings, change).run(settings.load(), dry_run=dry_run, yes=yes))
 
 
-class _SetOffset(Change["OffsetPlan"]):
-    name = "offsets set"
-
-    def __init__(self, settings: Settings, group: str, queue: TopicQueue, to: int | str) -> None:
-        super().__init__(settings)
-        self._place = (group, queue, to)
-
-    def plan(self, config: StoreConfig) -> OffsetPlan:
-        from engine.repair.config.consumer_offsets import plan_offset
-
-        return plan_offset(self.disk, config, *self._place)
-
-    def refusal(self, plan: OffsetPlan) -> RStoreError | None:
-        return None  # planning raises it
-
-    def changes(self, plan: OffsetPlan) -> bool:
-        return plan.changed
-
-    def json(self, plan: OffsetPlan, salvage: str | None) -> dict[str, Any]:
+class _SetOffset(ChangeCommand["OffsetPlan"]):
+    def json(self, plan: OffsetPlan, *, done: bool, salvage: str | None) -> dict[str, Any]:
         return {**plan.to_json(), "salvage": salvage}
 
     def text(self, plan: OffsetPlan, *, done: bool, salvage: str | None) -> None:
@@ -133,16 +114,3 @@ class _SetOffset(Change["OffsetPlan"]):
             self.output.text(f"Note: {printable(plan.unknown)}")
         if not plan.changed:
             self.output.text("Nothing to do: that is its offset.")
-
-    def unchanged(self, config: StoreConfig) -> None:
-        from engine.repair.salvage.finish import settle
-
-        settle(self.disk, config)
-
-    def apply(self, plan: OffsetPlan) -> str | None:
-        from engine.repair.config.consumer_offsets import set_offset
-
-        self.settings.on_interrupt = "not finished, nothing is lost; run it again"
-        salvage = set_offset(self.disk, plan)
-        self.settings.on_interrupt = "the offset is set"
-        return salvage

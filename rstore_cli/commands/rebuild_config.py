@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from engine.errors import InvalidArgument
-from rstore_cli._common import Settings, parse_time, settings_of
-from rstore_cli.change import Change
+from rstore_cli._common import parse_time, settings_of
+from rstore_cli.change import ChangeCommand
 from rstore_cli.render import count, printable, size
 
 if TYPE_CHECKING:
-    from engine.config import StoreConfig
-    from engine.errors import NextStep, RStoreError
     from engine.repair.config.plan import FilePlan, RebuildChoices, RebuildPlan
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -63,8 +61,10 @@ def rebuild_config(
     salvage/ in the store; rstore undo restores them. Times are ISO 8601 (local), epoch ms, or "2 hours ago".
     """
     settings = settings_of(context)
-    run = _RebuildConfig(settings, _choices(only, all_, offsets, from_ or [], topic, group))
-    raise typer.Exit(run.run(settings.load(), dry_run=dry_run, yes=yes))
+    from engine.repair.config.change import RebuildChange
+
+    change = RebuildChange(_choices(only, all_, offsets, from_ or [], topic, group))
+    raise typer.Exit(_RebuildConfig(settings, change).run(settings.load(), dry_run=dry_run, yes=yes))
 
 
 def _choices(
@@ -86,31 +86,8 @@ def _choices(
     return RebuildChoices(frozenset(known[word] for word in words), every, floor, directories, topic, group)
 
 
-class _RebuildConfig(Change["RebuildPlan"]):
-    name = "rebuild-config"
-
-    def __init__(self, settings: Settings, choices: RebuildChoices) -> None:
-        super().__init__(settings)
-        self._choices = choices
-
-    def plan(self, config: StoreConfig) -> RebuildPlan:
-        from engine.repair.config.plan import plan_rebuild
-
-        with self.output.progress("reading the log for delayed messages") as tick:
-            return plan_rebuild(self.disk, config, self._choices, progress=tick)
-
-    def refusal(self, plan: RebuildPlan) -> RStoreError | None:
-        return None  # planning raises it
-
-    def following(self, plan: RebuildPlan) -> NextStep | None:
-        from engine.inspect.next_step import look
-
-        return look(plan.files.config)
-
-    def changes(self, plan: RebuildPlan) -> bool:
-        return plan.changed
-
-    def json(self, plan: RebuildPlan, salvage: str | None) -> dict[str, Any]:
+class _RebuildConfig(ChangeCommand["RebuildPlan"]):
+    def json(self, plan: RebuildPlan, *, done: bool, salvage: str | None) -> dict[str, Any]:
         return plan.to_json(salvage)
 
     def text(self, plan: RebuildPlan, *, done: bool, salvage: str | None) -> None:
@@ -150,19 +127,6 @@ class _RebuildConfig(Change["RebuildPlan"]):
             self.output.text(f"  - {printable(line)}")
         if len(one.lines) > _SHOWN:
             self.output.text(f"  … and {len(one.lines) - _SHOWN} more (--json lists all)")
-
-    def unchanged(self, config: StoreConfig) -> None:
-        from engine.repair.salvage.finish import settle
-
-        settle(self.disk, config)
-
-    def apply(self, plan: RebuildPlan) -> str | None:
-        from engine.repair.config.apply import apply
-
-        self.settings.on_interrupt = "not finished, nothing is lost; run rstore rebuild-config again"
-        salvage = apply(self.disk, plan)
-        self.settings.on_interrupt = "the files are written"
-        return salvage
 
 
 def _told(one: FilePlan) -> str:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from engine.errors import InvalidArgument
-from rstore_cli._common import Jobs, Settings, parse_duration, settings_of
-from rstore_cli.change import Change, SalvageDir, Verbose, absolute
+from rstore_cli._common import Jobs, parse_duration, settings_of
+from rstore_cli.change import ChangeCommand, SalvageDir, Verbose, absolute
 
 if TYPE_CHECKING:
-    from engine.config import StoreConfig
-    from engine.errors import NextStep, RStoreError
-    from engine.repair.recover.ledger import Ledger
-    from engine.repair.recover.plan import RecoverPlan
+    from engine.repair.change import ChangeRun
+    from engine.repair.recover.change import RecoverChange, Recovery
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -86,158 +83,58 @@ def recover(
         raise InvalidArgument("--no-salvage loses what recovery removes, for good", hint="give --yes, too, to do that")
     config = settings.load()
 
+    from engine.repair.recover.change import RecoverChange
     from engine.repair.recover.log_end import Mode
 
-    run = Recover(
-        settings,
+    change = RecoverChange(
         mode=Mode.NORMAL if normal else Mode.ABNORMAL if abnormal else None,
         cut=cut,
         bridge=bridge,
         whole=whole,
         log_is_gone=log_is_gone,
-        keep=not no_salvage,
-        salvage_dir=absolute(salvage_dir),
         time_box_ms=None if time_box is None else parse_duration(time_box, "--time-box"),
         jobs=jobs,
+        keep=not no_salvage,
+        salvage_dir=absolute(salvage_dir),
     )
-    run.verbose = verbose
-    raise typer.Exit(run.run(config, dry_run=dry_run, yes=yes))
+    raise typer.Exit(_Recover(settings, change, verbose=verbose).run(config, dry_run=dry_run, yes=yes))
 
 
-class Recover(Change["RecoverPlan"]):
-    """One run of the command."""
+class _Recover(ChangeCommand["Recovery"]):
+    change: RecoverChange
 
-    name = "recover"
-    _ledger: Ledger
-    _config: StoreConfig
+    def json(self, plan: Recovery, *, done: bool, salvage: str | None) -> dict[str, Any]:
+        return plan.to_json(salvage=salvage)
 
-    def __init__(self, settings: Settings, **options: Any) -> None:
-        super().__init__(settings)
-        self._keep: bool = options.pop("keep")
-        self._salvage_dir: str | None = options.pop("salvage_dir")
-        self._options = options
-
-    def plan(self, config: StoreConfig) -> RecoverPlan:
-        """See the base."""
-        from engine.inspect.store.settled import with_light_queues
-        from engine.repair.recover.ledger import ledger_of
-        from engine.repair.recover.recover import plan_recover
-        from engine.repair.start.config_start import with_config
-
-        self._config = config = with_light_queues(self.disk, config)
-        with self.output.progress("reading the log") as tick:
-            plan = plan_recover(self.disk, config, locked=self.locked, progress=tick, **self._options)
-        self._ledger = ledger_of(self.disk, plan)
-        return with_config(self.disk, plan)
-
-    def refusal(self, plan: RecoverPlan) -> RStoreError | None:
-        """See the base."""
-        return plan.refusal
-
-    def changes(self, plan: RecoverPlan) -> bool:
-        """See the base."""
-        return would_change(plan)
-
-    def json(self, plan: RecoverPlan, salvage: str | None) -> dict[str, Any]:
-        """See the base."""
-        said = plan.to_json(salvage=salvage)
-        problems = [*said["problems"], *self._ledger.problems]
-        return {**said, **self._ledger.to_json(), "problems": problems, "changed": would_change(plan)}
-
-    def following(self, plan: RecoverPlan) -> NextStep | None:
-        """See the base."""
-        from engine.repair.recover.following import after
-
-        return after(plan)
-
-    def unchanged(self, config: StoreConfig) -> None:
-        """See the base. A plan that changes nothing has found no killed repair; what was read before is done with."""
-        from engine.repair.recover.memory import forget
-
-        forget(self.disk, os.fspath(config.store_path_root_dir))
-
-    def text(self, plan: RecoverPlan, *, done: bool, salvage: str | None) -> None:
-        """See the base."""
+    def text(self, plan: Recovery, *, done: bool, salvage: str | None) -> None:
         from rstore_cli.plan_text import show_plan
 
-        changes, ledger = would_change(plan), self._ledger
         show_plan(
             self.output,
-            plan,
-            changes=changes,
+            plan.repair,
+            changes=plan.repair.would_change,
             done=done,
             salvage=salvage,
-            keep=self._keep,
-            ledger=ledger,
-            salvage_dir=self._salvage_dir,
+            keep=self.change.keep,
+            ledger=plan.ledger,
+            salvage_dir=self.change.salvage_dir,
         )
 
-    def refused(self, plan: RecoverPlan) -> None:
-        """See the base. What --bridge would do comes first, where that is what the refusal names."""
-        from engine.repair.recover.ledger import ledger_of
+    def show_refused(self, run: ChangeRun, plan: Recovery) -> None:
+        """What --bridge would do comes first, where that is what the refusal names."""
         from rstore_cli.refusal_text import show_bridge_first
 
-        bridged = self._bridged(plan)
+        bridged = self.change.bridged(run, plan)
         if bridged is None:
-            super().refused(plan)
+            super().show_refused(run, plan)
             return
         show_bridge_first(
             self.output,
-            bridged,
-            ledger_of(self.disk, bridged),
-            plan,
-            self._ledger,
-            keep=self._keep,
-            salvage_dir=self._salvage_dir,
+            bridged.repair,
+            bridged.ledger,
+            plan.repair,
+            plan.ledger,
+            keep=self.change.keep,
+            salvage_dir=self.change.salvage_dir,
             verbose=self.verbose,
         )
-
-    def _bridged(self, plan: RecoverPlan) -> RecoverPlan | None:
-        """The plan with --bridge, where the refusal names it and it would be carried out."""
-        from engine.errors import RStoreError
-        from engine.repair.recover.recover import plan_recover
-        from engine.repair.start.config_start import with_config
-
-        following = None if plan.refusal is None else plan.refusal.next
-        if self._options["bridge"] or following is None or "--bridge" not in (following.command or "").split():
-            return None
-        options = {**self._options, "bridge": True, "cut": False}
-        try:
-            with self.output.progress("reading the log for --bridge") as tick:
-                found = plan_recover(self.disk, self._config, locked=self.locked, progress=tick, **options)
-        except RStoreError:  # what was found before is told
-            return None
-        return None if found.refusal is not None else with_config(self.disk, found)
-
-    def apply(self, plan: RecoverPlan) -> str | None:
-        """See the base."""
-        from engine.repair.recover.apply import apply
-
-        self.settings.on_interrupt = (
-            f"the repair is not finished, nothing is lost; run rstore recover again. "
-            f"What it removed is in {os.path.join(plan.files.root, 'salvage')}"
-        )
-        again = self._words()
-        applied = apply(self.disk, plan, keep=self._keep, salvage_dir=self._salvage_dir, again=again)
-        self.settings.on_interrupt = "the store is recovered"
-        return applied.salvage
-
-    def _words(self) -> list[str]:
-        """The command with the options that decide what it does."""
-        from engine.repair.recover.log_end import Mode
-
-        mode, chosen = self._options["mode"], self._options
-        named = {
-            "--normal": mode is Mode.NORMAL,
-            "--abnormal": mode is Mode.ABNORMAL,
-            "--bridge": chosen["bridge"],
-            "--cut": chosen["cut"],
-            "--whole": chosen["whole"],
-            "--yes-the-log-is-gone": chosen["log_is_gone"],
-        }
-        return ["recover", *(name for name, is_given in named.items() if is_given)]
-
-
-def would_change(plan: RecoverPlan) -> bool:
-    """Whether applying the plan changes a byte: also when it only takes the abort file away."""
-    return plan.changed or plan.marks

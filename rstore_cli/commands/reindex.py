@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,12 +11,11 @@ import typer
 from engine.errors import InvalidArgument
 from rstore_cli._common import OK, Jobs, Settings, settings_of
 from rstore_cli._spark import Conf, Master, SparkOptions, SplitBytes, UseSpark, the_stores
-from rstore_cli.change import Change, Verbose
+from rstore_cli.change import ChangeCommand, Verbose
 from rstore_cli.render import Output, count, messages_in, printable, short
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
-    from engine.errors import NextStep, RStoreError
     from engine.repair.reindex.reindex import ReindexPlan, Scope
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -70,14 +68,14 @@ def reindex(
     if spark:
         what = (consumequeue or both, index or (both and topic is None), topic, start)
         raise typer.Exit(_on_spark(settings, given, what, output, dry_run=dry_run, yes=yes))
+    from engine.repair.reindex.change import ReindexChange
     from engine.repair.reindex.reindex import Scope
 
     scope = Scope(consumequeue or both, index or (both and topic is None), topic, start)
     config = settings.load()
     if output is not None and not dry_run:
         raise typer.Exit(_write(settings, config, scope, output, jobs))
-    run = _Reindex(settings, scope, dry_run=dry_run, jobs=jobs)
-    run.verbose = verbose
+    run = _Reindex(settings, ReindexChange(scope, jobs), verbose=verbose)
     raise typer.Exit(run.run(config, dry_run=dry_run, yes=yes))
 
 
@@ -143,52 +141,9 @@ def _write(settings: Settings, config: StoreConfig, scope: Scope, directory: Pat
     return OK
 
 
-class _Reindex(Change["ReindexPlan"]):
-    name = "reindex"
-
-    def __init__(self, settings: Settings, scope: Scope, *, dry_run: bool, jobs: int | None) -> None:
-        super().__init__(settings)
-        self._scope = scope
-        self._jobs = jobs
-        self._aside = not dry_run
-        self._temporary: tempfile.TemporaryDirectory[str] | None = None
-
-    def plan(self, config: StoreConfig) -> ReindexPlan:
-        from engine.inspect.store.settled import with_light_queues
-        from engine.inspect.store.survey import survey
-        from engine.repair.reindex import swap as reindex_swap
-        from engine.repair.reindex.reindex import build
-
-        config = with_light_queues(self.disk, config)
-        if not self._aside:
-            self._temporary = tempfile.TemporaryDirectory(prefix="rstore-reindex-")
-            into = self._temporary.name
-        else:
-            with self.output.progress("reading") as tick:
-                files = survey(self.disk, config)
-                into = reindex_swap.begin(self.disk, files, self._scope, jobs=self._jobs, progress=tick)
-        try:
-            with self.output.progress("rebuilding") as tick:
-                return build(self.disk, config, into, self._scope, jobs=self._jobs, progress=tick)
-        except BaseException:
-            self._give_back(into)
-            raise
-
-    def refusal(self, plan: ReindexPlan) -> RStoreError | None:
-        from engine.repair.reindex import swap as reindex_swap
-
-        return None if self._aside else reindex_swap.refusal(self.disk, plan.files, jobs=self._jobs)
-
-    def changes(self, plan: ReindexPlan) -> bool:
-        return plan.changed
-
-    def json(self, plan: ReindexPlan, salvage: str | None) -> dict[str, Any]:
+class _Reindex(ChangeCommand["ReindexPlan"]):
+    def json(self, plan: ReindexPlan, *, done: bool, salvage: str | None) -> dict[str, Any]:
         return plan.to_json(salvage=salvage)
-
-    def following(self, plan: ReindexPlan) -> NextStep | None:
-        from engine.inspect import next_step
-
-        return next_step.read(plan.files.config) if self._aside and plan.changed else None
 
     def text(self, plan: ReindexPlan, *, done: bool, salvage: str | None) -> None:
         if done:
@@ -198,30 +153,6 @@ class _Reindex(Change["ReindexPlan"]):
         _show(self.output, plan)
         self.output.text()
         self.output.text(_outlook(plan))
-
-    def apply(self, plan: ReindexPlan) -> str | None:
-        from engine.repair.reindex import swap as reindex_swap
-
-        self.settings.on_interrupt = "the swap is not finished, nothing is lost; run rstore reindex again"
-        found = reindex_swap.swap(self.disk, plan)
-        self.settings.on_interrupt = "they are rebuilt"
-        return found
-
-    def unchanged(self, config: StoreConfig) -> None:
-        from engine.repair.reindex import swap as reindex_swap
-
-        reindex_swap.unchanged(self.disk, config)
-
-    def discard(self, plan: ReindexPlan) -> None:
-        self._give_back(plan.built)
-
-    def _give_back(self, built: str) -> None:
-        from engine.repair.reindex import swap as reindex_swap
-
-        if self._temporary is not None:
-            self._temporary.cleanup()
-        else:
-            reindex_swap.clear(self.disk, os.path.dirname(built))
 
 
 def _outlook(plan: ReindexPlan) -> str:

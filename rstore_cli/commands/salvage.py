@@ -8,15 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from engine.errors import InvalidArgument
-from rstore_cli._common import FOUND, OK, Settings, parse_size, parse_time, settings_of
-from rstore_cli.change import Change, Verbose
-from rstore_cli.interrupt import Interrupts
+from rstore_cli._common import FOUND, OK, parse_size, parse_time, settings_of
+from rstore_cli.change import ChangeCommand, Verbose
 
 if TYPE_CHECKING:
-    from engine.config import StoreConfig
-    from engine.errors import RStoreError
-    from engine.files.lock import StoreLock
-    from engine.repair.replay.plan import ReplayPlan, ReplayRequest
+    from engine.repair.replay.plan import ReplayPlan
     from engine.repair.salvage.prune import PrunePlan
 
 app = typer.Typer(
@@ -183,10 +179,10 @@ def replay(
     """
     settings = settings_of(context)
     from engine.repair.replay.plan import ReplayRequest
+    from engine.replay import ReplayChange
 
     request = ReplayRequest(repair, into, tuple(sorted(set(topics))) if topics else None, displaced, again)
-    run = _Replay(settings, request)
-    run.verbose = verbose
+    run = _Replay(settings, ReplayChange(request), verbose=verbose)
     raise typer.Exit(run.run(settings.load(), dry_run=dry_run, yes=yes))
 
 
@@ -213,8 +209,10 @@ def prune(
     if sum((bool(repairs), keep is not None, older_than is not None)) != 1:
         raise InvalidArgument("name the repairs, or give --keep N or --older-than AGE", hint="one of the three")
     before = None if older_than is None else _age(older_than)
-    run = _Prune(settings, tuple(repairs or ()), keep, before)
-    raise typer.Exit(run.run(settings.load(), dry_run=dry_run, yes=yes))
+    from engine.repair.salvage.change import PruneChange
+
+    change = PruneChange(tuple(repairs or ()), keep, before)
+    raise typer.Exit(_Prune(settings, change).run(settings.load(), dry_run=dry_run, yes=yes))
 
 
 def _offset(text: str | None, what: str) -> int | None:
@@ -229,103 +227,21 @@ def _age(text: str) -> int:
         return parse_time(text, "--older-than")
 
 
-class _Replay(Change["ReplayPlan"]):
-    name = "salvage replay"
-    _done = False
-
-    def __init__(self, settings: Settings, request: ReplayRequest) -> None:
-        super().__init__(settings)
-        self._request = request
-        self._lock: StoreLock | None = None
-
-    def run(self, config: StoreConfig, *, dry_run: bool, yes: bool) -> int:
-        if not dry_run:
-            self._lock_target(config)
-        try:
-            return super().run(config, dry_run=dry_run, yes=yes)
-        finally:
-            if self._lock is not None:
-                self._lock.release()
-
-    def _lock_target(self, config: StoreConfig) -> None:
-        """Another store that is there already: nobody changes it between plan and replay."""
-        from engine.files.lock import StoreLock
-        from engine.repair.replay.target import other_store
-
-        other = other_store(self.disk, config, self._request.into)
-        if other is not None:
-            self._lock = StoreLock(self.disk, other)
-            self._lock.acquire()
-
-    def plan(self, config: StoreConfig) -> ReplayPlan:
-        from engine.repair.replay.planner import plan_replay
-
-        with self.output.progress("reading what was saved") as tick:
-            return plan_replay(self.disk, config, self._request, progress=tick)
-
-    def refusal(self, plan: ReplayPlan) -> RStoreError | None:
-        return plan.refusal
-
-    def changes(self, plan: ReplayPlan) -> bool:
-        return plan.changed
-
-    def json(self, plan: ReplayPlan, salvage: str | None) -> dict[str, Any]:
-        return plan.to_json(done=self._done)
+class _Replay(ChangeCommand["ReplayPlan"]):
+    def json(self, plan: ReplayPlan, *, done: bool, salvage: str | None) -> dict[str, Any]:
+        return plan.to_json(done=done)
 
     def text(self, plan: ReplayPlan, *, done: bool, salvage: str | None) -> None:
         from rstore_cli.salvage_text import show_replay
 
         show_replay(self.output, plan, done=done)
 
-    def apply(self, plan: ReplayPlan) -> str | None:
-        from engine.replay import replay as put_all
 
-        self.settings.on_interrupt = "the replay is not finished; run it again: no message is put twice"
-        with Interrupts() as interrupts, self.output.progress("replay", is_bytes=False) as tick:
-            locked = plan.target.own or self._lock is not None
-            put_all(self.disk, plan, locked=locked, progress=tick, held=interrupts.held)
-        self.settings.on_interrupt = "the replay is done"
-        self._done = True
-        return None
-
-
-class _Prune(Change["PrunePlan"]):
-    name = "salvage prune"
-    _done = False
-
-    def __init__(self, settings: Settings, ids: tuple[str, ...], keep: int | None, before_ms: int | None) -> None:
-        super().__init__(settings)
-        self._ids = ids
-        self._keep = keep
-        self._before_ms = before_ms
-
-    def plan(self, config: StoreConfig) -> PrunePlan:
-        from engine.repair.salvage.prune import plan_prune
-
-        with self.output.progress("reading what was saved", is_bytes=False) as tick:
-            return plan_prune(
-                self.disk, config, ids=self._ids, keep=self._keep, before_ms=self._before_ms, progress=tick
-            )
-
-    def refusal(self, plan: PrunePlan) -> RStoreError | None:
-        return None  # planning raises it
-
-    def changes(self, plan: PrunePlan) -> bool:
-        return plan.changed
-
-    def json(self, plan: PrunePlan, salvage: str | None) -> dict[str, Any]:
-        return plan.to_json(done=self._done)
+class _Prune(ChangeCommand["PrunePlan"]):
+    def json(self, plan: PrunePlan, *, done: bool, salvage: str | None) -> dict[str, Any]:
+        return plan.to_json(done=done)
 
     def text(self, plan: PrunePlan, *, done: bool, salvage: str | None) -> None:
         from rstore_cli.salvage_text import show_prune
 
         show_prune(self.output, plan, done=done)
-
-    def apply(self, plan: PrunePlan) -> str | None:
-        from engine.repair.salvage.prune import prune as remove
-
-        self.settings.on_interrupt = "some of it is removed; run it again for the rest"
-        remove(self.disk, plan)
-        self.settings.on_interrupt = "it is removed"
-        self._done = True
-        return None

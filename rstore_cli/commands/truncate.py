@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from engine.errors import InvalidArgument
-from rstore_cli._common import Settings, parse_time, settings_of
-from rstore_cli.change import Change, SalvageDir, Verbose, absolute
-from rstore_cli.commands.recover import would_change
+from rstore_cli._common import parse_time, settings_of
+from rstore_cli.change import ChangeCommand, SalvageDir, Verbose, absolute
 
 if TYPE_CHECKING:
-    from engine.config import StoreConfig
-    from engine.errors import NextStep, RStoreError
+    from engine.repair.truncate.change import TruncateChange
     from engine.repair.truncate.truncate import TruncatePlan
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -64,90 +60,33 @@ def truncate(
     if no_salvage and not (yes or dry_run):
         raise InvalidArgument("--no-salvage loses what is cut, for good", hint="give --yes, too, to do that")
     when = None if to_time is None else parse_time(to_time, "--to-time")
-    run = _Truncate(settings, to_offset, when, agreed=yes, keep=not no_salvage, whole=whole, salvage_dir=salvage_dir)
-    run.verbose = verbose
-    raise typer.Exit(run.run(settings.load(), dry_run=dry_run, yes=yes))
+    from engine.repair.truncate.change import TruncateChange
+
+    change = TruncateChange(
+        to_offset, when, whole=whole, agreed=yes, keep=not no_salvage, salvage_dir=absolute(salvage_dir)
+    )
+    raise typer.Exit(_Truncate(settings, change, verbose=verbose).run(settings.load(), dry_run=dry_run, yes=yes))
 
 
-class _Truncate(Change["TruncatePlan"]):
-    name = "truncate"
+class _Truncate(ChangeCommand["TruncatePlan"]):
+    change: TruncateChange
 
-    def __init__(
-        self,
-        settings: Settings,
-        to_offset: int | None,
-        to_time: int | None,
-        *,
-        agreed: bool,
-        keep: bool,
-        whole: bool,
-        salvage_dir: Path | None,
-    ) -> None:
-        super().__init__(settings)
-        self._to_offset = to_offset
-        self._salvage_dir = absolute(salvage_dir)
-        self._to_time = to_time
-        self._agreed_before = agreed
-        self._keep = keep
-        self._whole = whole
-
-    def plan(self, config: StoreConfig) -> TruncatePlan:
-        from engine.repair.truncate import truncate
-
-        with self.output.progress("reading the log") as tick:
-            return truncate.plan(
-                self.disk,
-                config,
-                to_offset=self._to_offset,
-                to_time=self._to_time,
-                whole=self._whole,
-                progress=tick,
-            )
-
-    def refusal(self, plan: TruncatePlan) -> RStoreError | None:
-        return plan.refusal(agreed=self._agreed_before)
-
-    def changes(self, plan: TruncatePlan) -> bool:
-        return would_change(plan.repair)
-
-    def json(self, plan: TruncatePlan, salvage: str | None) -> dict[str, Any]:
-        return {**plan.to_json(salvage=salvage), "changed": would_change(plan.repair)}
-
-    def following(self, plan: TruncatePlan) -> NextStep | None:
-        from engine.repair.recover.following import after
-
-        return after(plan.repair)
+    def json(self, plan: TruncatePlan, *, done: bool, salvage: str | None) -> dict[str, Any]:
+        return {**plan.to_json(salvage=salvage), "changed": plan.repair.would_change}
 
     def text(self, plan: TruncatePlan, *, done: bool, salvage: str | None) -> None:
         from rstore_cli.plan_text import show_plan, show_unread
 
         if not done:
             show_unread(self.output, plan.unread)
-        refused = self.refusal(plan) is not None
-        changes = would_change(plan.repair)
         show_plan(
             self.output,
             plan.repair,
-            changes=changes,
+            changes=plan.repair.would_change,
             done=done,
             salvage=salvage,
-            keep=self._keep,
+            keep=self.change.keep,
             ledger=plan.ledger,
-            refused=refused,
-            salvage_dir=self._salvage_dir,
+            refused=self.change.refusal(plan) is not None,
+            salvage_dir=self.change.salvage_dir,
         )
-
-    def apply(self, plan: TruncatePlan) -> str | None:
-        from engine.repair.recover.apply import apply
-
-        words = ["truncate", "--to-offset", str(plan.repair.log.end.end)]
-        self.settings.on_interrupt = (
-            f"the cut is not finished, nothing is lost; run rstore {' '.join(words)} again. "
-            f"What it removed is in {os.path.join(plan.repair.files.root, 'salvage')}"
-        )
-        again = [*words, *(["--whole"] if self._whole else [])]
-        applied = apply(
-            self.disk, plan.repair, command="truncate", keep=self._keep, salvage_dir=self._salvage_dir, again=again
-        )
-        self.settings.on_interrupt = "the log is cut"
-        return applied.salvage

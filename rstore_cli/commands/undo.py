@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rstore_cli._common import OK, Settings, settings_of
-from rstore_cli.change import Change
+from rstore_cli.change import ChangeCommand
 from rstore_cli.render import count, size
 
 if TYPE_CHECKING:
-    from engine.config import StoreConfig
-    from engine.errors import NextStep, RStoreError
     from engine.inspect.store.repairs import Repair
     from engine.repair.salvage.undo import UndoPlan
 
@@ -33,7 +31,9 @@ def undo(
     settings = settings_of(context)
     if list_:
         raise typer.Exit(_list(settings))
-    raise typer.Exit(_Undo(settings).run(settings.load(), dry_run=dry_run, yes=yes))
+    from engine.repair.salvage.change import UndoChange
+
+    raise typer.Exit(_Undo(settings, UndoChange()).run(settings.load(), dry_run=dry_run, yes=yes))
 
 
 def _list(settings: Settings) -> int:
@@ -76,28 +76,9 @@ def _state(repair: Repair) -> str:
     return "unfinished" if repair.applied is None else "done"
 
 
-class _Undo(Change["UndoPlan"]):
-    name = "undo"
-    _done = False
-
-    def plan(self, config: StoreConfig) -> UndoPlan:
-        from engine.repair.salvage.undo import plan_undo
-
-        return plan_undo(self.disk, config)
-
-    def refusal(self, plan: UndoPlan) -> RStoreError | None:
-        return None  # planning raises it
-
-    def changes(self, plan: UndoPlan) -> bool:
-        return True
-
-    def json(self, plan: UndoPlan, salvage: str | None) -> dict[str, Any]:
-        return plan.to_json(done=self._done)
-
-    def following(self, plan: UndoPlan) -> NextStep | None:
-        from engine.inspect.next_step import look
-
-        return look(plan.config)
+class _Undo(ChangeCommand["UndoPlan"]):
+    def json(self, plan: UndoPlan, *, done: bool, salvage: str | None) -> dict[str, Any]:
+        return plan.to_json(done=done)
 
     def text(self, plan: UndoPlan, *, done: bool, salvage: str | None) -> None:
         if done:
@@ -113,12 +94,3 @@ class _Undo(Change["UndoPlan"]):
         if plan.resumed:
             rows.append(("note", "an undo was interrupted: this one ends it"))
         self.output.facts(rows)
-
-    def apply(self, plan: UndoPlan) -> str | None:
-        from engine.repair.salvage.undo import undo
-
-        self.settings.on_interrupt = "the undo is not finished; run rstore undo again before anything else"
-        undo(self.disk, plan)
-        self.settings.on_interrupt = "the repair is undone"
-        self._done = True
-        return None

@@ -1,6 +1,6 @@
 """Files of config/ lost beside a store that Apache's broker wrote: rebuilt by us, the broker serves every message.
 
-And what its broker makes of broken ones, which recover and plan-start say before: see engine.repair.start.config_start.
+And what its broker makes of broken ones, which recover and plan-start say before: engine.inspect.check.config_start.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import pytest
 from engine.config import StoreConfig
 from engine.files.disk import Disk
 from engine.format import fastjson
+from engine.inspect.check.config_start import config_start
 from engine.repair.config.apply import apply
 from engine.repair.config.plan import plan_rebuild
-from engine.repair.start.config_start import config_start
 from engine.wire.codes import RequestCode
 from tests.compat import real_broker, served, toolchain
 from tests.engine.broker.client import Client, pull_fields, send_fields

@@ -93,7 +93,7 @@ def survey(disk: Disk, config: StoreConfig) -> StoreFiles:
         StorageError: a directory can't be read.
     """
     root = os.fspath(config.store_path_root_dir)
-    entries = _demand_store(disk, config, root)
+    entries = demand_store(disk, config, root)
     odd = list(in_places(disk, config, root, entries))
     log_dirs = [path for path in config.log_directories if disk.is_dir(path)]
     queue_root = os.path.join(root, names.CONSUMEQUEUE)
@@ -133,6 +133,11 @@ def survey(disk: Disk, config: StoreConfig) -> StoreFiles:
     )
 
 
+def surveyed(disk: Disk, store: StoreConfig | StoreFiles) -> StoreFiles:
+    """The survey of a store: as it is given, or made now where only settings are that name it. Raises as `survey`."""
+    return store if isinstance(store, StoreFiles) else survey(disk, store)
+
+
 def read_checkpoint(disk: Disk, path: str) -> tuple[Checkpoint, bool]:
     """The checkpoint, and whether its file is whole. A missing or short one reads as zeros, as Apache's does."""
     found = disk.look(path)
@@ -144,8 +149,8 @@ def read_checkpoint(disk: Disk, path: str) -> tuple[Checkpoint, bool]:
         return Checkpoint(), False
 
 
-def _demand_store(disk: Disk, config: StoreConfig, root: str) -> tuple[Entry, ...]:
-    """What is in the store's directory."""
+def demand_store(disk: Disk, config: StoreConfig, root: str) -> tuple[Entry, ...]:
+    """What is in the store's directory. Raises as `survey`, which asks for more."""
     found = disk.look(root)
     if found is not None and found.kind is FileKind.ABSENT:
         raise DataIsAbsent(f"the store is {found.what}", path=root, hint="mount the disk that it leads to")

@@ -33,7 +33,6 @@ from engine.files.sync_later import SyncLater
 from engine.format import names
 from engine.inspect.store.guessed_sizes import guessed_sizes
 from engine.inspect.store.known import known_places
-from engine.inspect.store.newer import refuse_open
 from engine.inspect.store.survey import survey
 from engine.log.scan import Damage, Gap, Scanner
 from engine.log.source import ClosedLog
@@ -54,6 +53,7 @@ from engine.pipeline.known import demand_known
 from engine.pipeline.result import JobResult, Table
 from engine.pipeline.splits import SPLIT_BYTES, plan_splits
 from engine.pipeline.stores import demand_idle
+from engine.repair.change import demand_lockable, survey_to_change
 from engine.repair.reindex import swap as reindex_swap
 from engine.repair.reindex.index import IndexBuilder, shares
 from engine.repair.reindex.reindex import ReindexPlan, Scope, beginning, demand_readable, kept_queues, step_over
@@ -140,9 +140,11 @@ def rebuilding(spark: SparkSession, stores: Sequence[StoreRef], options: Reindex
     began = time.monotonic()
     demand_idle(stores)
     with contextlib.ExitStack() as stack:
-        for store in stores:
-            _demand(stack, store, options)
-        builds = [_begin(stack, spark, store, options, many=len(stores) > 1) for store in stores]
+        demanded = [_demand(stack, store, options) for store in stores]
+        builds = [
+            _begin(stack, spark, store, files, options, many=len(stores) > 1)
+            for store, files in zip(stores, demanded, strict=True)
+        ]
         splits = _build_all(spark, builds, options)
         for one in builds:
             _demand_still_idle(one, options)
@@ -205,21 +207,28 @@ class _Build:
 # --- where it is built -----------------------------------------------------------------------------------------------
 
 
-def _demand(stack: contextlib.ExitStack, store: StoreRef, options: ReindexOptions) -> None:
-    """The store's lock taken (to apply), and what refuses told, before any store is changed."""
+def _demand(stack: contextlib.ExitStack, store: StoreRef, options: ReindexOptions) -> StoreFiles:
+    """The store's files, its lock taken (to apply), and what refuses told, before any store is changed."""
     disk = Disk()
-    refuse_open(disk, store.config)
+    demand_lockable(disk, store.config)
     if options.in_place:
         stack.enter_context(StoreLock(disk, store.root))
-    files = survey(disk, store.config)
+    files = survey_to_change(disk, store.config)
     demand_readable(disk, files, options.scope)
     refused = None if options.output is not None else reindex_swap.refusal(disk, files)
     if refused is not None:
         raise refused
+    return files
 
 
 def _begin(
-    stack: contextlib.ExitStack, spark: SparkSession, store: StoreRef, options: ReindexOptions, *, many: bool
+    stack: contextlib.ExitStack,
+    spark: SparkSession,
+    store: StoreRef,
+    files: StoreFiles,
+    options: ReindexOptions,
+    *,
+    many: bool,
 ) -> _Build:
     """A directory made to build in, which is removed at the end. The store is locked (to apply)."""
     disk = Disk()
@@ -227,7 +236,7 @@ def _begin(
         output = os.path.abspath(options.output)
         into = _output(stack, disk, os.path.join(output, store.name) if many else output)
     elif options.apply:
-        into = reindex_swap.begin(disk, survey(disk, store.config), options.scope)
+        into, files = reindex_swap.begin(disk, files, options.scope)
         stack.callback(_until_quiet, lambda: reindex_swap.clear(disk, store.root))
     else:
         if not str(spark.sparkContext.master).startswith("local"):
@@ -235,7 +244,6 @@ def _begin(
                 "on a cluster it is built in a directory that all executors see", hint="give --output, or apply it"
             )
         into = stack.enter_context(tempfile.TemporaryDirectory(prefix="rstore-reindex-", ignore_cleanup_errors=True))
-    files = survey(disk, store.config)
     store = replace(store, segments=files.log)  # what was found before the lock may have grown
     begin, first = beginning(files, options.scope)
     plan = ReindexPlan(files, into, first.path, first.offset, 0)

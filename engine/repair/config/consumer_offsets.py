@@ -20,7 +20,7 @@ from engine.inspect.store.config_shapes import CONSUMERS
 from engine.inspect.store.consumers import read_consumers
 from engine.inspect.store.known_names import KnownNames
 from engine.inspect.store.newer import ROCKSDB_CONFIG, refuse_offsets
-from engine.inspect.store.survey import survey
+from engine.inspect.store.survey import survey, surveyed
 from engine.log.closed_queue import ClosedQueue
 from engine.log.derive import TopicQueue
 from engine.repair.config.apply import Write, write_files
@@ -174,12 +174,14 @@ def list_offsets(
     return sorted(found, key=lambda one: (one.group, one.queue)), consumers.problems
 
 
-def plan_offset(disk: Disk, config: StoreConfig, group: str, queue: TopicQueue, to: int | str) -> OffsetPlan:
+def plan_offset(
+    disk: Disk, store: StoreConfig | StoreFiles, group: str, queue: TopicQueue, to: int | str
+) -> OffsetPlan:
     """Plan to set a group's offset in a queue; writes nothing.
 
     Args:
         disk: how files are reached.
-        config: the store's settings.
+        store: its survey, or the settings that name it.
         group: the consumer group.
         queue: topic and queue id.
         to: queue offset of the next message that the group reads, or "min" or "max".
@@ -190,7 +192,7 @@ def plan_offset(disk: Disk, config: StoreConfig, group: str, queue: TopicQueue, 
     """
     if not group or "@" in group:
         raise InvalidArgument(f"{group!r} is not a valid name of a consumer group")
-    files = survey(disk, config)
+    files = surveyed(disk, store)
     demand_none_of_store(disk, files.config)
     if queue not in {found.queue for found in files.queues}:
         KnownNames.of(disk, files).demand_queue(*queue)

@@ -32,7 +32,7 @@ from engine.inspect.store.config_shapes import (
 )
 from engine.inspect.store.known_names import KnownNames
 from engine.inspect.store.odd import demand_present
-from engine.inspect.store.survey import survey
+from engine.inspect.store.survey import surveyed
 from engine.repair.config.delays import rebuilt_delays
 from engine.repair.config.evidence import Evidence, evidence_of
 from engine.repair.config.offsets import RebuiltOffsets, rebuilt_offsets
@@ -146,12 +146,12 @@ class RebuildPlan:
 
 def plan_rebuild(
     disk: Disk,
-    config: StoreConfig,
+    store: StoreConfig | StoreFiles,
     choices: RebuildChoices | None = None,
     *,
     progress: Callable[[int, int], None] | None = None,
 ) -> RebuildPlan:
-    """Plan it; writes nothing.
+    """Plan it; writes nothing. `store`: its survey, or the settings that name it.
 
     Raises:
         InvalidArgument: no such topic or group, a topic that no queue holds a message of, a directory without a
@@ -159,7 +159,7 @@ def plan_rebuild(
         file would be written over that is only absent, or made from what is there alone.
         Refused: a repair of the store was killed. NotAStore, StorageError.
     """
-    files = survey(disk, config)
+    files = surveyed(disk, store)
     demand_present(files.odd)
     demand_none_of_store(disk, files.config)
     return _Planner(disk, files, choices or RebuildChoices(), progress).plan()

@@ -11,7 +11,7 @@ from engine.format import fastjson, names
 from engine.inspect.store.config_files import ConfigFileState, as_table, directory_of, read_table
 from engine.inspect.store.config_shapes import TABLES, VERSION
 from engine.inspect.store.odd import demand_present
-from engine.inspect.store.survey import survey
+from engine.inspect.store.survey import survey, surveyed
 from engine.repair.config.apply import Write, write_files
 from engine.repair.config.changes import told
 from engine.repair.config.history import KeptState, every_state, states
@@ -82,12 +82,12 @@ class RestorePlan:
         }
 
 
-def plan_restore(disk: Disk, config: StoreConfig, name: str, at: str | int) -> RestorePlan:
+def plan_restore(disk: Disk, store: StoreConfig | StoreFiles, name: str, at: str | int) -> RestorePlan:
     """Plan to bring a state back; writes nothing.
 
     Args:
         disk: how files are reached.
-        config: the store's settings.
+        store: its survey, or the settings that name it.
         name: the file.
         at: a state's id, or ms: the newest state of that time or before.
 
@@ -95,7 +95,7 @@ def plan_restore(disk: Disk, config: StoreConfig, name: str, at: str | int) -> R
         InvalidArgument: there is no such state. CannotMend: a broker can't read it. DataIsAbsent: a disk is not
         mounted. Refused: a repair of the store was killed. NotAStore, StorageError.
     """
-    files = survey(disk, config)
+    files = surveyed(disk, store)
     demand_present(files.odd)
     demand_none_of_store(disk, files.config)
     name = file_of(name)

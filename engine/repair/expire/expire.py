@@ -21,7 +21,7 @@ from engine.inspect import next_step
 from engine.inspect.store.consumers import LostUnread, read_consumers
 from engine.inspect.store.layout import demand_in_order
 from engine.inspect.store.odd import demand_movable
-from engine.inspect.store.survey import StoreFiles, survey
+from engine.inspect.store.survey import StoreFiles, surveyed
 from engine.log import retention
 from engine.log.closed_log import ClosedLogReader
 from engine.log.retention import BATCH_MAX, DiskSpace, DiskUse, Stay, Why
@@ -137,7 +137,7 @@ class ExpirePlan:
 
 def plan_expire(
     disk: Disk,
-    config: StoreConfig,
+    store: StoreConfig | StoreFiles,
     rules: ExpireRules,
     *,
     progress: Callable[[int, int], None] | None = None,
@@ -145,12 +145,13 @@ def plan_expire(
 ) -> ExpirePlan:
     """Plan one round; writes nothing.
 
-    `in_use`: the physical offset from which on an open store needs its log (CleanService.in_use); None: it is closed.
+    `store`: its survey, or the settings that name it. `in_use`: the physical offset from which on an open store needs
+    its log (CleanService.in_use); None: it is closed.
 
     Raises:
         CannotMend: no log. DataIsAbsent, NotAStore, StorageError.
     """
-    files = survey(disk, config)
+    files = surveyed(disk, store)
     demand_movable(files.odd)
     if in_use is None:
         demand_in_order(disk, files)

@@ -63,8 +63,8 @@ class RecoverPlan:
     that `cut` goes on behind. `trap`: damage that stays in the log and that a normal start would cut at. `to`: the end
     of the log (physical) that was asked for; `ext`: what goes of the extension files then. `layout`: which files of the
     log get another name or length; all else is planned over the log as it will be then. `config_broken`: files of
-    config/ that a broker can't read stay (engine.repair.start.config_start). `checkpoint_ahead`: it is later than every
-    record, and all of them were read. `next_start`: where a normal start of the recovered store begins to read
+    config/ that a broker can't read stay (engine.inspect.check.config_start). `checkpoint_ahead`: it is later than
+    every record, and all of them were read. `next_start`: where a normal start of the recovered store begins to read
     (physical); `compared_from`: from where on the log was.
     """
 
@@ -137,6 +137,11 @@ class RecoverPlan:
             or self.set_aside
             or self.accepted
         )
+
+    @property
+    def would_change(self) -> bool:
+        """Whether applying it changes a byte at all: also when it only takes the abort file away."""
+        return self.changed or self.marks
 
     def to_json(self, *, salvage: str | None = None) -> dict[str, Any]:
         """The JSON of CLI.md "Plans"; `salvage` is the directory once it was applied."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from engine.errors import CannotMend, InvalidArgument
 from engine.inspect.check.stale_tail import StaleJudge
 from engine.inspect.store.layout import arranged, layout_of
-from engine.inspect.store.survey import StoreFiles, survey
+from engine.inspect.store.survey import StoreFiles, surveyed
 from engine.log.derive import Deriver, DeriveRules, QueueNumbers
 from engine.log.scan import Damage, RecordBatch, Scanner
 from engine.log.source import ClosedLog
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 def plan_recover(
     disk: Disk,
-    config: StoreConfig,
+    store: StoreConfig | StoreFiles,
     *,
     mode: Mode | None = None,
     cut: bool = False,
@@ -51,11 +51,11 @@ def plan_recover(
     jobs: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> RecoverPlan:
-    """The plan for the store that `config` names, computed without changing a byte of it.
+    """The plan for a store, computed without changing a byte of it.
 
     Args:
         disk: how files are reached.
-        config: the store's settings; sizes that nobody gave are inferred.
+        store: its survey, or the settings that name it; sizes that nobody gave are inferred.
         mode: normal or abnormal; None: what the abort file says.
         cut: end the log at the first damage even when sound records lie behind it, and go on behind missing segments.
         bridge: read the whole log, write inert records over damage in its middle, and go on behind missing segments.
@@ -72,7 +72,7 @@ def plan_recover(
     """
     if cut and bridge:
         raise InvalidArgument("a log is bridged or cut, not both")
-    files = survey(disk, config)
+    files = surveyed(disk, store)
     layout = layout_of(disk, files)
     files = arranged(files, layout)
     read = Progress(progress)
@@ -96,7 +96,7 @@ def plan_recover(
 
 def plan_truncate(
     disk: Disk,
-    config: StoreConfig,
+    store: StoreConfig | StoreFiles,
     *,
     to_offset: int | None = None,
     to_time: int | None = None,
@@ -107,7 +107,7 @@ def plan_truncate(
 
     Args:
         disk: how files are reached.
-        config: the store's settings; sizes that nobody gave are inferred.
+        store: its survey, or the settings that name it; sizes that nobody gave are inferred.
         to_offset: the log's new end (physical), a record's boundary. Or
         to_time: ms; every record stored later goes, and what lies behind the first of them.
         whole: read the log from its first byte up to there, so that damage before the end is refused wherever it is.
@@ -117,7 +117,7 @@ def plan_truncate(
         InvalidArgument: the log doesn't reach there, or begins behind it. Refused: the middle of a record.
         NotAStore, CannotMend, StorageError.
     """
-    files = survey(disk, config)
+    files = surveyed(disk, store)
     layout = layout_of(disk, files)
     files = arranged(files, layout)
     memory = ScanCheckpoint(disk, files)

@@ -27,7 +27,7 @@ from engine.inspect.store.known import known_places
 from engine.inspect.store.known_names import KnownNames
 from engine.inspect.store.layout import demand_in_order
 from engine.inspect.store.odd import demand_movable
-from engine.inspect.store.survey import StoreFiles, survey
+from engine.inspect.store.survey import StoreFiles, surveyed
 from engine.log.ahead import scan_ahead
 from engine.log.derive import Deriver, DeriveRules, Keys, QueueNumbers, TopicQueue, Units, joined
 from engine.log.scan import Blank, Damage, Event, Gap, RecordBatch, Scanner
@@ -62,7 +62,8 @@ class ReindexPlan:
     """What was built below `built`, and what of it differs from the store's.
 
     `queues_changed`: queues whose files differ; `index_changed`: whether the index does. `kept`: queues without a
-    message in the log, which stay as they are.
+    message in the log, which stay as they are. `refusal`: why it won't be swapped in, where that was asked after it was
+    built: by who writes nothing into the store.
     """
 
     files: StoreFiles
@@ -79,6 +80,7 @@ class ReindexPlan:
     keys: int = 0
     index_changed: bool = False
     problems: list[str] = field(default_factory=list)
+    refusal: RStoreError | None = None
 
     @property
     def changed(self) -> bool:
@@ -127,7 +129,7 @@ class ReindexPlan:
 
 def build(
     disk: Disk,
-    config: StoreConfig,
+    store: StoreConfig | StoreFiles,
     into: str,
     scope: Scope,
     *,
@@ -136,13 +138,14 @@ def build(
 ) -> ReindexPlan:
     """Build queues and index below the directory `into`, durably, and compare them with the store's.
 
-    Writes nothing elsewhere. `jobs`: threads that read the log (None: one a core).
+    `store`: its survey, or the settings that name it. Writes nothing elsewhere. `jobs`: threads that read the log
+    (None: one a core).
 
     Raises:
         CannotMend: no log. DamageInTheMiddle: run recover first. InvalidArgument: no such topic. DataIsAbsent,
         NotAStore, DiskFull, StorageError.
     """
-    files = survey(disk, config)
+    files = surveyed(disk, store)
     begin, first = demand_readable(disk, files, scope)
     config = files.config
     numbers = QueueNumbers()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from engine.format import names
 from engine.inspect import next_step
 from engine.inspect.store.repairs import digest, is_below, listing
+from engine.inspect.store.survey import survey
 from engine.repair.recover.recover import plan_recover
 from engine.repair.reindex.reindex import demand_readable, demand_sound
 from engine.repair.salvage.finish import finish, finish_swaps, killed_before_reindex, part, parted, settle
@@ -59,7 +60,7 @@ def refusal(
     found = next_step.not_closed(files.config) if files.abort else killed_before_reindex(disk, files.config)
     if found is None:
         return None
-    first = plan_recover(disk, files.config, jobs=jobs, progress=progress).refusal
+    first = plan_recover(disk, files, jobs=jobs, progress=progress).refusal
     if first is None or first.next is None or first.next.command is None:
         return found
     return type(first)(
@@ -74,11 +75,14 @@ def begin(
     *,
     jobs: int | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> str:
+) -> tuple[str, StoreFiles]:
     """The directory in the store to build in, made empty; a killed swap is finished. The caller holds the store's lock.
 
     What refuses comes before the first change, but for damage that only reading the whole log finds: where nothing is
     to be finished, that is found while it is built.
+
+    Returns:
+        the directory, and the store's files: surveyed anew where a swap was finished.
 
     Raises:
         CannotMend, Refused: recover first. DamageInTheMiddle, DiskFull, StorageError.
@@ -88,11 +92,12 @@ def begin(
         raise refused
     demand_readable(disk, files, scope)
     into = build_directory(files.root)
-    if disk.exists(os.path.join(into, SWAP)):
+    is_killed = disk.exists(os.path.join(into, SWAP))
+    if is_killed:
         demand_sound(disk, files, scope, jobs=jobs, progress=progress)
     clear(disk, files.root)
     disk.mkdirs(into)
-    return into
+    return into, survey(disk, files.config) if is_killed else files
 
 
 def unchanged(disk: Disk, config: StoreConfig) -> None:

@@ -24,7 +24,7 @@ from engine.inspect.dump.whole_records import batches
 from engine.inspect.store.consumers import read_consumers
 from engine.inspect.store.known_names import KnownNames
 from engine.inspect.store.queue_rows import QueueRows, is_real
-from engine.inspect.store.survey import StoreFiles, survey
+from engine.inspect.store.survey import StoreFiles, surveyed
 from engine.log.derive import TopicQueue
 from engine.log.prepare import Preparer
 from engine.log.results import MessageRefused
@@ -44,16 +44,17 @@ Progress = Callable[[int, int], None]
 
 
 def plan_replay(
-    disk: Disk, config: StoreConfig, request: ReplayRequest, *, progress: Progress | None = None
+    disk: Disk, store: StoreConfig | StoreFiles, request: ReplayRequest, *, progress: Progress | None = None
 ) -> ReplayPlan:
-    """What the request would put. `progress` is called with bytes read so far and in all.
+    """What the request would put. `store`: its survey, or the settings that name it. `progress` is called with bytes
+    read so far and in all.
 
     Raises:
         InvalidArgument: no such repair; no such topic. CannotMend: nothing to replay. Refused: it was taken back,
         pruned, or is not finished; another replay of it was interrupted; the target has to be recovered. NotAStore,
         StorageError.
     """
-    files = survey(disk, config)
+    files = surveyed(disk, store)
     name = target_name(files, request.into)
     saved = _pick(disk, files, request.name, name)
     _check_state(saved)

@@ -119,7 +119,7 @@ def look_at(disk: Disk, files: StoreFiles, name: str, *, resumes: bool, made: bo
         config = _settings(disk, files.config, name, new=make)
         if make:
             return ReplayTarget(name, config, make=True, recovery=None)
-    plan = plan_recover(disk, config)
+    plan = plan_recover(disk, files if name == HERE else config)
     if plan.refusal is not None:
         raise plan.refusal
     if plan.changed and not resumes:

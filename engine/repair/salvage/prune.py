@@ -22,7 +22,7 @@ from engine.inspect.dump.salvage_list import ABANDONED, leftovers, read_known_ru
 from engine.inspect.dump.saved_log import SavedLog, SavedRepair, find_repair, log_spans, missing_copies, saved_repairs
 from engine.inspect.dump.whole_records import batches, whole_records
 from engine.inspect.store.repairs import APPLIED, MANIFEST, PRUNED, REPLAYED, UNDOING, UNDONE, stretches
-from engine.inspect.store.survey import survey
+from engine.inspect.store.survey import surveyed
 from engine.log.source import ClosedLog
 from engine.repair.trees import remove_tree
 
@@ -90,7 +90,7 @@ class PrunePlan:
 
 def plan_prune(
     disk: Disk,
-    config: StoreConfig,
+    store: StoreConfig | StoreFiles,
     *,
     ids: Sequence[str] = (),
     keep: int | None = None,
@@ -99,10 +99,12 @@ def plan_prune(
 ) -> PrunePlan:
     """What goes: the repairs that are named, all but the last `keep`, or those older than `before_ms`.
 
+    `store`: its survey, or the settings that name it.
+
     Raises:
         InvalidArgument: no such repair. Refused: one that was named is still needed. NotAStore, StorageError.
     """
-    files = survey(disk, config)
+    files = surveyed(disk, store)
     every = saved_repairs(disk, files.root)
     aside = [(path, size) for path, size, why in leftovers(disk, files.root) if why == ABANDONED]
     kept: list[tuple[str, str]] = []

@@ -30,7 +30,7 @@ from engine.inspect.store.repairs import (
     listing,
     repairs,
 )
-from engine.inspect.store.survey import survey
+from engine.inspect.store.survey import surveyed
 from engine.repair.salvage.relocate import is_there, put_back
 from engine.repair.salvage.since import (
     changed_since,
@@ -56,6 +56,7 @@ from engine.repair.trees import zero_range
 if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.files.disk import Disk
+    from engine.inspect.store.survey import StoreFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +103,14 @@ class UndoPlan:
 _RESTORED = (*KEPT, "move", "relocate")
 
 
-def plan_undo(disk: Disk, config: StoreConfig) -> UndoPlan:
-    """What taking back the last repair does; writes nothing.
+def plan_undo(disk: Disk, store: StoreConfig | StoreFiles) -> UndoPlan:
+    """What taking back the last repair does; writes nothing. `store`: its survey, or the settings that name it.
 
     Raises:
         CannotMend: there is no repair to take back, or what it saved is no longer there.
         StoreChanged: the store is not as the repair left it. DataIsAbsent: a disk is not mounted.
     """
-    files = survey(disk, config)
+    files = surveyed(disk, store)
     demand_present(files.odd)
     config, root = files.config, files.root
     demand_saved(disk, root)

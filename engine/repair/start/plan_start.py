@@ -23,6 +23,7 @@ from engine.format.judge import Reason
 from engine.format.quantities import counted
 from engine.inspect import next_step
 from engine.inspect.check.config import read_config
+from engine.inspect.check.config_start import ConfigStart, config_start
 from engine.inspect.check.files import (
     absent_paths,
     as_planned,
@@ -49,7 +50,6 @@ from engine.repair.recover.following import codes_of
 from engine.repair.recover.log_end import Mode
 from engine.repair.recover.recover import plan_recover
 from engine.repair.start.apache_start import ApacheStart, StartOutcome, apache_start, queue_end
-from engine.repair.start.config_start import ConfigStart, config_start
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig

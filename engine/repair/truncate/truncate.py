@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from engine.config import StoreConfig
     from engine.files.disk import Disk
+    from engine.inspect.store.survey import StoreFiles
     from engine.repair.recover.plan import RecoverPlan
 
 _NAMED = 5
@@ -53,7 +54,7 @@ class TruncatePlan:
 
 def plan(
     disk: Disk,
-    config: StoreConfig,
+    store: StoreConfig | StoreFiles,
     *,
     to_offset: int | None = None,
     to_time: int | None = None,
@@ -62,9 +63,10 @@ def plan(
 ) -> TruncatePlan:
     """Plan to end the log at `to_offset` (physical), or behind what was stored at `to_time` (ms). Writes nothing.
 
-    With `whole` the log is read from its first byte. Raises as `plan_truncate`.
+    `store`: its survey, or the settings that name it. With `whole` the log is read from its first byte. Raises as
+    `plan_truncate`.
     """
-    repair = plan_truncate(disk, config, to_offset=to_offset, to_time=to_time, whole=whole, progress=progress)
+    repair = plan_truncate(disk, store, to_offset=to_offset, to_time=to_time, whole=whole, progress=progress)
     consumers = read_consumers(disk, repair.files.root, (queue.queue for queue in repair.queues))
     unread: list[LostUnread] = []
     for queue in repair.queues:

@@ -8,13 +8,14 @@ import pytest
 
 from engine.config import StoreConfig
 from engine.files.disk import Disk
+from engine.inspect.check.config_start import config_start
 from engine.inspect.store.config_shapes import CONSUMERS, DELAYS, GROUPS, TOPICS
 from engine.repair.config.apply import apply
 from engine.repair.config.plan import plan_rebuild
+from engine.repair.recover.change import with_config
 from engine.repair.recover.following import after
 from engine.repair.recover.recover import plan_recover
 from engine.repair.start.apache_start import StartOutcome
-from engine.repair.start.config_start import config_start, with_config
 from engine.repair.start.plan_start import plan_start
 from tests.conftest import Store
 from tests.support.checking import check_clean

@@ -8,7 +8,7 @@ writes the offsets that it has, none, over the file (BrokerController#shutdown):
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.format import names
@@ -19,7 +19,6 @@ from engine.inspect.store.config_shapes import CONSUMERS, DELAYS, FILTERS, GROUP
 if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.files.disk import Disk
-    from engine.repair.recover.plan import RecoverPlan
 
 _WITHOUT = {
     TOPICS: "consumers find no topic that is not made again",
@@ -64,10 +63,3 @@ def config_start(disk: Disk, config: StoreConfig, root: str) -> ConfigStart:
         elif not file.state.is_sound and file.state is not ConfigFileState.MISSING:
             without.append(f"{place}: {file.problem}: a broker starts without it, and {_WITHOUT[name]}")
     return ConfigStart(tuple(stops), tuple(late), tuple(without))
-
-
-def with_config(disk: Disk, plan: RecoverPlan) -> RecoverPlan:
-    """A recovery's plan that names what is wrong with config/, which the recovery leaves as it is."""
-    found = config_start(disk, plan.files.config, plan.files.root)
-    left = tuple(f"{problem}; recovery leaves it as it is" for problem in found.problems)
-    return replace(plan, problems=(*plan.problems, *left), config_broken=bool(left))
