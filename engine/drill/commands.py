@@ -1,4 +1,4 @@
-"""The commands that a drill runs: one registry, an entry a command, each plan + apply as `rstore` itself does them.
+"""The commands that a drill runs: one registry, an entry a command, each of the engine's own as `rstore` runs them.
 
 A command gets the disk that it shall work on, so that it can be killed, cut from power, or run out of space at any
 operation. What it answers is what the command line would: an exit code, and the error's code.
@@ -6,7 +6,6 @@ operation. What it answers is what the command line would: an exit code, and the
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -18,8 +17,10 @@ if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.files.disk import Disk
     from engine.inspect.finding import Finding
+    from engine.repair.change import Change
     from engine.repair.config.consumer_offsets import OffsetPlan
     from engine.repair.expire.expire import ExpirePlan
+    from engine.repair.recover.change import Recovery
     from engine.repair.recover.plan import RecoverPlan
     from engine.repair.reindex.reindex import ReindexPlan
     from engine.repair.salvage.undo import UndoPlan
@@ -83,67 +84,45 @@ Plan = TypeVar("Plan")
 
 
 @dataclass(frozen=True, slots=True)
-class _Change(Generic[Plan]):
-    """A command that changes a store: lock, plan, apply. The flow is that of `rstore_cli.change`, with `--yes`.
+class _Rehearsed(Generic[Plan]):
+    """A change that a drill makes, by the class that `rstore` makes it with: nobody is asked.
 
-    `changes`: whether applying the plan changes a byte. `apply` says what was done. `discard` gives back what a plan
-    holds. `unchanged`: what is done where nothing is to be changed.
+    `change`: what a script's options ask for. `summary`: what was done, in a line. `log_begin`, `log_end`: physical
+    offsets where the plan leaves the log.
     """
 
-    plan: Callable[[Disk, StoreConfig, Options], Plan]
-    refusal: Callable[[Plan], RStoreError | None]
-    changes: Callable[[Plan], bool]
-    apply: Callable[[Disk, Plan, Options], str]
+    change: Callable[[Disk, StoreConfig, Options], Change[Plan]]
+    summary: Callable[[Plan], str]
     log_begin: Callable[[Plan], int | None] = lambda _: None
     log_end: Callable[[Plan], int | None] = lambda _: None
-    discard: Callable[[Disk, Plan], None] = lambda disk, plan: None
-    unchanged: Callable[[Disk, StoreConfig], None] = lambda disk, config: None
 
     def __call__(self, disk: Disk, config: StoreConfig, options: Options) -> CommandOutcome:
         """Run it. Raises RStoreError."""
-        from engine.files.lock import StoreLock
-        from engine.inspect.store.survey import survey
+        from engine.repair.change import carry_out
 
-        files = survey(disk, config)
-        with StoreLock(disk, files.root):
-            plan = self.plan(disk, config, options)
-            try:
-                refusal = self.refusal(plan)
-                if refusal is not None:
-                    raise refusal
-                if not self.changes(plan):
-                    self.unchanged(disk, files.config)
-                    return CommandOutcome(
-                        0, None, "nothing to do", log_begin=self.log_begin(plan), log_end=self.log_end(plan)
-                    )
-                said = self.apply(disk, plan, options)
-                return CommandOutcome(
-                    0, None, said, changed=True, log_begin=self.log_begin(plan), log_end=self.log_end(plan)
-                )
-            finally:
-                self.discard(disk, plan)
+        outcome = carry_out(self.change(disk, config, options), disk, config)
+        plan = outcome.plan
+        return CommandOutcome(
+            said=self.summary(plan) if outcome.changes else "nothing to do",
+            changed=outcome.changes,
+            log_begin=self.log_begin(plan),
+            log_end=self.log_end(plan),
+        )
 
 
-def _plan_recover(disk: Disk, config: StoreConfig, options: Options) -> RecoverPlan:
+def _recover(disk: Disk, config: StoreConfig, options: Options) -> Change[Recovery]:
+    from engine.repair.recover.change import RecoverChange
     from engine.repair.recover.log_end import Mode
-    from engine.repair.recover.recover import plan_recover
 
+    del disk, config
     if options.get("normal") and options.get("abnormal"):
         raise InvalidArgument("normal and abnormal exclude each other")
     mode = Mode.NORMAL if options.get("normal") else Mode.ABNORMAL if options.get("abnormal") else None
     cut, bridge, whole = (bool(options.get(name)) for name in ("cut", "bridge", "whole"))
-    return plan_recover(disk, config, mode=mode, cut=cut, bridge=bridge, whole=whole, locked=True)
+    return RecoverChange(mode, cut, bridge, whole, keep=not options.get("no_salvage"))
 
 
-def _would_change(plan: RecoverPlan) -> bool:
-    """Also when it only takes the abort file away, or writes the checkpoint."""
-    return plan.changed or plan.marks
-
-
-def _apply_recover(disk: Disk, plan: RecoverPlan, options: Options, command: str = "recover") -> str:
-    from engine.repair.recover.apply import apply
-
-    apply(disk, plan, command=command, keep=not options.get("no_salvage"))
+def _repaired(plan: RecoverPlan) -> str:
     parts = {
         "bytes cut": plan.log.bytes_cut,
         "places bridged": len(plan.log.bridges),
@@ -153,14 +132,8 @@ def _apply_recover(disk: Disk, plan: RecoverPlan, options: Options, command: str
     return ", ".join(f"{count} {what}" for what, count in parts.items() if count) or "marks and names only"
 
 
-def _unchanged_recover(disk: Disk, config: StoreConfig) -> None:
-    from engine.repair.recover.memory import forget
-
-    forget(disk, os.fspath(config.store_path_root_dir))
-
-
-def _plan_truncate(disk: Disk, config: StoreConfig, options: Options) -> TruncatePlan:
-    from engine.repair.truncate import truncate
+def _truncate(disk: Disk, config: StoreConfig, options: Options) -> Change[TruncatePlan]:
+    from engine.repair.truncate.change import TruncateChange
 
     given = [name for name in ("to_record", "to_offset", "to_time") if name in options]
     if len(given) != 1:
@@ -168,8 +141,13 @@ def _plan_truncate(disk: Disk, config: StoreConfig, options: Options) -> Truncat
     offset = options.get("to_offset")
     if "to_record" in options:
         offset = _behind_record(disk, config, int(options["to_record"]))
-    whole = bool(options.get("whole"))
-    return truncate.plan(disk, config, to_offset=offset, to_time=options.get("to_time"), whole=whole)
+    return TruncateChange(
+        offset,
+        options.get("to_time"),
+        whole=bool(options.get("whole")),
+        agreed=True,
+        keep=not options.get("no_salvage"),
+    )
 
 
 def _behind_record(disk: Disk, config: StoreConfig, count: int) -> int:
@@ -190,105 +168,46 @@ def _behind_record(disk: Disk, config: StoreConfig, count: int) -> int:
     raise InvalidArgument(f"the log has only {counted(count - left, 'record')}", path=files.root)
 
 
-def _apply_truncate(disk: Disk, plan: TruncatePlan, options: Options) -> str:
-    return _apply_recover(disk, plan.repair, options, "truncate")
+def _reindex(disk: Disk, config: StoreConfig, options: Options) -> Change[ReindexPlan]:
+    from engine.repair.reindex.change import ReindexChange
+    from engine.repair.reindex.reindex import Scope
 
-
-def _plan_reindex(disk: Disk, config: StoreConfig, options: Options) -> ReindexPlan:
-    from engine.inspect.store.survey import survey
-    from engine.repair.reindex import swap as reindex_swap
-    from engine.repair.reindex.reindex import Scope, build
-
+    del disk, config
     queues, index = bool(options.get("consumequeue")), bool(options.get("index"))
     topic, both = options.get("topic"), not queues and not index
-    scope = Scope(queues or both, index or (both and topic is None), topic, options.get("from"))
-    files = survey(disk, config)
-    root = files.root
-    refused = reindex_swap.refusal(disk, files)
-    if refused is not None:
-        raise refused
-    reindex_swap.clear(disk, root)
-    into = reindex_swap.build_directory(root)
-    disk.mkdirs(into)
-    try:
-        return build(disk, config, into, scope)
-    except Exception:
-        reindex_swap.clear(disk, root)
-        raise
+    return ReindexChange(Scope(queues or both, index or (both and topic is None), topic, options.get("from")))
 
 
-def _apply_reindex(disk: Disk, plan: ReindexPlan, options: Options) -> str:
-    from engine.repair.reindex.swap import swap
-
-    del options
-    swap(disk, plan)
+def _swapped(plan: ReindexPlan) -> str:
     return counted(len(plan.queues_changed), "queue") + (" and the index" if plan.index_changed else "") + " swapped in"
 
 
-def _discard_reindex(disk: Disk, plan: ReindexPlan) -> None:
-    from engine.repair.reindex.swap import clear
+def _expire(disk: Disk, config: StoreConfig, options: Options) -> Change[ExpirePlan]:
+    from engine.repair.expire.change import ExpireChange
+    from engine.repair.expire.expire import ExpireRules
 
-    clear(disk, os.path.dirname(plan.built))
-
-
-def _unchanged_reindex(disk: Disk, config: StoreConfig) -> None:
-    from engine.repair.reindex.swap import unchanged
-
-    unchanged(disk, config)
-
-
-def _plan_expire(disk: Disk, config: StoreConfig, options: Options) -> ExpirePlan:
-    from engine.repair.expire.expire import ExpireRules, plan_expire
-
+    del disk, config
     hours = options.get("reserved_hours")
     rules = ExpireRules(bool(options.get("force")), None if hours is None else float(hours), options.get("disk_ratio"))
-    return plan_expire(disk, config, rules)
+    return ExpireChange(rules)
 
 
-def _apply_expire(disk: Disk, plan: ExpirePlan, options: Options) -> str:
-    from engine.repair.expire.expire import apply_expire
+def _undo(disk: Disk, config: StoreConfig, options: Options) -> Change[UndoPlan]:
+    from engine.repair.salvage.change import UndoChange
 
-    del options
-    apply_expire(disk, plan)
-    return f"{counted(len(plan.removed), 'file')} gone, the log begins at {plan.log_min}"
-
-
-def _plan_undo(disk: Disk, config: StoreConfig, options: Options) -> UndoPlan:
-    from engine.repair.salvage.undo import plan_undo
-
-    del options
-    return plan_undo(disk, config)
+    del disk, config, options
+    return UndoChange()
 
 
-def _apply_undo(disk: Disk, plan: UndoPlan, options: Options) -> str:
-    from engine.repair.salvage.undo import undo
-
-    del options
-    undo(disk, plan)
-    return f"{counted(len(plan.repairs), 'repair')} taken back, {plan.bytes_restored} bytes restored"
-
-
-def _plan_offset(disk: Disk, config: StoreConfig, options: Options) -> OffsetPlan:
+def _set_offset(disk: Disk, config: StoreConfig, options: Options) -> Change[OffsetPlan]:
     from engine.log.derive import TopicQueue
-    from engine.repair.config.consumer_offsets import plan_offset
+    from engine.repair.config.change import OffsetChange
 
+    del disk, config
     missing = [name for name in ("group", "topic", "queue", "to") if name not in options]
     if missing:
         raise InvalidArgument(f"offsets set wants {missing[0]}")
-    return plan_offset(disk, config, options["group"], TopicQueue(options["topic"], options["queue"]), options["to"])
-
-
-def _apply_offset(disk: Disk, plan: OffsetPlan, options: Options) -> str:
-    from engine.repair.config.consumer_offsets import set_offset
-
-    set_offset(disk, plan)
-    return f"{options['group']} reads {options['to']} next"
-
-
-def _unchanged_offset(disk: Disk, config: StoreConfig) -> None:
-    from engine.repair.salvage.finish import settle
-
-    settle(disk, config)
+    return OffsetChange(options["group"], TopicQueue(options["topic"], options["queue"]), options["to"])
 
 
 # --- what only looks --------------------------------------------------------------------------------------------------
@@ -338,52 +257,35 @@ def _found(findings: tuple[Finding, ...], *, ok: bool) -> CommandOutcome:
 COMMANDS: Mapping[str, Command] = {
     "init": Command(_init),
     "recover": Command(
-        _Change(
-            _plan_recover,
-            lambda plan: plan.refusal,
-            _would_change,
-            _apply_recover,
-            log_end=lambda plan: plan.log.end.end,
-            unchanged=_unchanged_recover,
-        ),
+        _Rehearsed(_recover, lambda plan: _repaired(plan.repair), log_end=lambda plan: plan.repair.log.end.end),
         {"normal": bool, "abnormal": bool, "bridge": bool, "cut": bool, "whole": bool, "no_salvage": bool},
     ),
     "truncate": Command(
-        _Change(
-            _plan_truncate,
-            lambda plan: plan.refusal(agreed=True),
-            lambda plan: _would_change(plan.repair),
-            _apply_truncate,
-            log_end=lambda plan: plan.repair.log.end.end,
-        ),
+        _Rehearsed(_truncate, lambda plan: _repaired(plan.repair), log_end=lambda plan: plan.repair.log.end.end),
         {"to_record": int, "to_offset": int, "to_time": int, "whole": bool, "no_salvage": bool},
     ),
     "reindex": Command(
-        _Change(
-            _plan_reindex,
-            lambda _: None,
-            lambda plan: plan.changed,
-            _apply_reindex,
-            discard=_discard_reindex,
-            unchanged=_unchanged_reindex,
-        ),
+        _Rehearsed(_reindex, _swapped),
         {"consumequeue": bool, "index": bool, "topic": str, "from": int},
     ),
     "expire": Command(
-        _Change(
-            _plan_expire,
-            lambda plan: plan.refusal,
-            lambda plan: plan.changed,
-            _apply_expire,
+        _Rehearsed(
+            _expire,
+            lambda plan: f"{counted(len(plan.removed), 'file')} gone, the log begins at {plan.log_min}",
             log_begin=lambda plan: plan.log_min,
         ),
         {"force": bool, "reserved_hours": float, "disk_ratio": int},
     ),
     "offsets set": Command(
-        _Change(_plan_offset, lambda _: None, lambda plan: plan.changed, _apply_offset, unchanged=_unchanged_offset),
+        _Rehearsed(_set_offset, lambda plan: f"{plan.group} reads {plan.new} next"),
         {"group": str, "topic": str, "queue": int, "to": int},
     ),
-    "undo": Command(_Change(_plan_undo, lambda _: None, lambda _: True, _apply_undo)),
+    "undo": Command(
+        _Rehearsed(
+            _undo,
+            lambda plan: f"{counted(len(plan.repairs), 'repair')} taken back, {plan.bytes_restored} bytes restored",
+        )
+    ),
     "check": Command(_check, reads=True),
     "doctor": Command(_doctor, reads=True),
     "plan-start": Command(_plan_start, reads=True),

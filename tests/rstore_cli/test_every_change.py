@@ -9,8 +9,10 @@ from typing import NamedTuple
 
 import pytest
 
+from engine.drill.commands import COMMANDS, execute
 from engine.files.disk import Disk
 from engine.files.lock import StoreLock
+from engine.repair.change import carry_out
 from engine.repair.config.history import keep
 from tests.engine.repair.test_rules import damage, put, settings
 from tests.rstore_cli.conftest import Cli
@@ -100,6 +102,56 @@ CHANGES = {
     "salvage replay": Change(("salvage", "replay"), cut, again=4),
     "salvage prune": Change(("salvage", "prune", "--keep", "1"), cut_twice),
 }
+
+
+DRILLED: dict[str, dict[str, object]] = {
+    "recover": {},
+    "recover --bridge": {"bridge": True},
+    "recover --cut": {"cut": True},
+    "undo": {},
+    "truncate": {"to_offset": 0},
+    "reindex": {},
+    "expire": {"force": True, "reserved_hours": 0.0},
+    "offsets set": {"group": "g", "topic": "T", "queue": 0, "to": 0},
+}
+"""The same change in a drill's script: its options."""
+
+
+@pytest.mark.parametrize("name", DRILLED)
+def test_a_drill_makes_it_as_the_command_line_does(
+    name: str, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same class, with the same options: a drill rehearses the code that ships."""
+    made: list[object] = []
+
+    def seen(change: object, *others: object) -> object:
+        made.append(change)
+        return carry_out(change, *others)  # type: ignore[arg-type]
+
+    typed, root = CHANGES[name], tmp_path / "store"
+    typed.prepare(root, cli)
+    copy = stores.copy(root, tmp_path / "copy")
+    monkeypatch.setattr("engine.repair.change.carry_out", seen)
+    assert cli("--store", root, *typed.words, "--yes").code == 0
+    outcome = execute(name.partition(" --")[0], Disk(), settings(copy), DRILLED[name])
+    assert (outcome.exit, outcome.changed) == (0, True), outcome
+    by_hand, drilled = made
+    assert type(by_hand) is type(drilled)
+    if name != "offsets set":  # whose offset is a word on the command line
+        assert by_hand == drilled
+    if name != "undo":  # which brings the damage back
+        check_clean(root, settings(root))
+        check_clean(copy, settings(copy))
+
+
+def test_a_drill_knows_every_change_but_those_of_what_was_saved() -> None:
+    changes = {name.partition(" --")[0] for name in CHANGES}
+    assert changes - {name for name, command in COMMANDS.items() if not command.reads} == {
+        "config restore",
+        "rebuild-config",
+        "salvage prune",
+        "salvage replay",
+    }
 
 
 @pytest.mark.parametrize("name", CHANGES)
