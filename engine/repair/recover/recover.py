@@ -23,7 +23,8 @@ from engine.repair.recover.donors import taken_from_copies
 from engine.repair.recover.log_end import Mode
 from engine.repair.recover.memory import ScanCheckpoint
 from engine.repair.recover.plan import RecoverPlan
-from engine.repair.recover.planner import Planner, Progress
+from engine.repair.recover.planner import Planner
+from engine.repair.recover.progress import Progress
 from engine.repair.recover.refusal import Choices
 from engine.repair.recover.shifted import find_shifts
 

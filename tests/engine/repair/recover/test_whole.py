@@ -14,7 +14,7 @@ from engine.inspect.check.check import check
 from engine.inspect.finding import Fix
 from engine.inspect.store.survey import survey
 from engine.repair.recover.apply import apply
-from engine.repair.recover.planner import CHECKPOINT_AHEAD
+from engine.repair.recover.problems import CHECKPOINT_AHEAD
 from engine.repair.recover.recover import plan_recover, plan_truncate
 from engine.repair.salvage.undo import plan_undo, undo
 from tests.engine.repair.test_rules import damage, messages, put, settings
