@@ -45,3 +45,12 @@ def remove_tree(disk: Disk, path: str) -> None:
         else:
             disk.unlink(entry.path)
     disk.remove_dir(path)
+
+
+def sync_file(disk: Disk, path: str, size: int) -> None:
+    """A file's first `size` bytes are on disk: who wrote them may have been killed. Raises StorageError."""
+    file = disk.open_raw(path, writable=True)
+    try:
+        file.sync(0, size)
+    finally:
+        file.close()
