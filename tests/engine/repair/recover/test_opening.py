@@ -58,7 +58,7 @@ def test_as_it_is_a_store_that_needs_more_is_refused(tmp_path: Path) -> None:
     queue = min((tmp_path / "consumequeue" / "T").glob("*/*"))
     queue.write_bytes(bytes(queue.stat().st_size))
     before = queue.read_bytes()
-    with StoreLock(Disk(), str(tmp_path)), pytest.raises(Refused, match="has to be recovered"):
+    with StoreLock(Disk(), str(tmp_path)), pytest.raises(Refused, match="must be recovered"):
         recover_for_open(Disk(), settings(tmp_path), Policy.AS_IT_IS)
     assert queue.read_bytes() == before
     MessageStore.open(settings(tmp_path)).close()
