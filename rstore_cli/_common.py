@@ -120,7 +120,7 @@ class Settings:
         if odd:
             keys = list(dict.fromkeys(printable(verdict.name) for verdict in odd))
             some = ", ".join(keys[:6]) + (f" and {len(keys) - 6} more" if len(keys) > 6 else "")
-            say(f"note: not in force in a broker as {self.config} has it: {some}: {command}")
+            say(f"note: a broker ignores or misreads these settings of {self.config}: {some}: {command}")
 
 
 def settings_of(context: typer.Context) -> Settings:

@@ -109,17 +109,17 @@ class SparkOptions:
         if not used:
             for value, name in ((master, "--master"), (conf, "--conf"), (split_bytes, "--split-bytes")):
                 if value:
-                    raise InvalidArgument(f"{name} goes with --spark")
+                    raise InvalidArgument(f"{name} requires --spark")
             return cls()
         from engine.pipeline.ready import demand_packages
         from engine.pipeline.spark import parse_conf
 
         demand_packages()  # before a module of a job is imported: an old pyspark lacks what they import
         if jobs is not None:
-            raise InvalidArgument("--jobs is for threads; on Spark it is: --master 'local[N]'")
+            raise InvalidArgument("--jobs sets threads; with --spark use --master 'local[N]'")
         found = None if split_bytes is None else parse_size(split_bytes, "--split-bytes")
         if found is not None and found < 1:
-            raise InvalidArgument("--split-bytes: at least 1")
+            raise InvalidArgument("--split-bytes must be ≥ 1")
         return cls(master, tuple(parse_conf(conf or []).items()), found)
 
     def split_or(self, default: int) -> int:
@@ -136,14 +136,14 @@ def topic_names(words: Sequence[str] | None) -> tuple[str, ...]:
     """The names of all --topic, each once. Raises InvalidArgument: --topic without a name."""
     found = tuple(dict.fromkeys(name for word in words or () for one in word.split(",") if (name := one.strip())))
     if words and not found:
-        raise InvalidArgument("--topic: no name", hint="like --topic Orders,Payments")
+        raise InvalidArgument("--topic is empty", hint="for example --topic Orders,Payments")
     return found
 
 
 def damage_word(text: str, *known: str) -> str:
     """--on-damage, one of `known`. Raises InvalidArgument."""
     if text not in known:
-        raise InvalidArgument(f"--on-damage {text}: {', '.join(known[:-1])} or {known[-1]}")
+        raise InvalidArgument(f"--on-damage {text} is invalid: use {', '.join(known[:-1])} or {known[-1]}")
     return text
 
 
@@ -202,7 +202,7 @@ def watching(settings: Settings, spark: SparkSession, label: str) -> Iterator[No
 def check_plot(plot: Path | None) -> None:
     """Raises InvalidArgument: no kind of picture."""
     if plot is not None and plot.suffix.lower() not in _PICTURES:
-        raise InvalidArgument(f"--plot {plot}: no kind of picture", hint="FILE.png, FILE.svg or FILE.html")
+        raise InvalidArgument(f"--plot {plot}: unknown kind of chart", hint="use FILE.png, FILE.svg or FILE.html")
 
 
 def run_job(
@@ -274,7 +274,7 @@ def _show_table(output: Output, table: Table) -> None:
         numbers=numbers,
     )
     if len(table.rows) > _SHOWN:
-        output.text(f"… and {len(table.rows) - _SHOWN} more (--json and --parquet have all)")
+        output.text(f"… and {len(table.rows) - _SHOWN} more (--json and --parquet list all)")
 
 
 def _words(name: str) -> str:

@@ -23,7 +23,7 @@ def demand_access(store: Path, words: Sequence[str]) -> None:
     if me == owner:
         raise StorageError("permission denied", path=closed, hint=shlex.join(["chmod", "u+rwx", str(closed)]))
     again = shlex.join(["sudo", *(("-u", _name(owner)) if owner else ()), "rstore", *words])
-    why = f"permission denied: user {_name(me)} may not look into a directory of {_name(owner)}"
+    why = f"permission denied: user {_name(me)} can't read a directory of {_name(owner)}"
     raise StorageError(why, path=closed, hint=again)
 
 

@@ -250,7 +250,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if _debug():
             raise
         said = " ".join(str(error).split())
-        text = f"{type(error).__name__}: {said} (a fault of rstore: RSTORE_DEBUG=1 shows where)"
+        text = f"{type(error).__name__}: {said} (a bug in rstore: RSTORE_DEBUG=1 shows the traceback)"
         if isinstance(error, OSError):
             text = f"{(error.strerror or said).lower()}{f': {error.filename}' if error.filename else ''}"
         return _report(settings, "io" if isinstance(error, OSError) else "internal", text, ENVIRONMENT)

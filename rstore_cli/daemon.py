@@ -53,9 +53,11 @@ class DaemonConnection:
             answer = connection.getresponse()
             said = json.loads(answer.read())
         except TimeoutError:
-            raise StorageError(f"the daemon does not answer in {wait_s:g} s", path=self._path) from None
+            raise StorageError(f"the daemon did not answer within {wait_s:g} s", path=self._path) from None
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise StorageError(f"the daemon's answer broke off: {error!r}", path=self._path) from None
+            raise StorageError(
+                f"the connection to the daemon broke during its answer: {error!r}", path=self._path
+            ) from None
         finally:
             connection.close()
         if isinstance(said, dict) and "error" in said:

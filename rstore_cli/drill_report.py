@@ -31,7 +31,7 @@ def _lines(found: DrillReport) -> Iterator[str]:
     yield f"- interruptions tried: {tried['tried']} of {tried['of']} ({how})"
     yield f"- {found.seconds:.0f} seconds"
     if found.original is not None:
-        state = "untouched" if found.original.untouched else "CHANGED"
+        state = "unchanged" if found.original.untouched else "CHANGED"
         yield f"- the store `{_cell(found.original.path)}` is {state}: SHA-256 over every path, byte and time"
         yield f"  before `{found.original.before}`, after `{found.original.after}`"
     yield ""

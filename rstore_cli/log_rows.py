@@ -25,11 +25,13 @@ def row_text(row: LogRow, *, redact: bool) -> str:
     if row.message is not None:
         lines = to_text(row.message, redact=redact)
         if row.message.physical_offset != row.offset:
-            lines.append(f"  ! it lies at {row.offset}, but its own field says {row.message.physical_offset}")
+            lines.append(
+                f"  ! displaced: it is at {row.offset}, but its physicalOffset is {row.message.physical_offset}"
+            )
     elif row.reason is not None:
         lines = [f"! damage at {row.offset}, {size(row.length)}, in {file_name(row.path)}: {row.reason}"]
     else:
-        lines = [f"blank at {row.offset}, {size(row.length)}: the file ends here"]
+        lines = [f"blank at {row.offset}, {size(row.length)}: end of the segment"]
     return "".join(line + "\n" for line in lines)
 
 

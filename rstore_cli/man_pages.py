@@ -18,18 +18,18 @@ EXITS = {
     OK: "Done; or, of a dry run, nothing would change.",
     FOUND: "Done, but there are problems, or nothing was found; or a dry run that would change something.",
     USAGE: "The command line or a setting is wrong.",
-    LOCKED: "Another process has the store.",
+    LOCKED: "The store is locked by another process.",
     REFUSED: "Refused: a message would be lost, or the store is not in a state for this.",
-    ENVIRONMENT: "The system: disk, network, permissions, or a fault of rstore.",
+    ENVIRONMENT: "The system: disk, network, permissions, or a bug in rstore.",
     INTERRUPTED: "Interrupted (Ctrl-C).",
-    PIPE_CLOSED: "Whoever read the output went away.",
+    PIPE_CLOSED: "The reader of the output closed it.",
 }
 _VARIABLES = {
     "RSTORE_STORE": "The store's directory, as --store gives it.",
     "RSTORE_CONF": "The broker's properties file, as -c gives it.",
-    "RSTORE_DEBUG": "Set to 1, an error is shown with where in rstore it was raised.",
+    "RSTORE_DEBUG": "1: an error is shown with its traceback.",
     "NO_COLOR": "No colour on a terminal. TERM=dumb has no colour either.",
-    "COLUMNS": "The width of a terminal, instead of what the system says.",
+    "COLUMNS": "The width of the terminal; overrides the system's value.",
 }
 _COMMON = ("store", "config", "json", "quiet")
 _PLACES = {"bash": "bash-completion/completions/rstore", "zsh": "zsh/site-functions/_rstore",

@@ -126,7 +126,7 @@ def from_json(value: Any, *, topic: str | None, queue_id: int | None, now_ms: in
         InvalidArgument: a field is missing, or not what it should be.
     """
     if not isinstance(value, dict):
-        raise InvalidArgument("no JSON object")
+        raise InvalidArgument("not a JSON object")
     if value.get("kind", "message") != "message":
         return None
     for name in value.keys() - _FIELDS:
@@ -139,7 +139,7 @@ def from_json(value: Any, *, topic: str | None, queue_id: int | None, now_ms: in
         line_queue = int(real_queue) if real_queue.isdecimal() else 0
     chosen = topic or line_topic
     if not chosen:
-        raise InvalidArgument("no topic", hint="name one on the command line, or in each line")
+        raise InvalidArgument("no topic", hint="give it on the command line or in each line")
     return Message(
         topic=chosen,
         body=_body(value),
@@ -159,7 +159,7 @@ def _unknown(name: str) -> InvalidArgument:
     plain = "".join(c for c in name.lower() if c.isalnum())
     like = {field.lower(): field for field in _TAKEN}.get(plain)
     if like is not None:
-        hint = f"is {like} meant?"
+        hint = f"did you mean {like}?"
     elif name.upper() in (properties.KEYS, properties.TAGS):
         hint = f'it is a property: "properties": {{"{name.upper()}": "…"}}'
     else:
@@ -176,7 +176,7 @@ def checked_properties(found: dict[str, str]) -> dict[str, str]:
     for name, value in found.items():
         if any(c in name or c in value for c in (properties.NAME_VALUE, properties.SEPARATOR)):
             raise InvalidArgument(
-                f"property {printable(name)}: \\x01 and \\x02 separate properties, and can't be in one"
+                f"property {printable(name)}: must not contain \\x01 or \\x02, which separate properties"
             )
         if not name:
             raise InvalidArgument("a property without a name")
@@ -187,7 +187,7 @@ def _properties(value: dict[str, Any]) -> dict[str, str]:
     found = _field(value, "properties", dict, {})
     for name, text in found.items():
         if not isinstance(text, str):
-            raise InvalidArgument(f"properties: the value of {name} is no text")
+            raise InvalidArgument(f"properties: the value of {name} is not text")
     return checked_properties(dict(found))
 
 
@@ -196,7 +196,7 @@ def _field(value: dict[str, Any], name: str, kind: type, default: Any) -> Any:
     if found is None:
         return default
     if not isinstance(found, kind) or isinstance(found, bool):
-        raise InvalidArgument(f"{name} is no {'number' if kind is int else 'text' if kind is str else 'object'}")
+        raise InvalidArgument(f"{name} is not {'a number' if kind is int else 'text' if kind is str else 'an object'}")
     return found
 
 
@@ -213,4 +213,4 @@ def _body(value: dict[str, Any]) -> bytes:
     try:
         return base64.b64decode(coded, validate=True)
     except binascii.Error:
-        raise InvalidArgument("bodyBase64 is not Base64") from None
+        raise InvalidArgument("bodyBase64 is invalid Base64") from None

@@ -55,7 +55,7 @@ def show_plan(
     )
     _behind(output, plan)
     _queue_table(output, plan)
-    _list(output, "Set aside into quarantine/:", [f"{_below(plan, o.path)}: {o.said}" for o in plan.set_aside])
+    _list(output, "Moved to quarantine/:", [f"{_below(plan, o.path)}: {o.said}" for o in plan.set_aside])
     _list(output, "Found:", list(plan.problems))
     if ledger is not None:
         show_ledger(output, ledger, done=False)
@@ -112,13 +112,13 @@ def show_ledger(output: Output, ledger: Ledger, *, done: bool) -> None:
     """Print which offsets are lost or renumbered, and which groups stand above a queue's maximum (and what to run)."""
     lost, numbers = [], []
     for line in ledger.queues:
-        lost += [f"{short(str(line.queue))} {_span(span)}: gone from the queue's end" for span in line.gone]
+        lost += [f"{short(str(line.queue))} {_span(span)}: lost at the end of the queue" for span in line.gone]
         lost += [
             f"{short(str(line.queue))} {_span(span)}: lost; this offset returns an adjacent message instead"
             for span in line.repeated
         ]
         numbers += [
-            f"{line.queue}: the record at {one.physical_offset} says #{one.named}, it gets #{one.queue_offset}"
+            f"{line.queue}: the record at {one.physical_offset} has #{one.named} and gets #{one.queue_offset}"
             for one in line.renumbered
         ]
     if not done:
@@ -126,10 +126,10 @@ def show_ledger(output: Output, ledger: Ledger, *, done: bool) -> None:
         _list(output, "Queue offsets that change:", numbers)
     _list(
         output,
-        f"Groups whose offset {'is now' if done else 'will be'} above the end of their queue, and what sets it:",
+        f"Groups whose offset {'is now' if done else 'will be'} above the end of the queue, and how to set it:",
         [
             f"{one.group} at {one.offset} in {one.queue}, which ends at {one.max_offset}: "
-            + (one.command or "nothing to do, the broker corrects it when it starts")
+            + (one.command or "nothing to do: the broker corrects it at its start")
             for one in ledger.above
         ],
     )
@@ -141,15 +141,15 @@ def _span(span: tuple[int, int]) -> str:
 
 
 def _mode(plan: RecoverPlan) -> str:
-    why = "abort file present: the store was not closed" if plan.files.abort else "no abort file"
+    why = "abort file present: no clean shutdown" if plan.files.abort else "no abort file"
     line = f"{plan.mode.value} ({why})"
     start = plan.log.start_file
     if start is None:
-        return f"{line}; there is no commit log to read"
-    line += f"\nreads from commit log file {os.path.basename(start)} on"
+        return f"{line}; the commit log is missing"
+    line += f"\nrecovery start: segment {os.path.basename(start)}"
     if plan.mode.value == "abnormal":
         point = plan.files.checkpoint
-        line += f", as the checkpoint says (log {moment(point.physic_msg_timestamp)}, "
+        line += f", by the checkpoint (log {moment(point.physic_msg_timestamp)}, "
         line += f"queues {moment(point.logics_msg_timestamp)})"
     return line
 
@@ -160,14 +160,14 @@ def _read(plan: RecoverPlan) -> list[tuple[str, str]]:
     if not segments:
         return []
     if not unread:
-        return [("read", f"{count(len(segments), 'segment')}, all of the log")]
+        return [("read", f"{count(len(segments), 'segment')}, the whole log")]
     left = len(segments) - len(unread)
     return [
         ("read", f"the last {left} of {counted(len(segments), 'segment')}, from offset {plan.log.read_from}"),
         (
             "not read",
             f"{count(len(unread), 'segment')}, offsets {unread[0].offset} to {unread[-1].end}: damage there is not "
-            f"found\nunless queue units are missing for it; {_whole_command(plan)} reads all",
+            f"found\nunless queue units are missing for it; {_whole_command(plan)} reads the whole log",
         ),
     ]
 
@@ -182,11 +182,11 @@ def _whole_command(plan: RecoverPlan) -> str:
 def _nothing_to_do(plan: RecoverPlan) -> str:
     """The verdict over what was read, and over no more."""
     if plan.to is not None:
-        return "Nothing to do: the log ends there already."
+        return "Nothing to do: the log already ends there."
     if plan.unread:
         left = len(plan.files.log) - len(plan.unread)
         return f"Nothing to do: no damage found in the last {left} of {counted(len(plan.files.log), 'segment')}."
-    return "Nothing to do: no damage found in the log, and nothing to mend in queues and index."
+    return "Nothing to do: no damage found in the log, and nothing to repair in queues and index."
 
 
 def _log(plan: RecoverPlan) -> str:
@@ -210,14 +210,14 @@ def _cut(plan: RecoverPlan) -> str:
     if log.removed:
         names = ", ".join(_below(plan, path) for path in sorted(log.removed)[:_SHOWN])
         empty = "" if log.bytes_cut else " (nothing in it)" if len(log.removed) == 1 else " (nothing in them)"
-        lines.append(f"{count(len(log.removed), 'commit log file')} after the end removed{empty}: {names}")
+        lines.append(f"{count(len(log.removed), 'segment')} after the log end removed{empty}: {names}")
     if log.mends:
-        lines.append(f"{count(len(log.mends), 'record')} get their own physicalOffset mended")
+        lines.append(f"{count(len(log.mends), 'record')} get their physicalOffset corrected")
     if log.requeued:
-        lines.append(f"{count(len(log.requeued), 'record')} get queueId and queueOffset mended (listed below)")
+        lines.append(f"{count(len(log.requeued), 'record')} get queueId and queueOffset corrected (listed below)")
     if log.end.stale is not None:
         stale = log.end.stale
-        lines.append(f"{count(stale.records, 'stale record')} after the log's end set aside (listed below)")
+        lines.append(f"{count(stale.records, 'stale record')} after the log end saved and zeroed (listed below)")
     if log.end.records_behind:
         what = "the damage" if plan.to is None else f"offset {log.end.end}"
         lines.append(f"{count(log.end.records_behind, 'message')} after {what} (listed below)")
@@ -231,8 +231,8 @@ def _layout(plan: RecoverPlan) -> str:
     layout = plan.layout
     short = sum(1 for one in layout.resizes if one.segment.short)
     parts = [
-        (len(layout.relocations), "gets its own name back", "get their own names back"),
-        (short, "is filled up with zeros", "are filled up with zeros"),
+        (len(layout.relocations), "is renamed to its offset", "are renamed to their offsets"),
+        (short, "is padded with zeros to its size", "are padded with zeros to their size"),
         (len(layout.resizes) - short, "is cut to its size", "are cut to their size"),
     ]
     some = [f"{n} {one if n == 1 else more}" for n, one, more in parts if n]
@@ -240,18 +240,18 @@ def _layout(plan: RecoverPlan) -> str:
 
 
 def _put_back(plan: RecoverPlan) -> str:
-    return f"{count(sum(s.records for s in plan.log.shifts), 'record')} that lie off their place in their segment"
+    return f"{count(sum(s.records for s in plan.log.shifts), 'record')} moved to their offsets within a segment"
 
 
 def _taken(plan: RecoverPlan) -> str:
     lost = size(sum(one.length for one in plan.log.taken))
-    return f"{lost} of records written over damage, out of copies of the segments"
+    return f"{lost} of records restored over damage from copies of the segments"
 
 
 def _bridged(plan: RecoverPlan) -> str:
     bridges = plan.log.bridges
     lost = size(sum(bridge.length for bridge in bridges))
-    return f"{count(len(bridges), 'damaged range')} ({lost}) made readable; no log or queue offset moves"
+    return f"{count(len(bridges), 'damaged range')} ({lost}); no physical or queue offset changes"
 
 
 def _queues(plan: RecoverPlan) -> str:
@@ -266,13 +266,15 @@ def _queues(plan: RecoverPlan) -> str:
 def _index(plan: RecoverPlan) -> str:
     index = plan.index
     if not index.enabled:
-        return "not looked at, as there is no log" if not plan.files.log else "not looked at (messageIndexEnable=false)"
+        return (
+            "not checked: the commit log is missing" if not plan.files.log else "not checked (messageIndexEnable=false)"
+        )
     parts = []
     if index.removed:
         parts.append(f"{count(len(index.removed), 'file')} removed ({', '.join(index.removed[:5])})")
     parts += [f"{r.name} keeps {r.keep} of {counted(r.had, 'entry', 'entries')}" for r in index.rewinds[:5]]
     if index.keys_put:
-        parts.append(f"{count(index.keys_put, 'key')} put in again")
+        parts.append(f"{count(index.keys_put, 'key')} inserted again")
     line = "; ".join(parts) or f"{count(len(index.names_after), 'file')}, unchanged"
     if index.trusted:
         line += f"\n{len(index.trusted)} of {count(len(index.names_after), 'file')} not compared with the log"
@@ -281,7 +283,7 @@ def _index(plan: RecoverPlan) -> str:
 
 def _marks(plan: RecoverPlan) -> str:
     if plan.trap is not None:
-        return "the abort file stays, as damage stays in the log that a normal start would cut at (see below)"
+        return "the abort file is kept: damage stays in the log, and a normal start would cut the log there (see below)"
     abort = "the abort file is removed; " if plan.files.abort else ""
     return f"{abort}the checkpoint says that everything up to the last message is on disk"
 
@@ -352,8 +354,8 @@ def _show_result(output: Output, plan: RecoverPlan, salvage: str | None, keep: b
         output.text("Removed data was not saved.")
     if plan.trap is not None:
         output.text(
-            f"Damage stays in the log at {plan.trap.offset} ({plan.trap.reason}): the abort file stays, too, "
-            "so that the next start reads from after it."
+            f"Damage stays in the log at {plan.trap.offset} ({plan.trap.reason}): the abort file is kept, "
+            "so that the next recovery starts after it."
         )
 
 

@@ -25,8 +25,9 @@ _PLAIN = (
     "flush serve replicate top bench"
 )
 _GOES_ON = (
-    "again and beside brings does ends finishes first for gives has in is it keeps lists makes name names of or puts "
-    "reads rebuilds saves says sets shows takes tells that then to which without writes"
+    "again and applies beside brings corrects creates deletes does ends finishes first for gives has in is it "
+    "keeps lists lowers makes moves name names of or prunes puts reads rebuilds restores resumes saves says sets "
+    "shows takes tells that then to undoes which without writes"
 )
 """Words that a sentence goes on with behind a command."""
 _ARGUMENT = r"""(?:'[^']*'|"[^"]*"|[^\s();,'"])+"""

@@ -58,13 +58,13 @@ def parsed(
                     raise InvalidArgument(printable(wrong.rstrip(".")))
                 yield message
     except json.JSONDecodeError as error:
-        raise _at_line(number, f"no JSON: {error.msg}", name) from None
+        raise _at_line(number, f"not JSON: {error.msg}", name) from None
     except UnicodeDecodeError:
-        raise _at_line(number + 1, "no UTF-8 text", name) from None
+        raise _at_line(number + 1, "not UTF-8", name) from None
     except InvalidArgument as error:
         raise _at_line(number, error.message, name, error.hint) from None
 
 
 def _at_line(number: int, what: str, name: str, hint: str | None = None) -> InvalidArgument:
-    hint = hint or "the lines before it were put; mend it and put the rest"
+    hint = hint or "the lines before it were put; correct it and put the rest"
     return InvalidArgument(f"line {number}: {what}", path="stdin" if name == "-" else name, hint=hint)

@@ -46,12 +46,12 @@ def show_bridge_first(
         output.text()
         show_plan(output, bridged, changes=True, done=False, salvage=None, keep=keep, ledger=ledger)
         output.text()
-        output.text("Refused, as it would end the log at the damage:" if behind else "What was refused:")
+        output.text("Refused, because it would end the log at the damage:" if behind else "What was refused:")
         output.text()
         show_plan(output, refused, changes=True, done=False, salvage=None, keep=keep, ledger=refused_ledger)
         return
     output.facts(_brief(bridged, ledger, keep=keep, salvage_dir=salvage_dir))
-    instead = f"--cut would give up {count(behind, 'sound message')} instead. " if behind else ""
+    instead = f"--cut would remove {count(behind, 'sound message')} instead. " if behind else ""
     output.text(f"{instead}--verbose shows {'both plans' if behind else 'the whole plan'}.")
 
 
@@ -60,26 +60,26 @@ def _brief(plan: RecoverPlan, ledger: Ledger, *, keep: bool, salvage_dir: str | 
     log, end = plan.log, plan.log.end
     changed = sum(queue.changed for queue in plan.queues)
     done = [
-        (len(plan.layout.relocations) + len(plan.layout.resizes), "file", "gets its name or length back"),
-        (sum(shift.records for shift in log.shifts), "record", "put back at its place"),
-        (len(log.taken), "range", "taken out of copies"),
-        (len(log.bridges), "damaged range", "made readable"),
-        (len(end.gaps), "missing range", "stepped over"),
+        (len(plan.layout.relocations) + len(plan.layout.resizes), "file", "renamed or resized"),
+        (sum(shift.records for shift in log.shifts), "record", "moved to its offset"),
+        (len(log.taken), "range", "restored from copies"),
+        (len(log.bridges), "damaged range", "bridged"),
+        (len(end.gaps), "gap", "accepted"),
     ]
     told = [f"{count(number, what)} {does}" for number, what, does in done if number]
     if plan.set_aside:
         name = printable(os.path.relpath(plan.set_aside[0].path, plan.files.root))
         more = f" and {len(plan.set_aside) - 1} more" if len(plan.set_aside) > 1 else ""
-        told.append(f"{name}{more} set aside into quarantine/")
+        told.append(f"{name}{more} moved to quarantine/")
     place = salvage_dir or os.path.join(plan.files.root, "salvage")
     return [
         ("store", plan.files.root),
         ("found", _found(plan)),
-        ("does", "; ".join(told) or "what is found is settled"),
+        ("does", "; ".join(told) or "corrects what was found"),
         ("keeps", f"{messages_in(end.messages, end.records, 'sound record')}; the log ends at {end.end}"),
         ("lost", _lost(plan, ledger)),
         ("queues", f"{count(len(plan.queues), 'queue')}, {changed or 'none'} of them changed"),
-        ("saves", f"what is overwritten, to {place}" if keep else "nothing (--no-salvage)"),
+        ("saves", f"overwritten data, to {place}" if keep else "nothing (--no-salvage)"),
     ]
 
 

@@ -73,7 +73,7 @@ def _new_file(target: str) -> Iterator[IO[str]]:
     try:
         file = Path(target).open("x", encoding="utf-8")  # noqa: SIM115  closed below; its errors are told apart
     except FileExistsError:
-        raise Refused("something is here already", path=target, hint="name a new file, or - for stdout") from None
+        raise Refused("the path already exists", path=target, hint="name a new file, or - for stdout") from None
     except OSError as error:
         raise from_os_error(error, "creating", target) from None
     with file:
@@ -96,6 +96,6 @@ def _tell(output: Output, found: Export, *, to_stdout: bool, target: str | None 
         )
     if report.displaced.records:
         output.warn(
-            f"{count(report.displaced.records, 'whole record')} where another one belongs; --displaced takes those "
-            f"between the sound ones, too"
+            f"{count(report.displaced.records, 'displaced record')}; --displaced also exports "
+            "those between the sound ones"
         )

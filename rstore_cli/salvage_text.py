@@ -35,7 +35,7 @@ def show_scan(output: Output, report: ScanReport) -> None:
     if report.bridged:
         rows.append(("bridged", f"{count(report.bridged, 'inert record')}, {size(report.bridged_bytes)}"))
     if report.live:
-        rows.append(("note", "a live process has the store: the log's end was not judged"))
+        rows.append(("note", "the store is locked by a running process: the log end was not checked"))
     output.facts(rows)
     for stretch in report.lost[:_SHOWN]:
         place = f"{stretch.offset} to {stretch.offset + stretch.length}, {stretch.length} bytes"
@@ -58,7 +58,7 @@ def show_inventory(output: Output, found: Inventory) -> None:
     if not found.entries:
         output.text("No repairs.")
     else:
-        heads = ["repair", "command", "state", "pieces", "room", "sound records", "replayed"]
+        heads = ["repair", "command", "state", "pieces", "space", "sound records", "replayed"]
         output.table(heads, [_row(entry) for entry in reversed(found.entries)], numbers=(3, 4, 5, 6), whole=(0,))
         output.text(f"salvage/ takes {size(found.room)}")
     for path, taken, why in found.leftovers:
@@ -89,12 +89,12 @@ def show_detail(output: Output, found: Detail) -> None:
     said = entry.to_json()
     rows = [
         ("repair", said["id"]),
-        ("went on from", "\n".join(said["wentOnFrom"]) or "-"),
+        ("resumed from", "\n".join(said["wentOnFrom"]) or "-"),
         ("command", said["command"]),
         ("time (UTC)", said["time"]),
         ("state", said["state"]),
         ("directory", entry.saved.directory),
-        ("room", size(entry.room)),
+        ("space", size(entry.room)),
         ("of the log", f"{size(said['logBytes'])}: {_tally(entry.found.sound)}, {size(entry.found.lost_bytes)} lost"),
     ]
     rows += [("replay", _run(run)) for run in said["replays"]]
@@ -130,20 +130,25 @@ def show_replay(output: Output, plan: ReplayPlan, *, done: bool) -> None:
         output.text()
         output.text(f"Done: {count(share.messages, 'message')} put back into {plan.target.root}.")
         return
-    into = plan.target.root + (" (is made, with the sizes of the repair's store)" if plan.target.make else "")
+    into = plan.target.root + (" (is created, with the sizes of the repair's store)" if plan.target.make else "")
     rows = [
         ("repair", plan.saved.id),
         ("into", into),
         ("puts", f"{count(share.messages, 'message')}, {size(share.size)}"),
     ]
     if plan.resumed:
-        rows.append(("goes on", f"a replay was interrupted: {count(plan.run.messages, 'message')} are in already"))
+        rows.append(("resumes", f"an interrupted replay: {count(plan.run.messages, 'message')} were already put"))
     if plan.target.recovery is not None and plan.target.recovery.changed:
-        rows.append(("first", "the store is recovered, as the interrupted replay left it open"))
+        rows.append(("first", "the store is recovered: the interrupted replay did not close it"))
     if share.at_once or share.waiting:
-        rows.append(("delayed", f"{share.at_once} are due and go out at once, {share.waiting} wait again"))
+        rows.append(
+            (
+                "delayed",
+                f"{share.at_once} are due and are delivered at once, {share.waiting} wait for their delivery time",
+            )
+        )
     rows += [
-        ("passed over", f"{count(records, 'record')}, {size(taken)}: {why.value}")
+        ("skipped", f"{count(records, 'record')}, {size(taken)}: {why.value}")
         for why, (records, taken) in share.skipped.items()
     ]
     rows += [("no record", f"{size(s.length)} at {s.offset}: {s.reason}") for s in plan.found.lost[:_SHOWN]]
@@ -167,8 +172,8 @@ def show_replay(output: Output, plan: ReplayPlan, *, done: bool) -> None:
         output.text(f"  - can't be put: the record at {place} ({short(topic)}): {printable(reason)}")
     for group, queue, offset, end in plan.consumers[:_SHOWN]:
         output.text(
-            f"  - {printable(group)} stands at {offset} in {printable(str(queue))}, which ends at {end}: it takes what "
-            f"comes below {offset} for read (rstore offsets set sets it back)"
+            f"  - {printable(group)} is at {offset} in {printable(str(queue))}, which ends at {end}: it will not "
+            f"read new messages below {offset} (rstore offsets set lowers it)"
         )
     if len(plan.consumers) > _SHOWN:
         output.text(f"  … and {len(plan.consumers) - _SHOWN} more {_MORE}")
@@ -182,7 +187,7 @@ def show_prune(output: Output, plan: PrunePlan, *, done: bool) -> None:
     """What goes; or that it is gone."""
     if done:
         output.text()
-        output.text(f"Done: {size(plan.room)} came back.")
+        output.text(f"Done: {size(plan.room)} freed.")
         return
     if plan.doomed:
         rows = [
@@ -195,7 +200,7 @@ def show_prune(output: Output, plan: PrunePlan, *, done: bool) -> None:
             ]
             for one in plan.doomed
         ]
-        output.table(["repair", "state", "room", "records lost", "manifest stays"], rows, numbers=(2, 3), whole=(0,))
+        output.table(["repair", "state", "space", "records lost", "manifest kept"], rows, numbers=(2, 3), whole=(0,))
     for path, taken in plan.abandoned:
         output.text(f"to be removed: {os.path.basename(path)}, {size(taken)}: no manifest")
     for name, why in plan.kept:
@@ -203,8 +208,8 @@ def show_prune(output: Output, plan: PrunePlan, *, done: bool) -> None:
     lost = sum(one.records for one in plan.doomed)
     output.text()
     if lost:
-        output.text(f"{count(lost, 'sound record')} that neither the log nor a replay has will be lost for good.")
-    output.text("These repairs can't be taken back then." if plan.changed else "Nothing to prune.")
+        output.text(f"{count(lost, 'sound record')} that are neither in the log nor replayed will be lost.")
+    output.text("These repairs can then no longer be undone." if plan.changed else "Nothing to prune.")
 
 
 def _tally(tally: ScanTotals) -> str:

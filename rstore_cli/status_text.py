@@ -78,11 +78,11 @@ def replication(found: dict[str, Any]) -> list[tuple[str, str]]:
     """A master's slaves, or how far a slave is; nothing for a master that has none."""
     copied = found.get("copied")
     if copied is not None:
-        behind = "" if copied["behind"] is None else f", {size(copied['behind'])} behind"
+        behind = "" if copied["behind"] is None else f", lag {size(copied['behind'])}"
         lines = [("slave of", f"{copied['master'] or 'no master yet'}: {copied['state']}{behind}")]
         return lines + [("trouble", printable(text)) for text in [copied["error"]] if text]
     return [
-        ("slave", f"{one['address']}: " + ("silent" if one["acked"] is None else f"{size(one['behind'])} behind"))
+        ("slave", f"{one['address']}: " + ("silent" if one["acked"] is None else f"lag {size(one['behind'])}"))
         for one in found["slaves"]
     ]
 
@@ -153,7 +153,7 @@ def _sizes(found: StoreStatus) -> list[str]:
         return [values, "(Apache's defaults)"]
     given = [was_given for _, was_given in found.sizes.values()]
     of_default = [key for key, told, known in zip(found.sizes, there, given, strict=True) if not told and not known]
-    also = f"; {', '.join(of_default)}: Apache's default, as no file tells" if of_default else ""
+    also = f"; {', '.join(of_default)}: Apache's default, as no file shows it" if of_default else ""
     return [values, f"(inferred from the files{also})"]
 
 

@@ -121,9 +121,9 @@ class Frame:
         """What is above the tables."""
         now = self.now
         connections = now["connections"]
-        clients = "not told" if connections is None else ", ".join(f"{n} at {name}" for name, n in connections.items())
+        clients = "unknown" if connections is None else ", ".join(f"{n} at {name}" for name, n in connections.items())
         held = "" if now["heldPulls"] is None else f"; {counted(now['heldPulls'], 'held pull')}"
-        disks = ", ".join(f"{name} {ratio:.0%}" for name, ratio in now["disks"].items()) or "not told"
+        disks = ", ".join(f"{name} {ratio:.0%}" for name, ratio in now["disks"].items()) or "unknown"
         rows = [
             ("broker", f"{now['address']}, up for {duration(now['uptime'])}, {moment(now['time'])}"),
             ("puts, gets", f"{self._sum('put'):,.1f}/s, {self._sum('got'):,.1f}/s"),

@@ -102,7 +102,7 @@ def _java() -> tuple[Path, str]:
     named = Path(home) / "bin" / "java" if home else None
     found = str(named) if named is not None and named.is_file() else shutil.which("java")
     if found is None:
-        raise Missing("Java is not installed: neither JAVA_HOME nor PATH leads to a java program")
+        raise Missing("Java is not installed: no java program in JAVA_HOME or PATH")
     said = subprocess.run([found, "-version"], capture_output=True, text=True, timeout=60, check=False)
     version = re.search(r'version "(\d+)([^"]*)"', said.stderr + said.stdout)
     if version is None or int(version[1]) < _OLDEST_JAVA:
@@ -133,7 +133,7 @@ def _alone(file: Path) -> Iterator[None]:
 def _build(place: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
-        raise Missing("Maven is not installed: PATH does not lead to a mvn program")
+        raise Missing("Maven is not installed: no mvn program in PATH")
     for source in _sources():
         target = place / source.relative_to(SOURCES)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -150,10 +150,10 @@ def _build(place: Path) -> None:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise Missing("Apache's jars can't be downloaded: Maven did not end within ten minutes") from None
+            raise Missing("Apache's jars can't be downloaded: Maven did not finish within ten minutes") from None
         if built.returncode == 0:
             return
         said = " ".join((built.stdout + built.stderr).split())
     if _OUT_OF_REACH.search(said):
-        raise Missing("Apache's jars are not here and can't be downloaded: Maven's repository is out of reach")
+        raise Missing("Apache's jars are missing and can't be downloaded: Maven's repository can't be reached")
     raise StorageError(f"Apache's side of the bench does not build: {said[:400]}", path=place)

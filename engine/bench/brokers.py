@@ -1,4 +1,4 @@
-"""Brokers to be loaded, each with a name service, as processes: ours, and Apache's own.
+"""Brokers to be loaded, each with a name server, as processes: ours, and Apache's own.
 
 Apache's broker and name server are of 4.9.7, on the store, client and wire of 4.9.8: of 4.9.8 they were not published,
 and differ in two administrative handlers alone.
@@ -40,7 +40,7 @@ OURS, APACHE = "ours", "apache"
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A broker that answers: its name service's `ip:port`, its process, and its own port."""
+    """A broker that answers: its name server's `ip:port`, its process, and its own port."""
 
     names: str
     pid: int
@@ -144,14 +144,14 @@ def process(words: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]
 
 
 def _ready(broker: subprocess.Popen[bytes], names: str, port: int, log: Path) -> Running:
-    """Wait until the name service tells of a broker. Raises StorageError."""
+    """Wait until the name server tells of a broker. Raises StorageError."""
     until = time.monotonic() + START_S
     while time.monotonic() < until and broker.poll() is None:
         with contextlib.suppress(OSError, ValueError):
             if _cluster(names).get("brokerAddrTable"):
                 return Running(names, broker.pid, port)
         time.sleep(0.2)
-    raise StorageError(f"a broker does not start: {_last(log)}", path=log)
+    raise StorageError(f"a broker did not start: {_last(log)}", path=log)
 
 
 def _stopped(broker: subprocess.Popen[bytes], log: Path) -> None:
@@ -185,4 +185,4 @@ def _cluster(names: str) -> dict[str, object]:
 
 def _last(log: Path) -> str:
     lines = log.read_text("utf-8", "replace").strip().splitlines()
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "it printed nothing"

@@ -157,7 +157,7 @@ JOBS = (
     ),
     Job(
         "verify-crc",
-        "every record's lengths, place and CRC",
+        "every record's lengths, offset and CRC",
         "engine.inspect.check.verify.verify",
         "its recovery scan: load() of the log alone, closed (recoverNormally: every record of the last three files "
         "with its CRC, nothing dispatched)",
@@ -178,7 +178,7 @@ JOBS = (
     ),
     Job(
         "plan-start",
-        "what Apache's broker would do with what a killed one leaves, told without doing it",
+        "plan-start on what a killed broker leaves",
         "",
         state=CopyState.CRASHED,
         workloads=(*PLAIN, LARGE),
@@ -187,8 +187,8 @@ JOBS = (
     ),
     Job(
         "reindex",
-        "queues and index built anew from the log",
-        "lock, build aside, compare, swap in: on disk when it ends",
+        "queues and index rebuilt from the log",
+        "lock, build apart, compare, replace: on disk when it ends",
         "its full rebuild: load() of the log alone with an abort file",
         "load",
         CopyState.BARE,
@@ -289,7 +289,7 @@ JOBS = (
     _look("doctor", "rstore doctor", "doctor", exits=(0, 1)),
     _look(
         "expire",
-        "rstore expire --dry-run: every file is past its time",
+        "rstore expire --dry-run: the retention of every file is over",
         *("expire", "--force", "--dry-run"),
         exits=(0, 1),
     ),

@@ -104,7 +104,7 @@ def measure(
         if process.returncode == -signal.SIGKILL:
             if wall >= timeout:
                 raise TookTooLong(f"ended after {timeout:.0f} s", hint="see --limit")
-            raise StorageError(f"a measure was killed: {_name(command)}")
+            raise StorageError(f"a measurement was killed: {_name(command)}")
         answer = _answer(line) if answers else {}
         if process.returncode not in exits or (answers and "seconds" not in answer):
             why = answer.get("error") or _last(said) or f"exit code {process.returncode}"

@@ -44,7 +44,7 @@ def plot(results: Results, path: Path) -> bool:
             if asked is not None:
                 axes.plot([asked, asked], [row - 0.45, row + 0.45], color="black", linewidth=2)
         axes.set_xlim(min(0.5, *values) / 2, max(2.0, *values) * 2)
-        axes.set_xlabel("times as fast as Apache RocketMQ 4.9.8 (thick mark: what is asked for)")
+        axes.set_xlabel("times as fast as Apache RocketMQ 4.9.8 (thick mark: the floor)")
         axes.spines[["top", "right"]].set_visible(False)
         figure.savefig(path, format="svg", metadata={"Date": None})
     return True

@@ -186,7 +186,7 @@ class Bench:
                 return Copy(end, now - began, served.cpu(pid) - cpu)
             looked = now
             time.sleep(_LOOK_S)
-        why = f"was not copied in {_LIMIT_S:.0f} s" if lives else "is not whole, and the slave has ended"
+        why = f"was not copied in {_LIMIT_S:.0f} s" if lives else "is incomplete, and the slave has ended"
         raise StorageError(f"the log {why}", path=file)
 
     # --- sends ------------------------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ class Bench:
             with brokers.process([*words, "--until-caught-up"], place / "replicate.log") as running:
                 yield running.pid
                 if running.wait(_LIMIT_S):
-                    raise StorageError("rstore replicate has failed", path=place / "replicate.log")
+                    raise StorageError("rstore replicate failed", path=place / "replicate.log")
             return
         settings = {"brokerRole": "SLAVE", "brokerId": "1", "haMasterAddress": master.ha_address}
         with self._broker(slave, place, settings) as behind:
@@ -264,4 +264,4 @@ def _send_until_copied(address: str, topic: str, store: Path) -> None:
                     if any(log.read(BLANK_SIZE)[POSITION_MAGIC:]):
                         return
         time.sleep(0.2)
-    raise StorageError("a slave does not come", path=store)
+    raise StorageError("no slave connected", path=store)

@@ -118,7 +118,7 @@ def _floors(results: Results) -> Iterator[str]:
     yield "## Floors"
     yield ""
     yield from table(
-        ["job", "workload", "held against", "asked for", "found", ""],
+        ["job", "workload", "compared with", "required", "measured", ""],
         [[v.floor.job, v.floor.workload, against_text(v), *floor_text(v)] for v in verdicts],
         numbers=(3, 4),
     )

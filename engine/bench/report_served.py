@@ -26,7 +26,7 @@ def served_lines(results: ServedResults) -> Iterator[str]:
     yield from _HOW.splitlines()
     yield ""
     yield from table(
-        ["load", "asked for", "found", ""],
+        ["load", "required", "measured", ""],
         list(verdict_rows(results)),
         numbers=(1, 2),
     )

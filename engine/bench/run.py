@@ -108,9 +108,9 @@ class BenchOptions:
         for what, names in (("workload", self.workloads), ("job", self.jobs)):
             for name in names:
                 if name not in known[what]:
-                    raise InvalidArgument(f"no such {what}: {name}", hint="there are " + ", ".join(known[what]))
+                    raise InvalidArgument(f"unknown {what}: {name}", hint="there are " + ", ".join(known[what]))
         if not SMALLEST <= self.size <= GIB:
-            raise InvalidArgument(f"a log of {self.size} bytes: 1M to 1G are possible")
+            raise InvalidArgument(f"--size {self.size} is invalid: 1M to 1G")
         if not any(self.plan()) and not self.apart:
             raise InvalidArgument("none of these jobs is measured on these workloads")
         return self
@@ -223,7 +223,7 @@ class _Run:
         try:
             return self.peer or apache.find()
         except apache.Missing as missing:
-            self.results.settings[what] = f"left out: {missing}"
+            self.results.settings[what] = f"not measured: {missing}"
             return None
 
     def _serve(self) -> None:
@@ -244,7 +244,7 @@ class _Run:
         wanted, peer = self.wanted, self._loader("replication")
         if peer is None:
             return
-        self._told("making a log to copy")
+        self._told("creating a log to copy")
         kept = stores.keep(replicated.workload(wanted.size), self.work, self._make)
         bench = replicated.Bench(
             wanted.program, peer, self.work, kept, self._told, quick=wanted.quick, apache=wanted.apache
@@ -259,7 +259,7 @@ class _Run:
 
     def _spark(self) -> None:
         """The pipeline's jobs, against the engine alone."""
-        self.progress(self.done, self.total, "making stores for Spark")
+        self.progress(self.done, self.total, "creating stores for Spark")
         workload = workloads(self.wanted.size)[_ON_SPARK]
         part = workload.sized(max(SMALLEST // 4, workload.size // max(spark.STORES)))
         large = stores.keep(workload, self.work, self._make)
@@ -283,7 +283,7 @@ class _Run:
             self.results.spark, self.results.spark_starts = found, starts
         except StorageError as error:
             if "is not installed" in error.message or "Spark needs Java" in error.message:
-                self.results.settings["Spark"] = f"left out: {error.message}"
+                self.results.settings["Spark"] = f"not measured: {error.message}"
             else:
                 self.results.failures.append(f"the pipeline on Spark: {error}")
         finally:
@@ -297,12 +297,12 @@ class _Run:
 
     def _find_peer(self) -> None:
         if not self.wanted.apache:
-            self.results.apache = "left out: not asked for"
+            self.results.apache = "not measured: not asked for"
             return
         try:
             self.peer = apache.find()
         except apache.Missing as missing:
-            self.results.apache = f"left out: {missing}"
+            self.results.apache = f"not measured: {missing}"
             return
         self.results.apache = f"Apache RocketMQ {apache.VERSION}, Java {self.peer.version}, the JVM's own defaults"
 
@@ -311,7 +311,7 @@ class _Run:
     def _keep(self, workload: Workload) -> tuple[KeptStore, KeptStore]:
         """The workload's store, and a small one of the same records to load kernels with."""
         small = replace(workload.sized(min(workload.size, _PRELOAD)), queues=min(workload.queues, 4), fill=1.0)
-        self.progress(self.done, self.total, f"making {workload.name}")
+        self.progress(self.done, self.total, f"creating {workload.name}")
         by_apache = self.peer is not None and workload.fill == 1.0
         make = self._fill if by_apache else self._make
         return (

@@ -114,7 +114,7 @@ class KeptStore:
     def demand_same(self, stamps: tuple[tuple[str, int, int], ...]) -> None:
         """Raises CannotMend when the log is no longer as `stamps` says: what was measured is worth nothing then."""
         if stamps != self.stamps():
-            raise CannotMend("a measure has written the log that all of them share", path=self.root)
+            raise CannotMend("a measurement wrote to the log that all of them share", path=self.root)
 
 
 def write_sizes(workload: Workload, root: Path) -> None:
@@ -179,7 +179,7 @@ def demand_room(work: Path, wanted: int) -> None:
         raise StorageError(
             f"{wanted >> 20} MiB are needed for the logs and their copies, {free >> 20} MiB are free",
             path=work,
-            hint="--work names another place, --size makes smaller logs",
+            hint="use another directory (--work) or smaller logs (--size)",
         )
 
 

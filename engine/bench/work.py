@@ -261,7 +261,7 @@ def _opened(task: MeasureTask, **settings: object) -> MessageStore:
 
 def _demand(result: PutResult) -> None:
     if not result.ok:
-        raise result.error or StorageError(f"a put was answered {result.status.value}")
+        raise result.error or StorageError(f"a put failed: {result.status.value}")
 
 
 def _dispatched(store: MessageStore, task: MeasureTask, timed: Timer) -> Done:
@@ -270,7 +270,7 @@ def _dispatched(store: MessageStore, task: MeasureTask, timed: Timer) -> Done:
 
     began = time.perf_counter()
     if not store.wait_dispatched(_DISPATCH_MS):
-        raise StorageError("dispatch did not follow", path=task.root)
+        raise StorageError("dispatch did not catch up", path=task.root)
     return Done(task.count, more={"dispatchedSeconds": timed.seconds + time.perf_counter() - began})
 
 

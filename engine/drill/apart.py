@@ -109,7 +109,7 @@ def run_drills(
 def _demand_apart(place: str, store: str) -> None:
     """Nothing may be written into the original, not even beside its files."""
     if Path(place).resolve().is_relative_to(Path(store).resolve()):
-        raise InvalidArgument("the scratch copies would lie in the store itself", path=place, hint="--scratch DIR")
+        raise InvalidArgument("the directory for scratch copies is inside the store", path=place, hint="--scratch DIR")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +128,14 @@ class _Source:
         root = files.root
         for path in config.log_directories:
             if not Path(path).resolve().is_relative_to(Path(root).resolve()):
-                raise InvalidArgument("drills copy a store's own directory, and its log is elsewhere", path=path)
+                raise InvalidArgument("drills copy only the store's directory, and its log is outside of it", path=path)
         holder = holder_of(disk, root)
         if holder is not None:
             who = f"process {holder.pid}" if holder.pid else "another process"
             raise StoreLocked(
-                f"{who} holds the store, and would change it while it is copied", path=root, hint="drill a snapshot"
+                f"the store is locked by {who}, which would change it while it is copied",
+                path=root,
+                hint="drill a snapshot",
             )
         size = data_bytes(disk, root)
         config = config.with_changes(**{name: getattr(files.config, name) for name in STORE_SIZES})
@@ -202,7 +204,7 @@ class _Runs:
             if answer[0]:
                 return self._result(drill, *answer)
             refusals.append(answer[2])
-        why = "no small file system can be mounted here: " + "; ".join(dict.fromkeys(refusals))
+        why = "can't mount a small file system here: " + "; ".join(dict.fromkeys(refusals))
         return DrillResult(drill.name, drill.purpose, "not run", why)
 
     def _run(self, drill: Drill, task: ChildTask, prefix: list[str]) -> tuple[bool, dict[str, Any] | None, str]:
@@ -230,7 +232,7 @@ class _Runs:
             errors.seek(0)
             said = " | ".join(line.strip() for line in errors.read().splitlines() if line.strip())[-600:]
         if result is None and process.returncode < 0:
-            said = f"the process died of {signal.Signals(-process.returncode).name}. {said}"
+            said = f"the process was killed by {signal.Signals(-process.returncode).name}. {said}"
         return ready, result, said
 
     def _start(self, command: list[str], errors: IO[str]) -> subprocess.Popen[str]:

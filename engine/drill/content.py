@@ -58,7 +58,7 @@ class Content:
 def _said(path: str, mine: Mapping[str, str], theirs: Mapping[str, str]) -> str:
     if path not in mine:
         return f"{path} is missing"
-    return f"{path} is too much" if path not in theirs else f"{path} differs"
+    return f"{path} is extra" if path not in theirs else f"{path} differs"
 
 
 def content(disk: Disk, config: StoreConfig) -> Content:

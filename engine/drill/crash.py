@@ -113,7 +113,7 @@ def _killed(scene: Scene, step: RunCommand, moments: list[int], total: int) -> I
         disk.kill_before(moment)
         try:
             execute(step.name, disk, copy.config, step.options)
-            where = "it had ended before"
+            where = "it ended before"
         except Killed as killed:
             where = _inside(str(killed), copy.root)
         copy.outcome = None
@@ -225,7 +225,7 @@ def _puts_on_a_full_disk(scene: Scene, step: Put, moments: list[int], total: int
             for one in copy.ledger.acknowledged:
                 there = store.look_message(one.physical_offset)
                 if there is None or there.properties.get("UNIQ_KEY") != one.unique:
-                    raise StepFailed(f"{one.name} was acknowledged and is not read on a full disk")
+                    raise StepFailed(f"{one.name} was acknowledged and can't be read on a full disk")
             disk.heal()
             put_patiently(copy, store, _AFTER_SPACE, step.patience_ms)
         yield copy

@@ -57,10 +57,10 @@ def harm(scene: Scene, step: DamageStep) -> str:
             return _remove(scene, step.path or "")
         case "stray":
             disk.write_file(os.path.join(scene.root, step.path or ""), b"not a store file\n")
-            return f"{step.path} is made"
+            return f"{step.path} created"
         case "not-closed":
             AbortFile(disk, scene.root).create()
-            return "the store looks as if it was not closed"
+            return "the store looks as after a crash"
 
 
 # --- the log ----------------------------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ def _torn_write(disk: Disk, scene: Scene) -> str:
     for last in _records(disk, files, files.log):  # noqa: B007 - the last one is wanted
         pass
     if last is None:
-        raise InvalidArgument("there is no record to tear", path=scene.root)
+        raise InvalidArgument("the log has no record to tear", path=scene.root)
     offset, row, segment = last
     end = offset + row.size
     tear = offset + (row.body_position - row.position + row.body_length // 2 if row.body_length else _TEAR)
@@ -144,7 +144,7 @@ def _rot_queue(disk: Disk, scene: Scene, step: DamageStep) -> str:
     """One bit in the physical offset of units of the longest queue."""
     files = survey(disk, scene.config)
     if not files.queues:
-        raise InvalidArgument("there is no consume queue to damage", path=scene.root)
+        raise InvalidArgument("the store has no consume queue to damage", path=scene.root)
     queue = max(files.queues, key=lambda one: QueueRows(disk, one).extent if one.files else 0)
     rows = QueueRows(disk, queue)
     first = queue.files[0].offset // UNIT_SIZE if queue.files else 0
@@ -199,7 +199,7 @@ def _there(root: str, pattern: str) -> str:
 def _remove(scene: Scene, pattern: str) -> str:
     found = sorted(glob.glob(os.path.join(glob.escape(scene.root), pattern)))
     if not found:
-        raise InvalidArgument(f"nothing in the store is called {pattern}", hint=_there(scene.root, pattern))
+        raise InvalidArgument(f"nothing in the store matches {pattern}", hint=_there(scene.root, pattern))
     for path in found:
         if os.path.isdir(path):
             shutil.rmtree(path)
@@ -215,7 +215,7 @@ def _remove(scene: Scene, pattern: str) -> str:
 def _spread(available: int, step: DamageStep, what: str) -> list[int]:
     """Numbers of `count` of them, from `at` on to the last."""
     if available < step.count:
-        raise InvalidArgument(f"the store has not got {_count(step.count, what)} to damage")
+        raise InvalidArgument(f"the store does not have {_count(step.count, what)} to damage")
     first = min(round(step.at * (available - 1)), available - step.count)
     return [first + number * (available - first) // step.count for number in range(step.count)]
 

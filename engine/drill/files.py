@@ -95,7 +95,7 @@ def demand_room(disk: Disk, place: str, needed: int) -> None:
         raise DiskFull(
             f"the scratch copies take up to {needed} bytes, {usable} are usable",
             path=place,
-            hint="name a roomier place with --scratch, or fewer drills at a time with --jobs 1",
+            hint="use a disk with more space (--scratch), or fewer drills at a time (--jobs 1)",
         )
 
 

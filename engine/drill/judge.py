@@ -103,7 +103,7 @@ class Judge:
             yield Unmet("refused", str(wanted).lower(), said)
         unclear = [one for one in refused if one.append is not None or not isinstance(one.error, DiskFull)]
         if wanted and unclear:
-            yield Unmet("refused", "a clear status, with the full disk as its reason", str(unclear[0]))
+            yield Unmet("refused", "a status that names the full disk as the reason", str(unclear[0]))
 
     def _refusals(self) -> Iterator[Unmet]:
         refused, wanted = self._scene.refusals, bool(self._expect.refused)
@@ -111,7 +111,7 @@ class Judge:
             yield Unmet("refused", str(wanted).lower(), str(refused[0]) if refused else "all were stored")
         unclear = [one for one in refused if not one.clear]
         if unclear:
-            yield Unmet("refused", "the word of a full disk", str(unclear[0]))
+            yield Unmet("refused", "a refusal that names the full disk", str(unclear[0]))
 
     @property
     def _patient(self) -> bool:
@@ -164,13 +164,13 @@ class Judge:
             if self._expect.nothing_new and scene.baseline is None:
                 queues = [(queue.topic, queue.queue_id) for queue in store.queues()]
                 strange = strangers(store, queues, scene.ledger, repeats=bool(scene.hurt))
-                yield from _some("nothing_new", "only what was put", strange)
+                yield from _some("nothing_new", "only messages that were put", strange)
         if scene.baseline is not None:
             lost, new = scene.baseline.differences(disk, scene.config, scene.ledger)
             if self._expect.acknowledged:
                 yield from _some("acknowledged", self._expect.acknowledged, lost)
             if self._expect.nothing_new:
-                yield from _some("nothing_new", "only what was there", new)
+                yield from _some("nothing_new", "only messages of the store", new)
 
     def _forget(self) -> None:
         """What may be gone now."""
@@ -208,7 +208,7 @@ class Judge:
             yield from _some("acknowledged", self._expect.acknowledged, _by_place(store, ledger.acknowledged))
         if self._expect.nothing_new and self._scene.baseline is None:
             queues = itertools.product(ledger.topics, range(ledger.queues))
-            yield from _some("nothing_new", "only what was put", strangers(store, queues, ledger))
+            yield from _some("nothing_new", "only messages that were put", strangers(store, queues, ledger))
 
     # --- the daemon -------------------------------------------------------------------------------------------------
 
@@ -229,7 +229,7 @@ class Judge:
         while wrong and time.monotonic() < end:
             time.sleep(_LOOK_S)
             wrong = list(self._unwritten())
-        yield from _some("tables", "files that say what the daemon knows", wrong)
+        yield from _some("tables", "files with the daemon's topics and offsets", wrong)
 
     def _unwritten(self) -> Iterator[str]:
         """What the files in config/ don't say."""
@@ -269,7 +269,7 @@ class Judge:
                     return
             if not store.wait_dispatched(_PATIENCE_MS):
                 yield Unmet(
-                    "takes_puts", "messages that can be read", f"dispatch is {store.dispatch_behind_bytes} behind"
+                    "takes_puts", "messages that can be read", f"dispatch lag is {store.dispatch_behind_bytes} bytes"
                 )
                 return
             yield from _some("takes_puts", counted(count, "put"), missing(store, scene.ledger.acknowledged[before:]))
@@ -289,7 +289,7 @@ def _by_place(store: MessageStore, expected: list[Stored]) -> Iterator[str]:
     for one in expected:
         there = store.look_message(one.physical_offset)
         if there is None or there.properties.get("UNIQ_KEY") != one.unique:
-            yield f"{one.name}, log {one.physical_offset}: not read by its place"
+            yield f"{one.name}, log {one.physical_offset}: not read by its physical offset"
 
 
 def _bounds(store: MessageReader, topic: str, queue_id: int) -> Iterator[str]:

@@ -209,7 +209,7 @@ def _fault(store: MessageReader, one: Stored, *, by_key: bool) -> str | None:
     if there is None:
         return "lost"
     if there.properties.get("UNIQ_KEY") != one.unique:
-        return "another message is in its place"
+        return "another message has its offset"
     got = store.get(one.topic, one.queue_id, one.queue_offset, 1)
     if len(got.messages) != 1 or not one.is_record(bytes(got.messages[0])):
         return f"not read by its queue offset ({got.status.value})"
@@ -239,7 +239,7 @@ def strangers(
         while at < end:
             got = store.get(topic, queue_id, at, _PULL)
             if not got.messages:
-                yield f"{topic}/{queue_id} {at}: nothing is read there ({got.status.value})"
+                yield f"{topic}/{queue_id} {at}: no message is read there ({got.status.value})"
                 at = max(at + 1, got.next_begin_offset)
                 continue
             for record in got.messages:

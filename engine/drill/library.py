@@ -30,12 +30,12 @@ def shipped(name: str) -> Drill:
         close = get_close_matches(name, names(), 1)
         raise InvalidArgument(
             f"no drill {name!r}" + (f"; did you mean {close[0]}?" if close else ""),
-            hint="rstore drill list shows them; a script of your own is named by its path",
+            hint="rstore drill list lists them; give your own script by its path",
         )
     source = resources.files("engine.drill").joinpath("scripts", name + SUFFIX)
     drill = parse_script(source.read_bytes(), f"{name}{SUFFIX}")
     if drill.name != name:
-        raise InvalidArgument(f"name: {drill.name!r} is not the file's", path=f"{name}{SUFFIX}")
+        raise InvalidArgument(f"name: {drill.name!r} is not the name of the file", path=f"{name}{SUFFIX}")
     return drill
 
 

@@ -75,9 +75,9 @@ def parse_script(text: bytes, source: str) -> Drill:
         said = text.decode("utf-8")
         return _drill(tomllib.loads(said), source, said)
     except UnicodeDecodeError as error:
-        raise InvalidArgument("the drill is no UTF-8 text", path=source, offset=error.start) from None
+        raise InvalidArgument("the drill is not UTF-8", path=source, offset=error.start) from None
     except (tomllib.TOMLDecodeError, _Wrong) as error:
-        kind = "the drill is no TOML: " if isinstance(error, tomllib.TOMLDecodeError) else ""
+        kind = "the drill is not TOML: " if isinstance(error, tomllib.TOMLDecodeError) else ""
         raise InvalidArgument(f"{kind}{error}", path=source, hint=_HELP) from None
 
 
@@ -87,10 +87,10 @@ def _drill(table: Mapping[str, Any], source: str, text: str) -> Drill:
     if not _NAME.fullmatch(name):
         raise _Wrong("name", f"{name!r}: small letters, digits and single hyphens")
     if name in RESERVED:
-        raise _Wrong("name", f"{name!r} is a word of the command line")
+        raise _Wrong("name", f"{name!r} is reserved for the command line")
     found = table.get("step", [])
     if not isinstance(found, list) or not found:
-        raise _Wrong("step", "a drill has steps: [[step]] tables")
+        raise _Wrong("step", "a drill requires steps: [[step]] tables")
     steps = _patient(_step(one, f"step {number}") for number, one in enumerate(found, 1))
     store = _table(StoreSpec, table.get("store", {}), "store")
     drill = Drill(name, purpose, steps, store, source, text)
@@ -99,7 +99,7 @@ def _drill(table: Mapping[str, Any], source: str, text: str) -> Drill:
 
 
 def _patient(steps: Iterable[AnyStep]) -> tuple[AnyStep, ...]:
-    """Puts once there is room again are tried for PATIENCE_MS: an open store takes a moment to see that there is.
+    """Puts once there is space again are tried for PATIENCE_MS: an open store takes a moment to see that there is.
 
     Not those that are expected to be refused, nor those with a patience of their own.
     """
@@ -180,7 +180,7 @@ def _known(
         if key not in names:
             owners = [name for name, kind in (steps or {}).items() if key in kind.__dataclass_fields__]
             other = f" (a key of {' and '.join(owners)})" if owners else _meant(key, names)
-            raise _Wrong(where, f"no key {key!r}{other}; there are {', '.join(names)}")
+            raise _Wrong(where, f"unknown key {key!r}{other}; there are {', '.join(names)}")
 
 
 def _meant(word: object, names: Any) -> str:
@@ -202,7 +202,7 @@ def _check_command(step: RunCommand, where: str) -> None:
     for key, value in step.options.items():
         _value(value, command.options[key], f"{where}, options, {key}")
     if command.reads and step.crash is not None:
-        raise _Wrong(f"{where}, crash", f"{step.name} only reads: there is nothing to interrupt")
+        raise _Wrong(f"{where}, crash", f"{step.name} only reads, so it can't be interrupted")
 
 
 def _check(drill: Drill) -> None:
@@ -224,11 +224,11 @@ def _check(drill: Drill) -> None:
         if crash is not None:
             remembered |= {BEFORE, PLANNED} if isinstance(step, RunCommand) else set()
             if isinstance(step, Put) and (step.expect.refused is not None) != (crash.how == "disk-full"):
-                raise _Wrong(f"{where}, expect", "refused goes with puts on a full disk, and has to be there")
+                raise _Wrong(f"{where}, expect", "refused is required for puts on a full disk")
         _check_expect(step, step.expect, is_open, remembered, where)
         for key in ("consumed", "tables"):
             if getattr(step.expect, key) is not None and not served:
-                raise _Wrong(f"{where}, expect", f"{key} is the daemon's: open the store with serve = true")
+                raise _Wrong(f"{where}, expect", f"{key} requires the daemon: open the store with serve = true")
         if step.remember is not None:
             remembered.add(step.remember)
     if is_open:
@@ -243,19 +243,19 @@ def _check_expect(step: AnyStep, expect: Expect, is_open: bool, remembered: set[
         raise _Wrong(where, f"{min(given & command)} is expected of a command")
     killed = isinstance(step, RunCommand) and step.crash is not None and step.crash.how != "disk-full"
     if killed and given & command:
-        raise _Wrong(where, f"{min(given & command)}: a command that is interrupted has none")
+        raise _Wrong(where, f"{min(given & command)}: an interrupted command has none")
     if expect.refused is not None and not isinstance(step, Put):
         raise _Wrong(where, "refused is expected of a put")
     if is_open and given & {"check", "store", "bytes", "settled", "takes_puts"}:
-        raise _Wrong(where, "of an open store only puts and what is read can be judged: close it first")
+        raise _Wrong(where, "only puts and reads of an open store can be checked: close it first")
     if expect.may_find is not None and expect.check is None:
         raise _Wrong(where, "may_find goes with check")
     for code in (*(expect.findings or ()), *(expect.may_find or ())):
         if code not in CODES and code not in DOCTOR_CODES:
-            raise _Wrong(where, f"no finding is called {code!r}{_meant(code, [*CODES, *DOCTOR_CODES])}")
+            raise _Wrong(where, f"unknown finding {code!r}{_meant(code, [*CODES, *DOCTOR_CODES])}")
     for name in (*(expect.store or ()), *(expect.bytes or ())):
         if name not in remembered:
-            raise _Wrong(where, f"nothing is remembered as {name!r}")
+            raise _Wrong(where, f"nothing was remembered as {name!r}")
 
 
 def _check_store(store: StoreSpec) -> None:
@@ -305,9 +305,9 @@ def _check_numbers(drill: Drill, step: AnyStep, where: str) -> None:
         case DamageStep():
             demand(0 <= step.at <= 1, "at", "from 0 (the front) to 1 (the end)")
             demand(step.count > 0, "count", "at least 1")
-            demand(not step.last_files or step.where == "commitlog", "last_files", "goes with the commitlog")
+            demand(not step.last_files or step.where == "commitlog", "last_files", "requires where = commitlog")
             wants = step.kind in ("remove", "stray")
-            demand((step.path is not None) == wants, "path", "goes with remove and stray, and is wanted there")
+            demand((step.path is not None) == wants, "path", "is for remove and stray, and required there")
             inside = step.path is None or not (Path(step.path).is_absolute() or ".." in Path(step.path).parts)
             demand(inside, "path", "below the store")
         case Room():
@@ -318,7 +318,7 @@ def _check_numbers(drill: Drill, step: AnyStep, where: str) -> None:
             if step.leave is not None:
                 space = drill.store.file_system
                 if space is None:
-                    raise _Wrong(f"{where}, leave", "wants a disk of its own: file_system = BYTES in [store]")
+                    raise _Wrong(f"{where}, leave", "requires a disk of its own: file_system = BYTES in [store]")
                 demand(0 <= step.leave < space, "leave", f"{step.leave}: from 0, below file_system = {space}")
         case _:
             pass

@@ -65,7 +65,7 @@ def run_drill(
     result.steps = [StepResult(number, name_of(step)) for number, step in enumerate(drill.steps, 1)]
     how = how or How()
     if drill.store.file_system is not None and how.own_place is None:
-        result.verdict, result.why = "not run", "it wants a small file system of its own"
+        result.verdict, result.why = "not run", "it requires a small file system of its own"
         return result
     run = _Run(drill, SceneDirectory(place, keep), how, result, progress)
     try:
@@ -124,7 +124,7 @@ class _Run:
         disk.mkdirs(root)
         if spec.made:
             create_store(disk, config)
-        self._result.store = f"made for it: log files of {spec.commitlog_file_size} bytes"
+        self._result.store = f"created for it: segments of {spec.commitlog_file_size} bytes"
         return scene
 
     def _copied(self, source: StoreConfig, config: StoreConfig) -> Scene:
@@ -206,7 +206,7 @@ class _Run:
             raise
         except DiskFull as error:
             if self._how.own_place is None and Disk().writable(self._place.path) < _EMPTY:
-                raise NotHere(f"no room for scratch copies: {error}") from None
+                raise NotHere(f"no space for scratch copies: {error}") from None
             self._fail(number, branch, str(error))
         except RStoreError as error:
             self._fail(number, branch, str(error))

@@ -173,7 +173,7 @@ class Room(Step):
     """Sets what room the disk has.
 
     `used_ratio` (0 to 1): what the disk seems to be used; `leave`: fill the drill's own file system but for so many
-    bytes (less than a block of them may stay or go); `free`: there is room again.
+    bytes (less than a block of them may stay or go); `free`: there is space again.
     """
 
     used_ratio: float | None = None

@@ -54,7 +54,7 @@ class RefusedPut:
 
     @property
     def clear(self) -> bool:
-        """Whether it is the word of a full disk, or of one that is slow meanwhile."""
+        """Whether it is DISK_FULL, or of one that is slow meanwhile."""
         if self.code == ResponseCode.SYSTEM_BUSY:
             return True
         known = self.code in (ResponseCode.SYSTEM_ERROR, ResponseCode.SERVICE_NOT_AVAILABLE)
@@ -115,7 +115,7 @@ class Served:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
         if self._faults.found:
-            raise StorageError(f"the daemon met an error of its own: {self._faults.found[0]}")
+            raise StorageError(f"the daemon logged an error: {self._faults.found[0]}")
 
     # --- the daemon -------------------------------------------------------------------------------------------------
 

@@ -88,10 +88,10 @@ def perform(scene: Scene, step: AnyStep, number: int, how: How, tell: Tell, said
         raise NotHere(f"power cuts are modelled in memory, for stores of up to {MODEL_MAX >> 20} MiB")
     sample = how.sample_of(crash)
     if isinstance(step, RunCommand):
-        said.append(f"{_command_line(step)}, {_WORDS[crash.how]} at one operation after the other")
+        said.append(f"{_command_line(step)}, {_WORDS[crash.how]} at each operation in turn")
         yield from interrupted_command(scene, step, crash, sample, rng, tell)
     elif isinstance(step, Put):
-        said.append(f"{counted(step.count, 'put')}, {_WORDS[crash.how]} at one operation after the other")
+        said.append(f"{counted(step.count, 'put')}, {_WORDS[crash.how]} at each operation in turn")
         yield from interrupted_puts(scene, step, crash, sample, rng, tell)
 
 
@@ -118,7 +118,7 @@ def _plain(scene: Scene, step: AnyStep, how: How) -> str:
             return harm(scene, step)
         case ShiftClock():
             scene.clock.now += step.shift_ms
-            return f"the clock goes {abs(step.shift_ms)} ms {'back' if step.shift_ms < 0 else 'on'}"
+            return f"the clock is set {abs(step.shift_ms)} ms {'back' if step.shift_ms < 0 else 'forward'}"
         case Room():
             said = _room(scene, step, how)
             if scene.session is not None and scene.disk is not None:
@@ -138,7 +138,7 @@ def _open(scene: Scene, step: Open) -> str:
     try:
         from engine.drill.served import Served
     except ModuleNotFoundError as missing:
-        raise NotHere(f"the daemon wants {missing.name}, which is not installed") from None
+        raise NotHere(f"the daemon requires {missing.name}, which is not installed") from None
 
     # The daemon's puts overlap, and its flow control measures them: by a clock that goes as it should.
     scene.session = MessageStore.open(scene.config, scene.disk, cleaning=True)
@@ -202,13 +202,13 @@ def _command_line(step: RunCommand) -> str:
 def _room(scene: Scene, step: Room, how: How) -> str:
     if step.used_ratio is not None:
         scene.used_ratio = step.used_ratio
-        return f"the disk seems to be used {step.used_ratio:.0%}"
+        return f"the disk usage is shown as {step.used_ratio:.0%}"
     ballast = None if how.own_place is None else os.path.join(how.own_place, BALLAST)
     if step.free:
         scene.used_ratio = scene.usual_ratio
         if ballast is not None:
             Disk().unlink(ballast, missing_ok=True)
-        return "there is room again"
+        return "there is space again"
     assert ballast is not None
     assert step.leave is not None
     usable = Disk().writable(scene.root)

@@ -118,7 +118,9 @@ class Manifest:
         """Raises FormatError: it is none."""
         try:
             if value["version"] != _VERSION:
-                raise FormatError(f"a table of another rstore (version {value['version']})", path=path)
+                raise FormatError(
+                    f"the table was written by another version of rstore (format {value['version']})", path=path
+                )
             stores = {
                 name: ExportedStore(
                     [
@@ -132,7 +134,7 @@ class Manifest:
             }
             return cls(tuple(value["columns"]), bool(value["decompressed"]), stores)
         except (KeyError, TypeError, ValueError, AttributeError):
-            raise FormatError("this is no export.json", path=path) from None
+            raise FormatError("invalid export.json", path=path) from None
 
 
 def _topics_as_stored(choice: Choice) -> str | list[str] | None:
@@ -168,9 +170,9 @@ class ExportedTable:
         if not self._disk.is_dir(self._hidden):
             if self._disk.exists(self.directory) and self._disk.listdir(self.directory):
                 raise Refused(
-                    "something is here already that rstore did not export",
+                    "the directory is not empty, and rstore did not export into it",
                     path=self.directory,
-                    hint="name a table of an earlier export, or a new directory",
+                    hint="give the table of an earlier export or a new directory",
                 )
             self._disk.mkdirs(self._hidden)
         self._lock.acquire()
@@ -254,7 +256,7 @@ class ExportedTable:
     def _move(self, source: str, target: str) -> None:
         if not self._disk.exists(source):
             if not self._disk.exists(target):
-                raise StorageError("a file of an interrupted export is gone", path=source)
+                raise StorageError("a file of an interrupted export is missing", path=source)
             return
         directory = os.path.dirname(target)
         self._disk.mkdirs(directory)
@@ -296,7 +298,7 @@ def demand_same(disk: Disk, store: StoreRef, known: ExportedStore) -> None:
         return  # gone with its file since
     if witness_of(disk, store, start + length) != known.witness:
         raise Refused(
-            f"the table has rows of another store with the name {store.name}, or of what was cut from this one",
+            f"the table has rows of another store named {store.name}, or of messages that were cut from this one",
             path=store.root,
             offset=start,
             hint=f"give it another name (NAME={store.root}), or export into another directory",
@@ -306,7 +308,7 @@ def demand_same(disk: Disk, store: StoreRef, known: ExportedStore) -> None:
 def local_directory(place: str) -> str:
     """The absolute path. Raises InvalidArgument: no directory that this machine can rename files in."""
     if not place:
-        raise InvalidArgument("no directory was named for the table", hint="--output DIR")
+        raise InvalidArgument("the directory of the table is required", hint="--output DIR")
     return os.path.abspath(local_path(place))
 
 
@@ -314,4 +316,4 @@ def _load(disk: Disk, path: str) -> Any:
     try:
         return json.loads(disk.read_file(path))
     except ValueError as error:
-        raise FormatError(f"no JSON: {error}", path=path) from None
+        raise FormatError(f"not JSON: {error}", path=path) from None

@@ -166,11 +166,14 @@ _KNOWN = (
     _Known(
         r"Could not parse Master URL: '?([^'\n]*)'?",
         InvalidArgument,
-        "--master: no master that Spark knows: {0}",
-        "like local[4], spark://HOST:7077, yarn or k8s://…",
+        "--master: unknown kind of master: {0}",
+        "for example local[4], spark://HOST:7077, yarn or k8s://…",
     ),
     _Known(
-        r"\bMaster must (either [^\n]*)", InvalidArgument, "--master: must {0}", "like local[4] or spark://HOST:7077"
+        r"\bMaster must (either [^\n]*)",
+        InvalidArgument,
+        "--master: must {0}",
+        "for example local[4] or spark://HOST:7077",
     ),
     _Known(
         r"All masters are unresponsive|Unable to connect to the Spark master",
@@ -186,7 +189,7 @@ _KNOWN = (
     _Known(
         r"Invalid (?:initial|maximum) heap size: -Xm[sx](\S+)",
         InvalidArgument,
-        "--conf spark.driver.memory={0}: no size",
+        "--conf spark.driver.memory={0}: not a size",
     ),
     _Known(
         r"\[INVALID_(?:CONF_VALUE|DRIVER_MEMORY|EXECUTOR_MEMORY)[^\]]*\] ([^\n]*?)\.?(?: SQLSTATE: \w+)?$",
@@ -202,7 +205,7 @@ _KNOWN = (
     _Known(
         r"No module named '(?:engine|rstore_cli)[.\w]*'",
         SparkFailed,
-        "the executors don't find rstore",
+        "rstore is not installed on the executors",
         _FOR_THE_PACKAGE,
     ),
     _Known(
@@ -216,7 +219,7 @@ _KNOWN = (
         r"No space left on device",
         SparkFailed,
         "no space left on device where Spark keeps its scratch files",
-        "free space, or name another place: --conf spark.local.dir=DIR",
+        "free space, or use another directory: --conf spark.local.dir=DIR",
     ),
     _Known(r"java\.lang\.OutOfMemoryError", SparkFailed, "Spark ran out of memory", _MORE_MEMORY),
     _Known(r"MemoryError", SparkFailed, "a Python worker ran out of memory", _MORE_MEMORY),
@@ -229,10 +232,10 @@ _KNOWN = (
     _Known(
         r"ExecutorLostFailure|SlaveLost|[Ll]ost executor|Lost task .*Exit(?:ed|code)",
         SparkFailed,
-        "executors were lost, and the job with them",
+        "the job failed: executors were lost",
         _MORE_MEMORY,
     ),
-    _Known(r"spark\.driver\.maxResultSize", SparkFailed, "the answer is larger than the driver takes", _MORE_MEMORY),
+    _Known(r"spark\.driver\.maxResultSize", SparkFailed, "the answer is larger than the driver accepts", _MORE_MEMORY),
     _Known(
         r"Job \d* ?cancelled|SparkContext was shut down|cancelled because SparkContext|stopped SparkContext",
         SparkFailed,
@@ -242,7 +245,7 @@ _KNOWN = (
         r"Answer from Java side is empty|Error while sending or receiving|Connection refused|"
         r"An error occurred while trying to connect to the Java server",
         SparkFailed,
-        "Spark's JVM is gone (killed, or out of memory?)",
+        "Spark's JVM ended (killed, or out of memory?)",
         "more memory: --conf spark.driver.memory=4g",
     ),
     _Known(
@@ -269,4 +272,4 @@ def _unknown(error: BaseException, said: str) -> RStoreError:
     causes = _CAUSE.findall(said)
     first = next((line.strip() for line in said.splitlines() if line.strip()), type(error).__name__)
     told = " ".join((inner[0] if inner else causes[-1] if causes else first).split())
-    return SparkFailed(f"{UNKNOWN}{_SQLSTATE.sub('', told)[:_SHOWN]}", hint="RSTORE_DEBUG=1 shows all that Spark says")
+    return SparkFailed(f"{UNKNOWN}{_SQLSTATE.sub('', told)[:_SHOWN]}", hint="RSTORE_DEBUG=1 shows Spark's full error")

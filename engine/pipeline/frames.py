@@ -54,8 +54,8 @@ class Watch:
             return ()
         store, _, offset = str(self._seen()["first"]).rpartition("@")
         return (
-            f"{facts['damaged_places']} damaged places of the log ({facts['damaged_bytes']} bytes) were passed over, "
-            f"the first in {store} at {int(offset)}: rstore pipeline verify names them all",
+            f"{facts['damaged_places']} damaged places of the log ({facts['damaged_bytes']} bytes) were skipped, "
+            f"the first in {store} at {int(offset)}: rstore pipeline verify lists them",
         )
 
     def _seen(self) -> dict[str, Any]:
@@ -113,10 +113,12 @@ def read(
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     if on_damage not in (FAIL, MARK, SKIP):
-        raise InvalidArgument(f"damage: {on_damage}?", hint=f"{FAIL}, {MARK} or {SKIP}")
+        raise InvalidArgument(f"onDamage = {on_damage} is invalid", hint=f"{FAIL}, {MARK} or {SKIP}")
     for store in stores:
         if "," in f"{store.name}{store.root}":
-            raise InvalidArgument("the data source takes no store with a comma in its name or path", path=store.root)
+            raise InvalidArgument(
+                "the data source can't read a store with a comma in its name or path", path=store.root
+            )
     # else the filter alone: a topic that was deleted is in the log only, and the data source knows it not
     names = [*topics, *([] if topic is None else [topic])]
     known = known_names(stores).topics if names else ()

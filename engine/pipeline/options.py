@@ -92,7 +92,7 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
     known = {name.lower(): name for name in NAMES}
     for name in given:
         if name not in known and name not in _SPARKS_OWN:
-            raise InvalidArgument(f"no such option: {name}", hint="there are " + ", ".join(NAMES))
+            raise InvalidArgument(f"unknown option: {name}", hint="there are " + ", ".join(NAMES))
 
     def text(name: str) -> str | None:
         value = given.get(name.lower(), "").strip()
@@ -102,13 +102,13 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         value = text(name)
         found = None if value is None else parse_size(value, name)
         if found is not None and found < least:
-            raise InvalidArgument(f"{name} = {value}: at least {least}")
+            raise InvalidArgument(f"{name} = {value}: must be ≥ {least}")
         return found
 
     def flag(name: str, default: bool) -> bool:
         value = (text(name) or str(default)).lower()
         if value not in ("true", "false"):
-            raise InvalidArgument(f"{name} = {value}: true or false")
+            raise InvalidArgument(f"{name} = {value}: must be true or false")
         return value == "true"
 
     def time(name: str) -> int | None:
@@ -164,10 +164,10 @@ def _columns(names: Iterable[str], include_body: bool) -> tuple[str, ...]:
         if name not in COLUMNS:
             raise InvalidArgument(f"no such column: {name}", hint="there are " + ", ".join(COLUMNS))
         if name in wanted[:i]:
-            raise InvalidArgument(f"columns: {name} comes twice")
+            raise InvalidArgument(f"columns: {name} is given twice")
     found = tuple(name for name in wanted if include_body or name != "body")
     if not found:
-        raise InvalidArgument("no column is left without the body", hint="name others, or includeBody = true")
+        raise InvalidArgument("no column is left without the body", hint="give other columns, or includeBody = true")
     return found
 
 
@@ -203,7 +203,7 @@ def _offsets(name: str, text: str, words: tuple[str, ...]) -> str | Mapping[str,
         found = None
     if not isinstance(found, dict) or not all(type(v) is int and v >= 0 for v in found.values()):
         raise InvalidArgument(
-            f"{name} = {text}: {', '.join(words)}, or a physical offset by store",
-            hint='like {"broker-a": 1073741824}',
+            f"{name} = {text}: must be {', '.join(words)}, or a physical offset per store",
+            hint='for example {"broker-a": 1073741824}',
         )
     return found

@@ -50,7 +50,7 @@ def build_zip(path: str | os.PathLike[str]) -> Path:
 def main(words: list[str]) -> int:
     """One argument: the file. Raises InvalidArgument, StorageError."""
     if len(words) != 1:
-        raise InvalidArgument("one file is to be named", hint="python -m engine.pipeline.package FILE")
+        raise InvalidArgument("FILE is required", hint="python -m engine.pipeline.package FILE")
     print(build_zip(words[0]))
     return 0
 

@@ -24,12 +24,12 @@ def local_path(place: str) -> str:
     scheme, rest = match[1].lower(), match[2]
     if scheme != "file":
         raise InvalidArgument(
-            f"{match[1]}: is no place that stores and tables are read from or written to: {place}",
+            f"{match[1]}: is not a supported file system for stores and tables: {place}",
             hint="a directory that driver and executors see at the same path, or file:///DIR",
         )
     if not rest.startswith("//"):
         return rest
     host, slash, path = rest[2:].partition("/")
     if host not in _HERE:
-        raise InvalidArgument(f"files of another machine: {place}", hint="mount them, and name the directory")
+        raise InvalidArgument(f"the files are on another machine: {place}", hint="mount them, then give the directory")
     return slash + path

@@ -116,7 +116,7 @@ def shares(tasks: Sequence[StoreShare], missing: Sequence[Gap], on_damage: str) 
             MISSING_SEGMENT,
             path=tasks[0].split.store.root if tasks else None,
             offset=missing[0].offset,
-            hint="onDamage = mark tells it in a row, skip reads on",
+            hint="onDamage = mark adds a row for it, onDamage = skip continues after it",
         )
     left = list(missing)
     found = []

@@ -71,18 +71,18 @@ def draw(result: JobResult, path: str | os.PathLike[str]) -> None:
     target = Path(path)
     kind = target.suffix.lower()
     if kind not in (*_PICTURES, _PAGE):
-        raise InvalidArgument(f"no kind of picture: {target.name}", hint="FILE.png, FILE.svg or FILE.html")
+        raise InvalidArgument(f"unknown kind of chart: {target.name}", hint="use FILE.png, FILE.svg or FILE.html")
     found = charts(result)
     if kind == _PAGE:
         data = page(result, [_picture([chart], "svg").decode() for chart in found]).encode()
     elif found:
         data = _picture(found, kind[1:])
     else:
-        raise InvalidArgument(f"{result.job} has nothing to draw", hint="FILE.html has its tables")
+        raise InvalidArgument(f"{result.job} has no data for a chart", hint="FILE.html has its tables")
     try:
         target.write_bytes(data)
     except OSError as error:
-        raise from_os_error(error, "writing the picture", target) from None
+        raise from_os_error(error, "writing the chart", target) from None
 
 
 def charts(result: JobResult) -> list[Chart]:
@@ -237,7 +237,7 @@ def _picture(found: Sequence[Chart], kind: str) -> bytes:
         matplotlib: Any = importlib.import_module("matplotlib")
         figures: Any = importlib.import_module("matplotlib.figure")
     except ImportError:
-        raise StorageError("matplotlib is not installed: no picture", hint="pip install 'rstore[bench]'") from None
+        raise StorageError("matplotlib is not installed: no chart", hint="pip install 'rstore[bench]'") from None
     heights = [1.2 + 0.26 * len(chart.labels) if chart.across else 3.2 for chart in found]
     out = io.BytesIO()
     settings = {"svg.fonttype": "none", "svg.hashsalt": "rstore", "font.size": 9, "text.parse_math": False}

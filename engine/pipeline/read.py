@@ -84,7 +84,7 @@ def read_split(split: Split, options: ReadOptions, units: FoundUnits | None = No
                         event.reason.value,
                         path=event.segment.path,
                         offset=event.offset,
-                        hint="onDamage = mark gives it as a row, onDamage = skip reads on",
+                        hint="onDamage = mark adds a row for it, onDamage = skip continues after it",
                     )
                 if options.on_damage == MARK:
                     yield rows.of_damage(event)
@@ -108,7 +108,7 @@ def _rows_of(share: StoreShare, options: ReadOptions) -> Iterator[pa.RecordBatch
             yield Rows(share.split, options.columns).of_gap(missing)
         else:
             name = share.split.store.name
-            _say(f"{name}: {gap.length} bytes of log from {gap.offset} on are skipped: their files are missing")
+            _say(f"{name}: {gap.length} bytes of the log from {gap.offset} on were skipped: their segments are missing")
     wanted = options.wanted.narrowed(physical_offset=share.rows)
     yield from read_split(share.split, replace(options, wanted=wanted), share.units)
 

@@ -108,7 +108,7 @@ class Restorer:
             self._start = place - place % self._file_size
         if place <= self._last:
             raise FormatError(
-                "two rows of the same place" if place == self._last else "rows out of order", offset=place
+                "two rows have the same physical offset" if place == self._last else "rows out of order", offset=place
             )
         self._last = place
         why = None if row.get("crc_ok", True) else "body CRC mismatch"
@@ -135,12 +135,12 @@ class Restorer:
         queue = TopicQueue(message.topic, message.queue_id)
         if queue.topic == OP_TOPIC and (changed := self._operation(message)) is not message:
             if changed is None:
-                return "it settles a half that is not in the table"
+                return "it settles a half message that is not in the table"
             message = changed
         record = encode(message, self._raw(message, row))
         size = len(record)
         if size > self._file_size - BLANK_SIZE:
-            return f"a record of {size} bytes fits no file: see mappedFileSizeCommitLog"
+            return f"a record of {size} bytes does not fit into a segment: see mappedFileSizeCommitLog"
         at = self._place(place, size)
         number = row["queue_offset"]
         if sysflag.is_consumable(message.sys_flag):

@@ -101,7 +101,9 @@ class StoreReader(DataSourceReader):
         """
         disk, options = Disk(), self._options
         if options.starting_offsets == LATEST:
-            raise InvalidArgument("startingOffsets = latest: a batch ends there", hint="it is for streams")
+            raise InvalidArgument(
+                "startingOffsets = latest is invalid for a batch: a batch ends there", hint="use it for streams only"
+            )
         stores = find_stores(options.places, config=options.config, disk=disk)
         demand_known(stores, options.wanted.topics or ())
         names = [store.name for store in stores]

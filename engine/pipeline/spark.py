@@ -121,7 +121,7 @@ def parse_conf(words: list[str]) -> dict[str, str]:
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not key.startswith("spark."):
-            raise InvalidArgument(f"--conf {word}: no setting of Spark", hint="like spark.executor.memory=2g")
+            raise InvalidArgument(f"--conf {word}: not a setting of Spark", hint="for example spark.executor.memory=2g")
         found[key] = value
     return found
 
@@ -317,7 +317,7 @@ def _hosts(master: str) -> list[tuple[str, int]]:
     for place in master.removeprefix("spark://").split(","):
         host, colon, port = place.rpartition(":")
         if not (colon and host and port.isdecimal() and 0 < int(port) < 65536):
-            raise InvalidArgument(f"--master {master}: no host and port: {place!r}", hint="like spark://HOST:7077")
+            raise InvalidArgument(f"--master {master}: not HOST:PORT: {place!r}", hint="for example spark://HOST:7077")
         found.append((host, int(port)))
     return found
 

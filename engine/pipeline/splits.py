@@ -76,7 +76,7 @@ def plan_splits(
         InvalidArgument: no such size of splits.
     """
     if split_bytes < 1:
-        raise InvalidArgument(f"splits of {split_bytes} bytes", hint="at least 1, like 128M")
+        raise InvalidArgument(f"splitBytes = {split_bytes} is invalid", hint="must be ≥ 1, for example 128M")
     found: list[Split] = []
     for store in stores:
         count = 0
@@ -222,7 +222,7 @@ def demand_met(split: Split, at: int, end: int) -> None:
     """A split that was read up to `at` ends where the next one begins, at `end`. Raises FormatError."""
     if at != end and end < split.log_end:
         raise FormatError(
-            f"a split was read up to {at}, the next begins at {end}",
+            f"a split was read up to {at}, the next starts at {end}",
             path=split.segment.path,
             offset=at,
             hint="is maxMessageSize the broker's? Else read the store in one split",

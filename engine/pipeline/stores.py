@@ -72,11 +72,11 @@ def find_stores(places: Iterable[str], *, config: Path | None = None, disk: Disk
             other = found.setdefault(ref.name, ref)
             if other is not ref:
                 raise Refused(
-                    f"two stores have the name {ref.name}: {other.root} and {ref.root}",
-                    hint=f"name one: OTHER={ref.root}",
+                    f"two stores are named {ref.name}: {other.root} and {ref.root}",
+                    hint=f"rename one: OTHER={ref.root}",
                 )
     if not found:
-        raise NotAStore("no store was named", hint="give a directory, or a glob")
+        raise NotAStore("STORE is required", hint="give a directory, or a glob")
     return tuple(found.values())
 
 
@@ -84,7 +84,9 @@ def demand_idle(stores: Iterable[StoreRef]) -> None:
     """Raises StoreLocked: a live process holds one of them."""
     for store in stores:
         if store.live:
-            raise StoreLocked("a live process holds the store", path=store.root, hint="stop it, or take a copy")
+            raise StoreLocked(
+                "the store is locked by a running process", path=store.root, hint="stop it, or take a copy"
+            )
 
 
 def _named(place: str) -> tuple[str, str]:

@@ -60,7 +60,9 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions) -> None:
         """Raises InvalidArgument: `endingOffsets`, which a stream has none of."""
         if options.ending_offsets != LATEST:
-            raise InvalidArgument("endingOffsets: a stream has no end", hint="it is for batch reads: spark.read")
+            raise InvalidArgument(
+                "endingOffsets is invalid for a stream", hint="use it for batch reads only: spark.read"
+            )
         self._options = options
         self._stores: tuple[StoreRef, ...] = ()
         self._target: Offsets | None = None
@@ -172,18 +174,18 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 at = begin
             elif at < begin:
                 raise LogIsGone(
-                    f"{begin - at} bytes of the log of {store.name} expired before they were read:"
+                    f"{begin - at} bytes of the log of {store.name} were deleted before they were read:"
                     f" offsets {at} to {begin}",
                     path=store.root,
-                    hint="failOnDataLoss = false goes on with what is left",
+                    hint="failOnDataLoss = false continues with what is left",
                 )
             found[store.name] = at
         if self._options.fail_on_data_loss:
             for name in start:
                 if name not in found:
                     raise LogIsGone(
-                        f"the store {name}, which the query has read, is not among the stores any more",
-                        hint="name it again, or failOnDataLoss = false",
+                        f"the store {name}, which the query has read, is no longer one of the stores",
+                        hint="add it again, or set failOnDataLoss = false",
                     )
         return found
 
@@ -192,9 +194,9 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start > last or not _reaches(store, start, disk):
             if self._options.fail_on_data_loss:
                 raise LogIsGone(
-                    f"the log of {store.name} does not reach what the query has read of it, {start}: it was cut",
+                    f"the log of {store.name} ends before offset {start}, which the query has read: the log was cut",
                     path=store.root,
-                    hint="is it another store? failOnDataLoss = false waits until the log is as long again",
+                    hint="is it another store? failOnDataLoss = false waits until the log reaches that offset",
                 )
             return start
         end = log_end(store, disk, start=start)

@@ -87,7 +87,7 @@ def bench(
     from engine.bench.workload import GIB
 
     if quick and (size is not None or rounds is not None):
-        raise InvalidArgument("--quick says how large and how often: it excludes --size and --rounds")
+        raise InvalidArgument("--quick sets size and rounds itself: it excludes --size and --rounds")
     caches = [Cache.WARM] if warm or not cold else []
     caches += [Cache.COLD] if cold else []
     wanted = BenchOptions(
@@ -107,7 +107,7 @@ def bench(
         replication,
         quick,
     ).checked()
-    settings.on_interrupt = "what was measured so far is lost; no store was touched"
+    settings.on_interrupt = "the measurements so far are lost; none of your stores was touched"
     with _progress(settings) as progress:
         found = run(wanted, progress)
     answer = settings.output()
@@ -148,7 +148,7 @@ def _show(output: Output, found: Results, directory: Path) -> None:
     if verdicts:
         output.text()
         output.table(
-            ["job", "workload", "held against", "asked for", "found", ""],
+            ["job", "workload", "compared with", "required", "measured", ""],
             [[v.floor.job, v.floor.workload, against_text(v), *floor_text(v)] for v in verdicts],
             numbers=(3, 4),
         )
@@ -157,7 +157,7 @@ def _show(output: Output, found: Results, directory: Path) -> None:
 
         output.text()
         output.table(
-            ["load of rstore serve", "asked for", "found", ""], list(verdict_rows(found.served)), numbers=(1, 2)
+            ["load of rstore serve", "required", "measured", ""], list(verdict_rows(found.served)), numbers=(1, 2)
         )
     if found.replicated.copies:
         from engine.bench import report_replicated as report

@@ -52,9 +52,9 @@ def doctor(
     if output.json:
         output.document({**found.to_json(), "sparkJobs": spark.to_json()})
     else:
-        said = "Nothing here keeps a broker from starting." if found.starts else "Start no broker like this:"
+        said = "Nothing prevents a broker's start." if found.starts else "Do not start a broker yet:"
         if found.starts and found.newer:
-            said = "Nothing that was looked at keeps its own RocketMQ 5 broker from starting."
+            said = "Nothing that was checked prevents the start of its own RocketMQ 5 broker."
         output.text(f"{said} The log was not read." if found.starts else said)
         if found.configuration is not None:
             output.text(_counts(str(file), found.configuration))

@@ -64,7 +64,7 @@ def drill(
     if thorough and sample is not None:
         raise InvalidArgument("--sample and --thorough exclude each other")
     if report is not None and report.suffix not in _SUFFIXES:
-        raise InvalidArgument("--report wants a name that ends in .md or .json", path=report)
+        raise InvalidArgument("--report requires a name ending in .md or .json", path=report)
     head, *rest = words
     if head == "list":
         _no_more(rest, "list")
@@ -72,11 +72,11 @@ def drill(
         return
     if head == "show":
         if not rest:
-            raise InvalidArgument("which drill?", hint="rstore drill show NAME")
+            raise InvalidArgument("the name of a drill is required", hint="rstore drill show NAME")
         _show(output, rest)
         return
     if head == "run" and not rest:
-        raise InvalidArgument("which drills?", hint="rstore drill run all, or run NAME…")
+        raise InvalidArgument("the names of drills are required", hint="rstore drill run all, or run NAME…")
     drills = _found(rest if head == "run" else words)
 
     from engine.drill.apart import RunOptions
@@ -104,7 +104,7 @@ def _list(output: Output) -> None:
     if output.json:
         output.document({"drills": [{"name": one.name, "purpose": one.purpose} for one in drills]})
     else:
-        output.table(["drill", "shows that"], [[one.name, one.purpose] for one in drills])
+        output.table(["drill", "proves that"], [[one.name, one.purpose] for one in drills])
 
 
 def _show(output: Output, words: Sequence[str]) -> None:
@@ -129,8 +129,8 @@ def _run(settings: Settings, drills: list[Drill], wanted: RunOptions, report: Pa
     if settings.store is not None or settings.config is not None:
         source = settings.load()
         if report is not None and report.resolve().is_relative_to(source.store_path_root_dir.resolve()):
-            raise InvalidArgument("the report would lie in the store itself", path=report)
-    settings.on_interrupt = "the scratch stores are removed, no store was changed"
+            raise InvalidArgument("--report is inside the store", path=report)
+    settings.on_interrupt = "the scratch stores are deleted, no store was changed"
     with _bars(output, [one.name for one in drills]) as tell:
         found = run_drills(drills, source=source, wanted=wanted, progress=tell)
     if report is not None:
@@ -208,7 +208,9 @@ def _show_report(output: Output, found: DrillReport) -> None:
     output.text()
     original = found.original
     if original is not None:
-        state = "untouched: every byte and time is as before" if original.untouched else "CHANGED while drills ran"
+        state = (
+            "unchanged: every byte and time is the same as before" if original.untouched else "CHANGED while drills ran"
+        )
         output.text(f"The store {printable(original.path)} is {state} (SHA-256 {original.after}).")
     output.text(_summary(found))
 

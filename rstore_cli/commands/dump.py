@@ -83,8 +83,8 @@ def commitlog(
     if topic is not None and not shown and limit != 0:
         known = KnownNames.of_store(Disk(), config)
         known.demand_topic(topic)
-        unknown = f"; whether there is one is not known: topics are in RocksDB ({known.hidden}), which are not read"
-        output.note(f"no message of topic {topic} was met in the log{unknown if known.hidden else ''}")
+        unknown = f"; topics are in RocksDB ({known.hidden}), which rstore does not read"
+        output.note(f"no message of topic {topic} was found in the log{unknown if known.hidden else ''}")
         damaged |= bool(known.hidden)  # nothing else tells a wrong name
     if damaged:
         raise typer.Exit(FOUND)
@@ -236,7 +236,7 @@ def checkpoint(context: typer.Context) -> None:
     else:
         output.facts([(name, f"{value}  {moment(value)}") for name, value in values.items()])
     if not whole:
-        output.warn("! the checkpoint file is short: what is missing reads as zeros")
+        output.warn("! the checkpoint file is short: missing fields are shown as 0")
         raise typer.Exit(FOUND)
 
 
@@ -272,7 +272,7 @@ def config(context: typer.Context) -> None:
     if hidden:
         output.note(f"note: {ROCKSDB_CONFIG} ({hidden}) are not read: start its own RocketMQ 5 broker and ask that")
     elif not some:
-        output.note("no configuration here: a broker keeps it in config/ in the store's directory")
+        output.note("no configuration: a broker keeps it in config/ in the store's directory")
     if broken:
         raise typer.Exit(FOUND)
 

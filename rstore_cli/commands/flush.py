@@ -36,9 +36,9 @@ def flush(context: typer.Context) -> None:
     elif said["by"] == "daemon":
         output.text(f"The log is on disk up to {said['flushed']}, queues up to {said['dispatched']}.")
         if not said["complete"]:
-            output.warn("Not all of the log is in the queues yet.")
+            output.warn("Queues are not yet up to date with the log.")
     else:
-        output.text(f"There is no daemon. {counted(said['files'], 'file was', 'files were')} synced.")
+        output.text(f"No daemon runs on the store: {counted(said['files'], 'file was', 'files were')} synced.")
     raise typer.Exit(OK)
 
 

@@ -74,8 +74,8 @@ def init(
         output.text(f"  {key}={value}")
     index = IndexLayout(config.max_hash_slot_num, config.max_index_num).file_size
     segment, queue = size(config.mapped_file_size_commit_log), size(config.mapped_file_size_consume_queue)
-    output.text(f"On disk: {segment} a commit log file, {queue} a queue file, {size(index)} an index file,")
-    output.text("each made as a whole by its first message (an index file by the first with a key).")
+    output.text(f"Disk space: {segment} per segment, {queue} per queue file, {size(index)} per index file,")
+    output.text("each allocated in full by its first message (an index file by the first with a key).")
     output.text(f"Next: {command_line(config, 'put', 'TOPIC', '--body', 'hello')}")
 
 

@@ -98,11 +98,11 @@ def reindex(
             show(output, told[-1])
         output.text()
         if done and place is not None:
-            output.text(f"Done. They are in {place}; no store was changed.")
+            output.text(f"Done. The files are in {place}; no store was changed.")
         elif done:
             output.text("Done. What was replaced is in " + ", ".join(filter(None, rebuilt.salvage)))
         elif not rebuilt.changed:
-            output.text("Nothing to do: what the logs give is there already, to the byte.")
+            output.text("Nothing to do: queues and index already match the logs, byte for byte.")
 
     def json(rebuilt: Rebuilt) -> dict[str, Any]:
         told.append(rebuilt.result())

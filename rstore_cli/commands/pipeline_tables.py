@@ -101,7 +101,7 @@ def import_(
     config = None if settings.config is None else str(settings.config.absolute())
     places = local_directory(str(table)), local_directory(str(output))
     options = ImportOptions(*places, name, config, topic_names(topic))
-    settings.on_interrupt = f"{output} is not complete: remove it, and run it again"
+    settings.on_interrupt = f"{output} is not complete: delete it, then run the command again"
     code = run_job(settings, "import", lambda spark: run(spark, (), options), given, parquet=parquet, plot=plot)
     raise typer.Exit(code)
 

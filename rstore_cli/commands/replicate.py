@@ -76,7 +76,7 @@ def replicate(
         not no_tables,
     )
     answer = settings.output()
-    settings.on_interrupt = "what was copied is kept: run the same again to go on"
+    settings.on_interrupt = "the copied part is kept: run the same command again to resume"
     with _screen(answer) as tell:
         found = run(settings.load(), wanted, tell)
     if answer.json:
@@ -105,6 +105,6 @@ def _screen(answer: Output) -> Iterator[Tell]:
             if not is_terminal(sys.stderr) and time.monotonic() - shown >= _EVERY_S:
                 shown = time.monotonic()
                 rate = size(int(now.appended / now.seconds)) if now.seconds else "-"
-                answer.note(f"{now.status.value}: {size(now.behind)} behind, {rate}/s, log up to {now.end}")
+                answer.note(f"{now.status.value}: lag {size(now.behind)}, {rate}/s, log up to {now.end}")
 
         yield tell

@@ -140,7 +140,7 @@ def serve(
     if not slave and broker_id is None:
         broker = replace(broker, broker_id=0)  # whatever the file says, as BrokerStartup does
     if not slave and (broker.broker_id or master):
-        raise InvalidArgument("--master, or a --broker-id above 0, is for a slave", hint="add --role slave")
+        raise InvalidArgument("--master and a --broker-id above 0 require --role slave", hint="add --role slave")
     if names_port is None:
         names_port = None if broker.name_servers else 9876
     broker = replace(broker, name_service_port=None if no_names else names_port)
@@ -159,12 +159,12 @@ def serve(
                 }
             )
         else:
-            told = "" if where.bound == where.broker else f"; clients are told {where.broker}"
+            told = "" if where.bound == where.broker else f"; clients connect to {where.broker}"
             answer.text(f"The broker listens on {where.bound}{told}.")
             if where.names_bound is not None:
-                answer.text(f"The name service listens on {where.names_bound}.")
+                answer.text(f"The name server listens on {where.names_bound}.")
             if where.ha is not None:
-                answer.text(f"Slaves find it on {where.ha}.")
+                answer.text(f"Slaves connect to {where.ha}.")
             if where.url is not None:
                 answer.text(f"Metrics and health are at {where.url}.")
         sys.stdout.flush()  # somebody may wait for it at the other end of a pipe

@@ -100,14 +100,14 @@ def _show(output: Output, found: VerifyResult, named: tuple[str, ...]) -> None:
     if found.batches:
         output.text(BATCHES)
     if found.live:
-        output.text("A live process holds the store: the log was checked as far as it is written.")
+        output.text("The store is locked by a running process: the log was checked up to its current end.")
     say_not_read(output, named, found.not_read)
     if found.unusuals:
         many = count(found.unusuals, "unusual record")
-        title = f"{many} (sent so by a client, or changed since: nothing here tells; no fault):"
+        title = f"{many} (a client sent them so, or they were changed later: rstore can't tell; not an error):"
         _places(output, title, found.unusual[:_NOTED], found.unusuals)
     if not found.bad and not found.suspects:
-        output.text("Nothing bad." if found.clean else "Nothing bad in what was read.")
+        output.text("No damage." if found.clean else "No damage in the part that was read.")
         return
     if found.bad:
         _places(output, f"{count(len(found.bad), 'bad place')}:", found.bad, len(found.bad))

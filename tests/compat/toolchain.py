@@ -35,7 +35,7 @@ def java() -> Path:
     if candidate is None or not candidate.is_file():
         found = shutil.which("java")
         if found is None:
-            raise Missing("Java is not installed: neither JAVA_HOME nor PATH leads to a java program.")
+            raise Missing("Java is not installed: no java program in JAVA_HOME or PATH.")
         candidate = Path(found)
     said = subprocess.run([candidate, "-version"], capture_output=True, text=True, timeout=60, check=False)
     version = re.search(r'version "(\d+)', said.stderr + said.stdout)
@@ -170,7 +170,7 @@ def _is_fresh(directory: Path, jar: Path, needs: str) -> bool:
 def _build(directory: Path, jar: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
-        raise Missing("Maven is not installed: PATH does not lead to a mvn program.")
+        raise Missing("Maven is not installed: no mvn program in PATH.")
     shutil.rmtree(jar.parent / "lib", ignore_errors=True)  # no jars of what was wanted before
     for mode in (["-o"], []):  # offline first: fast, and all that is needed after one run online
         built = _run_maven([maven, "-q", "-B", *mode, "package"], directory)
@@ -179,7 +179,7 @@ def _build(directory: Path, jar: Path) -> None:
             return
     said = (built.stdout + built.stderr).strip()
     if re.search(r"could not (transfer|resolve|find artifact)|unknown host", said, re.IGNORECASE):
-        raise Missing("Apache's jars are not here and can't be downloaded: Maven's repository is out of reach.")
+        raise Missing("Apache's jars are missing and can't be downloaded: Maven's repository can't be reached.")
     raise RuntimeError(f"the Java side of the interop tests does not build:\n{said}")
 
 
@@ -189,4 +189,4 @@ def _run_maven(command: list[str], directory: Path) -> subprocess.CompletedProce
             command, cwd=directory, capture_output=True, text=True, timeout=BUILD_TIMEOUT, check=False
         )
     except subprocess.TimeoutExpired:
-        raise Missing("Apache's jars can't be downloaded: Maven did not end within ten minutes.") from None
+        raise Missing("Apache's jars can't be downloaded: Maven did not finish within ten minutes.") from None

@@ -95,7 +95,7 @@ def put_again(store: MessageStore, ledger: DrillLedger, count: int = 60) -> None
 
 
 def in_the_middle_of_a_load(place: Place, *, mapped: bool = True, **changes: object) -> int:
-    """The disk fills up below a running store; then there is room again."""
+    """The disk fills up below a running store; then there is space again."""
     ledger = DrillLedger(21)
     config = settings(place.root).with_changes(**changes)
     refused = 0

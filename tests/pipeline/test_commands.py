@@ -258,7 +258,7 @@ def test_lag_of_groups(fixture_copy: Store, cli: Cli) -> None:
 def test_an_answer_in_words(fixture_store: Store, cli: Cli) -> None:
     ran = cli("pipeline", "verify", fixture_store("lmq"))
     assert ran.out.splitlines()[0].split() == ["stores", "1"]
-    assert "Bad places: none" in ran.out
+    assert "Damage: none" in ran.out
 
 
 def test_progress_counts_tasks(spark: SparkSession) -> None:

@@ -157,7 +157,7 @@ def test_a_store_without_a_log(spark: SparkSession, master: Path, tmp_path: Path
 def test_two_stores_and_no_more(spark: SparkSession, master: Path) -> None:
     with pytest.raises(InvalidArgument, match="two stores, not 1"):
         run(spark, find_stores([str(master)]), DiffOptions())
-    with pytest.raises(InvalidArgument, match="a limit of -1"):
+    with pytest.raises(InvalidArgument, match="--limit -1 is invalid"):
         compare(spark, master, master, limit=-1)
 
 

@@ -257,7 +257,7 @@ def test_where_no_table_can_be(spark: SparkSession, tmp_path: Path) -> None:
     stores = find_stores([f"s={tmp_path / 's'}"])
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter").write_text("dear")
-    with pytest.raises(Refused, match="something is here already"):
+    with pytest.raises(Refused, match="the directory is not empty"):
         run(spark, stores, ExportOptions(output=str(tmp_path / "full")))
     with pytest.raises(InvalidArgument, match="no directory was named"):
         run(spark, stores, ExportOptions())
@@ -285,7 +285,7 @@ def test_a_log_that_went_on_while_nobody_exported(spark: SparkSession, tmp_path:
     for segment in sorted((tmp_path / "s" / "commitlog").iterdir())[:1]:
         segment.unlink()
     result = run(spark, find_stores([f"s={tmp_path / 's'}"]), options)
-    assert "bytes of its log were gone before they were exported" in result.notes[0]
+    assert "bytes of its log were deleted before they were exported" in result.notes[0]
     found = places(spark, tmp_path / "t")
     assert len(found) == len(set(found)) == 20 + len(plain.records(tmp_path / "s"))
 

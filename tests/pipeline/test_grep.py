@@ -175,10 +175,10 @@ def test_what_spark_need_not_read_to_know(spark: SparkSession, store: Path, opti
         (GrepOptions(where="size"), "where size: .*(?i:boolean)"),
         (GrepOptions(where="keys[7] = ''"), r"where keys\[7\] = '': .*out of bounds"),
         (GrepOptions(where="1 / (size - size) > 1"), "where 1 / .*zero"),
-        (GrepOptions(body_regex="(["), "no regular expression"),
+        (GrepOptions(body_regex="(["), "invalid regular expression"),
         (GrepOptions(columns=("colour",)), "no such column: colour"),
-        (GrepOptions(limit=-1), "a limit of -1"),
-        (GrepOptions(excerpt=-1), "an excerpt of -1"),
+        (GrepOptions(limit=-1), "--limit -1 is invalid"),
+        (GrepOptions(excerpt=-1), "--excerpt -1 is invalid"),
         (GrepOptions(on_damage="maybe"), "damage: maybe"),
     ],
 )

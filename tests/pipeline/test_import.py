@@ -116,7 +116,7 @@ def test_what_can_not_be_imported(spark: SparkSession, tmp_path: Path) -> None:
     export.run(spark, stores, export.ExportOptions(output=table, include_body=False))
     with pytest.raises(InvalidArgument, match="the table lacks columns: body"):
         run(spark, (), ImportOptions(table=table, output=new))
-    with pytest.raises(Refused, match="something is here already"):
+    with pytest.raises(Refused, match="the directory is not empty"):
         run(spark, (), ImportOptions(table=table, output=str(tmp_path / "s")))
     with pytest.raises(InvalidArgument, match="no directory was named"):
         run(spark, (), ImportOptions(output=new))
@@ -133,5 +133,7 @@ def test_rows_that_come_twice(spark: SparkSession, tmp_path: Path) -> None:
     export.run(spark, find_stores([str(tmp_path / "s")]), export.ExportOptions(output=str(table)))
     (file,) = table.rglob("*.parquet")
     file.with_name("copy.parquet").write_bytes(file.read_bytes())
-    with pytest.raises(Exception, match=r"two rows of the same place: at 0 .the new store has 1 message: remove it"):
+    with pytest.raises(
+        Exception, match=r"two rows have the same physical offset: at 0 .the new store has 1 message: remove it"
+    ):
         run(spark, (), ImportOptions(table=str(table), output=str(tmp_path / "new")))

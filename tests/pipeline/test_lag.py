@@ -132,6 +132,6 @@ def test_without_offsets(spark: SparkSession, tmp_path: Path) -> None:
         assert store.put(message("x")).ok
     result = run(spark, find_stores([str(tmp_path / "s")]), LagOptions())
     assert result.table("queues").rows == ()
-    assert "there is no config/consumerOffset.json" in result.notes[0]
-    with pytest.raises(InvalidArgument, match="no store was named"):
+    assert "lag unknown: config/consumerOffset.json" in result.notes[0]
+    with pytest.raises(InvalidArgument, match="STORE is required"):
         run(spark, (), LagOptions())

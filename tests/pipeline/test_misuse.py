@@ -64,7 +64,7 @@ def test_a_run_leaves_nothing_and_says_nothing_of_spark(fixture_store: Store, tm
     ("words", "code", "says"),
     [
         (("--master", "foo"), 2, "--master"),
-        (("--master", "local[x]"), 2, "--master: no master that Spark knows: local[x]"),
+        (("--master", "local[x]"), 2, "--master: unknown kind of master: local[x]"),
         (("--conf", "spark.sql.shuffle.partitions=x"), 2, "spark.sql.shuffle.partitions"),
         (("--conf", "spark.driver.memory=much"), 2, "spark.driver.memory=much"),
         (("--conf", "spark.driver.memory=64m"), 2, "driver memory"),
@@ -136,7 +136,7 @@ def test_a_session_of_a_users_own(fixture_store: Store, tmp_path: Path) -> None:
     assert ran.stdout.splitlines() == [
         "count: 600",
         "none: NotAStore: no store here: /none (name one with --store, or make one with: rstore init)",
-        "scheme: InvalidArgument: hdfs: is no place that stores and tables are read from or written to: hdfs://n/x "
+        "scheme: InvalidArgument: hdfs: is not a supported file system for stores and tables: hdfs://n/x "
         "(a directory that driver and executors see at the same path, or file:///DIR)",
         ran.stdout.splitlines()[3],
     ]

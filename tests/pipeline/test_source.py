@@ -268,15 +268,15 @@ def test_misuse(spark: SparkSession, tmp_path: Path, fixture_store: Store) -> No
         ([tmp_path / "none"], {}, "no store here"),
         ([f"{tmp_path}/none-*"], {}, "no directory matches"),
         ([raft], {}, "DLedger"),
-        ([tmp_path / "a" / "store", tmp_path / "b" / "store"], {}, "two stores have the name store"),
+        ([tmp_path / "a" / "store", tmp_path / "b" / "store"], {}, "two stores are named store"),
         ([path], {"onDamage": "maybe"}, "there are fail, mark, skip"),
-        ([path], {"splitByte": "1"}, "no such option: splitbyte .there are path, columns"),
+        ([path], {"splitByte": "1"}, "unknown option: splitbyte .there are path, columns"),
         ([path], {"columns": "nope"}, "no such column: nope .there are store, file"),
         ([path], {"splitBytes": "much"}, "splitBytes: no size"),
     ):
         with pytest.raises(Exception, match=text):
             load(spark, *places, **options).count()
-    with pytest.raises(RStoreError, match="no store was named"):
+    with pytest.raises(RStoreError, match="STORE is required"):
         find_stores([])
 
 
@@ -327,7 +327,7 @@ def test_a_batch_between_offsets(spark: SparkSession, tmp_path: Path, fixture_st
     assert {row["store"]: row["count"] for row in found} == {path.name: 300, "other": 600}
     assert load(spark, path, startingOffsets="earliest", endingOffsets="latest").count() == 600
     for wrong, text in (
-        ({"startingOffsets": "latest"}, "startingOffsets = latest: a batch ends there"),
+        ({"startingOffsets": "latest"}, "startingOffsets = latest is invalid for a batch: a batch ends there"),
         ({"endingOffsets": "earliest"}, "endingOffsets = earliest: latest, or"),
         ({"startingOffsets": '{"nobody": 1}'}, "startingOffsets: no such store: nobody"),
         ({"endingOffsets": '{"nobody": 1}'}, "endingOffsets: no such store: nobody"),
@@ -341,10 +341,10 @@ def test_paths_as_uris(spark: SparkSession, fixture_store: Store) -> None:
     for uri in (f"file://{path}", f"file:{path}", f"FILE://localhost{path}", f"me=file://{path}"):
         assert load(spark, uri, columns="store").count() == 600
     for uri, text in (
-        ("hdfs://name/data", "hdfs: is no place that stores"),
+        ("hdfs://name/data", "hdfs: is not a supported that stores"),
         ("s3a://bucket/data", "s3a: is no place"),
-        ("a=hdfs:/data", "hdfs: is no place"),
-        ("file://elsewhere/data", "files of another machine"),
+        ("a=hdfs:/data", "hdfs: is not a supported"),
+        ("file://elsewhere/data", "the files are on another machine"),
     ):
         with pytest.raises(InvalidArgument, match=text):
             load(spark, uri).count()

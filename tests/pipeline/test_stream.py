@@ -143,7 +143,7 @@ def test_a_limit_counts_what_is_asked_for(tmp_path: Path) -> None:
         batches.append(sum(rows))
         at = end
     assert batches == [5, 5]
-    with pytest.raises(InvalidArgument, match="endingOffsets: a stream has no end"):
+    with pytest.raises(InvalidArgument, match="endingOffsets is invalid for a stream"):
         StoreStreamReader(parse({**options, "endingOffsets": '{"store": 5}'}))
 
 

@@ -50,7 +50,7 @@ class Ran:
     @property
     def is_fault(self) -> bool:
         """Whether an error came up that nobody had thought of."""
-        return self.error.get("code") == "internal" or "a fault of rstore" in self.err
+        return self.error.get("code") == "internal" or "a bug in rstore" in self.err
 
     def __str__(self) -> str:
         told = self.err.strip().splitlines()[-1:] or [""]

@@ -59,7 +59,7 @@ def test_a_store_of_another_user(fixture_copy: Store) -> None:
     store.chmod(0o750)
     code, said = ran("status", "--store", store)
     assert (code, said.count("\n")) == (5, 1)
-    assert f"permission denied: user root may not look into a directory of {owner.pw_name}: {store}" in said
+    assert f"permission denied: user root can't read a directory of {owner.pw_name}: {store}" in said
     assert said.endswith(f"(sudo -u {owner.pw_name} rstore status --store {store})\n")
     check_clean(store)
 

@@ -15,7 +15,7 @@ TINY = ("--size", "1M", "--rounds", "1", "--workload", "b128", "--job", "verify-
 def test_a_run_leaves_a_report(tmp_path: Path, cli: Cli) -> None:
     ran = cli("bench", *TINY, "--output", tmp_path / "out", "--work", tmp_path / "work")
     assert ran.code == 0
-    assert "left out: not asked for" in ran.out
+    assert "not measured: not asked for" in ran.out
     assert f"The report is {tmp_path / 'out' / 'report.md'}" in ran.out
     told = json.loads((tmp_path / "out" / "report.json").read_text())
     assert {m["job"] for m in told["measures"]} == {"limits", "verify-crc"}
@@ -37,7 +37,7 @@ def test_without_java_ours_is_measured_alone(tmp_path: Path, cli: Cli, monkeypat
     monkeypatch.delenv("JAVA_HOME", raising=False)
     ran = cli("bench", *TINY[:-1], "--output", tmp_path / "out")
     assert ran.code == 0
-    assert "left out: Java is not installed" in ran.out
+    assert "not measured: Java is not installed" in ran.out
 
 
 @pytest.mark.parametrize(

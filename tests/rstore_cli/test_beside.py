@@ -152,7 +152,7 @@ def test_a_killed_one_leaves_a_socket_that_harms_nobody(root: Path, daemon: Proc
     assert cli("doctor", "--store", root).code == 0
     synced = cli("flush", "--store", root)
     assert synced.code == 0
-    assert synced.out.startswith("There is no daemon.")
+    assert synced.out.startswith("No daemon runs on the store:")
     again = Process(root)
     assert cli("status", "--store", root, "--json").json["daemon"]["pid"] == again.process.pid
     assert again.stop() == 0
@@ -172,8 +172,8 @@ def test_flush_without_a_daemon(new_store: Path, tmp_path: Path, cli: Cli) -> No
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}", "broke off"),
-        (b"\0\0\0\0", "broke off"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}", "broke during its answer"),
+        (b"\0\0\0\0", "broke during its answer"),
         (b'HTTP/1.1 500 No\r\nContent-Length: 85\r\n\r\n{"error":{"code":"io","message":"it broke","path":null,'
          b'"offset":null,"hint":null,"exit":5}}', "it broke"),
     ],

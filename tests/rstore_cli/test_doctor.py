@@ -23,7 +23,7 @@ def test_a_sound_store(fixture_store: Store, cli: Cli) -> None:
     assert ran.json["sizes"]["mappedFileSizeCommitLog"] == 131072
     assert all(f.keys() == {"code", "severity", "where", "message", "hint"} for f in ran.json["findings"])
     text = cli("--store", store, "doctor")
-    assert "Nothing here keeps a broker from starting." in text.out
+    assert "Nothing prevents a broker's start." in text.out
     assert "Code 14 (SERVICE_NOT_AVAILABLE)" in text.out
     assert stores.snapshot(store) == before
 
@@ -44,7 +44,7 @@ def test_a_broker_that_would_start_without_its_topics_is_not_said_not_to_start(f
         (store / "config" / name).touch()
     ran = cli("--store", store, "doctor")
     assert ran.code == 1
-    assert ran.out.startswith("Start no broker like this:\n")
+    assert ran.out.startswith("Do not start a broker yet:\n")
     assert "a broker starts without it" in ran.out
     assert "does not start" not in ran.out
 
@@ -86,7 +86,7 @@ def test_every_command_takes_a_configuration_as_a_broker_does(fixture_store: Sto
     ran = cli("--store", store, "-c", COMMENTED, "status")
     assert ran.code == 0
     (note,) = ran.err.splitlines()
-    assert note.startswith(f"note: not in force in a broker as {COMMENTED} has it: listenPort, brokerId, ")
+    assert note.startswith(f"note: a broker ignores or misreads these settings of {COMMENTED}: listenPort, brokerId, ")
     assert note.endswith(f": rstore doctor --conf {COMMENTED}")
     assert "nothing is ever deleted, however full the disk is" in " ".join(ran.out.split())
     assert "only when the disk gets full" not in ran.out
@@ -115,7 +115,7 @@ def test_no_command_refuses_it(words: str, fixture_copy: Store, cli: Cli) -> Non
         if str(COMMENTED) in line and not line.startswith("rstore:") and "Next: rstore" not in line
     ]
     assert len(notes) == 1, ran
-    assert notes[0].startswith("note: not in force in a broker as ")
+    assert notes[0].startswith("note: a broker ignores or misreads these settings of ")
     assert ran.code != 2 or words.startswith("query"), ran
 
 

@@ -81,7 +81,7 @@ def test_what_can_not_be_run_here_is_exit_5(cli: Cli, failing: Path, monkeypatch
     monkeypatch.setattr(apart, "_NAMESPACES", (["no-unshare-here"],))
     ran = cli("drill", "disk-full-real")
     assert ran.code == 5
-    assert "disk-full-real was not run: no small file system can be mounted here" in ran.out
+    assert "disk-full-real was not run: can't mount a small file system here" in ran.out
     assert cli("drill", "disk-full-real", failing).code == 1
 
 
@@ -91,12 +91,12 @@ def test_a_copy_of_a_store_and_the_proof(fixture_copy: Callable[[str], Path], cl
     scratch = tmp_path / "scratch"
     ran = cli("--store", root, "drill", "queue-bit-rot", "--scratch", scratch, "--report", tmp_path / "r.md")
     assert ran.code == 0, ran.out
-    assert f"The store {root} is untouched" in ran.out
+    assert f"The store {root} is unchanged" in ran.out
     assert stores.snapshot(root) == before
     assert list(scratch.iterdir()) == []
-    assert "is untouched: SHA-256" in (tmp_path / "r.md").read_text()
+    assert "is unchanged: SHA-256" in (tmp_path / "r.md").read_text()
     inside = cli("--store", root, "drill", "undo", "--report", root / "r.md")
-    assert (inside.code, "in the store itself" in inside.error_line) == (2, True)
+    assert (inside.code, "inside the store" in inside.error_line) == (2, True)
     kept = cli("--store", root, "drill", "queue-bit-rot", "--scratch", scratch, "--keep")
     assert kept.code == 0
     assert "the stores are in" in kept.out
@@ -109,8 +109,8 @@ def test_a_copy_of_a_store_and_the_proof(fixture_copy: Callable[[str], Path], cl
     [
         ((), "Missing argument"),
         (("torn-writ",), "did you mean torn-write?"),
-        (("run",), "which drills?"),
-        (("show",), "which drill?"),
+        (("run",), "the names of drills are required"),
+        (("show",), "the name of a drill is required"),
         (("list", "all"), "list takes no more arguments"),
         (("run", "all", "undo"), "all takes no more arguments"),
         (("undo", "--sample", "0"), "--sample"),
@@ -145,5 +145,5 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
     out, err = running.communicate(timeout=60)
     assert running.returncode == 130
     assert out == ""
-    assert err == "rstore: interrupted: the scratch stores are removed, no store was changed\n"
+    assert err == "rstore: interrupted: the scratch stores are deleted, no store was changed\n"
     assert list(scratch.iterdir()) == []

@@ -178,7 +178,7 @@ def test_a_path_that_is_none_is_refused(text: str, tmp_path: Path, cli: Cli) -> 
         ran = cli("-c", conf, "--store", root, *words)
         assert ran.code == 2
         assert str(conf) in ran.error_line
-        assert "a fault of rstore" not in ran.err
+        assert "a bug in rstore" not in ran.err
     ran = cli("doctor", "--conf", conf)
     assert f"{conf}: {text.partition('=')[0]}" in ran.out
     check_clean(root, settings(root))

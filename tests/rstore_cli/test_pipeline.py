@@ -61,23 +61,23 @@ def test_the_commands_load_nothing_heavy() -> None:
         (("pipeline",), "Missing command"),
         (("pipeline", "verfy"), "verfy"),
         (("pipeline", "verify", "--nope"), "No such option: --nope"),
-        (("pipeline", "verify", "--conf", "memory=2g"), "--conf memory=2g: no setting of Spark"),
-        (("pipeline", "verify", "--conf", "spark.x"), "no setting of Spark"),
+        (("pipeline", "verify", "--conf", "memory=2g"), "--conf memory=2g: not a setting of Spark"),
+        (("pipeline", "verify", "--conf", "spark.x"), "not a setting of Spark"),
         (("pipeline", "verify", "--split-bytes", "many"), "--split-bytes: no size"),
-        (("pipeline", "verify", "--split-bytes", "0"), "--split-bytes: at least 1"),
+        (("pipeline", "verify", "--split-bytes", "0"), "--split-bytes must be ≥ 1"),
         (("pipeline", "verify", "--from", "abc"), "--from: no size"),
         (("pipeline", "verify", "--plot", "x.txt"), "FILE.html"),
-        (("pipeline", "verify", "--master", "spark://nowhere"), "no host and port"),
-        (("pipeline", "stats", "--on-damage", "mark"), "--on-damage mark: fail or skip"),
+        (("pipeline", "verify", "--master", "spark://nowhere"), "not HOST:PORT"),
+        (("pipeline", "stats", "--on-damage", "mark"), "--on-damage mark is invalid: use fail or skip"),
         (("pipeline", "stats", "--begin", "soon"), "--begin: no time"),
         (("pipeline", "grep", "--property", "x"), "NAME=VALUE"),
         (("pipeline", "diff"), "STORE STORE"),
         (("pipeline", "export"), "--output"),
         (("pipeline", "reindex", "--topic", "T", "--index"), "shared by all topics"),
-        (("verify-crc", "--master", "local[2]"), "--master goes with --spark"),
-        (("verify-crc", "--spark", "--jobs", "2"), "--jobs is for threads"),
-        (("dump", "commitlog", "--split-bytes", "1M"), "--split-bytes goes with --spark"),
-        (("reindex", "--conf", "spark.a=b"), "--conf goes with --spark"),
+        (("verify-crc", "--master", "local[2]"), "--master requires --spark"),
+        (("verify-crc", "--spark", "--jobs", "2"), "--jobs sets threads"),
+        (("dump", "commitlog", "--split-bytes", "1M"), "--split-bytes requires --spark"),
+        (("reindex", "--conf", "spark.a=b"), "--conf requires --spark"),
     ],
 )
 def test_a_usage_error_is_one_line_and_2(args: tuple[str, ...], says: str, fixture_store: Store, cli: Cli) -> None:
@@ -93,7 +93,7 @@ def test_several_topics_are_given_one_by_one_or_in_a_word() -> None:
     assert topic_names(["A", "B"]) == topic_names(["A,B"]) == topic_names(["A, B", "A"]) == ("A", "B")
     assert topic_names(None) == ()
     for nothing in ([""], [","]):
-        with pytest.raises(InvalidArgument, match="--topic: no name"):
+        with pytest.raises(InvalidArgument, match="--topic is empty"):
             topic_names(nothing)
     taken = {
         words[1]: option.multiple
@@ -129,7 +129,7 @@ def test_two_stores_of_the_same_name_are_4(cli: Cli, fixture_copy: Store, tmp_pa
     other = stores.copy(fixture_copy("lmq"), tmp_path / "b" / "store")
     ran = cli("pipeline", "verify", one, other)
     assert ran.code == 4
-    for word in ("two stores have the name store", str(one), f"OTHER={other}"):
+    for word in ("two stores are named store", str(one), f"OTHER={other}"):
         assert word in ran.error_line
     assert [store.name for store in find_stores([f"{tmp_path}/*/store"])] == ["a", "b"]
     assert cli("pipeline", "diff", one).code == 2

@@ -120,7 +120,7 @@ def test_a_throttle_holds_back_and_ctrl_c_says_how_to_go_on(master: Process, tmp
     _, said = process.communicate(timeout=20)
     assert time.monotonic() - began < 3
     assert process.returncode == 130
-    assert "run the same again to go on" in said
+    assert "run the same command again to resume" in said
     assert "Traceback" not in said
     assert 1 << 19 < len(log_of(copy)) < 3 << 20  # of 5 MiB
     assert_sound(config(copy))
@@ -186,8 +186,8 @@ def test_what_is_told_of_a_master_and_its_slave(cli: Cli, master: Process, tmp_p
     ours = cli("--json", "status", "--store", master.root).json["daemon"]["replication"]
     assert ours["role"] == "ASYNC_MASTER"
     assert [one["behind"] for one in ours["slaves"]] == [0]
-    assert "behind" in cli("status", "--store", master.root).out
-    assert f"{master.where['ha']}: following, 0 " in cli("status", "--store", slave.root).out
+    assert ": lag 0 bytes" in cli("status", "--store", master.root).out
+    assert f"{master.where['ha']}: following, lag 0 " in cli("status", "--store", slave.root).out
     assert "slave of" in cli("top", "--store", slave.root, "--once", "-i", "0.1").out
     _, text = get(slave.where["metrics"], "/metrics")
     assert 'rstore_replication_state{state="following"} 1.0' in text

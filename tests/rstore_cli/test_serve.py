@@ -250,7 +250,7 @@ def test_what_people_read(root: Path) -> None:
     assert process.stdout is not None
     lines = [process.stdout.readline() for _ in range(3)]
     (found,) = re.findall(
-        r"The broker listens on 127\.0\.0\.1:(\d+); clients are told 192\.0\.2\.7:(\d+)\.\n", lines[0]
+        r"The broker listens on 127\.0\.0\.1:(\d+); clients connect to 192\.0\.2\.7:(\d+)\.\n", lines[0]
     )
     assert found[0] == found[1]
     (url,) = re.findall(r"at (http://127\.0\.0\.1:\d+/)\.", lines[2])

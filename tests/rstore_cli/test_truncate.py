@@ -65,7 +65,7 @@ def test_in_words(fixture_copy: Store, cli: Cli, middle: int) -> None:
     out = cli("--store", store, "truncate", "--to-offset", str(middle), "--yes").out
     for word in ("Messages to be removed, from offset", "salvage", "Done.", f"The log ends at {middle}"):
         assert word in out
-    assert "the log ends there already" in cli("--store", store, "truncate", "--to-offset", str(middle)).out
+    assert "the log already ends there" in cli("--store", store, "truncate", "--to-offset", str(middle)).out
 
 
 def test_unread_messages_want_a_yes(fixture_copy: Store, cli: Cli, middle: int) -> None:

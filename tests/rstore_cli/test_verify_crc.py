@@ -22,7 +22,7 @@ def test_a_sound_log(fixture_store: Store, cli: Cli) -> None:
         *("bad", "suspects", "suspect", "unusuals", "unusual"),
     }
     assert (ran.json["records"], ran.json["bad"]) == (600, [])
-    assert "Nothing bad." in cli("--store", store, "verify-crc").out
+    assert "No damage." in cli("--store", store, "verify-crc").out
 
 
 def test_a_file_beside_the_log_is_named_with_a_command_that_can_be_copied(fixture_copy: Store, cli: Cli) -> None:

@@ -67,7 +67,7 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: DiffOptions) -
     if len(stores) != 2:
         raise InvalidArgument(f"diff takes two stores, not {len(stores)}")
     if options.limit < 0:
-        raise InvalidArgument(f"a limit of {options.limit}")
+        raise InvalidArgument(f"--limit {options.limit} is invalid")
     return _Diff(spark, stores[0], stores[1], options).result()
 
 
@@ -208,13 +208,13 @@ class _Diff:
         for one, other in ((0, 1), (1, 0)):
             if starts[one] < starts[other]:
                 said.append(
-                    f"{names[other]} begins at {starts[other]}, {names[one]} at {starts[one]}: "
+                    f"{names[other]} starts at {starts[other]}, {names[one]} at {starts[one]}: "
                     f"the {starts[other] - starts[one]} bytes before are not compared"
                 )
             if ends[one] > ends[other]:
                 said.append(
                     f"{names[other]} ends at {ends[other]}, {names[one]} at {ends[one]}: "
-                    f"{counted(behind[one], 'message behind it is', 'messages behind it are')} in {names[one]} alone"
+                    f"{counted(behind[one], 'message after it is', 'messages after it are')} only in {names[one]}"
                 )
         return said
 

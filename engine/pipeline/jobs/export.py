@@ -98,7 +98,7 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: ExportOptions)
     """
     directory = local_directory(options.output)
     if options.on_damage not in (FAIL, MARK, SKIP):
-        raise InvalidArgument(f"damage: {options.on_damage}?", hint=f"{FAIL}, {MARK} or {SKIP}")
+        raise InvalidArgument(f"onDamage = {options.on_damage} is invalid", hint=f"{FAIL}, {MARK} or {SKIP}")
     columns = _columns(options)
     disk = Disk()
     with ExportedTable(disk, directory) as table:
@@ -150,11 +150,11 @@ class _Export:
             "damaged_places": places,
         }
         shown = partitions[:_MOST_ROWS]
-        tables = [Table("partitions", "What was added", ("topic", "day", "messages", "bytes"), tuple(shown))]
+        tables = [Table("partitions", "Added", ("topic", "day", "messages", "bytes"), tuple(shown))]
         if damage:
             named = "left out" if self._options.on_damage == SKIP else "rows with `damage`"
             columns = ("store", "physical_offset", "size", "damage")
-            tables.append(Table("damage", f"Damaged stretches ({named})", columns, tuple(damage)))
+            tables.append(Table("damage", f"Damaged ranges ({named})", columns, tuple(damage)))
         return JobResult("export", facts, tuple(tables), notes=tuple(self._notes))
 
     def _plan(self) -> tuple[Manifest, list[DataFrame]]:
@@ -169,9 +169,11 @@ class _Export:
             done = before.next_of(self._options.choice)
             start, end = max(first, done or 0), log_end(store, self._disk)
             if done is not None and first > done:
-                self._notes.append(f"{store.name}: {first - done} bytes of its log were gone before they were exported")
+                self._notes.append(
+                    f"{store.name}: {first - done} bytes of its log were deleted before they were exported"
+                )
             if start >= end:
-                self._notes.append(f"{store.name}: nothing new, the table has all up to {end}")
+                self._notes.append(f"{store.name}: nothing new: the table has all messages up to {end}")
                 continue
             parts.append(self._rows(store, start, end, again=before.overlaps(start, self._options.choice)))
             manifest.stores[store.name] = ExportedStore(
@@ -262,7 +264,7 @@ def read_table(spark: SparkSession, directory: str) -> DataFrame:
     try:
         found = spark.read.parquet(place).schema
     except AnalysisException as error:
-        raise InvalidArgument(f"no table: {frames.first_line(error)}", path=directory) from None
+        raise InvalidArgument(f"not a table: {frames.first_line(error)}", path=directory) from None
     kinds = {"topic": StringType(), "day": DateType()}
     schema = StructType([StructField(f.name, kinds.get(f.name, f.dataType)) for f in found.fields])
     rows = spark.read.schema(schema).parquet(place)

@@ -117,15 +117,15 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: GrepOptions) -
 def _check(options: GrepOptions) -> None:
     if not 0 <= options.limit <= MOST:
         raise InvalidArgument(
-            f"a limit of {options.limit}: 0 to {MOST}", hint="rstore pipeline export writes any number"
+            f"--limit {options.limit} is invalid: 0 to {MOST}", hint="rstore pipeline export writes any number"
         )
     if options.excerpt < 0:
-        raise InvalidArgument(f"an excerpt of {options.excerpt} characters")
+        raise InvalidArgument(f"--excerpt {options.excerpt} is invalid")
     if options.body_regex is not None:
         try:
             re.compile(options.body_regex.encode())
         except re.error as error:
-            raise InvalidArgument(f"no regular expression: {options.body_regex}: {error}") from None
+            raise InvalidArgument(f"invalid regular expression {options.body_regex}: {error}") from None
 
 
 def _wanted(options: GrepOptions) -> list[str]:

@@ -36,15 +36,14 @@ if TYPE_CHECKING:
 _STRETCH = 32 << 20
 _MOST_STRETCHES = 4096
 _SAID = {
-    "moved": "lie at another physical offset than before: records before them are not in the table",
+    "moved": "have a new physical offset: records before them are not in the table",
     "renumbered": "have another queue offset: messages before them in their queues are not in the table",
-    "resized": "have another size: text that is no UTF-8, or a body that was decompressed",
-    "operations_changed": "operations of transactions name the new queue offsets of their halves",
-    "halves": "are halves of transactions: without the source's config/consumerOffset.json a broker asks their "
-    "producers again",
+    "resized": "have another size: text that is not UTF-8, or a decompressed body",
+    "operations_changed": "operations of transactions point at the new queue offsets of their half messages",
+    "halves": "are half messages: without the source's config/consumerOffset.json a broker asks their producers again",
     "delayed": "are delayed messages: without the source's config/delayOffset.json a broker delivers all of them again",
-    "further_queues": "belong into further queues that these settings don't have: enableMultiDispatch, enableLmq",
-    "left_out": "rows were left out",
+    "further_queues": "belong to queues that these settings don't have: enableMultiDispatch, enableLmq",
+    "left_out": "rows were not imported",
 }
 
 
@@ -78,9 +77,9 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: ImportOptions)
     disk = Disk()
     options = replace(options, table=local_directory(options.table), output=local_directory(options.output))
     if disk.exists(options.output) and (not disk.is_dir(options.output) or disk.listdir(options.output)):
-        raise Refused("something is here already", path=options.output, hint="name an empty or a new directory")
+        raise Refused("the directory is not empty", path=options.output, hint="give an empty or new directory")
     if is_pending(disk, options.table):
-        raise Refused("an export into this table was interrupted", path=options.table, hint="run the export once more")
+        raise Refused("an export into this table was interrupted", path=options.table, hint="run the export again")
     manifest = read_manifest(disk, options.table)
     rows = read_table(spark, options.table)
     missing = [name for name in (*NEEDED, "store") if name not in rows.columns]
@@ -151,7 +150,7 @@ def _restore(disk: Disk, settings: StoreConfig, rows: DataFrame, *, decompressed
         done = restorer.finish()
     except BaseException as error:
         if isinstance(error, RStoreError):
-            error.hint = f"the new store has {counted(restorer.done.messages, 'message')}: remove it, and import again"
+            error.hint = f"the new store has {counted(restorer.done.messages, 'message')}: delete it, then import again"
         with contextlib.suppress(RStoreError):  # what went wrong first is what is told
             store.close()
         raise
@@ -186,9 +185,11 @@ def _answer(name: str, options: ImportOptions, done: Restored, damaged: int) -> 
     }
     notes = [f"{done.counts[what]} {said}" for what, said in _SAID.items() if done.counts[what]]
     if damaged:
-        notes.append(f"{damaged} damaged stretches of the table are no messages")
+        notes.append(f"{damaged} damaged ranges of the table are not messages")
     notes.append("config/ (topics, consumer groups, their offsets) is not part of a table: copy it from the source")
-    table = Table("left_out", "Rows left out (the first)", ("physical_offset", "why"), tuple(done.left_out))
+    table = Table(
+        "left_out", "Rows that were not imported (the first)", ("physical_offset", "why"), tuple(done.left_out)
+    )
     return JobResult(
         "import", facts, (table,) if done.left_out else (), ok=not done.counts["left_out"], notes=tuple(notes)
     )

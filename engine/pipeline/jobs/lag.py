@@ -65,7 +65,7 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: LagOptions) ->
         InvalidArgument: no store was given; no such topic or group.
     """
     if not stores:
-        raise InvalidArgument("no store was named")
+        raise InvalidArgument("STORE is required")
     from engine.inspect.store.consumers import DELIVERY
 
     now = Disk().now_ms() if options.now is None else options.now
@@ -146,11 +146,11 @@ def store_lag(store: StoreRef, options: LagOptions, now: int) -> StoreLag:
         unread.add(rows.queue, rows, measure(rows, last_row(rows), begin, cuts, _ROWS_AT_MOST))
     unread.finish(files.newer.hides)
     found = []
-    notes = [f"{name} has no offset anywhere: what it has read is not known" for name in unread.without]
+    notes = [f"{name} has no consumer offset: lag unknown" for name in unread.without]
     newer, hidden = files.newer, (ROCKSDB_QUEUES, BATCH_QUEUES, ROCKSDB_CONFIG)
     notes += [f"{part.what} ({part.where}): not read" for part in newer.parts if part.what in hidden]
     if unread.source is None and not newer.no_config_files:
-        notes.append(f"there is no config/{unread.name}: what groups have read is not known")
+        notes.append(f"lag unknown: config/{unread.name} is missing")
     estimated = False
     with ClosedLog(disk, files.log) as log:
         for group in unread.by_messages():

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 APART = "apart"
 """Below the build directory: what tasks write, a directory an attempt."""
-NOT_SHARED = "driver and executors must see the directory that is built in under the same path"
+NOT_SHARED = "driver and executors must see the build directory under the same path"
 
 
 class StoreWork(NamedTuple):
@@ -118,7 +118,7 @@ def build(stores: Broadcast[tuple[StoreWork, ...]], rows: Iterator[Addressed]) -
             work = stores.value[store]
             apart = os.path.join(work.into, APART)
             if not disk.is_dir(apart):
-                raise StorageError("no directory to build in", path=apart, hint=NOT_SHARED)
+                raise StorageError("the build directory is missing", path=apart, hint=NOT_SHARED)
             place = os.path.join(apart, attempt)
             if kind == QUEUE:
                 yield _queues(disk, work, store, place, some)

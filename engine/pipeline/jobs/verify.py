@@ -107,9 +107,9 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: VerifyOptions)
         },
         (
             Table("stores", "Stores", _STORES, tuple(rows)),
-            Table("damage", "Bad places", _PLACES, damage),
+            Table("damage", "Damage", _PLACES, damage),
             Table("suspect", "Suspect records", _PLACES, suspect),
-            Table("unusual", "Unusual records, which a client may have sent so", _PLACES, unusual),
+            Table("unusual", "Unusual records (a client may have sent them so)", _PLACES, unusual),
         ),
         ok=not damage and not suspect,
     )

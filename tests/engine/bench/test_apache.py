@@ -62,7 +62,7 @@ def test_it_is_built_once(programs: Programs) -> None:
         ("""echo 'openjdk version "11.0.2"' >&2""", None, "Java 17 or newer is needed"),
         ("exit 1", None, "does not run"),
         (JAVA_17, None, "Maven is not installed"),
-        (JAVA_17, "echo Could not transfer artifact; exit 1", "out of reach"),
+        (JAVA_17, "echo Could not transfer artifact; exit 1", "can't be reached"),
     ],
 )
 def test_what_is_missing_is_said(java: str | None, mvn: str | None, said: str, programs: Programs) -> None:

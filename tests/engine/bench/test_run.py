@@ -177,7 +177,7 @@ def test_a_run_without_apache(tmp_path: Path, few_files: None) -> None:
     results = run(wanted, lambda done, total, label: told.append(f"{done}/{total} {label}"))
     assert results.failures == []
     text = (tmp_path / "report" / report.REPORT).read_text()
-    assert "left out: not asked for" in text
+    assert "not measured: not asked for" in text
     for job in jobs:
         assert f"## {job.name}: " in text
     said = json.loads((tmp_path / "report" / report.DATA).read_text())

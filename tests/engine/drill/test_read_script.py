@@ -59,13 +59,13 @@ BAD = {
     "": "name",
     "name = 3": "name: text, not 3",
     'name = "X y"\npurpose = "y"': "small letters",
-    'name = "all"\npurpose = "y"': "a word of the command line",
-    HEAD: "a drill has steps",
-    HEAD + "step = 3": "a drill has steps",
-    HEAD + "steps = 3": "no key 'steps' (did you mean step?)",
+    'name = "all"\npurpose = "y"': "reserved for the command line",
+    HEAD: "a drill requires steps",
+    HEAD + "step = 3": "a drill requires steps",
+    HEAD + "steps = 3": "unknown key 'steps' (did you mean step?)",
     HEAD + '[[step]]\ndo = "putt"': "step 1, do: 'putt' (did you mean put?)",
     HEAD + "[[step]]\ncount = 3": "step 1, do: is missing",
-    HEAD + PUT + "coutn = 3": "step 1 (put): no key 'coutn' (did you mean count?)",
+    HEAD + PUT + "coutn = 3": "step 1 (put): unknown key 'coutn' (did you mean count?)",
     HEAD + PUT + 'count = "3"': "step 1 (put), count: a whole number, not '3'",
     HEAD + PUT + "count = true": "step 1 (put), count: a whole number, not True",
     HEAD + PUT + "count = 0": "count: at least 1",
@@ -83,38 +83,38 @@ BAD = {
     HEAD + PUT + 'flush = "never"': "flush: 'never'; there are sync, async",
     HEAD + PUT + 'flush = "SYNC_FLUSH"': "flush: 'SYNC_FLUSH' (did you mean sync?); there are sync, async",
     HEAD + PUT + "expect = 3": "expect: a table",
-    HEAD + PUT + "expect = { lost = 0 }": "expect: no key 'lost'",
+    HEAD + PUT + "expect = { lost = 0 }": "expect: unknown key 'lost'",
     HEAD + PUT + 'expect = { check = "clear" }': "check: 'clear' (did you mean clean?)",
-    HEAD + PUT + 'expect = { store = "sound" }': "nothing is remembered as 'sound'",
+    HEAD + PUT + 'expect = { store = "sound" }': "nothing was remembered as 'sound'",
     HEAD + PUT + 'expect = { may_find = "log-tail" }': "may_find goes with check",
     HEAD + PUT + "expect = { exit = 1 }": "exit is expected of a command",
     HEAD + PUT + 'crash = { how = "fire" }': "how: 'fire'",
     HEAD + PUT + 'crash = { lose = "all" }': "crash: how is missing",
     HEAD + PUT + 'crash = { how = "kill", torn = true }': "the power cut's",
     HEAD + PUT + 'crash = { how = "kill", sample = 0 }': "sample: at least 1",
-    HEAD + PUT + 'crash = { how = "disk-full" }': "refused goes with puts on a full disk",
+    HEAD + PUT + 'crash = { how = "disk-full" }': "refused is required for puts on a full disk",
     HEAD + '[[step]]\ndo = "command"\nname = "recovr"': "did you mean recover?",
     HEAD + COMMAND + "options = { bridge = 1 }": "bridge: true or false, not 1",
-    HEAD + COMMAND + "options = { birdge = true }": "options of recover: no key 'birdge'",
-    HEAD + COMMAND + 'expect = { findings = "log-tial" }': "no finding is called 'log-tial' (did you mean log-tail?)",
-    HEAD + COMMAND + 'crash = { how = "kill" }\nexpect = { exit = 0 }': "a command that is interrupted has none",
+    HEAD + COMMAND + "options = { birdge = true }": "options of recover: unknown key 'birdge'",
+    HEAD + COMMAND + 'expect = { findings = "log-tial" }': "unknown finding 'log-tial' (did you mean log-tail?)",
+    HEAD + COMMAND + 'crash = { how = "kill" }\nexpect = { exit = 0 }': "an interrupted command has none",
     HEAD + '[[step]]\ndo = "command"\nname = "check"\ncrash = { how = "kill" }': "check only reads",
     HEAD + '[[step]]\ndo = "close"': "the store is not open",
     HEAD + '[[step]]\ndo = "open"': "left open",
     HEAD + '[[step]]\ndo = "open"\n' + COMMAND: "the store is open: close it first",
-    HEAD + '[[step]]\ndo = "open"\nexpect = { check = "clean" }': "of an open store only puts and what is read can be "
-    "judged: close it first",
-    HEAD + '[[step]]\ndo = "damage"\nkind = "remove"': "path: goes with remove",
+    HEAD + '[[step]]\ndo = "open"\nexpect = { check = "clean" }': "only puts and reads of an open store can "
+    "be checked: close it first",
+    HEAD + '[[step]]\ndo = "damage"\nkind = "remove"': "path: is for remove",
     HEAD + '[[step]]\ndo = "damage"\nkind = "remove"\npath = "../x"': "path: below the store",
     HEAD + '[[step]]\ndo = "damage"\nkind = "remove"\npath = "/x"': "path: below the store",
     HEAD + '[[step]]\ndo = "damage"\nat = 2': "at: from 0",
-    HEAD + '[[step]]\ndo = "damage"\nwhere = "index"\nlast_files = true': "last_files: goes with",
+    HEAD + '[[step]]\ndo = "damage"\nwhere = "index"\nlast_files = true': "last_files: requires where",
     HEAD + DISK: "step 1 (disk): give one of used_ratio = RATIO, leave = BYTES and free = true",
     HEAD + DISK + "free = false": "step 1 (disk): give one of",
-    HEAD + DISK + "leave = 3": "step 1 (disk), leave: wants a disk of its own: file_system = BYTES in [store]",
+    HEAD + DISK + "leave = 3": "step 1 (disk), leave: requires a disk of its own: file_system = BYTES in [store]",
     HEAD + SMALL + DISK + "leave = -5": "step 1 (disk), leave: -5: from 0, below file_system = 1000000",
     HEAD + SMALL + DISK + "leave = 1_000_000": "leave: 1000000: from 0, below",
-    HEAD + SMALL + DISK + "leave = 0\npatience_ms = 5": "no key 'patience_ms' (a key of put); there are",
+    HEAD + SMALL + DISK + "leave = 0\npatience_ms = 5": "unknown key 'patience_ms' (a key of put); there are",
     HEAD + "[store]\nfile_system = 0\n" + PUT: "store, file_system: at least 1, not 0",
     HEAD
     + "[store]\nfile_system = 16_384\n"
@@ -124,7 +124,7 @@ BAD = {
     HEAD + "[store]\nqueue_file_units = 0\n" + PUT: "store, queue_file_units: at least 1, not 0",
     HEAD + "[store]\nindex_slots = 0\n" + PUT: "store, index_slots: at least 1, not 0",
     HEAD + '[store]\nfile_system = "3M"\n' + PUT: "store, file_system: a whole number, not '3M'",
-    "name = ": "the drill is no TOML",
+    "name = ": "the drill is not TOML",
 }
 
 
@@ -143,7 +143,7 @@ def test_files(tmp_path: Path) -> None:
     with pytest.raises(StorageError):
         read_script(path)
     path.write_bytes(b"name = \xff")
-    with pytest.raises(InvalidArgument, match="no UTF-8") as found:
+    with pytest.raises(InvalidArgument, match="not UTF-8") as found:
         library.find(str(path))
     assert found.value.path == str(path)
     path.write_text(HEAD + PUT)

@@ -141,7 +141,7 @@ def test_a_fleet_of_small_stores_is_few_tasks() -> None:
 
 
 def test_splits_of_nothing() -> None:
-    with pytest.raises(InvalidArgument, match="at least 1"):
+    with pytest.raises(InvalidArgument, match="must be ≥ 1"):
         plan_splits([], split_bytes=0)
 
 

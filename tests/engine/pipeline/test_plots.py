@@ -186,12 +186,12 @@ def test_a_page_of_an_answer_without_pictures(tmp_path: Path) -> None:
     text = (tmp_path / "x.html").read_text()
     assert "&lt;script&gt;x&lt;/script&gt;" in text
     assert "<script" not in text
-    with pytest.raises(InvalidArgument, match="grep has nothing to draw"):
+    with pytest.raises(InvalidArgument, match="grep has no data for a chart"):
         draw(result, tmp_path / "x.png")
 
 
 def test_what_can_not_be_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InvalidArgument, match=r"no kind of picture: x.pdf"):
+    with pytest.raises(InvalidArgument, match=r"unknown kind of chart: x.pdf"):
         draw(LAG, tmp_path / "x.pdf")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     for name in ("x.png", "x.html"):

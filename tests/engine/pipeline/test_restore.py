@@ -175,7 +175,7 @@ def test_operations_go_with_their_halves(tmp_path: Path) -> None:
         (OP_TOPIC, 1, b"3"),
     ]
     assert done.counts["operations_changed"] == 1
-    assert [why for _, why in done.left_out] == ["it settles a half that is not in the table"]
+    assert [why for _, why in done.left_out] == ["it settles a half message that is not in the table"]
 
 
 def test_further_queues_are_numbered_anew_behind_a_gap(tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_decompressed_bodies_are_not_said_to_be_compressed(tmp_path: Path) -> No
 
 def test_rows_twice_or_out_of_order(tmp_path: Path) -> None:
     rows = written(small(tmp_path / "a"), [Message("T", b"%d" % i) for i in range(3)])
-    with pytest.raises(FormatError, match=f"two rows of the same place: at {rows[1]['physical_offset']}"):
+    with pytest.raises(FormatError, match=f"two rows have the same physical offset: at {rows[1]['physical_offset']}"):
         restore([rows[0], rows[1], rows[1]], small(tmp_path / "b"))
     with pytest.raises(FormatError, match="rows out of order"):
         restore([rows[1], rows[0]], small(tmp_path / "c"))

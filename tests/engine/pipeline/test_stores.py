@@ -45,9 +45,9 @@ def test_a_broker_file_is_remembered(base: Path) -> None:
 
 
 def test_what_is_none(base: Path) -> None:
-    with pytest.raises(Refused, match="two stores have the name a"):
+    with pytest.raises(Refused, match="two stores are named a"):
         names(f"{base}/a", f"a={base}/b")
     with pytest.raises(NotAStore, match="no directory matches"):
         names(f"{base}/x*")
-    with pytest.raises(NotAStore, match="no store was named"):
+    with pytest.raises(NotAStore, match="STORE is required"):
         names()

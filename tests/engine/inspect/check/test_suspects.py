@@ -248,7 +248,7 @@ def test_what_clients_sent_is_noted_and_no_fault(tmp_path: Path, cli: Cli) -> No
     ran = cli("--store", root, "verify-crc")
     assert ran.code == 0
     assert f"{len(UNUSUAL)} unusual records" in ran.out
-    assert "Nothing bad." in ran.out
+    assert "No damage." in ran.out
     told = cli("--store", root, "verify-crc", "--json").json
     assert told["unusuals"] == len(UNUSUAL)
     assert [one["reason"].split()[0] for one in told["unusual"]] == ["property", "the", "property", "bornTimestamp"]

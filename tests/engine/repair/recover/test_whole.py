@@ -67,8 +67,8 @@ def test_all_of_a_sound_log_is_said_to_be_read(closed: tuple[Path, list[int]], c
     before = stores.contents(root)
     ran = cli("--store", root, "recover", "--dry-run", "--whole")
     assert ran.code == 0
-    assert f"{count} segments, all of the log" in ran.out
-    assert "no damage found in the log, and nothing to mend in queues and index" in ran.out
+    assert f"{count} segments, the whole log" in ran.out
+    assert "no damage found in the log, and nothing to repair in queues and index" in ran.out
     said = cli("--store", root, "recover", "--dry-run", "--whole", "--json").json
     assert said["read"] == {"from": 0, "segments": count, "of": count, "whole": True}
     assert said["records"] == 400
