@@ -1,22 +1,9 @@
-"""Distinct types for distinct numbers: mixing them up is a type error, not a lost message.
-
-All of them are plain ints at run time.
-"""
+"""Whole numbers as Java reads and keeps them: the ranges of int and long, and which texts are one."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from typing import NewType
-
-PhysicalOffset = NewType("PhysicalOffset", int)
-"""Byte offset in the whole commit log (Apache: physicalOffset, phyOffset, commitLogOffset)."""
-
-QueueOffset = NewType("QueueOffset", int)
-"""Index of a message in its consume queue, counted from 0 since the queue was born."""
-
-Millis = NewType("Millis", int)
-"""Milliseconds since 1970-01-01 UTC, as in every time stamp of the store."""
 
 INT_MIN = -(1 << 31)
 INT_MAX = (1 << 31) - 1
