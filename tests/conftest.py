@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support import fixtures, golden, references, stores
+from tests.support.checking import check_clean, stores_below
 
 # Tests that set HOME find compiled kernels all the same.
 os.environ.setdefault("XDG_CACHE_HOME", str(Path.home() / ".cache"))
@@ -19,6 +20,37 @@ settings.register_profile("rstore", deadline=None, derandomize=True, suppress_he
 settings.load_profile("rstore")
 
 Store = Callable[[str], Path]
+_passed = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Notes for `_stores_are_checked` whether the test itself passed."""
+    report = yield
+    if report.when == "call":
+        item.stash[_passed] = report.passed
+    return report
+
+
+@pytest.fixture(autouse=True)
+def _stores_are_checked(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every test ends with `check` of every store that it leaves below `tmp_path`: after all its other fixtures.
+
+    Findings are those that its `leaves` marks name, or any where a mark names none. Tests with Apache's processes and
+    with Spark check by hand (`check_clean`): their stores lie where a configuration says, and may be large.
+    """
+    place: Path | None = request.getfixturevalue("tmp_path") if "tmp_path" in request.fixturenames else None
+    yield
+    node = request.node
+    marks = list(node.iter_markers("leaves"))
+    by_hand = any(not mark.args for mark in marks) or any(map(node.get_closest_marker, ("interop", "spark")))
+    if place is None or by_hand or not node.stash.get(_passed, False):
+        return
+    known = {code for mark in marks for code in mark.args}
+    for store in stores_below(place):
+        check_clean(store, known=known, why="the test leaves them" if known else "")
 
 
 def _unpacked(factory: pytest.TempPathFactory, archive: Callable[[str], Path]) -> Iterator[Store]:

@@ -17,6 +17,8 @@ from tests.rstore_cli.conftest import Cli, cli, damage
 
 __all__ = ["cli"]
 
+pytestmark = pytest.mark.leaves("log-damage")
+
 PAGE = Path(rstore_cli.__file__).with_name("CLI.md")
 Store = Callable[[str], Path]
 COMMON = {name.strip("`") for row in tables(section(PAGE, "Plans"))[0] for name in re.findall(r"\w+", row["key"])}

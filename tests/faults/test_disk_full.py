@@ -155,6 +155,7 @@ def test_opening_on_a_full_disk_says_so_and_works_later(tmp_path: Path) -> None:
         check_store(store, ledger.acknowledged, ledger)
 
 
+@pytest.mark.leaves
 @pytest.mark.parametrize("name", ["queues-lost", "index-file-lost", "all-at-once", "ext"])
 def test_recovery_on_a_full_disk(name: str, fixture_copy: Store, tmp_path: Path) -> None:
     case, root = damaged(name, fixture_copy)

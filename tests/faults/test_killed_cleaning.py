@@ -90,6 +90,7 @@ def check_followed(root: Path) -> None:
             assert decode(first.read_bytes()[-UNIT_SIZE:]).physical_offset >= low, directory
 
 
+@pytest.mark.leaves
 @pytest.mark.wide
 @pytest.mark.parametrize("lose", ["none", "all", "random"], ids=["kill", "cut-all", "cut-some"])
 def test_killed_at_any_change_of_a_round(lose: Lose, tmp_path: Path) -> None:

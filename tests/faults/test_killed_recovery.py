@@ -162,6 +162,7 @@ def check_nothing_is_lost(before: Path, root: Path) -> None:
             assert not (gone & ~saved(root, relative, original)).any(), relative
 
 
+@pytest.mark.leaves
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.wide
 @pytest.mark.parametrize("name", CASES)
@@ -197,6 +198,7 @@ def test_killed_anywhere_and_run_again(name: str, fixture_copy: Store, tmp_path:
         shutil.rmtree(copy)
 
 
+@pytest.mark.leaves
 def test_killed_again_and_again(fixture_copy: Store, tmp_path: Path) -> None:
     """Each try gets a little further than the one before."""
     case, root = damaged("all-at-once", fixture_copy)

@@ -23,6 +23,7 @@ BETWEEN = 8
 BASES = ("clean-small", "lmq", "transient-ext")
 
 
+@pytest.mark.leaves
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.wide
 @pytest.mark.parametrize("name", BASES)

@@ -135,7 +135,6 @@ def test_killed_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     run_again(settings(root))
     marks = replayed(settings(root))
     assert (len(marks), set(marks.values())) == (MESSAGES - LOST - 1, {1})
-    check_clean(root, settings(root))
 
 
 def test_killed_while_it_makes_another_store(tmp_path: Path) -> None:

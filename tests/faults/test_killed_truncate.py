@@ -34,6 +34,7 @@ def truncate(
     return disk
 
 
+@pytest.mark.leaves
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.wide
 @pytest.mark.parametrize("base", BASES)

@@ -10,6 +10,7 @@ import pytest
 from tests.faults.test_full_disk import on_a_small_disk
 
 
+@pytest.mark.leaves
 @pytest.mark.parametrize("part", ["commitlog", "consumequeue", "index", "config", "."])
 def test_a_disk_is_mounted_there(part: str, tmp_path: Path) -> None:
     place = tmp_path / "store" / part

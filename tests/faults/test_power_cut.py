@@ -117,6 +117,7 @@ def test_what_was_acknowledged_is_there_after_a_power_cut(seed: int, torn: bool,
         check_recovered(cut.root, cut.acknowledged, ledger, known=LOST_PROPERTIES)
 
 
+@pytest.mark.leaves
 @pytest.mark.parametrize("seed", range(100, 106))
 def test_a_power_cut_in_the_recovery_costs_nothing(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
@@ -132,6 +133,7 @@ def test_a_power_cut_in_the_recovery_costs_nothing(seed: int, tmp_path: Path) ->
             check_recovered(second.root, cut.acknowledged, ledger, known=LOST_PROPERTIES)
 
 
+@pytest.mark.leaves
 def test_all_that_is_acknowledged_is_sure(tmp_path: Path) -> None:
     """Nothing but what was synced: the end of the log is the last acknowledged message."""
     root = tmp_path / "store"

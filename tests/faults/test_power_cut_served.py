@@ -118,6 +118,7 @@ async def consumed(address: str, topics: set[str]) -> set[str]:
     return found
 
 
+@pytest.mark.leaves
 @pytest.mark.parametrize("seed", range(2))
 def test_what_was_acknowledged_is_consumed_after_a_power_cut(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)

@@ -268,6 +268,7 @@ def test_a_disk_that_gets_full_while_saving_leaves_nothing_and_the_next_run_work
     check_clean(root, rules.settings(root), known={"log-bridged"}, why="bytes were overwritten")
 
 
+@pytest.mark.leaves
 def test_room_is_asked_of_the_disk_that_a_link_leads_to(tmp_path: Path) -> None:
     root = tmp_path / "store"
     put(settings(root), 0, 300)

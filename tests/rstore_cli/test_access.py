@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Store
-from tests.support.checking import check_clean
 from tests.support.ordinary import ordinary
 
 
@@ -31,7 +30,6 @@ def test_a_file_that_may_not_be_read(fixture_copy: Store) -> None:
     assert "permission denied" in said
     assert "owner and mode" in said
     file.chmod(0o644)
-    check_clean(store)
 
 
 @pytest.mark.parametrize("above", [False, True])
@@ -47,7 +45,6 @@ def test_a_store_that_may_not_be_looked_into(above: bool, fixture_copy: Store) -
         closed.chmod(mode)
     assert (code, said.count("\n")) == (5, 1)
     assert f"permission denied: {closed} (chmod u+rwx {closed})" in said
-    check_clean(store)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -61,7 +58,6 @@ def test_a_store_of_another_user(fixture_copy: Store) -> None:
     assert (code, said.count("\n")) == (5, 1)
     assert f"permission denied: user root can't read a directory of {owner.pw_name}: {store}" in said
     assert said.endswith(f"(sudo -u {owner.pw_name} rstore status --store {store})\n")
-    check_clean(store)
 
 
 def test_a_configuration_that_may_not_be_read(tmp_path: Path) -> None:

@@ -107,7 +107,6 @@ def test_a_reindex_that_was_killed_as_its_last_step_is_ended_by_the_next(tmp_pat
     assert ran.code == 0
     assert "Nothing to do" in ran.out
     assert open_ones(root) == []
-    check_clean(root, settings(root))
 
 
 def test_a_reindex_of_less_ends_no_killed_one_that_has_swapped_in_a_part(tmp_path: Path, cli: Cli) -> None:
@@ -120,4 +119,3 @@ def test_a_reindex_of_less_ends_no_killed_one_that_has_swapped_in_a_part(tmp_pat
     assert open_ones(root) == ["reindex"]
     assert cli("--store", root, "recover", "--yes").code == 0
     assert open_ones(root) == []
-    check_clean(root, settings(root))

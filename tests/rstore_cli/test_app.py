@@ -123,6 +123,7 @@ def test_a_broker_conf_names_the_store_and_its_unknown_keys_are_named_once(
     assert cli("status", "--json", "--store", fixture_store("crashed-small")).json["state"] == "crashed"
 
 
+@pytest.mark.leaves("not-closed")
 def test_a_copied_store_is_not_mixed_with_the_log_of_the_original(
     fixture_copy: Store, cli: Cli, tmp_path: Path
 ) -> None:
@@ -280,6 +281,7 @@ def test_debug_shows_where(tmp_path: Path) -> None:
     assert "Traceback" in err
 
 
+@pytest.mark.leaves("not-closed")
 def test_a_full_disk_is_5(fixture_copy: Store, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise DiskFull("writing: no space left on device", path="/x", hint="free space, then run it again")
@@ -301,6 +303,7 @@ def interrupted(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     monkeypatch.setattr(where, stop)
 
 
+@pytest.mark.leaves("not-closed")
 def test_ctrl_c_while_looking(fixture_copy: Store, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     store = fixture_copy("crashed-small")
     interrupted(monkeypatch, "engine.repair.recover.recover.plan_recover")
@@ -386,6 +389,7 @@ READING = [
 ]
 
 
+@pytest.mark.leaves("log-damage", "not-closed")
 @pytest.mark.parametrize("args", READING, ids=" ".join)
 @pytest.mark.parametrize("name", ["clean-small", "crashed-small", "damaged"])
 def test_reading_writes_nothing(name: str, args: tuple[str, ...], fixture_copy: Store, cli: Cli) -> None:

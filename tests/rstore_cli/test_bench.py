@@ -12,6 +12,7 @@ from tests.rstore_cli.conftest import Cli
 TINY = ("--size", "1M", "--rounds", "1", "--workload", "b128", "--job", "verify-crc", "--no-apache")
 
 
+@pytest.mark.leaves("file-size", "index-missing")
 def test_a_run_leaves_a_report(tmp_path: Path, cli: Cli) -> None:
     ran = cli("bench", *TINY, "--output", tmp_path / "out", "--work", tmp_path / "work")
     assert ran.code == 0

@@ -12,6 +12,8 @@ from engine.files.lock import StoreLock
 from tests.rstore_cli.conftest import Cli
 from tests.support import stores
 
+pytestmark = pytest.mark.leaves("log-damage", "not-closed")
+
 Store = Callable[[str], Path]
 
 

@@ -53,6 +53,7 @@ def test_options_of_every_command_once() -> None:
     assert values("--", "-") == []
 
 
+@pytest.mark.leaves("config-missing")
 def test_topics_groups_and_queues_of_the_store(fixture_store: Store, fixture_copy: Store) -> None:
     store = str(fixture_store("clean-small"))
     assert values("get", "--store", store, "") == TOPICS

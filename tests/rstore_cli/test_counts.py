@@ -16,7 +16,6 @@ from engine.repair.recover.recover import plan_recover
 from engine.store import MessageStore
 from tests.engine.repair.test_rules import damage, put, settings
 from tests.rstore_cli.conftest import Cli
-from tests.support.checking import check_clean
 
 PREPARED, ROLLED_BACK = 3, 2
 
@@ -62,4 +61,3 @@ def test_all_commands_count_the_same(
     assert words in cli("--store", root, "check").out
     assert words in cli("--store", root, "verify-crc").out
     assert f", {messages} messages" in cli("--store", root, "status").out
-    check_clean(root, settings(root))

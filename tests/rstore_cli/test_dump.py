@@ -73,6 +73,7 @@ def test_filters(fixture_store: Store, cli: Cli) -> None:
     assert cli("--store", store, "dump", "commitlog", "--limit", "0").out == ""
 
 
+@pytest.mark.leaves("log-damage")
 def test_it_goes_on_behind_damage(damaged: Path, cli: Cli) -> None:
     ran = cli("--store", damaged, "dump", "commitlog", "--json")
     assert ran.code == 1
@@ -139,6 +140,7 @@ def test_the_index(fixture_store: Store, cli: Cli) -> None:
     assert cli("--store", store, "dump", "index", "--limit", "2").out.splitlines()[0].split() == list(rows[0])
 
 
+@pytest.mark.leaves("file-size", "index-missing")
 def test_a_short_index_file(fixture_copy: Store, cli: Cli) -> None:
     store = fixture_copy("clean-small")
     first, *_ = sorted((store / "index").iterdir())
@@ -150,6 +152,7 @@ def test_a_short_index_file(fixture_copy: Store, cli: Cli) -> None:
     assert first.name not in {row["file"] for row in ran.lines}
 
 
+@pytest.mark.leaves("checkpoint-missing")
 def test_the_checkpoint(fixture_copy: Store, cli: Cli) -> None:
     store = fixture_copy("clean-small")
     (store / "checkpoint").write_bytes(Checkpoint(1700000000001, 2, 3).encode().ljust(4096, b"\0"))
@@ -163,6 +166,7 @@ def test_the_checkpoint(fixture_copy: Store, cli: Cli) -> None:
     assert cli("--store", store, "dump", "checkpoint").code == 4
 
 
+@pytest.mark.leaves("config-bak")
 def test_the_configuration_and_its_backups(fixture_copy: Store, cli: Cli) -> None:
     store = fixture_copy("clean-small")
     config = store / "config"

@@ -117,6 +117,7 @@ DRILLED: dict[str, dict[str, object]] = {
 """The same change in a drill's script: its options."""
 
 
+@pytest.mark.leaves("log-damage", "not-closed")
 @pytest.mark.parametrize("name", DRILLED)
 def test_a_drill_makes_it_as_the_command_line_does(
     name: str, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
@@ -154,6 +155,7 @@ def test_a_drill_knows_every_change_but_those_of_what_was_saved() -> None:
     }
 
 
+@pytest.mark.leaves("log-damage", "not-closed")
 @pytest.mark.parametrize("name", CHANGES)
 def test_it_keeps_the_promise(name: str, tmp_path: Path, cli: Cli) -> None:
     change, root = CHANGES[name], tmp_path / "store"

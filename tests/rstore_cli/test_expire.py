@@ -40,6 +40,7 @@ def test_the_dry_run_is_what_is_done(store: Path, cli: Cli) -> None:
     assert cli("--store", store, "recover", "--dry-run").code == 0
 
 
+@pytest.mark.leaves("config-missing")
 def test_in_words(store: Path, cli: Cli) -> None:
     last = max(m["storeTimestamp"] for m in fixtures.dump("clean-small") if m["type"] == "log")
     assert last > 0
@@ -63,6 +64,7 @@ def test_nothing_is_old_enough(store: Path, cli: Cli, tmp_path: Path) -> None:
     assert "more hours" in ran.json["pinned"]
 
 
+@pytest.mark.leaves("not-closed")
 def test_what_is_refused(fixture_copy: Store, store: Path, cli: Cli) -> None:
     crashed = fixture_copy("crashed-small")
     ran = cli("--store", crashed, *NOW, "--yes")

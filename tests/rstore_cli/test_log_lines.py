@@ -71,6 +71,7 @@ def test_of_a_store_and_of_one_topic(name: str, fixture_store: Store, cli: Cli) 
     assert ran.out == "".join(wanted)
 
 
+@pytest.mark.leaves("checkpoint-missing", "log-damage", "unit-missing")
 def test_by_threads_it_is_the_same(tmp_path: Path) -> None:
     pytest.importorskip("numba")
     built = logs.build([Message("T", bytes([i % 251]) * 100_000, i % 3) for i in range(400)], segment_size=1 << 26)

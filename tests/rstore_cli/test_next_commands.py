@@ -11,7 +11,6 @@ import pytest
 from engine.inspect.next_step import STORE_COMMANDS, for_store
 from rstore_cli.app import COMMANDS
 from tests.rstore_cli.conftest import Cli, Ran
-from tests.support.checking import check_clean
 
 
 def pasted(text: str, before: str, behind: str = "") -> list[str]:
@@ -42,7 +41,6 @@ def test_more_goes_on_with_the_same_options(named: list[str], cli: Cli) -> None:
             assert command[:4] == named
             page = cli(*command)
     assert page.err == ""
-    check_clean(Path(named[1]))
 
 
 def test_a_bad_body_leads_to_verify_crc(named: list[str], cli: Cli) -> None:
@@ -54,7 +52,6 @@ def test_a_bad_body_leads_to_verify_crc(named: list[str], cli: Cli) -> None:
     found = cli(*pasted(ran.err, "Next: "))
     assert (found.code, "body" in found.out) == (1, True)
     segment.write_bytes(sound)
-    check_clean(Path(named[1]))
 
 
 def test_what_brings_it_back_brings_it_back(named: list[str], cli: Cli) -> None:
@@ -62,7 +59,6 @@ def test_what_brings_it_back_brings_it_back(named: list[str], cli: Cli) -> None:
     undo = pasted(done.out, "; ", " brings it back.")
     assert undo == [*named, "undo"]
     assert cli(*undo, "--yes").code == 0
-    check_clean(Path(named[1]))
 
 
 def test_a_hint_names_the_store(named: list[str], cli: Cli) -> None:
@@ -75,7 +71,6 @@ def test_a_hint_names_the_store(named: list[str], cli: Cli) -> None:
     assert listed.code == 0
     findings = cli(*named, "check", "--json").json["findings"]
     assert all(shlex.join(named) in f["hint"] for f in findings if "rstore rebuild" in f["hint"])
-    check_clean(Path(named[1]))
 
 
 def test_commands_that_go_by_a_store_are_known() -> None:

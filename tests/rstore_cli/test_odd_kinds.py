@@ -227,4 +227,3 @@ def test_absent_data_is_refused_and_there_again_once_it_is_mounted(
     assert sound(cli("--store", root, "recover", "--yes")).code == 0
     assert path.readlink() == target
     assert len(messages(root)) == COUNT
-    check_clean(root, settings(root))

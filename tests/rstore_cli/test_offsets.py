@@ -13,6 +13,8 @@ from tests.rstore_cli.conftest import Cli
 from tests.support import stores
 from tests.support.checking import check_clean
 
+pytestmark = pytest.mark.leaves("config-bad", "config-missing", "log-damage")
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:

@@ -116,6 +116,7 @@ def test_not_a_store_is_4(job: str, cli: Cli, tmp_path: Path) -> None:
     assert cli("--store", tmp_path / "none", "pipeline", job).code == 4
 
 
+@pytest.mark.leaves
 def test_a_dledger_store_is_4(cli: Cli, fixture_copy: Store) -> None:
     store = fixture_copy("clean-small")
     (store / "dledger-n0").mkdir()

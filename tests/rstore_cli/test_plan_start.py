@@ -28,6 +28,7 @@ def test_a_sound_store(fixture_store: Store, cli: Cli) -> None:
     assert "No message and no key would be lost" in cli("--store", fixture_store("clean-small"), "plan-start").out
 
 
+@pytest.mark.leaves("log-damage")
 def test_damage_in_the_middle(damaged: Path, cli: Cli) -> None:
     before = stores.snapshot(damaged)
     ran = cli("--store", damaged, "plan-start")
@@ -46,6 +47,7 @@ def test_damage_in_the_middle(damaged: Path, cli: Cli) -> None:
     }
 
 
+@pytest.mark.leaves("file-stray")
 def test_a_store_that_would_not_open(fixture_copy: Store, cli: Cli) -> None:
     store = fixture_copy("clean-small")
     (store / "commitlog" / "note").write_text("stray")

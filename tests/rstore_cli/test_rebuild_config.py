@@ -15,6 +15,8 @@ from tests.rstore_cli.conftest import Cli
 from tests.support.checking import check_clean
 from tests.support.config import write_config
 
+pytestmark = pytest.mark.leaves("config-bad", "config-missing")
+
 
 @pytest.fixture
 def store(fixture_copy: Store) -> Path:

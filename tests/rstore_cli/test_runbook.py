@@ -34,6 +34,7 @@ def test_the_picture_shows_the_first_incident() -> None:
     assert picture.PICTURE.read_text(encoding="utf-8") == picture.draw(), "python -m tests.docs.picture draws it"
 
 
+@pytest.mark.leaves
 def test_readme_opens_with_the_first_incident(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its commands as they are pasted, on the store of the first incident; who pastes them answers the questions."""
     block = (runbook.RUNBOOK.parent / "README.md").read_text(encoding="utf-8").split("![")[0]
@@ -52,6 +53,7 @@ def test_readme_opens_with_the_first_incident(cli: Cli, tmp_path: Path, monkeypa
     assert "Nothing is wrong." in ran[5][1]
 
 
+@pytest.mark.leaves
 @pytest.mark.parametrize("incident", INCIDENTS, ids=[incident.scene for incident in INCIDENTS])
 def test_an_incident(incident: Incident, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with SCENES[incident.scene](tmp_path) as stands_for:

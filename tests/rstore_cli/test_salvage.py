@@ -22,6 +22,7 @@ def repaired(damaged: Path, cli: Cli) -> tuple[Path, str]:
     return damaged, one["id"]
 
 
+@pytest.mark.leaves("log-damage")
 def test_scan(damaged: Path, cli: Cli, fixture_store, unchanged) -> None:
     unchanged(damaged)
     ran = cli("--store", damaged, "salvage", "scan", "--json")
@@ -106,6 +107,7 @@ def test_export_and_put_again(repaired: tuple[Path, str], cli: Cli, new_store: P
         assert cli("--store", store, "salvage", "export", name, *wrong).code == 2
 
 
+@pytest.mark.leaves("checkpoint-missing", "index-missing", "log-damage", "unit-missing")
 def test_export_of_the_bytes(repaired: tuple[Path, str], cli: Cli, tmp_path: Path) -> None:
     store, name = repaired
     ran = cli("--store", store, "salvage", "export", name, "--raw", tmp_path / "raw", "--json")
@@ -192,6 +194,7 @@ def test_prune(repaired: tuple[Path, str], cli: Cli) -> None:
     assert "went for good" not in cli("--store", store, "salvage", "prune", "--keep", "0", "--yes").out
 
 
+@pytest.mark.leaves("repair-unfinished")
 def test_a_repair_that_is_not_finished(repaired: tuple[Path, str], cli: Cli) -> None:
     store, name = repaired
     (store / "salvage" / name / "applied.json").unlink()

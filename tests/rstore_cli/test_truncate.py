@@ -68,6 +68,7 @@ def test_in_words(fixture_copy: Store, cli: Cli, middle: int) -> None:
     assert "the log already ends there" in cli("--store", store, "truncate", "--to-offset", str(middle)).out
 
 
+@pytest.mark.leaves("config-missing")
 def test_unread_messages_want_a_yes(fixture_copy: Store, cli: Cli, middle: int) -> None:
     store = fixture_copy("clean-small")
     queue = next(m for m in fixtures.dump("clean-small") if m["type"] == "msg" and m["physicalOffset"] >= middle)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from engine.files.disk import Disk
 from engine.files.lock import StoreLock
 from tests.rstore_cli.conftest import Cli
@@ -15,6 +17,7 @@ def files(root: Path) -> dict[str, str]:
     return {p: d for p, d in found.items() if p.split("/", maxsplit=1)[0] not in ("salvage", "lock")}
 
 
+@pytest.mark.leaves("log-damage")
 def test_a_repair_is_taken_back(damaged: Path, cli: Cli) -> None:
     before = files(damaged)
     assert cli("--store", damaged, "recover", "--bridge", "--yes").code == 0
@@ -33,6 +36,7 @@ def test_a_repair_is_taken_back(damaged: Path, cli: Cli) -> None:
     assert cli("--store", damaged, "undo", "--list").code == 0
 
 
+@pytest.mark.leaves("log-damage")
 def test_a_changed_store_is_refused(damaged: Path, cli: Cli) -> None:
     assert cli("--store", damaged, "recover", "--cut", "--yes").code == 0
     (damaged / "abort").touch()

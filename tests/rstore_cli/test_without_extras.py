@@ -77,7 +77,6 @@ def test_a_store_is_filled_and_mended(tmp_path: Path) -> None:
     )
     assert [code for code, *_ in ran] == [0, 0]
     assert json.loads(ran[1][1])["messages"] == 5000
-    check_clean(tmp_path / "store")
 
 
 def test_what_wants_one_says_so_in_a_line(fixture_copy: Store) -> None:

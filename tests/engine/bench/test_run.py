@@ -24,6 +24,8 @@ from engine.format import names
 from engine.read_store import ReadStore
 from tests.engine.bench.conftest import PROGRAM, make
 
+pytestmark = pytest.mark.leaves()
+
 INSIDE = [job for job in JOBS if job.inside]
 
 

@@ -495,6 +495,7 @@ def test_where_consumers_stand(tmp_path: Path) -> None:
     served(tmp_path / "s", work)
 
 
+@pytest.mark.leaves("config-missing")
 def test_a_reply_goes_to_the_client_that_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = "DefaultCluster_REPLY_TOPIC"
 

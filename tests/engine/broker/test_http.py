@@ -172,6 +172,7 @@ def test_well_and_ready(tmp_path: Path) -> None:
     served(tmp_path / "s", work)
 
 
+@pytest.mark.leaves("not-closed")
 def test_a_full_disk_and_a_failed_flush_are_not_well(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     class Full(FaultyDisk):
         percent = 50

@@ -137,6 +137,7 @@ def test_many_topics_at_once_are_written_at_once(tmp_path: Path) -> None:
     assert len(said(tmp_path / "store", "topics.json", "topicConfigTable")) > 15
 
 
+@pytest.mark.leaves("config-bad", "config-value")
 @pytest.mark.parametrize(
     ("name", "text"),
     [

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from engine.broker.broker import Broker
 from engine.broker.put.schedule import AT_ONCE
 from engine.config import StoreConfig
@@ -116,6 +118,7 @@ def test_an_offset_behind_the_end_does_not_hold_delayed_messages(tmp_path: Path)
     sound(tmp_path / "s")
 
 
+@pytest.mark.leaves("config-missing")
 def test_a_message_that_comes_again_finds_its_groups_topic_though_that_was_not_written(tmp_path: Path) -> None:
     """A heartbeat makes %RETRY%group at once, and has it written a moment later: killed in between, it is not there."""
     root = tmp_path / "s"

@@ -180,6 +180,7 @@ def test_atomic_write_keeps_the_mode(real: Place) -> None:
     assert path.stat().st_mode & 0o777 == 0o640
 
 
+@pytest.mark.leaves("file-stray")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_what_root_creates_belongs_to_the_directory_s_owner(real: Place) -> None:
     store = Path(real.path("store"))

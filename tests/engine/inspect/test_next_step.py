@@ -19,7 +19,6 @@ from engine.repair.recover.apply import apply
 from engine.repair.recover.recover import plan_recover
 from engine.repair.start.plan_start import plan_start
 from tests.support import layouts
-from tests.support.checking import check_clean
 
 CONFIG = StoreConfig(store_path_root_dir=Path("/s"))
 ALL = {**CODES, **DOCTOR_CODES, **STATUS_CODES}
@@ -95,4 +94,3 @@ def test_check_and_plan_start_name_one_command_for_a_queue_with_a_gap(tmp_path: 
     assert said is not None
     assert plan_start(disk, made.config).next == said
     apply(disk, plan_recover(disk, made.config))
-    check_clean(made.root, made.config)

@@ -159,6 +159,7 @@ def test_threads() -> None:
     assert 1 <= threads_of(None) <= 8
 
 
+@pytest.mark.leaves
 @pytest.mark.parametrize("case", corpus.fixture_cases(), ids=lambda case: str(case["id"]))
 def test_damaged_stores(case: corpus.Case, fixture_copy: Callable[[str], Path]) -> None:
     store = fixture_copy(case["base"])
@@ -192,6 +193,7 @@ def test_damaged_stores(case: corpus.Case, fixture_copy: Callable[[str], Path]) 
     assert not keys
 
 
+@pytest.mark.leaves
 def test_verify_by_threads_is_verify(tmp_path: Path) -> None:
     """A log long enough for kernels: by one thread, by three, and by plain code in a process of its own."""
     built = logs.build([Message("T", bytes([i % 251]) * 100_000, i % 3) for i in range(400)], segment_size=1 << 26)

@@ -20,6 +20,7 @@ def load(path: Path) -> CheckpointFile:
     return CheckpointFile.load(Disk(), str(path))
 
 
+@pytest.mark.leaves("not-closed")
 @pytest.mark.parametrize("name", golden.NAMES)
 def test_apaches_times(golden_store, golden_copy, name: str) -> None:
     seen = golden.dump(name, "before")[0]["checkpoint"]

@@ -21,6 +21,8 @@ from engine.log.results import StoreClosed, WriteFailed
 from engine.log.scan import Blank, RecordBatch, Scanner
 from tests.engine.opening import message, small
 
+pytestmark = pytest.mark.leaves("checkpoint-missing", "log-tail", "unit-missing")
+
 SIZE = 4096
 T0 = TopicQueue("T", 0)
 

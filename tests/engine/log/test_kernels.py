@@ -307,6 +307,7 @@ def test_reference_stores(name: str, reference_store: Callable[[str], Path]) -> 
     assert compare_store(reference_store(name), DeriveRules.of(references.settings(name))) > 0
 
 
+@pytest.mark.leaves
 @pytest.mark.wide
 @pytest.mark.parametrize(
     "case", [*sample(golden.cases(), 6), *sample(corpus.fixture_cases(), 2)], ids=lambda case: str(case["id"])

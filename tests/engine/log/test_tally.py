@@ -225,6 +225,7 @@ def test_a_log_full_of_damage_is_not_read_a_window_for_each() -> None:
     assert built.log.reads < 1.2 * reads
 
 
+@pytest.mark.leaves
 @pytest.mark.parametrize("case", corpus.fixture_cases(), ids=lambda case: str(case["id"]))
 def test_damaged_stores(case: corpus.Case, fixture_copy: Callable[[str], Path]) -> None:
     store = fixture_copy(case["base"])

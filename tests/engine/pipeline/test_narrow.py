@@ -109,6 +109,7 @@ def test_it_is_used_where_it_reads_less(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(assert_same(tmp_path / "store", topic="T", narrow_tasks=False)) == 600
 
 
+@pytest.mark.leaves("unit-missing")
 def test_a_topic_without_queues_is_looked_for_in_the_log(tmp_path: Path) -> None:
     write(tmp_path / "store")
     assert assert_same(tmp_path / "store", topic="None", narrow_tasks=False) == []
@@ -120,6 +121,7 @@ def test_a_topic_without_queues_is_looked_for_in_the_log(tmp_path: Path) -> None
     assert assert_same(tmp_path / "store", topic="Narrow", narrow_tasks=False)
 
 
+@pytest.mark.leaves("unit-elsewhere", "unit-missing", "unit-nowhere")
 @pytest.mark.parametrize("field", range(3))
 def test_a_unit_that_names_something_else(tmp_path: Path, field: int) -> None:
     """Its task scans; the others do not. Where units are out of order, all do."""
@@ -137,6 +139,7 @@ def test_a_unit_that_names_something_else(tmp_path: Path, field: int) -> None:
     assert_same(tmp_path / "store", topic="Narrow,Other", narrow_tasks=field < 2)
 
 
+@pytest.mark.leaves("log-damage")
 @pytest.mark.parametrize("seed", range(6))
 def test_damage(tmp_path: Path, seed: int) -> None:
     """A record of the topic is gone: its task scans, and says so."""
@@ -156,6 +159,7 @@ def test_damage(tmp_path: Path, seed: int) -> None:
     assert len(marked) == len(places)
 
 
+@pytest.mark.leaves("not-closed")
 def test_a_store_that_crashed_is_scanned(tmp_path: Path) -> None:
     write(tmp_path / "store")
     (tmp_path / "store" / "abort").touch()
@@ -174,6 +178,7 @@ def test_a_live_store(tmp_path: Path) -> None:
     assert_sound(config)
 
 
+@pytest.mark.leaves("unit-invalid", "unit-missing")
 @pytest.mark.parametrize("which", ["first", "middle"])
 def test_units_that_were_lost(tmp_path: Path, which: str) -> None:
     """Zeros in a queue: what lies behind them is no end, and nothing is missed."""
@@ -191,6 +196,7 @@ def test_units_that_were_lost(tmp_path: Path, which: str) -> None:
     assert assert_same(tmp_path / "store", topic="Narrow", narrow_tasks=False)
 
 
+@pytest.mark.leaves("unit-missing")
 def test_queues_behind_the_log(tmp_path: Path) -> None:
     """No queue has the last messages: they are scanned."""
     write(tmp_path / "store")

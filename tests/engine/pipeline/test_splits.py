@@ -248,6 +248,7 @@ def test_boundaries_before_an_offset() -> None:
         assert place in places
 
 
+@pytest.mark.leaves("checkpoint-missing", "unit-missing")
 def test_the_end_of_a_log(tmp_path: Path) -> None:
     directory = tmp_path / "store" / "commitlog"
     directory.mkdir(parents=True)
@@ -265,6 +266,7 @@ def test_the_end_of_a_log(tmp_path: Path) -> None:
         assert log_end(store, Disk(), start=start) == built.end
 
 
+@pytest.mark.leaves("checkpoint-missing", "log-damage", "log-tail", "unit-missing")
 def test_a_long_log_ends_where_its_scan_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By kernels, and from a boundary near the end: the same as from the file's start."""
     monkeypatch.setattr("engine.pipeline.splits._TAIL", 1 << 20)
@@ -314,6 +316,7 @@ def test_reference_stores(reference: str, reference_store: Store) -> None:
     assert log_end(store, Disk()) == max(r["physicalOffset"] + r["size"] for r in records)
 
 
+@pytest.mark.leaves
 @pytest.mark.parametrize("case", corpus.fixture_cases()[::7], ids=lambda case: str(case["id"]))
 def test_damaged_stores(case: corpus.Case, fixture_copy: Store) -> None:
     store = fixture_copy(case["base"])
@@ -322,6 +325,7 @@ def test_damaged_stores(case: corpus.Case, fixture_copy: Store) -> None:
         of_store(find_stores([str(store)])[0], [30_000])
 
 
+@pytest.mark.leaves
 @pytest.mark.parametrize("case", golden.cases()[::29], ids=lambda case: str(case["id"]))
 def test_damaged_golden_stores(case: corpus.Case, golden_copy: Store) -> None:
     store = golden_copy(case["base"])

@@ -94,6 +94,7 @@ def test_what_one_store_does_not_use_goes_to_the_others(tmp_path: Path) -> None:
     assert counts == {"a": 5, "b": 95}
 
 
+@pytest.mark.leaves("log-damage")
 def test_damage_between_two_micro_batches_is_told_once(fixture_copy: Store) -> None:
     path = fixture_copy("clean-small")
     file = sorted((path / "commitlog").iterdir())[0]
@@ -172,6 +173,7 @@ def test_what_expired_is_named(tmp_path: Path) -> None:
     assert made[0]["physical_offset"] == 131072
 
 
+@pytest.mark.leaves("unit-nowhere")
 def test_a_log_that_became_shorter_is_an_error(tmp_path: Path) -> None:
     fill(tmp_path / "store", 1200, size=400)
     found = reader(tmp_path / "store")

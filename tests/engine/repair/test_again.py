@@ -14,7 +14,6 @@ from engine.repair.recover.recover import plan_recover
 from tests.engine.repair.recover.test_stale_tail import record_at
 from tests.engine.repair.test_rules import damage, put, settings
 from tests.support import stores
-from tests.support.checking import check_clean
 
 FIELDS = {
     "queueId": (12, 4),
@@ -87,4 +86,3 @@ def test_what_the_next_start_reads_is_mended_now(
         assert plan.changed == (not again), plan.to_json()
         apply(Disk(), plan)
     assert record_at(store, wanted)[28:36] == wanted.to_bytes(8, "big")
-    check_clean(store, settings(store))

@@ -22,6 +22,7 @@ MIB = 1 << 20
 NEXT = f"{GIB:020d}"
 
 
+@pytest.mark.leaves("log-tail", "not-closed")
 @pytest.mark.parametrize("torn", [False, True], ids=["whole", "torn"])
 def test_a_recovery_does_not_read_the_next_segment(tmp_path: Path, torn: bool) -> None:
     config = as_left(tmp_path)
@@ -48,6 +49,7 @@ def test_a_recovery_does_not_read_the_next_segment(tmp_path: Path, torn: bool) -
     }
 
 
+@pytest.mark.leaves("not-closed")
 def test_a_look_at_100_gib_of_sparse_segments_reads_little(tmp_path: Path) -> None:
     config = as_left(tmp_path, 100)
     before = stores.snapshot(tmp_path)

@@ -67,12 +67,14 @@ def check(case: corpus.Case, base: Path, store: Path) -> None:
     assert plan.to_json()["maxOffset"] == state.max_offset == again.state.max_offset
 
 
+@pytest.mark.leaves
 @pytest.mark.wide
 @pytest.mark.parametrize("case", sample(GOLDEN, 2), ids=ids)
 def test_golden_case(case: corpus.Case, golden_store: Store, golden_copy: Store) -> None:
     check(case, golden_store(case["base"]), golden_copy(case["base"]))
 
 
+@pytest.mark.leaves
 @pytest.mark.parametrize("case", OURS, ids=ids)
 def test_fixture_case(case: corpus.Case, fixture_store: Store, fixture_copy: Store) -> None:
     store = fixture_copy(case["base"])

@@ -78,6 +78,7 @@ def queues(plan: RecoverPlan) -> dict[str, tuple[int, int]]:
     return {str(queue.queue): (queue.min_offset, queue.max_offset) for queue in plan.queues}
 
 
+@pytest.mark.leaves("record-suspect")
 @pytest.mark.parametrize("topic", [b"../../x", b"/../x", b"a/b", b"a\0b", b"", b".", b"..", b"\xff" * 127])
 def test_a_topic_never_leads_out_of_the_store(tmp_path: Path, topic: bytes) -> None:
     root = tmp_path / "a" / "b" / "store"
@@ -100,6 +101,7 @@ def test_an_absolute_topic_is_no_path(tmp_path: Path) -> None:
     assert not outside.exists()
 
 
+@pytest.mark.leaves("record-suspect")
 def test_a_queue_id_below_0_has_a_directory_that_the_next_start_knows(tmp_path: Path) -> None:
     log(tmp_path, [(b"T", -5, 0), (b"T", -5, 1)])
     assert queues(recover(tmp_path)) == {"T/-5": (0, 2)}
@@ -179,12 +181,14 @@ def test_a_queue_made_anew_has_the_newest_life_of_its_topic(tmp_path: Path, firs
     assert not recover(tmp_path).changed
 
 
+@pytest.mark.leaves("record-suspect", "unit-missing")
 @pytest.mark.parametrize("wrong", [1 << 10, 1 << 40, 1 << 58, 1 << 60, (1 << 63) - 1, -1])
 def test_a_first_queue_offset_that_lies_does_not_hide_the_rest(tmp_path: Path, wrong: int) -> None:
     log(tmp_path, [(b"T", 0, wrong)] + [(b"T", 0, i) for i in range(1, 30)])
     assert queues(recover(tmp_path)) == {"T/0": (1, 30)}
 
 
+@pytest.mark.leaves("unit-missing")
 @pytest.mark.parametrize("wrong", [1 << 20, 1 << 60, (1 << 63) - 1])
 def test_an_only_queue_offset_that_lies_is_no_place(tmp_path: Path, wrong: int) -> None:
     log(tmp_path, [(b"T", 0, wrong)])
@@ -209,6 +213,7 @@ def test_a_light_queue_lost_alone_is_made_anew_as_a_whole(tmp_path: Path) -> Non
     assert stores.contents(tmp_path / "consumequeue") == before
 
 
+@pytest.mark.leaves("log-gone")
 def test_a_log_directory_that_is_not_mounted_is_no_end_of_the_log(tmp_path: Path) -> None:
     config = settings(tmp_path).with_changes(store_path_commit_log=f"{tmp_path}/a,{tmp_path}/b")
     with MessageStore.open(config) as store:
@@ -224,6 +229,7 @@ def test_a_log_directory_that_is_not_mounted_is_no_end_of_the_log(tmp_path: Path
     assert not plan_recover(Disk(), config).changed
 
 
+@pytest.mark.leaves("log-gap", "path-unnamed", "unit-nowhere")
 @pytest.mark.parametrize("segments", [2, 5], ids=["its end", "holes in it"])
 @pytest.mark.parametrize("named", [True, False], ids=["named", "not named"])
 def test_directories_of_the_log_that_are_not_looked_at(segments: int, named: bool, tmp_path: Path) -> None:
@@ -286,6 +292,7 @@ def _trapped(root: Path) -> None:
             file.write(b"\xff" * 50)
 
 
+@pytest.mark.leaves("log-damage")
 def test_the_mark_of_damage_that_stays_outlives_a_clean_run(tmp_path: Path) -> None:
     _trapped(tmp_path)
     end = recover(tmp_path, cut=True).state.max_offset
@@ -305,6 +312,7 @@ def test_the_mark_of_damage_that_stays_outlives_a_clean_run(tmp_path: Path) -> N
     assert not plan_recover(Disk(), settings(tmp_path)).changed
 
 
+@pytest.mark.leaves("log-damage", "not-closed")
 def test_killed_while_cutting_it_does_not_cut_more_the_next_time(tmp_path: Path) -> None:
     _trapped(tmp_path / "model")
     whole = stores.copy(tmp_path / "model", tmp_path / "whole")

@@ -86,6 +86,7 @@ def messages(root: Path) -> dict[tuple[int, int], bytes]:
     return found
 
 
+@pytest.mark.leaves("log-damage")
 def test_rule_1_damage_in_the_middle_is_refused_and_counted(tmp_path: Path) -> None:
     offsets = put(tmp_path, 300)
     damage(tmp_path, offsets[260] + 90, b"\xff")
@@ -118,6 +119,7 @@ def test_rule_1_cut_saves_everything_that_goes(tmp_path: Path) -> None:
             assert piece["offset"] == max(0, offsets[260] - int(name))
 
 
+@pytest.mark.leaves("log-damage")
 def test_rule_1_no_room_to_save_is_refused(tmp_path: Path) -> None:
     class Full(Disk):
         def usage(self, path: str) -> Usage:
@@ -226,6 +228,7 @@ def test_rule_9_a_gap_is_named_and_stepped_over(tmp_path: Path) -> None:
     assert plan_recover(Disk(), settings(tmp_path)).refusal is None, "what the operator accepted is known later"
 
 
+@pytest.mark.leaves("log-damage", "unit-missing")
 def test_rule_10_planning_writes_nothing(tmp_path: Path) -> None:
     offsets = put(tmp_path, 300)
     damage(tmp_path, offsets[260] + 90, b"\xff")
@@ -265,6 +268,7 @@ def test_rule_13_strays_are_set_aside_never_deleted(tmp_path: Path) -> None:
     assert len(messages(tmp_path)) == 50
 
 
+@pytest.mark.leaves("file-size", "log-damage")
 def test_rule_13_a_segment_that_lost_its_end_is_refused(tmp_path: Path) -> None:
     """It is damage in the middle; --bridge fills it up. test_layout.py has the rest of this rule."""
     put(tmp_path, 300)
@@ -275,6 +279,7 @@ def test_rule_13_a_segment_that_lost_its_end_is_refused(tmp_path: Path) -> None:
     assert refused.value.path == str(first)
 
 
+@pytest.mark.leaves("log-damage")
 def test_rule_14_a_blank_in_the_middle_of_a_file_is_damage(tmp_path: Path) -> None:
     offsets = put(tmp_path, 300)
     damage(tmp_path, offsets[260] + 4, bytes.fromhex("cbd43194"))
@@ -326,6 +331,7 @@ def test_a_store_without_its_log_is_refused(tmp_path: Path) -> None:
     assert messages(tmp_path) == {}
 
 
+@pytest.mark.leaves("index-nowhere", "log-gone")
 def test_a_lost_log_takes_a_queue_of_zeros_along(tmp_path: Path) -> None:
     """A queue that lost its units is still one without a log: nothing else would take it away."""
     put(tmp_path, 30)
@@ -378,6 +384,7 @@ def test_what_cannot_be_read_is_no_torn_tail(tmp_path: Path) -> None:
     assert plan.refusal.path == str(last)
 
 
+@pytest.mark.leaves("index-nowhere", "unit-nowhere")
 def test_units_behind_the_end_and_topics_that_come_back_are_named(tmp_path: Path) -> None:
     put(tmp_path, 300)
     put(tmp_path, 10, topic="Gone")

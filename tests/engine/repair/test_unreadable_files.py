@@ -25,7 +25,6 @@ from engine.repair.recover.apply import apply
 from engine.repair.recover.recover import plan_recover
 from engine.repair.recover.shifted import is_shifted
 from tests.support import layouts
-from tests.support.checking import check_clean
 from tests.support.layouts import SIZE, Made
 
 PAGE = 4096
@@ -62,7 +61,6 @@ def test_records_in_front_of_a_page_that_cannot_be_read_are_found(made: Made) ->
         found = [batch.offset(i) for batch in whole(log, SIZE, 2 * SIZE, LARGEST, unread) for i in range(len(batch))]
     assert found == held
     assert unread == [SIZE + PAGE]
-    check_clean(made.root, made.config)
 
 
 def test_records_on_both_sides_of_such_a_page(tmp_path: Path, made: Made) -> None:
@@ -74,7 +72,6 @@ def test_records_on_both_sides_of_such_a_page(tmp_path: Path, made: Made) -> Non
         found = {batch.offset(i) for batch in whole(log, 0, 6 * SIZE, LARGEST, unread) for i in range(len(batch))}
     assert found == {at for at, (_, _, data) in made.records.items() if at + len(data) <= bad[0] or at >= bad[1]}
     assert unread == [bad[0]]
-    check_clean(made.root, made.config)
 
 
 @pytest.mark.parametrize("number", [2, -1])
@@ -92,7 +89,6 @@ def test_a_renamed_segment_that_cannot_be_read_is_refused(number: int, made: Mad
     assert plan_recover(disk, made.config, bridge=True).refusal is None
     assert not plan_recover(Disk(), made.config).layout.aside, "readable again, it has its place"
     apply(Disk(), plan_recover(Disk(), made.config))
-    check_clean(made.root, made.config)
 
 
 @pytest.mark.parametrize("low", [0, PAGE])
@@ -109,7 +105,6 @@ def test_a_segment_that_cannot_be_read_beside_a_part_of_it(low: int, made: Made)
     assert bridged.refusal is None
     assert [odd.path for odd in bridged.set_aside] == [str(path)]
     apply(Disk(), plan_recover(Disk(), made.config))
-    check_clean(made.root, made.config)
 
 
 def test_a_complete_segment_stays_beside_a_copy_that_cannot_be_read(made: Made) -> None:
@@ -120,7 +115,6 @@ def test_a_complete_segment_stays_beside_a_copy_that_cannot_be_read(made: Made) 
     assert [odd.path for odd in layout.aside] == [str(other)]
     assert not layout.changed
     apply(Disk(), plan_recover(Disk(), made.config))
-    check_clean(made.root, made.config)
 
 
 def test_a_whole_copy_takes_the_place_of_a_segment_that_cannot_be_read(made: Made) -> None:
@@ -133,7 +127,6 @@ def test_a_whole_copy_takes_the_place_of_a_segment_that_cannot_be_read(made: Mad
     layout = plan_recover(disk, made.config, bridge=True).layout
     assert [(one.path, one.target) for one in layout.relocations] == [(other, str(path))]
     apply(Disk(), plan_recover(disk, made.config, bridge=True))
-    check_clean(made.root, made.config)
 
 
 def test_whether_records_lie_off_their_place_is_not_denied_unread(made: Made) -> None:
@@ -142,4 +135,3 @@ def test_whether_records_lie_off_their_place_is_not_denied_unread(made: Made) ->
     with pytest.raises(StorageError):
         is_shifted(failing(path, operation=Operation.OPEN), segment, LARGEST, segment.offset)
     assert not is_shifted(Disk(), segment, LARGEST, segment.offset)
-    check_clean(made.root, made.config)

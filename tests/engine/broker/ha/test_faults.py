@@ -157,6 +157,7 @@ def test_a_full_disk_stops_a_slave_until_there_is_room(pair: Make, tmp_path: Pat
     assert log_of(tmp_path / "slave", end) == log_of(tmp_path / "master", end)
 
 
+@pytest.mark.leaves
 def test_a_record_damaged_on_the_way_is_named_and_nothing_behind_it_is_served(tmp_path: Path) -> None:
     master = Pair(tmp_path)
     master.put(30)

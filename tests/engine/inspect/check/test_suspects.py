@@ -156,6 +156,7 @@ HEADS = [
 ]
 
 
+@pytest.mark.leaves("index-witness", "record-suspect", "unit-elsewhere")
 @pytest.mark.parametrize(("at", "data", "field"), HEADS)
 @pytest.mark.parametrize("kernels", [False, True])
 def test_the_judge_of_heads(tmp_path: Path, at: int, data: bytes, field: str, kernels: bool) -> None:
@@ -189,6 +190,7 @@ def rot(root: Path, offset: int) -> None:
     damage(root, offset + size - 25, bytes(25))
 
 
+@pytest.mark.leaves("index-witness", "record-suspect", "unit-witness")
 def test_properties_that_rot_are_told_and_their_witnesses_stay(tmp_path: Path, cli: Cli) -> None:
     root = tmp_path / "store"
     offsets = put(root, 200)
@@ -214,6 +216,7 @@ def test_properties_that_rot_are_told_and_their_witnesses_stay(tmp_path: Path, c
     assert stores.contents(root) == before
 
 
+@pytest.mark.leaves("index-witness", "record-suspect", "unit-witness")
 @pytest.mark.parametrize("options", [{}, {"whole": True}, {"bridge": True}, {"cut": True}])
 def test_no_repair_cuts_for_it_or_takes_its_witnesses(tmp_path: Path, options: dict[str, bool]) -> None:
     root = tmp_path / "store"
@@ -257,6 +260,7 @@ def test_what_clients_sent_is_noted_and_no_fault(tmp_path: Path, cli: Cli) -> No
     assert (note.severity, note.count) == (Severity.INFO, len(UNUSUAL))
 
 
+@pytest.mark.leaves("index-witness", "record-suspect", "unit-witness")
 @pytest.mark.parametrize("what", ["KEYS", "TAGS"])
 def test_an_unusual_record_that_a_unit_or_an_entry_denies_is_suspect(tmp_path: Path, what: str) -> None:
     """A byte of its key, or of its tag, became a control character; what was written with it says so."""
@@ -279,6 +283,7 @@ def test_an_unusual_record_that_a_unit_or_an_entry_denies_is_suspect(tmp_path: P
     assert {path: after[path] for path in before if path != "lock"} == {p: d for p, d in before.items() if p != "lock"}
 
 
+@pytest.mark.leaves("record-suspect", "unit-witness")
 def test_by_the_counter_as_by_the_scanner(tmp_path: Path) -> None:
     """A log that is long enough for kernels."""
     root = tmp_path / "store"

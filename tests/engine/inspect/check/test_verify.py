@@ -17,6 +17,8 @@ from engine.inspect.check.verify import LEFT_BEHIND, MOVED, Bad, VerifyResult, v
 from engine.log.scan import MISSING_SEGMENT
 from tests.support import fixtures
 
+pytestmark = pytest.mark.leaves()
+
 Store = Callable[[str], Path]
 SEGMENT = 131072
 

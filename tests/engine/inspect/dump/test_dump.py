@@ -15,6 +15,8 @@ from engine.inspect.dump.dump import BLANK, DAMAGE, MESSAGE, dump_config, dump_i
 from engine.log.scan import MISSING_SEGMENT
 from tests.support import fixtures
 
+pytestmark = pytest.mark.leaves()
+
 Store = Callable[[str], Path]
 SEGMENT = 131072
 

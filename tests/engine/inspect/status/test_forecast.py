@@ -63,6 +63,7 @@ def look(store: Path, disk: Disk, **options: Any) -> StoreStatus:
     return status(disk, base.with_changes(store_path_root_dir=store), **options)
 
 
+@pytest.mark.leaves("checkpoint-ahead", "index-time", "not-closed", "unit-delivery-other")
 @pytest.mark.parametrize("hours", [1, 6, 24])
 def test_the_rate_of_a_store_that_stands_still(hours: int, aged: Path) -> None:
     found = look(aged, RoomyDisk(10, 100, LAST + 1000 * HOUR), rate_hours=hours).forecast
@@ -75,6 +76,7 @@ def test_the_rate_of_a_store_that_stands_still(hours: int, aged: Path) -> None:
     assert all(t.at is None for s in found.file_systems for t in s.thresholds)
 
 
+@pytest.mark.leaves("checkpoint-ahead", "index-time", "not-closed", "unit-delivery-other")
 def test_the_rate_of_a_store_that_is_written_ends_now(aged: Path) -> None:
     now = LAST + 3 * HOUR
     with StoreLock(Disk(), str(aged)):
@@ -88,6 +90,7 @@ def test_the_rate_of_a_store_that_is_written_ends_now(aged: Path) -> None:
     assert silent.file_systems[0].steady_ratio is None
 
 
+@pytest.mark.leaves("checkpoint-ahead", "index-time", "not-closed", "unit-delivery-other")
 def test_a_log_younger_than_the_window(aged: Path) -> None:
     found = look(aged, RoomyDisk(10, 100, LAST), rate_hours=5000).forecast
     assert found.rate is not None
@@ -95,6 +98,7 @@ def test_a_log_younger_than_the_window(aged: Path) -> None:
     assert found.rate.size == bytes_since(START)
 
 
+@pytest.mark.leaves("checkpoint-ahead", "index-time", "not-closed", "unit-delivery-other")
 def test_when_the_disk_fills(aged: Path) -> None:
     now = LAST + STEP
     entire = 1 << 30
@@ -112,6 +116,7 @@ def test_when_the_disk_fills(aged: Path) -> None:
         assert threshold.at == now + round(threshold.hours * HOUR)
 
 
+@pytest.mark.leaves("checkpoint-ahead", "index-time", "not-closed", "unit-delivery-other")
 def test_queues_and_index_grow_with_the_log(aged: Path) -> None:
     found = look(aged, RoomyDisk(1, 1 << 40, LAST))
     units = sum(t.messages for t in found.topics)
@@ -122,6 +127,7 @@ def test_queues_and_index_grow_with_the_log(aged: Path) -> None:
     assert system.log_bytes == found.log.size
 
 
+@pytest.mark.leaves("checkpoint-ahead", "index-time", "not-closed", "unit-delivery-other")
 def test_used_is_rounded_up_to_a_whole_per_cent(aged: Path) -> None:
     found = look(aged, RoomyDisk(74_001, 100_000, LAST)).forecast.file_systems[0]
     assert found.used_ratio == 0.75
@@ -130,6 +136,7 @@ def test_used_is_rounded_up_to_a_whole_per_cent(aged: Path) -> None:
     assert found.thresholds[0].state == "already"
 
 
+@pytest.mark.leaves("checkpoint-ahead", "index-time", "not-closed", "unit-delivery-other")
 @pytest.mark.parametrize(
     ("conf", "percent"), [("", 75), ("diskMaxUsedSpaceRatio=60", 60), ("diskMaxUsedSpaceRatio=99", 95)]
 )
@@ -138,6 +145,7 @@ def test_the_first_threshold_is_the_setting(conf: str, percent: int, aged: Path)
     assert [t.percent for t in found.thresholds] == sorted([percent, 85, 90])
 
 
+@pytest.mark.leaves("checkpoint-ahead", "index-time", "not-closed", "unit-delivery-other")
 def test_retention_levels_the_log_off(aged: Path) -> None:
     conf = "fileReservedTime=10\ndeleteWhen=04;16"
     found = look(aged, RoomyDisk(1 << 20, 1 << 40, LAST), conf=conf).forecast
@@ -159,6 +167,7 @@ def test_the_longest_wait_for_an_hour(hours: set[int], wait: int | None) -> None
     assert longest_wait(hours) == wait
 
 
+@pytest.mark.leaves("checkpoint-ahead", "index-time", "not-closed", "unit-delivery-other")
 def test_no_deletion_is_promised_that_delete_when_prevents(aged: Path) -> None:
     found = look(aged, RoomyDisk(10, 100, LAST), conf="deleteWhen=04 # at night").forecast
     kept = found.retention
@@ -175,12 +184,14 @@ def test_no_deletion_is_promised_that_delete_when_prevents(aged: Path) -> None:
     assert partly.file_systems[0].thresholds[0].does == "files are deleted at 04 o'clock only (deleteWhen)"
 
 
+@pytest.mark.leaves("checkpoint-ahead", "index-time", "not-closed", "unit-delivery-other")
 def test_the_ratios_of_the_jvm_are_settings(aged: Path) -> None:
     conf = "rocketmq.broker.diskSpaceWarningLevelRatio=0.955\nrocketmq.broker.diskSpaceCleanForciblyRatio=0.7"
     found = look(aged, RoomyDisk(96, 100, LAST), conf=conf).forecast.file_systems[0]
     assert [(t.percent, t.state) for t in found.thresholds] == [(70, "already"), (75, "already"), (95.5, "already")]
 
 
+@pytest.mark.leaves
 def test_two_file_systems(fixture_copy: Store) -> None:
     store = fixture_copy(NAME)
     age(store, NAME)

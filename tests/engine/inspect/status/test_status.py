@@ -40,6 +40,7 @@ def test_a_glance_sees_the_end(name: str, fixture_store: Store) -> None:
     assert sum(t.messages for t in found.topics) == sum(q["max"] - q["min"] for q in queues)
 
 
+@pytest.mark.leaves("unit-missing")
 def test_what_is_not_dispatched_yet(fixture_copy: Store) -> None:
     store = fixture_copy("clean-small")
     whole = look(store)
@@ -55,6 +56,7 @@ def test_what_is_not_dispatched_yet(fixture_copy: Store) -> None:
     assert found.log.max_offset == whole.log.max_offset
 
 
+@pytest.mark.leaves("unit-missing")
 def test_queues_that_are_gone(fixture_copy: Store) -> None:
     import shutil
 
@@ -66,6 +68,7 @@ def test_queues_that_are_gone(fixture_copy: Store) -> None:
     assert found.log.behind > 500
 
 
+@pytest.mark.leaves("log-damage", "unit-missing")
 def test_damage_at_the_end_is_seen(fixture_copy: Store) -> None:
     import shutil
 
@@ -97,6 +100,7 @@ def test_many_units_are_estimated_unless_all_are_asked_for(
     assert look(store, full=True).topics == exact.topics
 
 
+@pytest.mark.leaves("checkpoint-ahead", "unit-delivery-other")
 @pytest.mark.parametrize("name", ["clean-small", "lmq"])
 @pytest.mark.parametrize("hours", [1, 5, 24, 1000])
 def test_space_by_hour_is_what_the_log_holds(name: str, hours: int, fixture_copy: Store) -> None:
@@ -128,6 +132,7 @@ def test_space_by_hour_is_what_the_log_holds(name: str, hours: int, fixture_copy
     assert {h.start: h.messages for h in found.hours if h.messages} == by_hour
 
 
+@pytest.mark.leaves("checkpoint-ahead", "unit-delivery-other")
 def test_full_tells_all_hours(fixture_copy: Store) -> None:
     store = fixture_copy("clean-small")
     aged.age(store, "clean-small")
@@ -137,6 +142,7 @@ def test_full_tells_all_hours(fixture_copy: Store) -> None:
     assert (found.hours[0].size, found.hours[0].messages) == (0, 0)
 
 
+@pytest.mark.leaves("index-witness", "record-suspect", "unit-delivery-time", "unit-witness")
 def test_a_store_time_centuries_off_costs_no_centuries(fixture_copy: Store) -> None:
     store = fixture_copy("clean-small")
     log = aged.records("clean-small")
@@ -168,6 +174,7 @@ def test_the_oldest_and_the_newest_message(fixture_store: Store) -> None:
         assert Path(place.path).name == f"{place.offset // 131072 * 131072:020d}"
 
 
+@pytest.mark.leaves("checkpoint-ahead", "unit-delivery-other")
 def test_a_clock_that_went_back(fixture_copy: Store) -> None:
     store = fixture_copy("clean-small")
     aged.age(store, "clean-small")
@@ -178,6 +185,7 @@ def test_a_clock_that_went_back(fixture_copy: Store) -> None:
     assert [f.code for f in look(store).findings] == ["clock-back"]
 
 
+@pytest.mark.leaves("index-nowhere", "log-gone")
 def test_without_a_log_the_queues_still_tell(fixture_copy: Store) -> None:
     store = fixture_copy("clean-small")
     whole = look(store)
@@ -191,6 +199,7 @@ def test_without_a_log_the_queues_still_tell(fixture_copy: Store) -> None:
     assert (found.log.oldest, found.log.newest, found.forecast.rate) == (None, None, None)
 
 
+@pytest.mark.leaves("index-nowhere", "unit-nowhere")
 def test_the_end_of_a_log_that_lost_its_last_segments(fixture_copy: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     store = fixture_copy("clean-small")
     segments = sorted((store / "commitlog").iterdir())

@@ -19,6 +19,8 @@ from tests.engine.inspect.aged import age, units
 from tests.engine.opening import assert_sound
 from tests.support.config import write_config
 
+pytestmark = pytest.mark.leaves()
+
 Store = Callable[[str], Path]
 NAME = "clean-small"
 

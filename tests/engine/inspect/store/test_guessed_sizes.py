@@ -16,6 +16,8 @@ from engine.repair.recover.recover import plan_recover
 from engine.repair.reindex.reindex import Scope, build
 from tests.conftest import Store
 
+pytestmark = pytest.mark.leaves("index-missing", "unit-missing")
+
 DEFAULT = "no index file tells its size: new ones get Apache's default, 420000040 bytes"
 LAYOUT = {"max_hash_slot_num": 200, "max_index_num": 800}
 

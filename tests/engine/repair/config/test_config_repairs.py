@@ -82,6 +82,7 @@ def changes_of_a_set(store: Path, place: Path) -> int:
     return disk.changes_seen
 
 
+@pytest.mark.leaves("log-damage")
 def test_a_killed_recovery_is_ended_by_a_recovery_alone(store: Path, tmp_path: Path) -> None:
     """Each command that changes config/ is refused, writes nothing, and names the recovery that ends it."""
     damage(store, 3000, b"\xff" * 500)
@@ -133,7 +134,6 @@ def test_a_plan_of_before_is_not_carried_out_behind_a_killed_recovery(store: Pat
     assert stores.snapshot(store) == before
     recover(store)
     set_to(store, 0)
-    check_clean(store, settings(store))
 
 
 def kill_recovery(root: Path) -> None:
@@ -143,6 +143,7 @@ def kill_recovery(root: Path) -> None:
         recover(root, disk)
 
 
+@pytest.mark.leaves("not-closed")
 @pytest.mark.wide
 def test_undo_of_a_recovery_leaves_what_a_broker_committed(store: Path, tmp_path: Path) -> None:
     """Behind a killed `offsets set`, at each of its steps: nothing takes the broker's offset back."""
@@ -162,6 +163,7 @@ def test_undo_of_a_recovery_leaves_what_a_broker_committed(store: Path, tmp_path
         assert offset_of(root) == 17
 
 
+@pytest.mark.leaves("index-missing")
 @pytest.mark.wide
 def test_a_killed_offset_and_a_recovery_are_taken_back_one_by_one(store: Path, tmp_path: Path) -> None:
     """Where nothing else has changed the store: the recovery first, then what was left of the offset."""
@@ -213,9 +215,9 @@ def test_undo_of_a_killed_offset_is_refused_once_a_broker_has_written(store: Pat
         take_back(store)
     assert offset_of(store) == 17
     recover(store)
-    check_clean(store, settings(store))
 
 
+@pytest.mark.leaves("index-missing")
 def test_a_killed_recovery_behind_a_killed_offset(store: Path) -> None:
     """The recovery has closed it before its own first change: both are taken back, one by one."""
     shutil.rmtree(store / "index")
@@ -232,6 +234,7 @@ def test_a_killed_recovery_behind_a_killed_offset(store: Path) -> None:
     assert stores.contents(store / "config") == before
 
 
+@pytest.mark.leaves("config-bak", "file-stray")
 @pytest.mark.parametrize("suffix", ["", ".bak", ".tmp", ".bak.tmp"])
 def test_a_directory_in_the_place_of_a_file_is_set_aside(suffix: str, store: Path) -> None:
     """`rebuild-config` and `offsets set` come to their end, and undo brings the directory back."""

@@ -130,6 +130,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.leaves("config-bad", "config-value", "file-absent", "file-stray")
 @pytest.mark.parametrize("name", [CONSUMERS, DELAYS, TOPICS, GROUPS])
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_whatever_lies_there_is_a_finding(kind: str, name: str, fixture_copy: Store) -> None:

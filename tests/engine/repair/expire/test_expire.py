@@ -120,6 +120,7 @@ def test_the_ratios(tmp_path: Path, used: int, gone: int) -> None:
     ).segments
 
 
+@pytest.mark.leaves("unit-missing")
 def test_a_directory_that_is_missing_is_no_reason(tmp_path: Path) -> None:
     put(tmp_path, 100)
     age(tmp_path, [100] * 20)
@@ -151,6 +152,7 @@ def test_reserved_hours(tmp_path: Path) -> None:
     assert not plan_expire(Quiet(), settings(tmp_path), ExpireRules(reserved_hours=5.1)).segments
 
 
+@pytest.mark.leaves("not-closed")
 def test_a_store_that_was_not_closed(tmp_path: Path) -> None:
     put(tmp_path, 100)
     age(tmp_path, [100] * 20)
@@ -249,6 +251,7 @@ def test_as_a_round_of_an_open_store(
 # --- what goes unread ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.leaves("config-missing")
 def test_what_groups_have_not_read(tmp_path: Path) -> None:
     put(tmp_path, 300)
     age(tmp_path, [100, 100, 100] + [0] * 30)
@@ -281,6 +284,7 @@ def test_delayed_messages(tmp_path: Path) -> None:
     assert (one.group, one.queue, one.start) == (DELIVERY, TopicQueue(names.SCHEDULE_TOPIC, 2), 4)
 
 
+@pytest.mark.leaves("config-missing")
 def test_halves(tmp_path: Path) -> None:
     with MessageStore.open(settings(tmp_path)) as store:
         for i in range(10):

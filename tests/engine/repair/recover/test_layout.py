@@ -105,6 +105,7 @@ def restored(made: Made) -> dict[str, str]:
     }
 
 
+@pytest.mark.leaves
 @pytest.mark.wide
 @pytest.mark.parametrize("seed", sample(range(SEEDS), 3))
 def test_any_layout(seed: int, bases: list[Made], tmp_path: Path) -> None:
@@ -121,6 +122,7 @@ def test_any_layout(seed: int, bases: list[Made], tmp_path: Path) -> None:
         assert restored(made) == before, made.done
 
 
+@pytest.mark.leaves
 @pytest.mark.parametrize("seed", [5, 42])
 def test_killed_at_each_step_and_run_again_or_taken_back(seed: int, bases: list[Made], tmp_path: Path) -> None:
     whole = bases[seed % len(bases)].copy(tmp_path / "store")
@@ -174,6 +176,7 @@ def lost_anywhere(made: Made, held: dict[int, list[Path]]) -> list[int]:
     ]
 
 
+@pytest.mark.leaves("log-misplaced")
 def test_undo_killed_while_it_renames_is_run_again(bases: list[Made], tmp_path: Path) -> None:
     whole = bases[0].copy(tmp_path / "store")
     layouts.turn(whole, Random(1))
@@ -245,6 +248,7 @@ def test_a_short_segment_is_filled_up_and_bridged(made: Made, size: int) -> None
     sound(made)
 
 
+@pytest.mark.leaves("record-suspect", "unit-witness")
 def test_a_short_last_segment_is_a_torn_tail(made: Made) -> None:
     last = made.files[-1]
     os.truncate(last, 700)
@@ -410,9 +414,9 @@ def test_a_log_that_is_lost_but_for_another_stores_segment(made: Made, tmp_path:
     assert plan.refusal is None
     apply(Disk(), plan)
     assert (made.root / "quarantine" / "commitlog" / foreign.name).exists()
-    check_clean(made.root, made.config)
 
 
+@pytest.mark.leaves("index-nowhere", "log-surplus")
 def test_another_stores_segment_alone_is_no_log(made: Made, tmp_path: Path) -> None:
     """No file is left of this store's log, which was closed: its queues show none of the records that are there."""
     other = layouts.make(tmp_path / "other", seed=77, segments=9, body=30)
@@ -484,7 +488,6 @@ def test_a_lone_record_is_not_denied_by_its_own_row(made: Made) -> None:
     assert not plan.set_aside
     apply(Disk(), plan)
     assert offset not in dict(lost(made, [offset]))
-    check_clean(made.root, made.config)
 
 
 def test_a_segment_behind_an_older_copy_of_the_one_before_is_not_taken_for_another_stores(made: Made) -> None:
@@ -508,6 +511,7 @@ def test_a_segment_behind_an_older_copy_of_the_one_before_is_not_taken_for_anoth
     sound(made)
 
 
+@pytest.mark.leaves("index-time")
 @pytest.mark.parametrize("how", ["first", "last", "step"])
 def test_a_store_time_decides_over_no_segment_behind_pages_that_were_lost(made: Made, how: str) -> None:
     """A rotten store time on either side of lost pages, or a clock that was set back there, and not for long."""
@@ -536,6 +540,7 @@ def test_a_store_time_decides_over_no_segment_behind_pages_that_were_lost(made: 
     check_clean(made.root, made.config, known=("record-unusual", "index-time"), why="store times that were changed")
 
 
+@pytest.mark.leaves("log-damage", "log-surplus")
 @pytest.mark.parametrize("step", [None, "recover.bridge", "recover.set-aside", "recover.log-done"])
 def test_a_segment_and_its_copy_each_damaged_elsewhere_lose_nothing(made: Made, step: str | None) -> None:
     """Bridging writes what the copy holds over the segment's damage; a kill at any step of it, too."""
@@ -688,6 +693,7 @@ def test_a_log_under_other_names_as_a_whole(bases: list[Made], tmp_path: Path) -
     sound(made)
 
 
+@pytest.mark.leaves("log-misplaced")
 def test_truncate_wants_the_files_in_order(made: Made) -> None:
     one = made.files[1]
     one.rename(one.with_name(one.name + ".bak"))
@@ -789,6 +795,7 @@ def test_a_single_file_that_was_cut_tells_no_length(tmp_path: Path) -> None:
     sound(made)
 
 
+@pytest.mark.leaves("file-size", "index-nowhere")
 def test_a_single_full_file_tells_its_length_whatever_its_blank_record_holds(made: Made) -> None:
     """Apache writes 8 bytes of the blank record; behind them lies what was there."""
     for path in made.files[1:]:
@@ -831,6 +838,7 @@ def test_a_page_of_a_segment_that_lies_over_its_beginning_too(tmp_path: Path) ->
     sound(made)
 
 
+@pytest.mark.leaves
 @pytest.mark.parametrize("page", [2048, 6000])
 def test_the_first_page_of_another_segment_over_a_segments_beginning(page: int, tmp_path: Path) -> None:
     """Neither the other segment nor what is left of this one is taken for a copy, however many records speak for it."""
@@ -842,6 +850,7 @@ def test_the_first_page_of_another_segment_over_a_segments_beginning(page: int, 
     assert (layout.aside, layout.relocations) == ((), ())
 
 
+@pytest.mark.leaves("log-misplaced")
 def test_other_changes_want_the_files_in_order(made: Made, tmp_path: Path) -> None:
     layouts.swap_names(*made.files[:2])
     with pytest.raises(CannotMend, match="recover"):
@@ -850,6 +859,7 @@ def test_other_changes_want_the_files_in_order(made: Made, tmp_path: Path) -> No
         build(Disk(), made.config, str(tmp_path / "into"), Scope())
 
 
+@pytest.mark.leaves("file-size", "file-stray", "log-damage")
 def test_verify_names_what_it_did_not_read(made: Made) -> None:
     assert verify(Disk(), made.config).clean
     os.truncate(made.files[1], 5000)
@@ -859,6 +869,7 @@ def test_verify_names_what_it_did_not_read(made: Made) -> None:
     assert {Path(odd.path).name for odd in found.not_read} == {made.files[1].name, "copy"}
 
 
+@pytest.mark.leaves("file-size", "log-damage", "log-misplaced")
 def test_a_renamed_segment_that_a_cut_removes_comes_back(made: Made) -> None:
     layouts.swap_names(*made.files[3:5])
     os.truncate(made.files[1], 3000)

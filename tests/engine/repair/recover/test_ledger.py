@@ -7,6 +7,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from engine.files.disk import Disk
 from engine.format.message import decode
 from engine.log.derive import TopicQueue
@@ -31,6 +33,7 @@ def test_a_sound_store_has_an_empty_one(tmp_path: Path) -> None:
     assert ledger(tmp_path) == Ledger((), (), ())
 
 
+@pytest.mark.leaves("log-damage")
 def test_a_cut_names_the_offsets_that_go(tmp_path: Path) -> None:
     places = put(tmp_path, 40)  # queues 0 and 1 in turn
     damage(tmp_path, places[30] + 95, b"\xff")
@@ -40,6 +43,7 @@ def test_a_cut_names_the_offsets_that_go(tmp_path: Path) -> None:
     assert not any(line.repeated or line.rebuilt for line in found.values())
 
 
+@pytest.mark.leaves("log-damage")
 def test_a_bridge_names_the_offsets_that_are_lost(tmp_path: Path) -> None:
     places = put(tmp_path, 40)
     damage(tmp_path, places[31] + 95, b"\xff")
@@ -48,6 +52,7 @@ def test_a_bridge_names_the_offsets_that_are_lost(tmp_path: Path) -> None:
     assert not any(line.gone or line.behind[0] for line in found.values())
 
 
+@pytest.mark.leaves("unit-missing")
 def test_rebuilt_queues_are_named(tmp_path: Path) -> None:
     put(tmp_path, 40)
     shutil.rmtree(tmp_path / "consumequeue" / "T" / "1")
@@ -76,6 +81,7 @@ def test_a_record_with_a_wrong_queue_offset_is_renumbered(tmp_path: Path) -> Non
         assert decode(store.get("T", 0, 10).messages[0]).physical_offset == places[20]
 
 
+@pytest.mark.leaves("config-bad", "config-missing", "log-damage")
 def test_groups_above_the_end_get_a_command(tmp_path: Path) -> None:
     places = put(tmp_path, 40)
     config = tmp_path / "config"

@@ -22,7 +22,6 @@ from tests.conftest import Store
 from tests.engine.repair import corpus
 from tests.engine.repair.test_rules import damage, put, settings
 from tests.support import mutate, stores
-from tests.support.checking import check_clean
 from tests.support.wide import sample
 
 CASES = corpus.fixture_cases()
@@ -49,6 +48,7 @@ def remembered(root: Path) -> list[Path]:
     return sorted(path for path in Path(directory_of(str(root))).glob("*") if "." not in path.name)
 
 
+@pytest.mark.leaves
 @pytest.mark.wide
 @pytest.mark.parametrize("case", sample(CASES[::3], 3), ids=lambda case: str(case["id"]))
 @pytest.mark.parametrize("choice", [{}, {"bridge": True}], ids=["refusing", "bridge"])
@@ -87,6 +87,7 @@ def crashed(root: Path) -> list[int]:
     return places
 
 
+@pytest.mark.leaves("index-missing", "not-closed", "unit-missing")
 def test_what_is_remembered_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     crashed(tmp_path)
     config = settings(tmp_path)
@@ -121,9 +122,9 @@ def test_a_time_box_stops_and_the_next_run_goes_on(tmp_path: Path) -> None:
     } == before
     apply(Disk(), plan)
     assert not Path(directory_of(str(tmp_path))).exists()
-    check_clean(tmp_path)
 
 
+@pytest.mark.leaves("index-missing", "log-damage", "not-closed", "unit-missing")
 @pytest.mark.parametrize("spoil", ["torn", "flipped", "no json", "odd json", "other settings", "touched", "gone"])
 def test_what_cannot_be_trusted_is_read_again(tmp_path: Path, spoil: str) -> None:
     places = crashed(tmp_path)
@@ -163,9 +164,9 @@ def test_a_bridged_segment_is_not_remembered_as_it_will_be(tmp_path: Path) -> No
     plan = plan_recover(Disk(), config)
     assert plan.refusal is not None
     apply(Disk(), plan_recover(Disk(), config, bridge=True))
-    check_clean(tmp_path)
 
 
+@pytest.mark.leaves("index-missing", "not-closed", "unit-missing")
 @pytest.mark.wide
 def test_killed_while_remembering(tmp_path: Path) -> None:
     root = tmp_path / "store"
@@ -185,6 +186,7 @@ def test_killed_while_remembering(tmp_path: Path) -> None:
         shutil.rmtree(directory_of(str(root)), ignore_errors=True)
 
 
+@pytest.mark.leaves("index-missing", "not-closed", "unit-missing")
 def test_a_full_disk_ends_the_remembering_only(tmp_path: Path) -> None:
     root = tmp_path / "store"
     crashed(root)
@@ -194,6 +196,7 @@ def test_a_full_disk_ends_the_remembering_only(tmp_path: Path) -> None:
     assert said(plan_recover(faulty, settings(root), locked=True, time_box_ms=LONG)) == expected
 
 
+@pytest.mark.leaves("index-missing", "not-closed", "unit-missing")
 def test_a_short_log_leaves_no_trace(tmp_path: Path) -> None:
     crashed(tmp_path)
     plan_recover(Disk(), settings(tmp_path), locked=True)

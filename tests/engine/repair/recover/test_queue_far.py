@@ -43,6 +43,7 @@ def test_it_is_told_and_set_aside(count: int, tmp_path: Path) -> None:
     recover(tmp_path)
 
 
+@pytest.mark.leaves("queue-gap", "unit-invalid")
 def test_one_that_holds_a_unit_is_no_stray(tmp_path: Path) -> None:
     put(tmp_path, 100)
     far = tmp_path / "consumequeue" / "T" / "0" / f"{600_000:020d}"
@@ -55,4 +56,3 @@ def test_an_empty_file_right_behind_the_last_one_is_the_queues(tmp_path: Path) -
     put(tmp_path, 120)
     (tmp_path / "consumequeue" / "T" / "0" / f"{3 * FILE:020d}").write_bytes(bytes(FILE))
     assert not plan_recover(Disk(), settings(tmp_path)).changed
-    check_clean(tmp_path, settings(tmp_path))

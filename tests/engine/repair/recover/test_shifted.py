@@ -96,7 +96,6 @@ def test_what_lies_behind_goes_back(place: str, name: str, length: str, made: St
         hurt |= {mine[-1]}  # pushed out of the file
     lost = COUNT - len(messages(root))
     assert lost <= len(hurt)
-    check_clean(root, settings(root))
 
 
 @pytest.mark.wide

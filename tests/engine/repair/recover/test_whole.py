@@ -39,6 +39,7 @@ def broken(root: Path, offsets: list[int]) -> int:
     return at
 
 
+@pytest.mark.leaves("log-damage")
 def test_a_plan_names_what_it_read(closed: tuple[Path, list[int]], cli: Cli) -> None:
     root, offsets = closed
     segments = survey(Disk(), settings(root)).log
@@ -95,6 +96,7 @@ def test_a_bridge_and_a_cut_go_by_the_whole_log(closed: tuple[Path, list[int]], 
     assert len(messages(root)) == 400 - 1
 
 
+@pytest.mark.leaves("checkpoint-ahead")
 @pytest.mark.parametrize("values", [(1 << 50,) * 3, (0, 0, 1 << 50), (-1, 0, 0)])
 def test_a_checkpoint_that_is_not_of_this_log_is_set_right(
     values: tuple[int, int, int], closed: tuple[Path, list[int]]
@@ -148,4 +150,3 @@ def test_truncate_says_what_it_read_and_refuses_damage_that_it_finds(closed: tup
         apply(Disk(), plan_truncate(Disk(), settings(root), to_offset=to, whole=True))
     assert cli("--store", root, "recover", "--bridge", "--yes").code == 0
     assert cli("--store", root, "truncate", "--to-offset", to, "--whole", "--yes").code == 0
-    check_clean(root, settings(root))

@@ -73,6 +73,7 @@ def test_what_is_there_is_made_again_to_the_byte(request: pytest.FixtureRequest,
     assert stores.contents(root) == before
 
 
+@pytest.mark.leaves("checkpoint-missing", "index-nowhere", "log-gone")
 @pytest.mark.parametrize("name", rebuild.GOLDEN)
 def test_golden_into_a_directory(golden_store: Store, tmp_path: Path, name: str) -> None:
     store = golden_store(name)
@@ -80,6 +81,7 @@ def test_golden_into_a_directory(golden_store: Store, tmp_path: Path, name: str)
     assert derived_files(tmp_path / "out") == derived_files(store)
 
 
+@pytest.mark.leaves("checkpoint-missing", "index-nowhere", "log-gone")
 @pytest.mark.parametrize("name", rebuild.FIXTURES)
 def test_fixtures_into_a_directory(fixture_store: Store, tmp_path: Path, name: str) -> None:
     store = fixture_store(name)
@@ -185,6 +187,7 @@ def test_what_the_log_has_no_more_is_taken_over(tmp_path: Path) -> None:
     assert not plan_recover(Disk(), settings(tmp_path)).changed
 
 
+@pytest.mark.leaves("log-damage")
 def test_damage_is_for_recover(tmp_path: Path) -> None:
     offsets = put(tmp_path, 300)
     damage(tmp_path, offsets[260] + 90, b"\xff")
@@ -209,6 +212,7 @@ def test_random_damage_to_all_that_is_derived(tmp_path: Path) -> None:
     assert derived_files(tmp_path) == expected
 
 
+@pytest.mark.leaves("index-missing")
 def test_a_wrong_setting_does_not_fill_the_disk(fixture_copy: Store) -> None:
     """Ten keys a file of 4 MB: hundreds of files for one small store."""
 

@@ -53,6 +53,7 @@ def spread(report: ScanReport, end: int) -> int:
 # --- scan -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.leaves
 @pytest.mark.wide
 @pytest.mark.parametrize("case", sample(CASES, 2), ids=lambda case: str(case["id"]))
 def test_every_whole_message_is_found(
@@ -83,6 +84,7 @@ def _lies_in(offset: int, path: str) -> bool:
     return name.isdigit() and int(name) <= offset < int(name) + os.path.getsize(path)
 
 
+@pytest.mark.leaves("log-damage", "log-gap")
 def test_lost_bytes_to_the_byte(tmp_path: Path) -> None:
     offsets = put(tmp_path, 60, body=300)
     config = settings(tmp_path)
@@ -110,6 +112,7 @@ def test_lost_bytes_to_the_byte(tmp_path: Path) -> None:
     assert (part.sound.records, part.lost) == (sum(not 2 * SIZE <= o < 3 * SIZE for o in offsets[25:28]), part.lost)
 
 
+@pytest.mark.leaves("index-nowhere", "log-tail", "unit-nowhere")
 def test_a_torn_tail_and_a_bridge(tmp_path: Path) -> None:
     offsets = put(tmp_path, 60, body=300)
     damage(tmp_path, offsets[50] + 100, b"\xff")
@@ -143,6 +146,7 @@ def test_content_that_is_shifted(tmp_path: Path) -> None:
     assert isinstance(plan_replay(Disk(), config, ReplayRequest(displaced=True)).refusal, Refused)
 
 
+@pytest.mark.leaves("log-gap")
 def test_a_segment_of_another_name_and_any_file(tmp_path: Path) -> None:
     offsets = put(tmp_path, 60, body=300)
     config = settings(tmp_path)
@@ -157,6 +161,7 @@ def test_a_segment_of_another_name_and_any_file(tmp_path: Path) -> None:
     assert (report.sound.records, report.lost, report.blanks) == (len(inside), [], 1)
 
 
+@pytest.mark.leaves("log-surplus")
 def test_displaced_records_across_windows(tmp_path: Path) -> None:
     """Larger than a window, and lying across the borders of windows."""
     config = StoreConfig(store_path_root_dir=tmp_path).with_changes(mapped_file_size_commit_log=8 * WINDOW)
@@ -224,6 +229,7 @@ def test_export(damaged: tuple[StoreConfig, list[int]]) -> None:
     assert lost(export.report) == [(offsets[20], offsets[21] - offsets[20])]
 
 
+@pytest.mark.leaves("log-damage")
 def test_export_of_the_bytes(damaged: tuple[StoreConfig, list[int]], tmp_path: Path) -> None:
     config, offsets = damaged
     name = inventory(Disk(), config).entries[0].saved.id

@@ -35,6 +35,7 @@ def take_back(root: Path, case: corpus.Case) -> None:
     undo(Disk(), plan_undo(Disk(), corpus.config(root, case)))
 
 
+@pytest.mark.leaves
 @pytest.mark.wide
 @pytest.mark.parametrize(
     ("how", "case"),
@@ -63,6 +64,7 @@ def test_every_repair_can_be_taken_back(how: str, case: corpus.Case, fixture_cop
 KILLED = {"f018": "bridge", "f024": "cut", "f031": "cut", "f006": "bridge", "f057": "cut", "f098": "cut", "f029": "cut"}
 
 
+@pytest.mark.leaves
 @pytest.mark.parametrize("name", KILLED)
 def test_killed_anywhere_in_the_repair_or_in_the_undo(name: str, fixture_copy: Store, tmp_path: Path) -> None:
     case = next(case for case in CASES if case["id"] == name)
@@ -108,6 +110,7 @@ def test_killed_anywhere_in_the_repair_or_in_the_undo(name: str, fixture_copy: S
     assert steps["undo.begun"] == 1
 
 
+@pytest.mark.leaves("not-closed", "unit-missing")
 @pytest.mark.parametrize("name", ["f024", "f098"])
 def test_a_killed_undo_of_a_repair_that_went_on_makes_nothing_again(
     name: str, fixture_copy: Store, tmp_path: Path
@@ -161,6 +164,7 @@ def test_refused_once_the_store_has_changed(tmp_path: Path) -> None:
     assert stores.snapshot(tmp_path) == before
 
 
+@pytest.mark.leaves("log-damage")
 def test_one_after_the_other(tmp_path: Path) -> None:
     offsets = put(tmp_path, 300)
     damage(tmp_path, offsets[260] + 90, b"\xff")

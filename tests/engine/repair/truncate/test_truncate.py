@@ -215,6 +215,7 @@ def test_to_a_time(fixture_copy: Store) -> None:
     assert not plan_truncate(Disk(), config, to_time=times[-1] + 1000).changed
 
 
+@pytest.mark.leaves("config-missing")
 def test_what_consumers_have_not_read(tmp_path: Path) -> None:
     offsets = put(tmp_path, 100)
     (tmp_path / names.CONFIG).mkdir()
@@ -242,6 +243,7 @@ def test_what_consumers_have_not_read(tmp_path: Path) -> None:
     assert plan(Disk(), settings(tmp_path), to_offset=offsets[80]).refusal(agreed=False) is None
 
 
+@pytest.mark.leaves("config-bak", "config-missing")
 def test_offsets_that_can_not_be_read_are_a_problem(tmp_path: Path) -> None:
     offsets = put(tmp_path, 100)
     (tmp_path / names.CONFIG).mkdir()
