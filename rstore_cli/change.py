@@ -102,7 +102,7 @@ class ChangeCommand(ABC, Generic[Plan]):
         done = outcome.ending is Ending.APPLIED
         following = outcome.next
         if outcome.changes and not done:
-            following = NextStep(self.settings.again(), "carries this plan out")
+            following = NextStep(self.settings.again(), "applies this plan")
         if self.output.json:
             # What carries a plan out is plain from the plan; what comes after it is told when it was carried out.
             told = {} if outcome.next is None else {"next": outcome.next.to_json()}
@@ -161,9 +161,9 @@ def agreed(output: Output, name: str) -> bool:
     """
     if output.json or not is_terminal(sys.stdin):
         raise InvalidArgument(
-            f"{name} asks before it changes a store, and there is no terminal to answer on",
-            hint="--yes does it without asking, --dry-run only shows the plan",
+            f"{name} asks for confirmation, and there is no terminal to answer on",
+            hint="--yes applies the plan without asking, --dry-run only shows it",
         )
     sys.stdout.flush()
-    print("Do it? [y/N] ", end="", file=sys.stderr, flush=True)
+    print("Apply this plan? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -64,7 +64,7 @@ def rebuild(
         if not wanted.apply:
             show(rebuilt, done=elsewhere)
             if dry_run and rebuilt.changed and not output.json:
-                output.text(f"Next: {NextStep(settings.again(), 'carries this plan out')}")
+                output.text(f"Next: {NextStep(settings.again(), 'applies this plan')}")
             return FOUND if dry_run and rebuilt.changed else OK
         if not rebuilt.changed:
             rebuilt.apply()  # a repair that was killed as its last step is ended

@@ -43,7 +43,7 @@ def history_(
         for line in found:
             output.line(line.to_json())
     elif not found:
-        output.text("No state was kept: rstore serve keeps them while it runs, on stores of RocketMQ 4.9.")
+        output.text("The config history is empty: rstore serve keeps it while it runs, on stores of RocketMQ 4.9.")
     else:
         rows = [
             [moment(one.state.time_ms), one.state.name, size(one.state.size), one.state.id, printable(one.change)]
@@ -82,9 +82,11 @@ class _Restore(ChangeCommand["RestorePlan"]):
 
     def text(self, plan: RestorePlan, *, done: bool, salvage: str | None) -> None:
         if done:
-            self.output.text(f"Done: config/{plan.state.name} is what it was at {moment(plan.state.time_ms)}.")
+            self.output.text(
+                f"Done: config/{plan.state.name} is restored to its state of {moment(plan.state.time_ms)}."
+            )
             if salvage is not None:
-                self.output.text(f"What it held before is in {salvage}; rstore undo brings it back.")
+                self.output.text(f"The old file is in {salvage}; rstore undo restores it.")
             return
         self.output.facts(
             [
@@ -94,4 +96,4 @@ class _Restore(ChangeCommand["RestorePlan"]):
             ]
         )
         if not plan.changed:
-            self.output.text("Nothing to do: the file holds that state.")
+            self.output.text("Nothing to do: the file already has that state.")

@@ -55,9 +55,11 @@ def get(
     output = settings.output()
     by_place = [value for value in (msg_id, physical_offset) if value is not None]
     if len(by_place) > 1 or (by_place and queue is not None) or (physical_offset is not None and topic is not None):
-        raise InvalidArgument("give a queue, --msg-id (with a topic or without) or --physical-offset, one of them")
+        raise InvalidArgument("a queue, --msg-id (with a topic or without) and --physical-offset exclude each other")
     if not by_place and (topic is None or queue is None):
-        raise InvalidArgument("which queue?", hint="rstore get TOPIC QUEUE [OFFSET], --msg-id or --physical-offset")
+        raise InvalidArgument(
+            "QUEUE is required", hint="rstore get TOPIC QUEUE [OFFSET], --msg-id or --physical-offset"
+        )
     if at is not None and offset is not None:
         raise InvalidArgument("--at and OFFSET exclude each other")
     time = None if at is None else parse_time(at, "--at")
@@ -77,7 +79,7 @@ def get(
             for message in store.find_message(msg_id, topic):
                 if msg_id.upper() not in (message.msg_id, message.properties.get(UNIQ_KEY, "").upper()):
                     output.note(
-                        f"note: no message has the id {msg_id}: it names another broker; this lies where it points"
+                        f"note: no message has the id {msg_id}: it names another broker; this message is at its offset"
                     )
                 show.show(message)
         elif place is not None:
@@ -124,7 +126,7 @@ def _queue(store: ReadStore, show: Shower, asked: _Asked, start: int | None) -> 
     low, high = queue.min_offset, queue.max_offset
     at = low if start is None else start
     if at < low:
-        show.output.note(f"note: the queue begins at {low}")
+        show.output.note(f"note: the queue starts at {low}")
         at = low
     shown = gone = 0
     most = _AT_ONCE
@@ -148,7 +150,7 @@ def _queue(store: ReadStore, show: Shower, asked: _Asked, start: int | None) -> 
     if gone:
         show.bad += gone
         show.output.warn(
-            f"! {counted(gone, 'offset points', 'offsets point')} at something that is not a message (any more). "
+            f"! {counted(gone, 'offset points', 'offsets point')} at no sound message. "
             f"Next: {command_line(config, 'check')}"
         )
     if not shown and asked.time is not None and start is not None and start >= high > low:
@@ -199,7 +201,7 @@ def _beyond(store: ReadStore, asked: _Asked, at: int, high: int, error: StorageE
     step = read(config)
     if bad + 1 < high:
         following = command_line(config, *asked.words(bad + 1))
-        step = NextStep(following, f"shows what follows the message at {bad}, which can't be read")
+        step = NextStep(following, f"shows the messages after the one at {bad}, which can't be read")
     return StorageError(error.message, path=error.path, offset=error.offset, next_step=step)
 
 
@@ -221,7 +223,7 @@ def _without_files(store: ReadStore, show: Shower, asked: _Asked) -> None:
 
     KnownNames.of(Disk(), store.files).demand_queue(asked.topic, asked.queue_id)
     show.output.note(
-        f"no such messages: {asked.topic}/{asked.queue_id} has no files: nothing came into it, or all of it is deleted"
+        f"no such messages: {asked.topic}/{asked.queue_id} has no files: no message was put, or all were deleted"
     )
     if store.files.newer.has(TIMER) and TopicQueue(TIMER_TOPIC, 0) in store.queues():
         waiting = command_line(store.files.config, "get", TIMER_TOPIC, "0")

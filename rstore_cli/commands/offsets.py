@@ -42,7 +42,7 @@ def list_(
         for one in found:
             output.line(one.to_json())
     elif not found:
-        output.text("No group has an offset here.")
+        output.text("No consumer offsets.")
     else:
         rows = [
             [
@@ -85,7 +85,7 @@ def set_(
 
     settings = settings_of(context)
     if to not in ("min", "max") and not to.isdecimal():
-        raise InvalidArgument(f"no offset: {to!r}", hint="a number, min or max")
+        raise InvalidArgument(f"not a queue offset: {to!r}", hint="use a number, min or max")
     change = OffsetChange(group, TopicQueue(topic, queue), int(to) if to.isdecimal() else to)
     raise typer.Exit(_SetOffset(settings, change).run(settings.load(), dry_run=dry_run, yes=yes))
 
@@ -96,7 +96,7 @@ class _SetOffset(ChangeCommand["OffsetPlan"]):
 
     def text(self, plan: OffsetPlan, *, done: bool, salvage: str | None) -> None:
         if done:
-            self.output.text(f"Done. What the file held before is in {salvage}; rstore undo brings it back.")
+            self.output.text(f"Done. The old file is in {salvage}; rstore undo restores it.")
             return
         skipped = plan.skipped
         means = f"{count(skipped, 'message')} will not be read" if skipped > 0 else ""
@@ -107,10 +107,10 @@ class _SetOffset(ChangeCommand["OffsetPlan"]):
                 ("group", short(plan.group) + ("" if plan.unknown is None else " (UNKNOWN)")),
                 ("queue", f"{short(str(plan.queue))}, which has {plan.min_offset} to {plan.max_offset}"),
                 ("offset", f"{'none' if plan.old is None else plan.old} becomes {plan.new}"),
-                ("means", means or "no message is passed over, none is read again"),
+                ("means", means or "no message is skipped, none is read again"),
             ]
         )
         if plan.unknown is not None:
             self.output.text(f"Note: {printable(plan.unknown)}")
         if not plan.changed:
-            self.output.text("Nothing to do: that is its offset.")
+            self.output.text("Nothing to do: the group has that offset already.")

@@ -70,7 +70,7 @@ def reindex(
     """
     settings = settings_of(context)
     if topic is not None and index:
-        raise InvalidArgument("the index is shared by all topics: --topic goes with consume queues only")
+        raise InvalidArgument("--topic and --index exclude each other: all topics share the index")
     check_plot(plot)
     given = SparkOptions.of(master, conf, split_bytes)
     found = the_stores(settings, stores)
@@ -100,7 +100,7 @@ def reindex(
         if done and place is not None:
             output.text(f"Done. The files are in {place}; no store was changed.")
         elif done:
-            output.text("Done. What was replaced is in " + ", ".join(filter(None, rebuilt.salvage)))
+            output.text("Done. Replaced files are in " + ", ".join(filter(None, rebuilt.salvage)))
         elif not rebuilt.changed:
             output.text("Nothing to do: queues and index already match the logs, byte for byte.")
 

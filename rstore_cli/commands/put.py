@@ -74,14 +74,14 @@ def put(
         raise InvalidArgument("--body, --body-file, --size and --jsonl exclude each other")
     if jsonl is not None and (count, tags, keys, properties, delay_level) != (None,) * 5:
         raise InvalidArgument(
-            "with --jsonl each line has its own tags, keys and properties", hint="leave the others out"
+            "with --jsonl each line has its own tags, keys and properties", hint="leave out the others"
         )
     if topic is None and jsonl is None:
         raise InvalidArgument("TOPIC is required", hint="rstore put TOPIC --body TEXT")
     if topic is not None:
         _check_topic(topic)
     if body_size is not None and count is None:
-        raise InvalidArgument("--size goes with --count")
+        raise InvalidArgument("--size requires --count")
     from engine.config import delay_levels
     from rstore_cli.put_lines import open_lines, parsed
 
@@ -335,7 +335,7 @@ def _named(tags: str | None, keys: str | None, given: list[str] | None, delay_le
     for text in given or ():
         name, equals, value = text.partition("=")
         if not equals:
-            raise InvalidArgument(f"--property {printable(text)}: no NAME=VALUE")
+            raise InvalidArgument(f"--property {printable(text)}: not NAME=VALUE")
         found[name] = value
     if keys is not None:
         found[names.KEYS] = keys

@@ -80,7 +80,7 @@ def _choices(
     if every and words:
         raise InvalidArgument("--all and --only exclude each other")
     if (topic or group) and (every or words):
-        raise InvalidArgument("--topic and --group go without --only and --all")
+        raise InvalidArgument("--topic and --group exclude --only and --all")
     floor = offsets if offsets in ("min", "max") else parse_time(offsets, "--offsets")
     directories = tuple(str(place) for place in places)
     return RebuildChoices(frozenset(known[word] for word in words), every, floor, directories, topic, group)
@@ -95,7 +95,7 @@ class _RebuildConfig(ChangeCommand["RebuildPlan"]):
         if done:
             output.text(f"Done: {count(len(plan.changes), 'file')} written.")
             if salvage is not None:
-                output.text(f"What they held before is in {salvage}; rstore undo brings it back.")
+                output.text(f"The old files are in {salvage}; rstore undo restores them.")
             return
         output.facts(
             [
@@ -110,12 +110,12 @@ class _RebuildConfig(ChangeCommand["RebuildPlan"]):
         for problem in plan.problems:
             output.text(f"Note: {printable(problem)}")
         if not plan.changed:
-            output.text("Nothing to do: every file of config/ that there is can be read.")
+            output.text("Nothing to do: no file of config/ is broken.")
 
     def _offsets_text(self, plan: RebuildPlan) -> str:
         floor = {
-            "min": "the queue's first message (messages again rather than lost)",
-            "max": "the queue's end (what is not known to be read is passed over)",
+            "min": "the queue's first message (messages are consumed twice rather than lost)",
+            "max": "the end of the queue (unread messages are skipped)",
         }.get(str(plan.choices.floor), "the first message stored at the given time or later")
         known = f"{count(plan.kept, 'offset')} kept, {count(plan.floored, 'offset')} unknown"
         return f"{known}; an unknown one becomes {floor} (--offsets)"

@@ -73,14 +73,14 @@ def recover(
     if normal and abnormal:
         raise InvalidArgument("--normal and --abnormal exclude each other")
     if bridge and cut:
-        raise InvalidArgument("--bridge and --cut exclude each other", hint="--bridge loses nothing that is sound")
+        raise InvalidArgument("--bridge and --cut exclude each other", hint="--bridge keeps all sound records")
     if time_box is not None and dry_run:
         raise InvalidArgument(
             "--time-box and --dry-run exclude each other",
             hint="a dry run writes nothing, so it saves no progress to resume",
         )
     if no_salvage and not (yes or dry_run):
-        raise InvalidArgument("--no-salvage loses what recovery removes, for good", hint="give --yes, too, to do that")
+        raise InvalidArgument("--no-salvage requires --yes: removed data is lost", hint="add --yes")
     config = settings.load()
 
     from engine.repair.recover.change import RecoverChange

@@ -62,7 +62,7 @@ def reindex(
     """
     settings = settings_of(context)
     if topic is not None and index:
-        raise InvalidArgument("the index is shared by all topics: --topic goes with consume queues only")
+        raise InvalidArgument("--topic and --index exclude each other: all topics share the index")
     given = SparkOptions.of(master, conf, split_bytes, used=spark, jobs=jobs)
     both = not consumequeue and not index
     if spark:
@@ -106,9 +106,9 @@ def _on_spark(
             _show(output, plan)
             output.text()
         if place is not None and done:
-            output.text(f"Done. They are in {place}; the store was not changed.")
+            output.text(f"Done. The files are in {place}; the store was not changed.")
         elif done:
-            output.text(f"\nDone. What was replaced is in {salvage}")
+            output.text(f"\nDone. Replaced files are in {salvage}")
         else:
             output.text(_outlook(plan))
 
@@ -127,7 +127,7 @@ def _write(settings: Settings, config: StoreConfig, scope: Scope, directory: Pat
 
     disk, output = Disk(), settings.output()
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise InvalidArgument("--output wants an empty directory", path=directory)
+        raise InvalidArgument("--output requires an empty directory", path=directory)
     disk.mkdirs(os.fspath(directory))
     settings.on_interrupt = f"the store was not changed; {directory} is not complete"
     with output.progress("rebuilding") as tick:
@@ -137,7 +137,7 @@ def _write(settings: Settings, config: StoreConfig, scope: Scope, directory: Pat
     else:
         _show(output, plan)
         output.text()
-        output.text(f"Done. They are in {directory}; the store was not changed.")
+        output.text(f"Done. The files are in {directory}; the store was not changed.")
     return OK
 
 
@@ -148,7 +148,7 @@ class _Reindex(ChangeCommand["ReindexPlan"]):
     def text(self, plan: ReindexPlan, *, done: bool, salvage: str | None) -> None:
         if done:
             self.output.text()
-            self.output.text(f"Done. What was replaced is in {salvage}")
+            self.output.text(f"Done. Replaced files are in {salvage}")
             return
         _show(self.output, plan)
         self.output.text()
@@ -163,11 +163,11 @@ def _outlook(plan: ReindexPlan) -> str:
 
 def _show(output: Output, plan: ReindexPlan) -> None:
     changed = [queue for queue in plan.queues if queue.queue in plan.queues_changed]
-    kept = f"; {len(plan.kept)} without a message in the log stay as they are" if plan.kept else ""
+    kept = f"; {len(plan.kept)} without a message in the log are kept" if plan.kept else ""
     index = "not rebuilt"
     if plan.index_built:
         index = f"{count(plan.keys, 'key')} in {count(plan.index_files, 'file')}"
-        index += ", which differ" if plan.index_changed else ", as they are"
+        index += ", which differ" if plan.index_changed else ", unchanged"
     output.facts(
         [
             ("store", plan.files.root),

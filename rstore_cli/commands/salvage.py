@@ -53,9 +53,9 @@ def scan(
     settings = settings_of(context)
     output = settings.output()
     if file is None and base_offset is not None:
-        raise InvalidArgument("--base-offset goes with --file")
+        raise InvalidArgument("--base-offset requires --file")
     if file is not None and (start, end) != (None, None):
-        raise InvalidArgument("--from and --to are for the store's log, not for a --file")
+        raise InvalidArgument("--from and --to exclude --file")
     low, high, base = _offset(start, "--from"), _offset(end, "--to"), _offset(base_offset, "--base-offset")
     config = settings.load()
 
@@ -139,7 +139,7 @@ def export(
     if (target is None) == (raw is None):
         raise InvalidArgument("--output FILE (messages) or --raw DIR (bytes) is required")
     if raw is not None and (topic, queue, start, end, displaced) != (None, None, None, None, False):
-        raise InvalidArgument("--raw takes all bytes that were saved of the log", hint="leave the filters out")
+        raise InvalidArgument("--raw exports all saved bytes of the log", hint="leave out the filters")
 
     from rstore_cli.salvage_export import export_files, export_messages
 
@@ -207,7 +207,7 @@ def prune(
     """
     settings = settings_of(context)
     if sum((bool(repairs), keep is not None, older_than is not None)) != 1:
-        raise InvalidArgument("name the repairs, or give --keep N or --older-than AGE", hint="one of the three")
+        raise InvalidArgument("ID, --keep N or --older-than AGE is required", hint="give one of them")
     before = None if older_than is None else _age(older_than)
     from engine.repair.salvage.change import PruneChange
 

@@ -58,7 +58,7 @@ def truncate(
     if (to_offset is None) == (to_time is None):
         raise InvalidArgument("truncate requires either --to-offset or --to-time")
     if no_salvage and not (yes or dry_run):
-        raise InvalidArgument("--no-salvage loses what is cut, for good", hint="give --yes, too, to do that")
+        raise InvalidArgument("--no-salvage requires --yes: cut data is lost", hint="add --yes")
     when = None if to_time is None else parse_time(to_time, "--to-time")
     from engine.repair.truncate.change import TruncateChange
 

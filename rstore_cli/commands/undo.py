@@ -82,15 +82,15 @@ class _Undo(ChangeCommand["UndoPlan"]):
 
     def text(self, plan: UndoPlan, *, done: bool, salvage: str | None) -> None:
         if done:
-            self.output.text("Done: the store is what it was before the repair.")
+            self.output.text("Done: the store is as it was before the repair.")
             return
         said = plan.to_json(done=False)
         rows = [
             ("store", plan.root),
             ("undoes", "\n".join(said["undoes"])),
             ("restores", f"{size(plan.bytes_restored)} in {count(len(said['filesRestored']), 'file')}"),
-            ("removes", f"{count(len(plan.created), 'file')} that the repair made"),
+            ("removes", f"{count(len(plan.created), 'file')} that the repair created"),
         ]
         if plan.resumed:
-            rows.append(("note", "an undo was interrupted: this one ends it"))
+            rows.append(("note", "resumes an interrupted undo"))
         self.output.facts(rows)

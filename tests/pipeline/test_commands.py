@@ -161,7 +161,7 @@ def test_reindex_in_words(without_a_queue: Path, cli: Cli, tmp_path: Path) -> No
     ran = cli("pipeline", "reindex", without_a_queue, "--yes", "--parquet", tmp_path / "tables")
     assert ran.code == 0
     (salvage,) = (without_a_queue / "salvage").iterdir()
-    assert ran.out.splitlines()[-1] == f"Done. What was replaced is in {salvage}"
+    assert ran.out.splitlines()[-1] == f"Done. Replaced files are in {salvage}"
     assert {path.name for path in (tmp_path / "tables").iterdir()} == {"stores.parquet", "queues.parquet"}
     again = cli("pipeline", "reindex", without_a_queue, "--yes")
     assert (again.code, again.out.splitlines()[-1][:13]) == (0, "Nothing to do")
@@ -171,12 +171,12 @@ def test_reindex_with_spark_says_the_same(without_a_queue: Path, cli: Cli, tmp_p
     words = ("--store", without_a_queue, "reindex")
     assert cli(*words, "--dry-run", "--spark", "--json").json == cli(*words, "--dry-run", "--json").json
     shown = cli(*words, "--dry-run", "--spark").out
-    assert "reindex --spark (carries this plan out)" in shown
+    assert "reindex --spark (applies this plan)" in shown
     assert shown.replace("reindex --spark", "reindex") == cli(*words, "--dry-run").out
     plain, spark = tmp_path / "plain", tmp_path / "spark"
     assert cli(*words, "--output", plain).code == 0
     ran = cli(*words, "--output", spark, "--spark", *SMALL)
-    assert (ran.code, ran.out.splitlines()[-1]) == (0, f"Done. They are in {spark}; the store was not changed.")
+    assert (ran.code, ran.out.splitlines()[-1]) == (0, f"Done. The files are in {spark}; the store was not changed.")
     assert stores.contents(plain / "consumequeue") == stores.contents(spark / "consumequeue")
     assert _digests(plain / "index") == _digests(spark / "index")  # their names are times
     assert cli(*words, "--output", spark, "--spark").code == 2

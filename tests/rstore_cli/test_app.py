@@ -175,7 +175,7 @@ def test_times(monkeypatch: pytest.MonkeyPatch) -> None:
         (("dump", "consumequeue", "T"), "QUEUE"),
         (("dump", "consumequeue", "T", "x"), "QUEUE"),
         (("dump", "commitlog", "--from", "abc"), "--from: no size"),
-        (("get",), "which queue?"),
+        (("get",), "QUEUE is required"),
         (("get", "T", "0", "--at", "soon"), "--at: no time"),
         (("get", "T", "0", "--msg-id", "00"), "one of them"),
         (("recover", "--normal", "--abnormal"), "exclude each other"),

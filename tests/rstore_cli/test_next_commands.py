@@ -56,7 +56,7 @@ def test_a_bad_body_leads_to_verify_crc(named: list[str], cli: Cli) -> None:
 
 def test_what_brings_it_back_brings_it_back(named: list[str], cli: Cli) -> None:
     done = cli(*named, "offsets", "set", "g", "T", "0", "2", "--yes")
-    undo = pasted(done.out, "; ", " brings it back.")
+    undo = pasted(done.out, "; ", " restores it.")
     assert undo == [*named, "undo"]
     assert cli(*undo, "--yes").code == 0
 

@@ -60,7 +60,7 @@ def test_a_group_that_nobody_knows_is_said_to_be_unknown_and_undo_takes_it_back(
         assert "group   mygroup (UNKNOWN)" in ran.out
         assert "Note: no group mygroup is known here: did you mean my group?" in ran.out
     assert ran.code == 0
-    assert f"rstore --store {store} undo brings it back" in ran.out
+    assert f"rstore --store {store} undo restores it" in ran.out
     assert cli("--store", store, "offsets", "list", "--group", "mygroup", "--json").lines[0]["offset"] == 4
     assert cli("--store", store, "undo", "--yes").code == 0
     assert stores.contents(store / "config") == before

@@ -75,7 +75,7 @@ def test_a_bare_store_is_told(fixture_store: Store, cli: Cli) -> None:
 
 
 def test_states_are_listed_and_brought_back(store: Path, cli: Cli) -> None:
-    assert "No state was kept" in cli("--store", store, "config", "history").out
+    assert "The config history is empty" in cli("--store", store, "config", "history").out
     for i in range(2):
         keep(Disk(), str(store), "topics.json", b'{"topicConfigTable":{"T%d":{"perm":6}}}' % i, 1_700_000_000_000 + i)
     found = cli("--store", store, "config", "history", "--json").lines

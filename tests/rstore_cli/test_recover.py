@@ -194,7 +194,7 @@ def test_no_means_no(answer: str, fixture_copy: Store, cli: Cli, monkeypatch: py
     answered(monkeypatch, answer)
     ran = cli("--store", store, "recover")
     assert ran.code == 1
-    assert ran.err == "Do it? [y/N] Nothing was changed.\n"
+    assert ran.err == "Apply this plan? [y/N] Nothing was changed.\n"
     assert stores.contents(store).keys() - before.keys() <= {"lock"}
 
 

@@ -261,7 +261,7 @@ def _demand_still_idle(one: _Build, options: ReindexOptions) -> None:
 def _output(stack: contextlib.ExitStack, disk: Disk, directory: str) -> str:
     """The directory, made when it is missing; emptied again when the job fails."""
     if disk.exists(directory) and (not disk.is_dir(directory) or disk.listdir(directory)):
-        raise InvalidArgument("--output wants an empty directory", path=directory)
+        raise InvalidArgument("--output requires an empty directory", path=directory)
     there = disk.exists(directory)
     disk.mkdirs(directory)
 
