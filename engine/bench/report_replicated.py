@@ -10,7 +10,7 @@ from engine.bench.report_table import ratio_text, table
 from engine.bench.workload import MIB
 
 _HOW = """\
-Copies: a slave with an empty store behind a master that has a log of 1 KiB messages already; from the first record on
+Copies: a slave with an empty store, of a master that has a log of 1 KiB messages already; from the first record on
 the slave to the last, so that neither's start counts. The ratio is against Apache's slave of the same master.
 Sends: Apache's own Java client, 8 threads, each call waited for, 1 KiB; all processes share the machine.
 What is left is the share of the sends of the same master as an ASYNC_MASTER without a slave. Medians of the rounds.

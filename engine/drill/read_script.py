@@ -255,7 +255,7 @@ def _check_expect(step: AnyStep, expect: Expect, is_open: bool, remembered: set[
             raise _Wrong(where, f"unknown finding {code!r}{_meant(code, [*CODES, *DOCTOR_CODES])}")
     for name in (*(expect.store or ()), *(expect.bytes or ())):
         if name not in remembered:
-            raise _Wrong(where, f"nothing was remembered as {name!r}")
+            raise _Wrong(where, f"no step remembers {name!r}")
 
 
 def _check_store(store: StoreSpec) -> None:

@@ -45,7 +45,7 @@ def test_an_id_that_points_into_damage_says_so(new_store: Path, cli: Cli) -> Non
         assert cli("--store", new_store, "get", "--msg-id", sound).code == 0
     queue = cli("--store", new_store, "get", "T", "0", "--json")  # the sound one behind it was passed over in silence
     assert ([m["msgId"] for m in queue.lines], queue.code) == ([ids[0], ids[2]], 1)
-    assert "1 offset points at something that is not a message" in queue.err
+    assert "1 offset points at no sound message" in queue.err
     check_clean(new_store, known=("log-damage", "unit-orphaned", "index-orphaned"), why="it was damaged on purpose")
 
 

@@ -35,7 +35,7 @@ def test_the_plan_and_what_is_done(store: Path, cli: Cli) -> None:
     shown = cli("--store", store, "rebuild-config", "--dry-run")
     assert shown.code == 1
     assert "config/topics.json (there is no such file)" in shown.out
-    assert "messages again rather than lost" in shown.out
+    assert "messages are consumed twice rather than lost" in shown.out
     assert not (store / "config" / "topics.json").exists()
     done = cli("--store", store, "rebuild-config", "--yes")
     assert done.code == 0
