@@ -25,8 +25,8 @@ def dangers_of(
 ) -> tuple[Danger, ...]:
     """All of them, those that keep a broker from starting first."""
     facts = Facts(settings, read, written, misread)
-    found = [*start_dangers(facts), *(danger for rule in _RULES for danger in rule(facts))]
-    return tuple(sorted(found, key=lambda danger: not danger.stops))
+    dangers = [*start_dangers(facts), *(danger for rule in _RULES for danger in rule(facts))]
+    return tuple(sorted(dangers, key=lambda danger: not danger.stops))
 
 
 def _retention(facts: Facts) -> Iterator[Danger]:
@@ -34,7 +34,7 @@ def _retention(facts: Facts) -> Iterator[Danger]:
     text = facts.text(STORE, "deleteWhen")
     problem = read_delete_when(text).problem(text)
     if problem is not None:
-        until = "" if "no hour of the day" in problem else f"; puts are refused at {WARNING_LEVEL} % used"
+        until = "" if "not an hour of the day" in problem else f"; puts are refused at {WARNING_LEVEL} % disk usage"
         yield Danger(("deleteWhen",), problem + until, "write only hours, like deleteWhen=04 or deleteWhen=04;16")
     kept = facts.number(STORE, "fileReservedTime")
     if kept <= 0:
@@ -46,8 +46,8 @@ def _retention(facts: Facts) -> Iterator[Danger]:
     if ratio > CLEAN_FORCIBLY and facts.store("cleanFileForciblyEnable"):
         yield Danger(
             ("diskMaxUsedSpaceRatio",),
-            f"diskMaxUsedSpaceRatio = {ratio}: above {CLEAN_FORCIBLY} % used the broker deletes segments whatever "
-            "their age, before it would delete expired ones for lack of space",
+            f"diskMaxUsedSpaceRatio = {ratio}: above {CLEAN_FORCIBLY} % disk usage the broker deletes "
+            "segments of any age, before it deletes expired ones for lack of space",
             f"set diskMaxUsedSpaceRatio below {CLEAN_FORCIBLY}",
         )
 

@@ -28,29 +28,29 @@ SERVER, CLIENT = "NettyServerConfig", "NettyClientConfig"
 
 def of_file(values: Mapping[str, str]) -> InForce:
     """What the four objects hold of a file with these values."""
-    found: InForce = {}
+    settings: InForce = {}
     for name, keys in all_keys().items():
         for key in keys:
-            found[key.owner, name] = _read(key, values.get(name))
-    _by_getters(found)
-    return found
+            settings[key.owner, name] = _read(key, values.get(name))
+    _by_getters(settings)
+    return settings
 
 
-def started(found: InForce) -> InForce:
+def started(settings: InForce) -> InForce:
     """The same once the broker has started."""
-    found = dict(found)
-    if found[STORE, "brokerRole"] != "SLAVE":
-        found[BROKER, "brokerId"] = 0
-    if found[STORE, "enableDLegerCommitLog"]:
-        found[BROKER, "brokerId"] = -1
-    bits = _filter_bits(found[BROKER, "maxErrorRateOfBloomFilter"], found[BROKER, "expectConsumerNumUseFilter"])
-    found[STORE, "bitMapLengthConsumeQueueExt"] = bits or found[STORE, "bitMapLengthConsumeQueueExt"]
-    period = found[BROKER, "registerNameServerPeriod"]
+    settings = dict(settings)
+    if settings[STORE, "brokerRole"] != "SLAVE":
+        settings[BROKER, "brokerId"] = 0
+    if settings[STORE, "enableDLegerCommitLog"]:
+        settings[BROKER, "brokerId"] = -1
+    bits = _filter_bits(settings[BROKER, "maxErrorRateOfBloomFilter"], settings[BROKER, "expectConsumerNumUseFilter"])
+    settings[STORE, "bitMapLengthConsumeQueueExt"] = bits or settings[STORE, "bitMapLengthConsumeQueueExt"]
+    period = settings[BROKER, "registerNameServerPeriod"]
     if isinstance(period, int):  # Source: BrokerController#start
-        found[BROKER, "registerNameServerPeriod"] = min(max(period, REGISTER_LIMITS[0]), REGISTER_LIMITS[1])
-    port = found[SERVER, "listenPort"]
-    found[STORE, "haListenPort"] = None if not isinstance(port, int) else port + 1
-    return found
+        settings[BROKER, "registerNameServerPeriod"] = min(max(period, REGISTER_LIMITS[0]), REGISTER_LIMITS[1])
+    port = settings[SERVER, "listenPort"]
+    settings[STORE, "haListenPort"] = None if not isinstance(port, int) else port + 1
+    return settings
 
 
 def default_of(key: Key) -> Value:
@@ -81,15 +81,15 @@ def _read(key: Key, text: str | None) -> Value:
     return default_of(key)
 
 
-def _by_getters(found: InForce) -> None:
-    size, ratio = found[STORE, "mappedFileSizeConsumeQueue"], found[STORE, "diskMaxUsedSpaceRatio"]
+def _by_getters(settings: InForce) -> None:
+    size, ratio = settings[STORE, "mappedFileSizeConsumeQueue"], settings[STORE, "diskMaxUsedSpaceRatio"]
     if isinstance(size, int) and isinstance(ratio, int):
-        found[STORE, "mappedFileSizeConsumeQueue"] = queue_file_size(size)
-        found[STORE, "diskMaxUsedSpaceRatio"] = max_used(ratio)
-    if found[STORE, "storePathCommitLog"] is None:
-        found[STORE, "storePathCommitLog"] = f"{found[STORE, 'storePathRootDir']}{os.sep}commitlog"
-    if found[STORE, "flushDiskType"] != "ASYNC_FLUSH" or found[STORE, "brokerRole"] == "SLAVE":
-        found[STORE, "transientStorePoolEnable"] = False
+        settings[STORE, "mappedFileSizeConsumeQueue"] = queue_file_size(size)
+        settings[STORE, "diskMaxUsedSpaceRatio"] = max_used(ratio)
+    if settings[STORE, "storePathCommitLog"] is None:
+        settings[STORE, "storePathCommitLog"] = f"{settings[STORE, 'storePathRootDir']}{os.sep}commitlog"
+    if settings[STORE, "flushDiskType"] != "ASYNC_FLUSH" or settings[STORE, "brokerRole"] == "SLAVE":
+        settings[STORE, "transientStorePoolEnable"] = False
 
 
 def _filter_bits(errors: Value, consumers: Value) -> int | None:

@@ -39,8 +39,8 @@ class Key:
 
 
 BY_PROCESSORS: Mapping[str, tuple[str, Callable[[int], int]]] = {
-    "sendMessageThreadPoolNums": ("processors, at most 4", lambda n: min(n, 4)),
-    "putMessageFutureThreadPoolNums": ("processors, at most 4", lambda n: min(n, 4)),
+    "sendMessageThreadPoolNums": ("number of processors, at most 4", lambda n: min(n, 4)),
+    "putMessageFutureThreadPoolNums": ("number of processors, at most 4", lambda n: min(n, 4)),
     "pullMessageThreadPoolNums": ("16 + 2 × processors", lambda n: 16 + 2 * n),
     "processReplyMessageThreadPoolNums": ("16 + 2 × processors", lambda n: 16 + 2 * n),
     "queryMessageThreadPoolNums": ("8 + processors", lambda n: 8 + n),
@@ -77,10 +77,10 @@ def all_keys() -> Mapping[str, tuple[Key, ...]]:
     """By name; the broker's own come first, then the server's, the client's and the store's, as they are set."""
     from engine.broker_conf import broker_keys, network_keys, store_keys
 
-    found: dict[str, tuple[Key, ...]] = {}
+    keys: dict[str, tuple[Key, ...]] = {}
     for key in (*broker_keys.KEYS, *network_keys.SERVER_KEYS, *network_keys.CLIENT_KEYS, *store_keys.KEYS):
-        found[key.name] = (*found.get(key.name, ()), key)
-    return found
+        keys[key.name] = (*keys.get(key.name, ()), key)
+    return keys
 
 
 def is_default(name: str, value: Value) -> bool:

@@ -46,7 +46,7 @@ def why_not(name: str) -> str | None:
     if name in NOT_KEYS:
         return NOT_KEYS[name]
     if is_of_the_jvm(name):
-        return f"a property of the JVM: a broker takes it as -D{name}=… only; rstore goes by it here, if it has it"
+        return f"a JVM property: a broker takes it only as -D{name}=…; rstore also reads it here"
     return None
 
 

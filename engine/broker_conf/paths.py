@@ -83,7 +83,7 @@ def _several(facts: Facts, log: str) -> Iterator[Danger]:
             continue
         outcome = "does not load the segments there" + ("" if key == _READ_ONLY else ", and makes new ones elsewhere")
         what = f"{key}: {shown(wrong)} is not the directory {shown(_meant(wrong))}: the broker {outcome}"
-        yield Danger((key,), what, "write paths with commas between, and no blanks and no comments")
+        yield Danger((key,), what, "write paths separated by commas, without blanks and comments")
 
 
 def _foreign(key: str, path: str) -> Danger:

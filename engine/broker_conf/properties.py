@@ -53,11 +53,11 @@ def read_properties(data: bytes) -> Properties:
     """
     import javaproperties
 
-    found, number = [], 1
+    lines, number = [], 1
     try:
         for element in javaproperties.parse(_without_lone_backslashes(data.decode(ENCODING))):
             if isinstance(element, javaproperties.KeyValue):
-                found.append(Line(number, _writable(element.key), _writable(element.value)))
+                lines.append(Line(number, _writable(element.key), _writable(element.value)))
             source = element.source
             number += source.count("\n") + source.count("\r") - source.count("\r\n")
     except ValueError as error:
@@ -65,7 +65,7 @@ def read_properties(data: bytes) -> Properties:
             f"line {number} or later: {error}: no broker starts with this file",
             hint="write a backslash twice where it is meant as one",
         ) from None
-    return Properties(tuple(found))
+    return Properties(tuple(lines))
 
 
 def _writable(text: str) -> str:
@@ -78,11 +78,11 @@ def _without_lone_backslashes(text: str) -> str:
 
     javaproperties takes that for a key. At the end of a file Java makes an empty key of it, which is no setting.
     """
-    found, goes_on = [], False
+    lines, goes_on = [], False
     for line in _NATURAL.findall(text):
         if not goes_on and _LONE_BACKSLASH.fullmatch(line):
-            found.append(line.replace("\\", "", 1))
+            lines.append(line.replace("\\", "", 1))
             continue
-        found.append(line)
+        lines.append(line)
         goes_on = (goes_on or not _NOTHING.fullmatch(line)) and _GOES_ON.search(line) is not None
-    return "".join(found)
+    return "".join(lines)

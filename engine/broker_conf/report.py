@@ -144,7 +144,7 @@ def _judge(line: Line, last: Line, read: in_force.InForce, settings: in_force.In
             return verdict(Judgement.IGNORED, None, why)
         return verdict(Judgement.UNKNOWN, None, _unknown(line.key))
     if line != last:
-        return verdict(Judgement.IGNORED, None, f"line {last.number} sets the key again, and counts")
+        return verdict(Judgement.IGNORED, None, f"line {last.number} sets the key again and is in force")
     if not keys:
         return verdict(Judgement.IN_FORCE, line.value)
     key = keys[-1]

@@ -107,7 +107,7 @@ def _delays(facts: Facts) -> Iterator[Danger]:
             return
         yield Danger(
             ("messageDelayLevel",),
-            "messageDelayLevel names no level: the broker puts delayed messages into a queue −1, and delivers none",
+            "messageDelayLevel names no level: the broker puts delayed messages into queue −1 and never delivers them",
             error.hint or "",
         )
 
@@ -148,7 +148,7 @@ def _places(facts: Facts) -> Iterator[Danger]:
     classes = facts.text(BROKER, "messageStorePlugIn")
     wrong = first_wrong(classes, ",", _CLASS.fullmatch)
     if classes.strip() and wrong is not None:
-        hint = f"write names of classes with commas between, without blanks; {VALUE_ALONE}"
+        hint = f"write class names separated by commas, without blanks; {VALUE_ALONE}"
         yield _stop(f"messageStorePlugIn: {shown(wrong)} is not the name of a class", hint, "messageStorePlugIn")
 
 

@@ -110,9 +110,9 @@ def first_wrong(text: str, separator: str, right: Callable[[str], object]) -> st
 def shown(text: str, limit: int = _SHOWN) -> str:
     """In quotes for a message, as the file has it: control characters escaped, only the beginning of what is long."""
     text = as_meant(text)
-    found = repr(text)
-    if len(found) <= limit:
-        return found
+    quoted = repr(text)
+    if len(quoted) <= limit:
+        return quoted
     head = text[:limit]
     while head and len(repr(head)) > limit - 3:
         head = head[:-1]

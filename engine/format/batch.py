@@ -63,7 +63,7 @@ def encode(items: Iterable[BatchItem]) -> bytes:
     parts: list[bytes] = []
     for item in items:
         if len(item.properties_raw) > PROPERTIES_MAX_LENGTH:
-            raise InvalidArgument(f"properties take at most {PROPERTIES_MAX_LENGTH} bytes")
+            raise InvalidArgument(f"properties are longer than {PROPERTIES_MAX_LENGTH} bytes")
         size = _HEAD.size + len(item.body) + _SHORT.size + len(item.properties_raw)
         parts += [
             _HEAD.pack(size, 0, 0, item.flag, len(item.body)),
@@ -96,15 +96,15 @@ def places(buffer: Buffer) -> Iterator[tuple[int, int, int, int, int]]:
     while at < len(buffer):
         start = at
         if len(buffer) - at < _HEAD.size:
-            raise FormatError("a batch ends inside a message head", offset=start)
+            raise FormatError("the batch ends inside a message header", offset=start)
         _, _, _, flag, body_length = _HEAD.unpack_from(buffer, at)
         body_at = at + _HEAD.size
         at = body_at + body_length
         if body_length < 0 or at + _SHORT.size > len(buffer):
-            raise FormatError(f"a body of {body_length} bytes doesn't fit its batch", offset=start)
+            raise FormatError(f"body length {body_length} exceeds the batch", offset=start)
         (properties_length,) = _SHORT.unpack_from(buffer, at)
         at += _SHORT.size
         if properties_length < 0 or at + properties_length > len(buffer):
-            raise FormatError(f"properties of {properties_length} bytes don't fit their batch", offset=start)
+            raise FormatError(f"properties length {properties_length} exceeds the batch", offset=start)
         yield flag, body_at, body_length, at, properties_length
         at += properties_length

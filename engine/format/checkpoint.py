@@ -54,5 +54,5 @@ def decode(buffer: Buffer) -> Checkpoint:
         FormatError: fewer than 24 bytes are there.
     """
     if len(buffer) < FIELDS_SIZE:
-        raise FormatError(f"a checkpoint takes {FIELDS_SIZE} bytes, {len(buffer)} are there")
+        raise FormatError(f"a checkpoint needs {FIELDS_SIZE} bytes, there are {len(buffer)}")
     return Checkpoint(*_FIELDS.unpack_from(buffer, 0))

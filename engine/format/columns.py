@@ -138,7 +138,7 @@ class MessageColumns:
             if len(at) != count or len(length) != count:
                 raise InvalidArgument(f"{what}: {len(length)} lengths for {counted(count, 'message')}")
             if count and (int(length.min()) < 0 or int(at.min()) < 0 or bool((length > len(buffer) - at).any())):
-                raise InvalidArgument(f"{what} outside of their buffer of {len(buffer)} bytes")
+                raise InvalidArgument(f"{what} are outside of their buffer of {len(buffer)} bytes")
         return self
 
 
@@ -157,7 +157,7 @@ def _flags(flag: Any, count: int) -> NDArray[np.int32]:
     try:
         return np.broadcast_to(np.asarray(flag, dtype=np.int32), (count,)).copy()
     except (OverflowError, ValueError) as error:
-        raise InvalidArgument(f"flags that no column of {count} can hold: {error}") from None
+        raise InvalidArgument(f"flags do not fit into a column of {count}: {error}") from None
 
 
 def _bytes(buffer: Buffer) -> NDArray[np.uint8]:

@@ -9,7 +9,7 @@ from engine.format.numbers import LONG_MAX, LONG_MIN, read_java_int, wrap_long
 
 DEFAULT_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 _UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_LIKE = "times with one blank between, like 1s 5s 1m 2h"
+_LIKE = "times separated by one blank, like 1s 5s 1m 2h"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +30,12 @@ class DelayLevels:
         """
         words = _split(text)
         try:
-            found = cls(tuple(read_java_int(word[:-1], LONG_MIN, LONG_MAX) * _UNITS[word[-1]] for word in words))
+            levels = cls(tuple(read_java_int(word[:-1], LONG_MIN, LONG_MAX) * _UNITS[word[-1]] for word in words))
         except (ValueError, KeyError, IndexError):
             raise InvalidArgument("messageDelayLevel is not a list of times", hint=_LIKE) from None
         if not words:
             raise InvalidArgument("messageDelayLevel names no level", hint=_LIKE)
-        return found
+        return levels
 
     @classmethod
     def or_defaults(cls, text: str) -> DelayLevels:

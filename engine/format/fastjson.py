@@ -32,15 +32,15 @@ def loads(text: str, twice: Callable[[str], None] | None = None) -> Any:
         return string if string is not None else f'{before}"{key}"{after}'
 
     def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs) and twice is not None:
+        fields = dict(pairs)
+        if len(fields) != len(pairs) and twice is not None:
             twice(Counter(key for key, _ in pairs).most_common(1)[0][0])
-        return found
+        return fields
 
     try:
         return json.loads(_BARE_KEY.sub(quoted, text), object_pairs_hook=None if twice is None else object_of)
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"no JSON: {error}", offset=getattr(error, "pos", None)) from None
+        raise FormatError(f"not JSON: {error}", offset=getattr(error, "pos", None)) from None
 
 
 def dumps(value: Any) -> str:

@@ -56,7 +56,7 @@ def decode(buffer: Buffer, position: int, is_v6: bool) -> Host:
     """
     size = host_size(is_v6)
     if position < 0 or len(buffer) - position < size:
-        raise FormatError(f"a host takes {size} bytes", offset=position)
+        raise FormatError(f"a host needs {size} bytes", offset=position)
     ip_end = position + size - _PORT.size
     return Host(bytes(buffer[position:ip_end]), _PORT.unpack_from(buffer, ip_end)[0])
 
@@ -73,4 +73,4 @@ def parse(text: str) -> Host:
             raise ValueError(text)
         return Host(ipaddress.ip_address(address.strip("[]")).packed, parse_int(port))
     except ValueError:
-        raise InvalidArgument(f"no host: {text!r}", hint="write 192.0.2.1:10911 or [2001:db8::1]:10911") from None
+        raise InvalidArgument(f"invalid host: {text!r}", hint="write 192.0.2.1:10911 or [2001:db8::1]:10911") from None

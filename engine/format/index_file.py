@@ -106,7 +106,7 @@ def decode_header(buffer: Buffer) -> IndexHeader:
         FormatError: fewer than 40 bytes are there.
     """
     if len(buffer) < HEADER_SIZE:
-        raise FormatError(f"an index header takes {HEADER_SIZE} bytes, {len(buffer)} are there")
+        raise FormatError(f"an index header needs {HEADER_SIZE} bytes, there are {len(buffer)}")
     begin_ts, end_ts, begin, end, slots, count = _HEADER.unpack_from(buffer, 0)
     return IndexHeader(begin_ts, end_ts, begin, end, slots, max(count, 1))
 
@@ -128,7 +128,7 @@ def decode_entry(buffer: Buffer, position: int) -> IndexEntry:
         FormatError: fewer than 20 bytes are there.
     """
     if position < 0 or len(buffer) - position < ENTRY_SIZE:
-        raise FormatError(f"an index entry takes {ENTRY_SIZE} bytes", offset=position)
+        raise FormatError(f"an index entry needs {ENTRY_SIZE} bytes", offset=position)
     return IndexEntry(*_ENTRY.unpack_from(buffer, position))
 
 

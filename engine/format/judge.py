@@ -85,9 +85,9 @@ class Reason(enum.Enum):
 
     EMPTY = "nothing written here (zeros)"
     MAGIC = "no message magic"
-    BLANK_LENGTH = "a blank record that doesn't end with its file"
+    BLANK_LENGTH = "blank record does not end at the segment's end"
     SIZE = "invalid total size"
-    LENGTHS = "lengths that don't add up to the total size"
+    LENGTHS = "lengths do not add up to the total size"
     CRC = "body CRC mismatch"
     CUT = "the file ends inside a record"
     UNREADABLE = "the system can't read it"
@@ -150,7 +150,7 @@ def judge_record(  # noqa: PLR0912 - one rule after another on purpose: a call f
     if flags & _HOST_FLAGS:
         body_at = at + body_position(flags)
         if body_at + LENGTHS_SIZE > end:
-            return Stop(at, reason=Reason.LENGTHS, detail=f"a record of {total} bytes has no room for its hosts")
+            return Stop(at, reason=Reason.LENGTHS, detail=f"total size {total} is too small for the hosts")
         if body_at > size:
             return Stop(at, more=total)
         body_length = body_length_at(view, body_at)
@@ -159,7 +159,7 @@ def judge_record(  # noqa: PLR0912 - one rule after another on purpose: a call f
         body_length = 0
     length_at = body_at + body_length
     if length_at + LENGTHS_SIZE > end:
-        return Stop(at, reason=Reason.LENGTHS, detail=f"a body of {body_length} bytes in a record of {total}")
+        return Stop(at, reason=Reason.LENGTHS, detail=f"invalid body length {body_length} in a record of {total} bytes")
     if length_at + TOPIC_LENGTH_SIZE_V2 > size:
         return Stop(at, more=total)
     if magic == MESSAGE_MAGIC:
@@ -197,11 +197,11 @@ def judge_record(  # noqa: PLR0912 - one rule after another on purpose: a call f
 
 
 def _no_topic(at: int, length: int, total: int) -> Stop:
-    return Stop(at, reason=Reason.LENGTHS, detail=f"a topic of {length} bytes in a record of {total}")
+    return Stop(at, reason=Reason.LENGTHS, detail=f"invalid topic length {length} in a record of {total} bytes")
 
 
 def _no_size(total: int, at: int, room: int) -> Stop:
-    return Stop(at, reason=Reason.SIZE, detail=f"a record of {total} bytes can't be here, {room - at} are left")
+    return Stop(at, reason=Reason.SIZE, detail=f"invalid total size {total}: {room - at} bytes are left")
 
 
 def _at_the_end(view: memoryview, at: int, room: int) -> Stop:
@@ -255,8 +255,8 @@ def of_properties(raw: bytes) -> Verdict | None:
         return None
     unusual: Verdict | None = None
     for number, piece in enumerate(raw.rstrip(b"\x02").split(b"\x02"), 1):
-        name, found, value = piece.partition(b"\x01")
-        if not found:
+        name, separator, value = piece.partition(b"\x01")
+        if not separator:
             return Verdict(f"property {number} has no value: {_shown(piece)}")
         if not name or b"\0" in name:
             return Verdict(f"property {number} has an invalid name: {_shown(name)}")
@@ -281,8 +281,8 @@ def of_record(record: Buffer, topic: bytes, properties: bytes) -> Verdict | None
     head = _of_head(record, topic, properties)
     if head is not None and not head.unusual:
         return head
-    found = of_properties(properties)
-    return head if found is None or (found.unusual and head is not None) else found
+    verdict = of_properties(properties)
+    return head if verdict is None or (verdict.unusual and head is not None) else verdict
 
 
 def _of_head(record: Buffer, topic: bytes, properties: bytes) -> Verdict | None:

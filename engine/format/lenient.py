@@ -1,7 +1,7 @@
 """JSON as far as it can be read: what fastjson takes beside the standard's form, and text that is cut or spoilt.
 
 fastjson (1.2.69, Apache 4.9.8) reads single quotes, keys without quotes, comments, commas that are missing or too many,
-a byte order mark, and zeros behind the end; `odd` names what of it was met. Where the text can't be read any further,
+a byte order mark, and zeros after the end; `odd` names what of it was met. Where the text can't be read any further,
 `broken` says why, and the value is what stands before that place: complete entries only, as the last number may be cut.
 """
 
@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-TWICE = "a key twice (the last one counts)"
+TWICE = "a duplicate key (the last one is used)"
 DEEPEST = 64
 """Levels of objects and lists; no file of a broker has more than six."""
 _TOKEN = re.compile(
@@ -58,7 +58,7 @@ class _Reader:
     def read(self) -> LenientResult:
         at, broken = 0, None
         if "\0" in self._text[self._end :]:
-            self._odd["zeros behind the end"] = None
+            self._odd["zeros after the end"] = None
         try:
             comma = value = False
             while at < self._end:
@@ -74,19 +74,19 @@ class _Reader:
                 elif text == ",":
                     if not self._stack or self._keys[-1] is not None:
                         raise _Broken("unexpected ','")
-                    self._note(comma or not value, "commas that are too many")
+                    self._note(comma or not value, "extra commas")
                     comma, value = True, False
                 else:
                     closing = text in ("}", "]") and kind == "mark"
                     expects_key = bool(self._keys) and isinstance(self._stack[-1], dict) and self._keys[-1] is None
-                    self._note(closing and comma, "commas that are too many")
+                    self._note(closing and comma, "extra commas")
                     in_list = bool(self._stack) and isinstance(self._stack[-1], list)
                     self._note(not closing and value and (expects_key or in_list), "missing commas")
                     value = self._take(str(kind), text, match.end())
                     comma = False
                 at = match.end()
             if not self._done:
-                raise _Broken("ends too soon")
+                raise _Broken("unexpected end")
         except _Broken as error:
             broken = str(error)
         if broken is not None and self._last is not None:
@@ -101,7 +101,7 @@ class _Reader:
         """One token that is neither space nor comma; whether it ended a value."""
         self._last = None
         if self._done:
-            raise _Broken("text behind the end")
+            raise _Broken("text after the end")
         if kind == "mark":
             return self._mark(text)
         if self._keys and isinstance(self._stack[-1], dict) and self._keys[-1] is None:
@@ -142,7 +142,7 @@ class _Reader:
 
     def _scalar(self, kind: str, text: str) -> Any:
         if kind == "number":
-            self._note(_PLAIN_NUMBER.fullmatch(text) is None, "numbers in another form")
+            self._note(_PLAIN_NUMBER.fullmatch(text) is None, "numbers that are not in JSON's form")
             if len(text) > _DIGITS:
                 raise _Broken(f"a number of {len(text)} digits")
             return float(text) if set(text) & set(".eE") else int(text)

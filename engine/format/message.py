@@ -168,9 +168,9 @@ def encode(message: Message, properties_raw: bytes | None = None, crc: int | Non
     if properties_raw is None:
         properties_raw = properties.join(message.properties).encode("utf-8", "replace")
     if not 0 < len(topic) <= TOPIC_MAX_LENGTH:
-        raise InvalidArgument(f"a topic takes 1 to {TOPIC_MAX_LENGTH} bytes, this one {len(topic)}")
+        raise InvalidArgument(f"a topic has 1 to {TOPIC_MAX_LENGTH} bytes, this one has {len(topic)}")
     if len(properties_raw) > PROPERTIES_MAX_LENGTH:
-        raise InvalidArgument(f"properties take at most {PROPERTIES_MAX_LENGTH} bytes, these {len(properties_raw)}")
+        raise InvalidArgument(f"properties have {len(properties_raw)} bytes, more than {PROPERTIES_MAX_LENGTH}")
     return _lay_out(message, topic, properties_raw, crc)
 
 
@@ -217,7 +217,7 @@ def encode_inert(length: int, physical_offset: int, store_timestamp: int) -> byt
         InvalidArgument: no record is as small.
     """
     if length < MIN_RECORD_SIZE:
-        raise InvalidArgument(f"a record takes at least {MIN_RECORD_SIZE} bytes, not {length}")
+        raise InvalidArgument(f"record length must be ≥ {MIN_RECORD_SIZE}, not {length}")
     topic = INERT_TOPIC.encode()[: length - MIN_RECORD_SIZE]
     body = bytes(length - MIN_RECORD_SIZE - len(topic))
     message = Message("", body, sys_flag=sysflag.TRANSACTION_ROLLBACK, born_timestamp=store_timestamp)
@@ -265,9 +265,9 @@ def decode(buffer: Buffer, position: int = 0) -> StoredMessage:
     if position >= 0 and left >= MIN_RECORD_SIZE:
         (total,) = INT.unpack_from(buffer, position)
         if MIN_RECORD_SIZE <= total <= left:
-            found = _decode_plain(bytes(buffer[position : position + total]))
-            if found is not None:
-                return found
+            message = _decode_plain(bytes(buffer[position : position + total]))
+            if message is not None:
+                return message
     return _decode_any(buffer, position)
 
 
@@ -338,21 +338,21 @@ def row_at(buffer: Buffer, position: int = 0) -> Row:
     """
     left = len(buffer) - position
     if position < 0 or left < MIN_RECORD_SIZE:
-        why = f"a record takes at least {MIN_RECORD_SIZE} bytes, {max(0, left)} are left"
+        why = f"a record has at least {MIN_RECORD_SIZE} bytes, {max(0, left)} are left"
         raise FormatError(why, offset=position)
-    found = judge_record(memoryview(buffer), position, len(buffer), check_crc=False)
-    if isinstance(found, Stop):
-        raise FormatError(found.detail, offset=position)
-    return found
+    judged = judge_record(memoryview(buffer), position, len(buffer), check_crc=False)
+    if isinstance(judged, Stop):
+        raise FormatError(judged.detail, offset=position)
+    return judged
 
 
 def _decode_any(buffer: Buffer, position: int) -> StoredMessage:
-    found = row_at(buffer, position)
+    row = row_at(buffer, position)
     (
         total, magic, crc, queue_id, flag, queue_offset, physical, flags, born, born_host, stored, store_host,
         reconsume, prepared, _,
-    ) = whole_head(found.sys_flag).unpack_from(buffer, position)  # fmt: skip
-    body_end, topic_end = found.body_position + found.body_length, found.topic_position + found.topic_length
+    ) = whole_head(row.sys_flag).unpack_from(buffer, position)  # fmt: skip
+    body_end, topic_end = row.body_position + row.body_length, row.topic_position + row.topic_length
     return StoredMessage(
         total_size=total,
         magic=magic,
@@ -368,9 +368,9 @@ def _decode_any(buffer: Buffer, position: int) -> StoredMessage:
         store_host=hosts.decode(store_host, 0, bool(flags & sysflag.STORE_HOST_V6)),
         reconsume_times=reconsume,
         prepared_transaction_offset=prepared,
-        body=bytes(buffer[found.body_position : body_end]),
-        topic=bytes(buffer[found.topic_position : topic_end]).decode("utf-8", "replace"),
-        properties_raw=bytes(buffer[found.properties_position : position + total]),
+        body=bytes(buffer[row.body_position : body_end]),
+        topic=bytes(buffer[row.topic_position : topic_end]).decode("utf-8", "replace"),
+        properties_raw=bytes(buffer[row.properties_position : position + total]),
     )
 
 
@@ -391,7 +391,7 @@ def parse_msg_id(msg_id: str) -> tuple[Host, int]:
         raw = b""
     if len(raw) not in (16, 28) or len(msg_id) != 2 * len(raw):
         raise InvalidArgument(
-            f"no offset message id: {msg_id!r}", hint="it has 32 hex digits, or 56 with an IPv6 store host"
+            f"not an offset message ID: {msg_id!r}", hint="it has 32 hex digits, or 56 with an IPv6 store host"
         )
     host = hosts.decode(raw, 0, len(raw) == 28)
     return host, LONG.unpack_from(raw, len(raw) - LONG.size)[0]

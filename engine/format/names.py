@@ -100,7 +100,7 @@ def queue_directory(base: str, topic: str, queue_id: int) -> str:
         InvalidArgument: a topic that is no directory's name; nothing outside of `base` is ever named.
     """
     if not is_directory_name(topic):
-        raise InvalidArgument(f"a topic that is no directory name: {topic!r}", path=base)
+        raise InvalidArgument(f"topic is not a valid directory name: {topic!r}", path=base)
     return f"{base}/{topic}/{queue_id}"
 
 

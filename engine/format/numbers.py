@@ -22,7 +22,7 @@ def parse_int(text: str, low: int = INT_MIN, high: int = INT_MAX) -> int:
     """
     if _INTEGER.fullmatch(text) and low <= (value := int(text)) <= high:
         return value
-    raise ValueError(f"no int: {text[:100]!r}")
+    raise ValueError(f"not an integer in range: {text[:100]!r}")
 
 
 def read_java_int(text: str, low: int = INT_MIN, high: int = INT_MAX) -> int:
@@ -38,7 +38,7 @@ def read_java_int(text: str, low: int = INT_MIN, high: int = INT_MAX) -> int:
     for char in digits:
         digit = unicodedata.decimal(char, None) if ord(char) < _BMP else None
         if digit is None:
-            raise ValueError(f"no integer: {text[:100]!r}")
+            raise ValueError(f"not an integer: {text[:100]!r}")
         value = value * 10 + digit
         if value > high + 1:
             raise ValueError(f"out of range: {text[:100]!r}")

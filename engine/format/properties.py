@@ -35,22 +35,22 @@ def parse(text: str) -> dict[str, str]:
     """The properties in `text`, in order; a name that comes twice keeps its first place and its last value."""
     pieces = [piece.split(NAME_VALUE, 1) for piece in text.split(SEPARATOR)]
     try:
-        found: dict[str, str] = dict(pieces)
+        pairs: dict[str, str] = dict(pieces)
     except ValueError:  # a piece without a separator
         return _parse_odd(text)
-    odd = "" in found or len(found) < len(pieces) or "" in found.values()
-    return _parse_odd(text) if odd else found
+    odd = "" in pairs or len(pairs) < len(pieces) or "" in pairs.values()
+    return _parse_odd(text) if odd else pairs
 
 
 def _parse_odd(text: str) -> dict[str, str]:
     """Piece by piece: what `parse` means."""
-    found: dict[str, str] = {}
+    pairs: dict[str, str] = {}
     for piece in text.split(SEPARATOR):
         if len(piece) >= 3:
             at = piece.find(NAME_VALUE)
             if 0 < at < len(piece) - 1:
-                found[piece[:at]] = piece[at + 1 :]
-    return found
+                pairs[piece[:at]] = piece[at + 1 :]
+    return pairs
 
 
 def join(properties: Mapping[str, str]) -> str:

@@ -54,14 +54,14 @@ def parse_size(text: str, what: str) -> int:
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise InvalidArgument(f"{what}: no size: {text!r}", hint="like 65536, 64M or 1GiB")
+        raise InvalidArgument(f"{what}: not a size: {text!r}", hint="like 65536, 64M or 1GiB")
     number, letter = match.groups()
     whole, _, part = number.partition(".")
     unit: int = 1024 ** " kmgt".index(letter.lower() or " ")
     parts: int = 10 ** len(part)
     value, rest = divmod(int(whole + part) * unit, parts)
     if rest:
-        raise InvalidArgument(f"{what}: {text} is no whole number of bytes", hint="like 65536, 64M or 1GiB")
+        raise InvalidArgument(f"{what}: {text} is not a whole number of bytes", hint="like 65536, 64M or 1GiB")
     return value
 
 
@@ -72,10 +72,10 @@ def parse_duration(text: str, what: str) -> int:
         InvalidArgument: it is no duration.
     """
     plain = text.strip().lower()
-    found = round(float(plain) * 1000) if re.fullmatch(_NUMBER, plain) else _parts_ms(plain)
-    if found is None:
-        raise InvalidArgument(f"{what}: no duration: {text!r}", hint="like 30s, 5 minutes or 1h30m")
-    return found
+    millis = round(float(plain) * 1000) if re.fullmatch(_NUMBER, plain) else _parts_ms(plain)
+    if millis is None:
+        raise InvalidArgument(f"{what}: not a duration: {text!r}", hint="like 30s, 5 minutes or 1h30m")
+    return millis
 
 
 def parse_time(text: str, what: str, now_ms: int | None = None) -> int:
@@ -100,11 +100,12 @@ def parse_time(text: str, what: str, now_ms: int | None = None) -> int:
     if ago is not None:
         return now - ago
     try:
-        found = _of_a_day(plain, now) or datetime.fromisoformat(text)
-        return round(found.timestamp() * 1000)
+        moment = _of_a_day(plain, now) or datetime.fromisoformat(text)
+        return round(moment.timestamp() * 1000)
     except (ValueError, OverflowError, OSError):
         raise InvalidArgument(
-            f"{what}: no time: {text!r}", hint='like 2024-05-01T03:00, 14:05, yesterday, "2 hours ago" or 1714532400000'
+            f"{what}: not a time: {text!r}",
+            hint='like 2024-05-01T03:00, 14:05, yesterday, "2 hours ago" or 1714532400000',
         ) from None
 
 

@@ -50,7 +50,7 @@ class ExtUnit:
             FormatError: the bit map makes it larger than 32767 bytes.
         """
         if self.size > MAX_UNIT_SIZE:
-            raise FormatError(f"an extension unit takes at most {MAX_UNIT_SIZE} bytes, this one {self.size}")
+            raise FormatError(f"an extension unit has at most {MAX_UNIT_SIZE} bytes, this one has {self.size}")
         return _HEAD.pack(self.size, self.tags_code, self.store_timestamp, len(self.bit_map)) + self.bit_map
 
 
@@ -61,7 +61,7 @@ def unit_size(buffer: Buffer, position: int) -> int:
         FormatError: fewer than 2 bytes are there.
     """
     if position < 0 or len(buffer) - position < _SIZE.size:
-        raise FormatError("no room for an extension unit", offset=position)
+        raise FormatError("too few bytes for an extension unit", offset=position)
     size: int = _SIZE.unpack_from(buffer, position)[0]
     return size
 
@@ -74,11 +74,11 @@ def decode(buffer: Buffer, position: int = 0) -> ExtUnit:
     """
     size = unit_size(buffer, position)
     if size < HEAD_SIZE or position + size > len(buffer):
-        raise FormatError(f"an extension unit of {size} bytes can't be here", offset=position)
+        raise FormatError(f"invalid extension unit size {size}", offset=position)
     _, tags, store_timestamp, bits = _HEAD.unpack_from(buffer, position)
     bits = max(bits, 0)
     if HEAD_SIZE + bits > size:
-        raise FormatError(f"a bit map of {bits} bytes in an extension unit of {size}", offset=position)
+        raise FormatError(f"invalid bit map length {bits} in an extension unit of {size} bytes", offset=position)
     start = position + HEAD_SIZE
     return ExtUnit(tags, store_timestamp, bytes(buffer[start : start + bits]))
 
@@ -95,5 +95,5 @@ def to_offset(address: int) -> int:
         FormatError: it is no address.
     """
     if not is_ext_address(address):
-        raise FormatError(f"{address} is no address of an extension unit")
+        raise FormatError(f"{address} is not the address of an extension unit")
     return address - LONG_MIN

@@ -70,7 +70,7 @@ def decode(buffer: Buffer, position: int = 0) -> QueueUnit:
     """
     if position < 0 or len(buffer) - position < UNIT_SIZE:
         raise FormatError(
-            f"a queue unit takes {UNIT_SIZE} bytes, {max(0, len(buffer) - position)} are left",
+            f"a queue unit has {UNIT_SIZE} bytes, {max(0, len(buffer) - position)} are left",
             offset=position,
         )
     return QueueUnit(*UNIT.unpack_from(buffer, position))

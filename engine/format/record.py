@@ -192,44 +192,44 @@ def record_size(sys_flag: int, body_length: int, topic_length: int, properties_l
 
 def total_size_at(buffer: Buffer, at: int = 0) -> int:
     """totalSize (bytes) of the record at position `at`, as stored: it may be negative."""
-    found: int = INT.unpack_from(buffer, at + POSITION_TOTAL_SIZE)[0]
-    return found
+    total_size: int = INT.unpack_from(buffer, at + POSITION_TOTAL_SIZE)[0]
+    return total_size
 
 
 def magic_at(buffer: Buffer, at: int = 0) -> int:
     """magicCode of the record at position `at`."""
-    found: int = SIZE_AND_MAGIC.unpack_from(buffer, at)[1]
-    return found
+    magic: int = SIZE_AND_MAGIC.unpack_from(buffer, at)[1]
+    return magic
 
 
 def sys_flag_at(buffer: Buffer, at: int = 0) -> int:
     """sysFlag of the record at position `at`, as stored."""
-    found: int = INT.unpack_from(buffer, at + POSITION_SYS_FLAG)[0]
-    return found
+    sys_flag: int = INT.unpack_from(buffer, at + POSITION_SYS_FLAG)[0]
+    return sys_flag
 
 
 def physical_offset_at(buffer: Buffer, at: int = 0) -> int:
     """physicalOffset of the record at position `at`: where it says that it lies."""
-    found: int = LONG.unpack_from(buffer, at + POSITION_PHYSICAL_OFFSET)[0]
-    return found
+    physical_offset: int = LONG.unpack_from(buffer, at + POSITION_PHYSICAL_OFFSET)[0]
+    return physical_offset
 
 
 def body_crc_at(buffer: Buffer, at: int = 0) -> int:
     """bodyCRC of the record at position `at`, as stored."""
-    found: int = INT.unpack_from(buffer, at + POSITION_BODY_CRC)[0]
-    return found
+    body_crc: int = INT.unpack_from(buffer, at + POSITION_BODY_CRC)[0]
+    return body_crc
 
 
 def body_length_at(buffer: Buffer, body_at: int) -> int:
     """bodyLength (bytes) of the record whose body lies at position `body_at`, as stored: it may be negative."""
-    found: int = INT.unpack_from(buffer, body_at - BODY_LENGTH_BACK)[0]
-    return found
+    body_length: int = INT.unpack_from(buffer, body_at - BODY_LENGTH_BACK)[0]
+    return body_length
 
 
 def prepared_offset_at(buffer: Buffer, body_at: int) -> int:
     """preparedTransactionOffset of the record whose body lies at position `body_at`."""
-    found: int = LONG.unpack_from(buffer, body_at - PREPARED_BACK)[0]
-    return found
+    prepared_offset: int = LONG.unpack_from(buffer, body_at - PREPARED_BACK)[0]
+    return prepared_offset
 
 
 def store_time_of(head: Buffer) -> int | None:
@@ -239,8 +239,8 @@ def store_time_of(head: Buffer) -> int | None:
     """
     if len(head) < V4_HEAD_SIZE or magic_at(head) not in MAGICS:
         return None
-    found: int = LONG.unpack_from(head, store_timestamp_position(sys_flag_at(head)))[0]
-    return found
+    store_timestamp: int = LONG.unpack_from(head, store_timestamp_position(sys_flag_at(head)))[0]
+    return store_timestamp
 
 
 assert POSITION_STORE_TIMESTAMP + V6_EXTRA + LONG_SIZE <= V4_HEAD_SIZE

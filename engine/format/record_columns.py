@@ -113,13 +113,13 @@ def decode_columns(buffer: memoryview, places: Sequence[tuple[int, int]]) -> Rec
 
 
 def _row(record: memoryview, at: int) -> tuple[int, ...]:
-    found = row_at(record)
+    row = row_at(record)
     (
         size, magic, crc, queue_id, flag, queue_offset, physical, flags, born, _, stored, _, reconsume, prepared, _
-    ) = whole_head(found.sys_flag).unpack_from(record)  # fmt: skip
+    ) = whole_head(row.sys_flag).unpack_from(record)  # fmt: skip
     stored_at = at + store_timestamp_position(flags)
     return (
         at, size, magic, crc, queue_id, flag, queue_offset, physical, flags, born, at + POSITION_BORN_HOST, stored,
-        stored_at + LONG_SIZE, reconsume, prepared, at + found.body_position, found.body_length,
-        at + found.topic_position, found.topic_length, at + found.properties_position, found.properties_length,
+        stored_at + LONG_SIZE, reconsume, prepared, at + row.body_position, row.body_length,
+        at + row.topic_position, row.topic_length, at + row.properties_position, row.properties_length,
     )  # fmt: skip

@@ -201,9 +201,9 @@ def _splits(scanner: Scanner, start: int, end: int | None, size: int) -> Iterato
         if at >= until:
             continue
         while until - at > 2 * size:
-            found = scanner.find_sound_within(segment, at + size, at + 2 * size)
-            if found is None:
+            sound_offset = scanner.find_sound_within(segment, at + size, at + 2 * size)
+            if sound_offset is None:
                 break
-            yield _Split(segment, at, found, True)
-            at = found
+            yield _Split(segment, at, sound_offset, True)
+            at = sound_offset
         yield _Split(segment, at, until, until - at <= 2 * size)

@@ -148,8 +148,8 @@ class RecordBatch:
                 for row in self.rows
                 if row.stored_offset != base + row.position
             ]
-        found = self.table[self.table[:, _POSITION] + self.base != self.table[:, _STORED_OFFSET]]
-        return [(self.base + row[_POSITION], row[_STORED_OFFSET], row[_SIZE]) for row in found.tolist()]
+        rows = self.table[self.table[:, _POSITION] + self.base != self.table[:, _STORED_OFFSET]]
+        return [(self.base + row[_POSITION], row[_STORED_OFFSET], row[_SIZE]) for row in rows.tolist()]
 
     def stored_offsets(self) -> NDArray[np.int64]:
         """The physical offsets that they say themselves: int64[n]."""
@@ -159,8 +159,8 @@ class RecordBatch:
         """Which of them get a unit in a consume queue (`sysflag.is_consumable`): bool[n]."""
 
         kind = self._column(_SYS_FLAG) & sysflag.TRANSACTION_MASK
-        found: NDArray[np.bool_] = (kind == sysflag.TRANSACTION_NONE) | (kind == sysflag.TRANSACTION_COMMIT)
-        return found
+        mask: NDArray[np.bool_] = (kind == sysflag.TRANSACTION_NONE) | (kind == sysflag.TRANSACTION_COMMIT)
+        return mask
 
     @property
     def messages(self) -> int:
@@ -187,8 +187,8 @@ class RecordBatch:
         return self._column(_STORE_TIMESTAMP)
 
     def _column(self, field: int) -> NDArray[np.int64]:
-        found: NDArray[np.int64] = self.columns()[field]
-        return found
+        column: NDArray[np.int64] = self.columns()[field]
+        return column
 
     def _row(self, i: int) -> Sequence[Any] | NDArray[np.int64]:
         return self.rows[i] if self.table is None else self.table[i]

@@ -51,8 +51,8 @@ def _by_topic(
         same[same] = (data[letters] == np.frombuffer(topic, dtype=np.uint8)).all(axis=1)
         yield topic, left[same]
         left = left[~same]
-    found: dict[bytes, list[int]] = {}
+    rows: dict[bytes, list[int]] = {}
     for i in left.tolist():
-        found.setdefault(batch.topic(i), []).append(i)
-    for topic, mine in found.items():
+        rows.setdefault(batch.topic(i), []).append(i)
+    for topic, mine in rows.items():
         yield topic, np.array(mine, dtype=np.intp)

@@ -85,10 +85,10 @@ class Boundaries:
         """
         if offset <= segment.offset or offset >= segment.end:
             return max(segment.offset, min(offset, segment.end))
-        found = self._scanner.find_sound(offset, segment.end, claims=False)
-        if found is None:
+        boundary = self._scanner.find_sound(offset, segment.end, claims=False)
+        if boundary is None:
             return segment.end
-        return found if self._stands_alone(segment, found) else self._walked(segment, offset)
+        return boundary if self._stands_alone(segment, boundary) else self._walked(segment, offset)
 
     def before(self, segment: Segment, offset: int) -> int:
         """A boundary of `segment` at or before the physical `offset` (one of its own), not far from it if possible.
@@ -98,9 +98,9 @@ class Boundaries:
         """
         step = _STEP
         while offset - step > segment.offset:
-            found = self.at(segment, offset - step)
-            if found <= offset:
-                return found
+            boundary = self.at(segment, offset - step)
+            if boundary <= offset:
+                return boundary
             step *= 4
         return segment.offset
 

@@ -68,9 +68,9 @@ class CheckpointFile:
             file.set(checkpoint.decode(disk.read_file(path, checkpoint.FIELDS_SIZE)))
         if size != checkpoint.FILE_SIZE:
             file.finding = FormatError(
-                f"a checkpoint takes {checkpoint.FILE_SIZE} bytes, {size} are there",
+                f"the checkpoint has {size} bytes instead of {checkpoint.FILE_SIZE}",
                 path=path,
-                hint="it is usable; the next clean shutdown writes it anew" if size < checkpoint.FILE_SIZE else None,
+                hint="it is usable; the next clean shutdown rewrites it" if size < checkpoint.FILE_SIZE else None,
             )
         file._whole = size >= checkpoint.FILE_SIZE
         return file

@@ -79,8 +79,8 @@ class ClosedLogReader:
         if start <= offset < behind:
             return behind
         end = min(offset + _LOOK_AHEAD, segment.end)
-        found = self._scanner.find_sound(offset + 1, end, claims=False)
-        behind = end if found is None else found
+        sound_offset = self._scanner.find_sound(offset + 1, end, claims=False)
+        behind = end if sound_offset is None else sound_offset
         self._bare = (offset, behind)
         return behind
 
@@ -93,12 +93,12 @@ class ClosedLogReader:
         segment = self.source.segment_at(offset)
         if segment is None or size < 0 or offset + size > segment.end or self._last is None:
             return None
-        found = self.source.read(offset, size)
-        if len(found) < size:
+        piece = self.source.read(offset, size)
+        if len(piece) < size:
             return None
-        if segment.offset >= self._last.offset and size > MIN_RECORD_SIZE and not _is_record(found, segment, offset):
+        if segment.offset >= self._last.offset and size > MIN_RECORD_SIZE and not _is_record(piece, segment, offset):
             return None
-        return found
+        return piece
 
     def readable(self, offset: int, size: int, length: int) -> tuple[int, memoryview] | None:
         """As `LogReader.readable`; in the last file as far as sound records follow each other."""

@@ -110,7 +110,7 @@ class CommitLog:
         last = self.files.last()
         if last is not None and last.file_from_offset > max_offset:
             raise FormatError(
-                "a segment behind the end of the log",
+                "segment after the log end",
                 path=last.path,
                 offset=max_offset,
                 hint="run rstore recover",
@@ -172,7 +172,7 @@ class CommitLog:
             last = self.files.last()
             end = offset - offset % self.file_size if last is None else self.files.max_wrote_position
             if offset != end:
-                raise InvalidArgument(f"the log ends at {end}, bytes for another place came", offset=offset)
+                raise InvalidArgument(f"cannot append at this offset: the log end is {end}", offset=offset)
             done = 0
             while done < len(view):
                 file = self._last_file(offset)
@@ -356,8 +356,8 @@ class CommitLog:
         if file is None:
             return memoryview(b"")
         position = offset - file.file_from_offset
-        found = file.view_if_there(position, max(0, min(length, file.read_position - position)))
-        return memoryview(b"") if found is None else found
+        view = file.view_if_there(position, max(0, min(length, file.read_position - position)))
+        return memoryview(b"") if view is None else view
 
     def readable(self, offset: int, size: int, length: int) -> tuple[int, memoryview] | None:
         """As `LogReader.readable`: all that is readable of the file, where it is mapped; it stays readable."""
@@ -365,8 +365,8 @@ class CommitLog:
         file = self.files.find_by_offset(offset)
         if file is None or not file.mapped:
             return None
-        found = file.view_if_there(0, file.read_position)
-        return None if found is None else (file.file_from_offset, found)
+        view = file.view_if_there(0, file.read_position)
+        return None if view is None else (file.file_from_offset, view)
 
     def read_at(self, offset: int, size: int) -> memoryview | None:
         """Exactly `size` readable bytes within one file; None when they are not all there.

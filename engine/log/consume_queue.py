@@ -119,7 +119,7 @@ class ConsumeQueue:
             self._min, end, self._max_physical = state.min_offset, state.max_offset, state.max_physical_offset
         if end * UNIT_SIZE > mapped.max_offset:
             raise FormatError(
-                f"the files of {self.queue} end at unit {mapped.max_offset // UNIT_SIZE}, recovery saw {end}",
+                f"queue {self.queue} ends at unit {mapped.max_offset // UNIT_SIZE}, recovery expected {end}",
                 path=self.directory,
                 hint="run rstore check",
             )
@@ -304,18 +304,18 @@ class ConsumeQueue:
         if self._files.is_empty:  # its appender sets the offset with the first unit, maybe at this moment
             return self._min
         per_file, end = self._files.per_file, self._files.end
-        found = max(self._min, self._files.start)
+        lowest = max(self._min, self._files.start)
         for file in self._files.mapped.files:
             first = file.file_from_offset // UNIT_SIZE
             last = min(first + per_file, end) - 1
             if last >= first and self._physical(last) >= min_physical_offset:
                 places = range(max(first, min(last, self._min)), last)
-                found = max(found, places.start + bisect_left(places, min_physical_offset, key=self._physical))
+                lowest = max(lowest, places.start + bisect_left(places, min_physical_offset, key=self._physical))
                 break
-        self._min = found
-        if self.ext is not None and (unit := self.get(found)) is not None:
+        self._min = lowest
+        if self.ext is not None and (unit := self.get(lowest)) is not None:
             self.ext.truncate_by_min_address(unit.tags_code)
-        return found
+        return lowest
 
     def delete_expired(self, min_physical_offset: int) -> int:
         """Delete files whose last unit points below the log's first byte, never the last; returns how many.
@@ -410,8 +410,8 @@ class ConsumeQueue:
     def _max_ext_address(self) -> int | None:
         """The newest extension address in the queue's last three files (ConsumeQueue#recover, maxExtAddr)."""
         addresses: list[int] = []
-        for _, found in self._files.runs(max(self._files.start, self._files.end - 3 * self._files.per_file)):
-            codes = found["tags_code"]
+        for _, units in self._files.runs(max(self._files.start, self._files.end - 3 * self._files.per_file)):
+            codes = units["tags_code"]
             addresses += codes[codes <= queue_unit.EXT_ADDRESS_MAX][-1:].tolist()
         return addresses[-1] if addresses else None
 

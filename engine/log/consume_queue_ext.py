@@ -47,7 +47,7 @@ class ConsumeQueueExt:
 
     def __init__(self, disk: Disk, base_dir: str, queue: TopicQueue, file_size: int) -> None:
         if file_size < queue_ext.HEAD_SIZE + queue_ext.END_BLANK_LENGTH:
-            raise InvalidArgument(f"extension files of {file_size} bytes hold no unit")
+            raise InvalidArgument(f"extension file size {file_size} is too small for a unit")
         directory = names.queue_directory(base_dir, queue.topic, queue.queue_id)
         self._queue = MappedFileQueue(disk, directory, file_size, allocate_step=ALLOCATE_STEP, single_pages=True)
 
@@ -191,11 +191,11 @@ def blocks_of_units(file_size: int, end: int | None, runs: Iterable[int]) -> dic
         end: behind the last unit, bytes (in the last file that there is); None without a file.
         runs: how many units are put, each time that the extension is opened.
     """
-    found: dict[int, tuple[int, int]] = {}
+    blocks: dict[int, tuple[int, int]] = {}
 
     def take(offset: int, low: int, high: int) -> int:
-        old = found.get(offset, (low, high))
-        found[offset] = (min(old[0], low), max(old[1], high))
+        old = blocks.get(offset, (low, high))
+        blocks[offset] = (min(old[0], low), max(old[1], high))
         return high
 
     unit, first = queue_ext.HEAD_SIZE, min(ALLOCATE_STEP, file_size)
@@ -218,4 +218,4 @@ def blocks_of_units(file_size: int, end: int | None, runs: Iterable[int]) -> dic
                     take(offset, position, min(file_size, mark + ALLOCATE_STEP))
                 offset, position = offset + file_size, 0
                 has = take(offset, 0, first)
-    return found
+    return blocks

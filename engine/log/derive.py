@@ -53,11 +53,11 @@ class QueueNumbers:
 
     def number(self, queue: TopicQueue) -> int:
         """The number of a queue, the next free one when it is new."""
-        found = self._numbers.get(queue)
-        if found is None:
-            found = self._numbers[queue] = len(self._queues)
+        number = self._numbers.get(queue)
+        if number is None:
+            number = self._numbers[queue] = len(self._queues)
             self._queues.append(queue)
-        return found
+        return number
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,12 +183,12 @@ class Deriver:
         """Units and keys of record `i`."""
         offset = batch.base + row.position
         topic = self._topic(batch.topic(i))
-        found = properties.parse(batch.properties(i).decode("utf-8", "replace"))
+        pairs = properties.parse(batch.properties(i).decode("utf-8", "replace"))
         if sysflag.is_consumable(row.sys_flag):
-            code = self._tags_code(topic, found, row.store_timestamp)
+            code = self._tags_code(topic, pairs, row.store_timestamp)
             places = [(TopicQueue(topic, row.queue_id), row.queue_offset)]
             if self.rules.multi_dispatch:
-                places += self._multi_dispatch(row.queue_id, found)
+                places += self._multi_dispatch(row.queue_id, pairs)
             for queue, queue_offset in places:
                 number = self._number(queue)
                 if number < 0:
@@ -196,7 +196,7 @@ class Deriver:
                     continue
                 out.rows.append((number, queue_offset, offset, row.size, code, row.store_timestamp))
         if self.rules.index and sysflag.is_indexed(row.sys_flag):
-            texts = index_keys(topic, found)
+            texts = index_keys(topic, pairs)
             out.texts += texts
             out.places += [(offset, row.store_timestamp)] * len(texts)
 
@@ -264,12 +264,12 @@ class Deriver:
             text = self._topics[raw] = raw.decode("utf-8", "replace")
         return text
 
-    def _tags_code(self, topic: str, found: dict[str, str], store_timestamp: int) -> int:
-        if topic == names.SCHEDULE_TOPIC and properties.DELAY in found:
-            level = self.rules.delay_levels.clamp(properties.delay_level(found))
+    def _tags_code(self, topic: str, pairs: dict[str, str], store_timestamp: int) -> int:
+        if topic == names.SCHEDULE_TOPIC and properties.DELAY in pairs:
+            level = self.rules.delay_levels.clamp(properties.delay_level(pairs))
             if level > 0:
                 return self.rules.delay_levels.deliver_timestamp(level, store_timestamp)
-        tags = found.get(properties.TAGS)
+        tags = pairs.get(properties.TAGS)
         if not tags:
             return 0
         code = self._tags.get(tags)
@@ -279,14 +279,14 @@ class Deriver:
             code = self._tags[tags] = tags_code(tags)
         return code
 
-    def _multi_dispatch(self, queue_id: int, found: dict[str, str]) -> list[tuple[TopicQueue, int]]:
+    def _multi_dispatch(self, queue_id: int, pairs: dict[str, str]) -> list[tuple[TopicQueue, int]]:
         """The further queues of a multi-dispatch message. Unequal lists and offsets that are none give none.
 
         Java's split drops empty names at the end of a list.
         """
         comma = properties.MULTI_DISPATCH_SPLITTER
-        targets = found.get(properties.INNER_MULTI_DISPATCH, "").rstrip(comma).split(comma)
-        offsets = found.get(properties.INNER_MULTI_QUEUE_OFFSET, "").rstrip(comma).split(comma)
+        targets = pairs.get(properties.INNER_MULTI_DISPATCH, "").rstrip(comma).split(comma)
+        offsets = pairs.get(properties.INNER_MULTI_QUEUE_OFFSET, "").rstrip(comma).split(comma)
         if len(targets) != len(offsets) or not targets[0].strip():
             return []
         try:
@@ -299,10 +299,10 @@ class Deriver:
         ]
 
 
-def index_keys(topic: str, found: dict[str, str]) -> list[str]:
+def index_keys(topic: str, pairs: dict[str, str]) -> list[str]:
     """The key strings of a message, in the order of their entries: UNIQ_KEY first, then the words of KEYS."""
-    words = properties.key_words(found.get(properties.KEYS))
-    unique = found.get(properties.UNIQ_KEY)
+    words = properties.key_words(pairs.get(properties.KEYS))
+    unique = pairs.get(properties.UNIQ_KEY)
     return [f"{topic}#{word}" for word in ([unique, *words] if unique is not None else words)]
 
 

@@ -23,13 +23,13 @@ class Doubt(NamedTuple):
 
 def doubts_of(batch: RecordBatch) -> tuple[Doubt, ...]:
     """The suspect and unusual records of a batch, in log order. By a kernel, where the batch was read by one."""
-    found = []
+    doubts = []
     for i in _doubtful(batch):
         record = batch.record(i)
         verdict = judge.of_record(record, batch.topic(i), batch.properties(i))
         if verdict is not None:
-            found.append(Doubt(batch.offset(i), len(record), *verdict))
-    return tuple(found)
+            doubts.append(Doubt(batch.offset(i), len(record), *verdict))
+    return tuple(doubts)
 
 
 def _doubtful(batch: RecordBatch) -> Iterator[int]:
@@ -44,5 +44,5 @@ def _doubtful(batch: RecordBatch) -> Iterator[int]:
 
     data = np.frombuffer(batch.buffer, dtype=np.uint8)
     data.flags.writeable = False  # one kind of array: one kernel
-    found = np.empty(len(table), dtype=np.int64)
-    yield from found[: doubts(data, np.ascontiguousarray(table), found)].tolist()
+    rows = np.empty(len(table), dtype=np.int64)
+    yield from rows[: doubts(data, np.ascontiguousarray(table), rows)].tolist()

@@ -174,7 +174,7 @@ class IndexFile(IndexReader):
         """
         if not 0 <= keep <= self.entry_count:
             raise InvalidArgument(
-                f"can't keep {keep} of {counted(self.entry_count, 'entry', 'entries')}", path=self.path
+                f"cannot keep {keep} of {counted(self.entry_count, 'entry', 'entries')}", path=self.path
             )
         self._file.ensure_allocated(0)
         slots = NumberedSlots(self.layout.slots)
@@ -348,12 +348,12 @@ class IndexFile(IndexReader):
         import numpy as np
 
         for first in range(1, keep + 1, CHUNK):
-            found = self.entries(first, min(CHUNK, keep + 1 - first))
-            links = link(slots, found["key_hash"], first)
-            wrong = np.flatnonzero(found["previous"] != links)
+            entries = self.entries(first, min(CHUNK, keep + 1 - first))
+            links = link(slots, entries["key_hash"], first)
+            wrong = np.flatnonzero(entries["previous"] != links)
             if len(wrong):
                 start, end = int(wrong[0]), int(wrong[-1]) + 1
-                mended = found[start:end].copy()
+                mended = entries[start:end].copy()
                 mended["previous"] = links[start:end]
                 yield first + start, mended
 

@@ -49,12 +49,12 @@ _SECOND = 1000
 class IndexFault(enum.Enum):
     """What does not agree in an index file."""
 
-    HASH = "a key hash below 0"
-    OFFSET = "a physical offset below that of the entry before it"
-    TIME = "a time difference below 0"
-    PREVIOUS = "a link to another entry than the one before it in its slot"
-    SLOT = "a slot that does not name the newest of its entries"
-    HEADER = "a header that does not fit the entries"
+    HASH = "negative key hash"
+    OFFSET = "physical offset lower than in the previous entry"
+    TIME = "negative time difference"
+    PREVIOUS = "link to another entry than the previous one of its slot"
+    SLOT = "slot does not name its newest entry"
+    HEADER = "header does not match the entries"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,15 +144,15 @@ class IndexReader(ABC):
 
         end = self.header.end_phy_offset
         count = self.entry_count
-        found = 0
+        entries_at_end = 0
         for stop in range(count, 0, -1024):
             first = max(1, stop - 1023)
             offsets = self.entries(first, stop - first + 1)["physical_offset"]
             others = np.flatnonzero(offsets != end)
             if len(others):
-                return found + len(offsets) - 1 - int(others[-1])
-            found += len(offsets)
-        return found
+                return entries_at_end + len(offsets) - 1 - int(others[-1])
+            entries_at_end += len(offsets)
+        return entries_at_end
 
     def is_time_matched(self, begin: int, end: int) -> bool:
         """Whether messages of the time [begin, end] (ms) may be in the file. Source: IndexFile#isTimeMatched."""
@@ -238,13 +238,13 @@ class IndexReader(ABC):
         last_offset = first_offset = -1
         last_diff = 0
         for first in range(1, count + 1, CHUNK):
-            found = self.entries(first, min(CHUNK, count - first + 1))
-            offsets = found["physical_offset"].astype("i8")
-            for at, fault, many in _faults(found, offsets, last_offset, link(slots, found["key_hash"], first)):
+            entries = self.entries(first, min(CHUNK, count - first + 1))
+            offsets = entries["physical_offset"].astype("i8")
+            for at, fault, many in _faults(entries, offsets, last_offset, link(slots, entries["key_hash"], first)):
                 yield IndexFaults(fault, first + at, many)
             if first == 1:
                 first_offset = int(offsets[0])
-            last_offset, last_diff = int(offsets[-1]), int(found["time_diff"][-1])
+            last_offset, last_diff = int(offsets[-1]), int(entries["time_diff"][-1])
         if growing:
             return
         for slot in range(0, self.layout.slots, CHUNK):
@@ -280,10 +280,10 @@ class ClosedIndexFile(IndexReader):
         if size != layout.file_size:
             self._file.close()
             raise WrongFileSize(
-                f"an index file of {layout.slots} slots and {layout.entries} entries takes {layout.file_size} bytes, "
-                f"{size} are there",
+                f"an index file with {layout.slots} slots and {layout.entries} entries has {layout.file_size} bytes, "
+                f"this one has {size}",
                 path=path,
-                hint="look at maxHashSlotNum and maxIndexNum in the broker's configuration",
+                hint="check maxHashSlotNum and maxIndexNum in the broker's configuration",
             )
 
     def close(self) -> None:
@@ -304,12 +304,12 @@ class ClosedIndexFile(IndexReader):
     def _read(self, position: int, length: int) -> memoryview:
         buffer = self._file.read(position, length)
         if len(buffer) < length:
-            raise StorageError("the file ends too soon", path=self.path, offset=position + len(buffer))
+            raise StorageError("unexpected end of the file", path=self.path, offset=position + len(buffer))
         return buffer
 
 
 def _faults(
-    found: NDArray[np.void], offsets: NDArray[np.int64], before: int, previous: NDArray[np.int32]
+    entries: NDArray[np.void], offsets: NDArray[np.int64], before: int, previous: NDArray[np.int32]
 ) -> list[tuple[int, IndexFault, int]]:
     """Each kind that is there: (place in the array of its first, kind, how many), by place.
 
@@ -318,10 +318,10 @@ def _faults(
     import numpy as np
 
     wrong = {
-        IndexFault.HASH: found["key_hash"] < 0,
+        IndexFault.HASH: entries["key_hash"] < 0,
         IndexFault.OFFSET: np.diff(offsets, prepend=max(before, 0)) < 0,
-        IndexFault.TIME: found["time_diff"] < 0,
-        IndexFault.PREVIOUS: found["previous"] != previous,
+        IndexFault.TIME: entries["time_diff"] < 0,
+        IndexFault.PREVIOUS: entries["previous"] != previous,
     }
     places = [(int(np.argmax(mask)), fault, int(mask.sum())) for fault, mask in wrong.items() if mask.any()]
     return sorted(places, key=lambda one: one[0])

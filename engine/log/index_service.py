@@ -90,7 +90,7 @@ class IndexService:
         self.directory = directory
         self.layout = layout
 
-    def open(self, found: Iterable[str], *, writable: bool = True) -> None:
+    def open(self, paths: Iterable[str], *, writable: bool = True) -> None:
         """Open the files of these names (recovery's StoreState.index_files).
 
         Raises:
@@ -98,7 +98,7 @@ class IndexService:
         """
         opened: list[IndexFile] = []
         try:
-            for name in sorted(found):
+            for name in sorted(paths):
                 opened.append(IndexFile.open(self._disk, self._path(name), self.layout, writable=writable))
         except BaseException:
             for file in opened:
@@ -159,11 +159,11 @@ class IndexService:
         for file in reversed(files):
             if file.is_time_matched(begin, end) and file.hold():
                 try:
-                    found = file.query(key_hash, begin, end, max_num - len(offsets), accept=accept)
+                    matches = file.query(key_hash, begin, end, max_num - len(offsets), accept=accept)
                 finally:
                     file.release()
-                offsets += found.offsets
-                findings += [found.finding] if found.finding is not None else []
+                offsets += matches.offsets
+                findings += [matches.finding] if matches.finding is not None else []
             if file.header.begin_timestamp < begin or len(offsets) >= max_num:
                 break
         if newest is None:
@@ -240,15 +240,15 @@ class IndexService:
     def _hashes_at_end(self) -> list[int]:
         """Hashes of the entries of the message at the end, oldest first; they may begin in the file before."""
         end = self.end_phy_offset
-        found: list[int] = []
+        hashes: list[int] = []
         for file in reversed(self._files):
             if file.header.end_phy_offset != end:
                 break
             here = file.entries_at_end()
-            found[:0] = file.entries(file.entry_count - here + 1)["key_hash"].tolist()
+            hashes[:0] = file.entries(file.entry_count - here + 1)["key_hash"].tolist()
             if here < file.entry_count:
                 break
-        return found
+        return hashes
 
     def _known(self, key_hash: Sequence[int]) -> int:
         """How many of the keys that come for the message at the end are its entries already."""

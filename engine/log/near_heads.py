@@ -51,7 +51,7 @@ def reaching(before: bytes, end: int, place: int, offset: int, segment_end: int,
         behind_body: bytes that follow a body at most.
     """
     data = np.frombuffer(before, dtype=np.uint8)
-    heads = np.concatenate([_found(data, beginning, end) for beginning in _BEGINNINGS])
+    heads = np.concatenate([_heads_with_magic(data, beginning, end) for beginning in _BEGINNINGS])
     whole = heads + WHOLE_HEAD_SIZE <= len(data)
     yield from heads[~whole].tolist()
     heads = heads[whole]
@@ -69,17 +69,17 @@ def reaching(before: bytes, end: int, place: int, offset: int, segment_end: int,
     yield from heads[by_size | by_lengths].tolist()
 
 
-def _found(data: NDArray[np.uint8], beginning: bytes, end: int) -> Numbers:
+def _heads_with_magic(data: NDArray[np.uint8], beginning: bytes, end: int) -> Numbers:
     """Positions before `end` of heads whose magic begins so: looked for two bytes at a time, which is faster."""
     stop = min(end + POSITION_MAGIC, len(data) - MAGIC_SIZE + 1)
     parts = []
     for first in (POSITION_MAGIC, POSITION_MAGIC + 1):
         pairs = data[first : first + max(0, stop - first + 1) // 2 * 2].view("<u2")
         parts.append(2 * np.flatnonzero(pairs == beginning[0] | beginning[1] << 8) + first)
-    found: Numbers = np.concatenate(parts)
+    heads: Numbers = np.concatenate(parts)
     for i, byte in enumerate(beginning[2:], 2):
-        found = found[data[found + i] == byte]
-    return found - POSITION_MAGIC
+        heads = heads[data[heads + i] == byte]
+    return heads - POSITION_MAGIC
 
 
 def _int32(data: NDArray[np.uint8], at: Numbers) -> Numbers:

@@ -23,7 +23,7 @@ class Lies(enum.Enum):
     RECORD = "a record"
     BLANK = "the blank record that closes a file"
     DAMAGE = "damage"
-    GAP = "a part of the log whose files are missing"
+    GAP = "a gap (missing segments)"
     NOTHING = "nothing"
     """Outside of the log."""
 
@@ -43,8 +43,8 @@ class Place:
         if self.lies is Lies.NOTHING:
             return "outside of the log"
         if self.lies is Lies.DAMAGE:
-            return f"in a damaged part of the log ({self.reason})"
-        return f"inside {self.lies.value} at {self.start} to {self.end}"
+            return f"in a damaged range of the log ({self.reason})"
+        return f"inside {self.lies.value}, {self.start} to {self.end}"
 
 
 def place_at(source: ClosedLog, offset: int, log_end: int, *, max_message_size: int, check_crc: bool) -> Place:

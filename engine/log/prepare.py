@@ -53,7 +53,7 @@ class Destination:
         except InvalidArgument as error:
             raise MessageRefused(error.message, hint=error.hint) from None
         except struct.error as error:
-            raise MessageRefused(f"a number that its field can't hold: {error}") from None
+            raise MessageRefused(f"number out of range for its field: {error}") from None
         self.queue = TopicQueue(message.topic, message.queue_id)
         self.numbered = sysflag.is_consumable(message.sys_flag)
 
@@ -122,9 +122,9 @@ class PreparedFurther:
             MessageRefused: the properties are too long now.
         """
         offsets = properties.MULTI_DISPATCH_SPLITTER.join(str(table.get(queue, 0)) for queue in self.further)
-        found = {k: v for k, v in self._message.properties.items() if k != properties.WAIT}
-        found[properties.INNER_MULTI_QUEUE_OFFSET] = offsets
-        raw = properties.join(found).encode("utf-8", "replace")
+        pairs = {k: v for k, v in self._message.properties.items() if k != properties.WAIT}
+        pairs[properties.INNER_MULTI_QUEUE_OFFSET] = offsets
+        raw = properties.join(pairs).encode("utf-8", "replace")
         if len(raw) > PROPERTIES_MAX_LENGTH:
             raise properties_too_long(len(raw))
         body = self._message.body
@@ -150,28 +150,28 @@ class Preparer:
         Raises:
             MessageRefused: with the status that the put is answered with.
         """
-        topic, body, queue_id, found, flag, sys_flag, born_timestamp, born, store, times, prepared = message
+        topic, body, queue_id, pairs, flag, sys_flag, born_timestamp, born, store, times, prepared = message
         destination = self._known.get((topic, queue_id, flag, sys_flag, times))
         if destination is None or prepared or not destination.has_hosts(born, store):
             destination = self._destination(message)
-        raw = raw_properties(found) if found else b""
+        raw = raw_properties(pairs) if pairs else b""
         if len(body) > self._max_message_size:
-            raise MessageRefused(f"a body takes at most {self._max_message_size} bytes", hint="see maxMessageSize")
+            raise MessageRefused(f"body is longer than {self._max_message_size} bytes", hint="see maxMessageSize")
         further = self._further_queues(message) if self._multi_dispatch else ()
         if (
-            properties.DELAY in found
+            properties.DELAY in pairs
             and destination.numbered
-            and properties.delay_level(found) > 0
+            and properties.delay_level(pairs) > 0
             and not isinstance(message, DueMessage)
         ):
             message = self._delayed(message)
             destination = self.destination(message)
             raw = raw_properties(message.properties)
         if not LONG_MIN <= born_timestamp <= LONG_MAX:
-            raise MessageRefused(f"a number that its field can't hold: bornTimestamp {born_timestamp}")
+            raise MessageRefused(f"number out of range for its field: bornTimestamp {born_timestamp}")
         size = destination.template.fixed_size + len(body) + len(raw)
         if size > self._max_record:
-            raise MessageRefused(f"a record of {size} bytes fits no file: see mappedFileSizeCommitLog")
+            raise MessageRefused(f"record of {size} bytes does not fit into a segment: see mappedFileSizeCommitLog")
         if further:
             return PreparedFurther(destination, message, further)
         return _made(Prepared, (destination, size, body_crc(body), born_timestamp, body, raw))
@@ -179,20 +179,20 @@ class Preparer:
     def destination(self, message: Message) -> Destination:
         """Where it goes, remembered for the next message that goes there. Raises MessageRefused."""
         name = (message.topic, message.queue_id, message.flag, message.sys_flag, message.reconsume_times)
-        found = self._known.get(name)
+        known = self._known.get(name)
         remembered = not message.prepared_transaction_offset
-        if found is not None and remembered and found.has_hosts(message.born_host, message.store_host):
-            return found
+        if known is not None and remembered and known.has_hosts(message.born_host, message.store_host):
+            return known
         return self._destination(message)
 
     def _destination(self, message: Message) -> Destination:
         name = (message.topic, message.queue_id, message.flag, message.sys_flag, message.reconsume_times)
-        found = Destination(message)
+        destination = Destination(message)
         if not message.prepared_transaction_offset:
             if len(self._known) >= _TEMPLATES:
                 self._known.clear()
-            self._known[name] = found
-        return found
+            self._known[name] = destination
+        return destination
 
     def _delayed(self, message: Message) -> Message:
         """The message as it waits in the schedule topic."""
@@ -211,31 +211,31 @@ class Preparer:
         text = message.properties.get(properties.INNER_MULTI_DISPATCH, "")
         if not text.strip():
             return ()
-        found = text.rstrip(properties.MULTI_DISPATCH_SPLITTER).split(properties.MULTI_DISPATCH_SPLITTER)
-        for name in found:
+        queues = text.rstrip(properties.MULTI_DISPATCH_SPLITTER).split(properties.MULTI_DISPATCH_SPLITTER)
+        for name in queues:
             check_topic(name)
-        return tuple(TopicQueue(name, 0 if self._lmq and names.is_lmq(name) else message.queue_id) for name in found)
+        return tuple(TopicQueue(name, 0 if self._lmq and names.is_lmq(name) else message.queue_id) for name in queues)
 
 
 def check_topic(topic: str) -> None:
     """Raises MessageRefused: too long, or no directory's name."""
     if _java_length(topic) > names.TOPIC_MAX_LENGTH:
-        raise MessageRefused(f"a topic takes at most {names.TOPIC_MAX_LENGTH} characters: {topic[:20]}…")
+        raise MessageRefused(f"topic is longer than {names.TOPIC_MAX_LENGTH} characters: {topic[:20]}…")
     if not names.is_directory_name(topic):
-        raise MessageRefused(f"a topic that is no directory name: {topic!r}")
+        raise MessageRefused(f"topic is not a valid directory name: {topic!r}")
 
 
-def raw_properties(found: Mapping[str, str]) -> bytes:
+def raw_properties(pairs: Mapping[str, str]) -> bytes:
     """Properties as stored.
 
     Raises:
         MessageRefused: they are too long, in characters or in bytes.
     """
-    text = properties.join(found)
+    text = properties.join(pairs)
     raw = text.encode("utf-8", "replace")
     if len(raw) > PROPERTIES_MAX_LENGTH:  # never below the number of characters
         if _java_length(text) > PROPERTIES_MAX_LENGTH:
-            raise MessageRefused(f"properties take at most {PROPERTIES_MAX_LENGTH} characters")
+            raise MessageRefused(f"properties are longer than {PROPERTIES_MAX_LENGTH} characters")
         raise properties_too_long(len(raw))
     return raw
 
@@ -243,7 +243,7 @@ def raw_properties(found: Mapping[str, str]) -> bytes:
 def properties_too_long(size: int) -> MessageRefused:
     """What is said of properties of so many bytes."""
     return MessageRefused(
-        f"properties take at most {PROPERTIES_MAX_LENGTH} bytes, these {size}",
+        f"properties have {size} bytes, more than {PROPERTIES_MAX_LENGTH}",
         PutMessageStatus.PROPERTIES_SIZE_EXCEEDED,
     )
 

@@ -152,13 +152,13 @@ class BatchPreparer:
             message = message._replace(prepared_transaction_offset=0)
         destination = self._preparer.destination(message)
         if not len(items):
-            raise MessageRefused("a batch without messages")
+            raise MessageRefused("the batch has no messages")
         if sysflag.transaction_type(message.sys_flag) != sysflag.TRANSACTION_NONE:
             raise MessageRefused("a batch can't be part of a transaction")
         if properties.delay_level(message.properties) > 0:
             raise MessageRefused("a batch can't be delayed")
         if not LONG_MIN <= message.born_timestamp <= LONG_MAX:
-            raise MessageRefused(f"a number that its field can't hold: bornTimestamp {message.born_timestamp}")
+            raise MessageRefused(f"number out of range for its field: bornTimestamp {message.born_timestamp}")
         common = properties.join(message.properties).encode("utf-8", "replace")
         try:
             if self._by_kernels(items):
@@ -187,7 +187,7 @@ class BatchPreparer:
         if total + many * ITEM_SIZE <= self._max_message_size and total + many * (fixed + between) <= self._max_record:
             return [columns]
         sent, stored = (own + ITEM_SIZE).cumsum(), (own + fixed + between).cumsum()
-        found: list[MessageColumns] = []
+        pieces: list[MessageColumns] = []
         start = 0
         while start < len(columns):
             done, lies = (int(ends[start - 1]) if start else 0 for ends in (sent, stored))
@@ -195,9 +195,9 @@ class BatchPreparer:
                 int(np.searchsorted(sent, done + self._max_message_size, side="right")),
                 int(np.searchsorted(stored, lies + self._max_record, side="right")),
             )
-            found.append(columns[start : max(stop, start + 1)])
+            pieces.append(columns[start : max(stop, start + 1)])
             start = max(stop, start + 1)
-        return found
+        return pieces
 
     def _by_kernels(self, items: Sequence[BatchItem] | MessageColumns) -> bool:
         if self._kernels is not None:
@@ -227,7 +227,7 @@ class BatchPreparer:
         arrays = kernels.arrays(columns)
         starts, longest, wrong = kernels.measure(arrays, template.fixed_size, len(common))
         if wrong >= 0:
-            raise MessageRefused(f"message {wrong} of a batch lies outside of its buffers")
+            raise MessageRefused(f"message {wrong} of the batch is outside of its buffers")
         if longest > PROPERTIES_MAX_LENGTH:
             raise properties_too_long(longest)
         self._check_size(int(starts[-1]))
@@ -244,11 +244,11 @@ class BatchPreparer:
 
     def _check_sent(self, size: int) -> None:
         if size > self._max_message_size:
-            raise MessageRefused(f"a batch takes at most {self._max_message_size} bytes", hint="see maxMessageSize")
+            raise MessageRefused(f"the batch is longer than {self._max_message_size} bytes", hint="see maxMessageSize")
 
     def _check_size(self, size: int) -> None:
         if size > self._max_record:
-            raise MessageRefused(f"a batch of {size} bytes fits no file: see mappedFileSizeCommitLog")
+            raise MessageRefused(f"a batch of {size} bytes does not fit into a segment: see mappedFileSizeCommitLog")
 
 
 def encode_plain(
@@ -269,7 +269,7 @@ def encode_plain(
         if len(own) > PROPERTIES_MAX_LENGTH:
             raise properties_too_long(len(own))
         if not INT_MIN <= item.flag <= INT_MAX:
-            raise MessageRefused(f"a number that its field can't hold: flag {item.flag}")
+            raise MessageRefused(f"number out of range for its field: flag {item.flag}")
         size = template.fixed_size + len(body) + len(own)
         parts += (
             template.head(size, body_crc(body), len(body), item.flag, born_timestamp),

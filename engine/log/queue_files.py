@@ -46,7 +46,9 @@ class QueueFileChain:
 
     def __init__(self, disk: Disk, base_dir: str, queue: TopicQueue, file_size: int) -> None:
         if file_size < UNIT_SIZE or file_size % UNIT_SIZE:
-            raise InvalidArgument(f"consume queue files of {file_size} bytes don't hold whole units of {UNIT_SIZE}")
+            raise InvalidArgument(
+                f"consume queue file size {file_size} is not a positive multiple of {UNIT_SIZE}, the size of a unit"
+            )
         directory = names.queue_directory(base_dir, queue.topic, queue.queue_id)
         self.mapped = MappedFileQueue(disk, directory, file_size, allocate_step=ALLOCATE_STEP, single_pages=True)
         self.per_file = file_size // UNIT_SIZE
@@ -101,10 +103,10 @@ class QueueFileChain:
         """The units from `start` to the end, (offset of the first, units) a file; missing files are left out."""
         offset = start
         while offset < self.end:
-            found = self.read(offset, self.end - offset)
-            if len(found):
-                yield offset, found
-            offset = offset + len(found) if len(found) else self.next_file(offset)
+            units = self.read(offset, self.end - offset)
+            if len(units):
+                yield offset, units
+            offset = offset + len(units) if len(units) else self.next_file(offset)
 
     def next_file(self, offset: int) -> int:
         """First offset of the file behind the one that `offset` lies in."""

@@ -61,7 +61,7 @@ def offset_by_time(
         base = selected.start_offset
         low = max(0, min_offset * UNIT_SIZE - base)
         high = selected.size - UNIT_SIZE
-        found = left = right = -1
+        position = left = right = -1
         left_time = right_time = -1
         while high >= low:
             middle = (low + high) // (2 * UNIT_SIZE) * UNIT_SIZE
@@ -73,21 +73,21 @@ def offset_by_time(
             if time < 0:
                 return 0
             if time == timestamp:
-                found = middle
+                position = middle
                 break
             if time > timestamp:
                 high, right, right_time = middle - UNIT_SIZE, middle, time
             else:
                 low, left, left_time = middle + UNIT_SIZE, middle, time
-    if found < 0:
+    if position < 0:
         if left_time == -1:
-            found = right
+            position = right
         elif right_time == -1:
-            found = left
+            position = left
         else:
-            found = right if abs(timestamp - left_time) > abs(timestamp - right_time) else left
+            position = right if abs(timestamp - left_time) > abs(timestamp - right_time) else left
     # Java divides towards zero: −1 / 20 is 0.
-    return max(0, base + found) // UNIT_SIZE
+    return max(0, base + position) // UNIT_SIZE
 
 
 def look_for_units(files: MappedFileQueue) -> tuple[int, int, int]:

@@ -204,9 +204,9 @@ def get_columns(
                 units = selected.view[: selected.size // UNIT_SIZE * UNIT_SIZE]
                 physical, size, _ = UNIT.unpack_from(units)  # one is there, as the queue's end comes behind it
                 readable = log.readable(physical, size, _stretch(units, 0, max_msgs))
-                found = None if readable is None else kernel(units, *readable, log_end, max_msgs, limits)
-            if found is not None:
-                columns, seen, last = found
+                answer = None if readable is None else kernel(units, *readable, log_end, max_msgs, limits)
+            if answer is not None:
+                columns, seen, last = answer
                 far = log_end - last > limits.memory
                 return GetResult(_FOUND, offset + seen, low, high, Records((), columns), far)
     result = get_message(log, log_end, queue, offset, max_msgs, limits)
@@ -253,7 +253,7 @@ def _collect(
 ) -> tuple[GetMessageStatus, int, list[Place], int]:
     """(status, units seen, messages, physical offset of the last unit looked at)."""
     status = GetMessageStatus.NO_MATCHED_MESSAGE
-    found: list[Place] = []
+    places: list[Place] = []
     count = total = 0
     next_file: int | None = None
     last, base, end = 0, 0, -1
@@ -263,7 +263,7 @@ def _collect(
         if next_file is not None and physical < next_file:
             continue
         if total and limits.is_full(size, max_msgs, total, count, log_end - physical > limits.memory):
-            return status, seen, found, last
+            return status, seen, places, last
         if message_filter is not None and not _matches_queue(queue, tags_code, message_filter):
             if total == 0:
                 status = GetMessageStatus.NO_MATCHED_MESSAGE
@@ -284,12 +284,12 @@ def _collect(
             if total == 0:
                 status = GetMessageStatus.NO_MATCHED_MESSAGE
             continue
-        found.append((data, at, size))
+        places.append((data, at, size))
         count += 1
         total += size
         status = _FOUND
         next_file = None
-    return status, len(units) // UNIT_SIZE, found, last
+    return status, len(units) // UNIT_SIZE, places, last
 
 
 def _matches_queue(queue: QueueReader, tags_code: int, message_filter: MessageFilter) -> bool:
@@ -315,7 +315,7 @@ def record_at(log: LogReader, offset: int) -> memoryview | None:
     if record is None:
         if log.read_at(offset, MIN_RECORD_SIZE) is None:  # its file has just been deleted
             return None
-        raise FormatError(f"a record of {size} bytes can't be here", offset=offset)
+        raise FormatError(f"invalid total size {size}", offset=offset)
     return record
 
 
@@ -365,8 +365,8 @@ def has_key(record: StoredMessage, topic: str, key: str) -> bool:
     """Whether it is what a query for (topic, key) asks for: the unique key, or a word of KEYS."""
     if record.topic != topic:
         return False
-    found = record.properties
-    return found.get(properties.UNIQ_KEY) == key or key in properties.key_words(found.get(properties.KEYS))
+    pairs = record.properties
+    return pairs.get(properties.UNIQ_KEY) == key or key in properties.key_words(pairs.get(properties.KEYS))
 
 
 def verifier(log: LogReader, topic: str, key: str, chosen: dict[int, memoryview]) -> Callable[[int], bool]:

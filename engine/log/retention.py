@@ -171,7 +171,7 @@ class RetentionRules:
     @property
     def no_reason(self) -> str:
         """Why no round deletes now, where `why` finds no reason; of a deleteWhen that is wrong, as doctor says it."""
-        return self.problems[0] if self.problems else "it is not the hour (deleteWhen), and there is room"
+        return self.problems[0] if self.problems else "not an hour of deleteWhen, and the disk has space"
 
     def batch(self, modified_ms: Iterable[int], now_ms: int, *, hurry: bool) -> DeletionRound:
         """The files that go: `modified_ms` are the last modifications of all but the last file, oldest file first.

@@ -156,9 +156,9 @@ class Scanner:
         fast = self._fast or (_fast_walk() if self._may_be_long else None)
         if fast is None:
             return None
-        found = copy.copy(self)
-        found._fast, found._may_be_long = fast, False
-        return found
+        scanner = copy.copy(self)
+        scanner._fast, scanner._may_be_long = fast, False
+        return scanner
 
     def scan(self, start: int, end: int | None = None, *, resume: bool = False) -> Iterator[Event]:
         """Events from the physical offset `start` (a record's) up to `end` (default: the last segment's end).
@@ -193,20 +193,20 @@ class Scanner:
             if end is not None and segment.offset >= end:
                 break
             until = segment.end if end is None else min(end, segment.end)
-            found = self._find_in_segment(segment, max(offset, segment.offset), until, claims=claims)
-            if found is not None:
-                return found
+            sound_offset = self._find_in_segment(segment, max(offset, segment.offset), until, claims=claims)
+            if sound_offset is not None:
+                return sound_offset
         return None
 
     def find_sound_behind(self, damage: Damage) -> int | None:
         """As `find_sound`, behind damage that the chain of records has met."""
         end = damage.segment.end
-        found = self._end_of_damage(damage.segment, damage.offset, end, damage.reason)
-        return found if found < end else self.find_sound(end)
+        sound_offset = self._end_of_damage(damage.segment, damage.offset, end, damage.reason)
+        return sound_offset if sound_offset < end else self.find_sound(end)
 
     def _segment_at(self, offset: int) -> Segment | None:
-        found = next(segments_from(self._source.segments, offset), None)
-        return found if found is not None and found.offset <= offset else None
+        segment = next(segments_from(self._source.segments, offset), None)
+        return segment if segment is not None and segment.offset <= offset else None
 
     def _is_written(self, offset: int, end: int | None) -> bool:
         """Whether the log seems to go on at a physical offset before `end`: no zeros there."""
@@ -272,8 +272,8 @@ class Scanner:
             if claimed >= until or self._sound_size(segment, claimed) > 0:
                 return claimed
             behind = claimed
-        found = self._find_in_segment(segment, behind + (behind == at), until)
-        return until if found is None else found
+        sound_offset = self._find_in_segment(segment, behind + (behind == at), until)
+        return until if sound_offset is None else sound_offset
 
     def _walk(self, at: int, buffer: memoryview, room: int, limit: int) -> tuple[RecordBatch | None, Stop]:
         """The records at the physical offset `at` that start before the position `limit`, and where the walk ended."""
@@ -317,9 +317,9 @@ class Scanner:
         """Search by magic, skipping the holes of the file."""
         for data_start, data_end in self._source.data_ranges(segment, offset):
             start, end = max(offset, data_start), min(until, data_end)
-            found, offset = self._find_in_range(segment, start, end, claims=claims)
-            if found is not None:
-                return found
+            sound_offset, offset = self._find_in_range(segment, start, end, claims=claims)
+            if sound_offset is not None:
+                return sound_offset
         return None
 
     def _find_in_range(

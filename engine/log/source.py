@@ -117,8 +117,8 @@ class ClosedLog:
         position = offset - segment.offset
         length = min(length, segment.size - position)
         with self._reader(segment) as reader:
-            found = reader.read(position, length)
-        return _filled(found, length) if segment.short and len(found) < length else found
+            piece = reader.read(position, length)
+        return _filled(piece, length) if segment.short and len(piece) < length else piece
 
     def read_into(self, offset: int, buffer: memoryview) -> int:
         """As `read`, into memory that is there: the bytes read. Raises StorageError."""
@@ -128,11 +128,11 @@ class ClosedLog:
         position = offset - segment.offset
         buffer = buffer[: segment.size - position]
         with self._reader(segment) as reader:
-            found = reader.read_into(buffer, position)
-        if segment.short and found < len(buffer):
-            buffer[found:] = bytes(len(buffer) - found)
+            length = reader.read_into(buffer, position)
+        if segment.short and length < len(buffer):
+            buffer[length:] = bytes(len(buffer) - length)
             return len(buffer)
-        return found
+        return length
 
     def data_ranges(self, segment: Segment, offset: int) -> Iterator[tuple[int, int]]:
         """As `LogSource.data_ranges`."""
@@ -182,10 +182,10 @@ class ClosedLog:
                 del self._open[offset]
 
 
-def _filled(found: memoryview, length: int) -> memoryview:
+def _filled(piece: memoryview, length: int) -> memoryview:
     """What a file holds, with the zeros behind its end."""
     out = bytearray(length)
-    out[: len(found)] = found
+    out[: len(piece)] = piece
     return memoryview(out).toreadonly()
 
 

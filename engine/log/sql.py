@@ -70,11 +70,11 @@ class SqlFilter:
 def compile_expression(text: str) -> Expression:
     """What an expression says of properties: True, False, or None for unknown. Raises BadExpression."""
     if len(text) > MOST:
-        raise BadExpression(f"an expression of {len(text)} characters: {MOST} are possible")
+        raise BadExpression(f"expression has {len(text)} characters, at most {MOST} are allowed")
     parser = _Parser(text)
-    found = parser.any_of()
+    expression = parser.any_of()
     parser.end()
-    return lambda properties: _truth(found(properties))
+    return lambda properties: _truth(expression(properties))
 
 
 class _Parser:
@@ -88,7 +88,7 @@ class _Parser:
             match = _TOKEN.match(text, place)
             if match is None:
                 odd = text[place:end].lstrip()
-                raise BadExpression(f"what is this: {odd[:20]!r}", offset=end - len(odd))
+                raise BadExpression(f"unexpected text {odd[:20]!r}", offset=end - len(odd))
             kind = match.lastgroup or ""
             word, start = match[kind], match.start() + len(match[0]) - len(match[0].lstrip())
             if kind == "name" and word.upper() in _WORDS:
@@ -123,14 +123,14 @@ class _Parser:
         negated = False
         while self._take("word", "NOT"):
             negated = not negated
-        found = self._test()
-        return _negated(found) if negated else found
+        expression = self._test()
+        return _negated(expression) if negated else expression
 
     def _test(self) -> Expression:
         if self._take("sign", "("):
-            found = self.any_of()
+            expression = self.any_of()
             self._demand("sign", ")")
-            return found
+            return expression
         left = self._value()
         for sign, holds in _COMPARE.items():
             if self._take("sign", sign):
@@ -143,27 +143,27 @@ class _Parser:
         if self._take("word", "BETWEEN"):
             low = self._value()
             self._demand("word", "AND")
-            found = _all([_compared(left, low, _COMPARE[">="]), _compared(left, self._value(), _COMPARE["<="])])
-            return _negated(found) if negated else found
+            expression = _all([_compared(left, low, _COMPARE[">="]), _compared(left, self._value(), _COMPARE["<="])])
+            return _negated(expression) if negated else expression
         if self._take("word", "IN"):
-            found = _in(left, self._texts())
-            return _negated(found) if negated else found
+            expression = _in(left, self._texts())
+            return _negated(expression) if negated else expression
         if negated:
             self._wrong("BETWEEN or IN")
         return left
 
     def _texts(self) -> frozenset[str]:
         self._demand("sign", "(")
-        found = {self._text()}
+        texts = {self._text()}
         while self._take("sign", ","):
-            found.add(self._text())
+            texts.add(self._text())
         self._demand("sign", ")")
-        return frozenset(found)
+        return frozenset(texts)
 
     def _text(self) -> str:
         kind, word, _ = self._peek()
         if kind != "text":
-            self._wrong("a text in ''")
+            self._wrong("a string in ''")
         self._at += 1
         return word.replace("''", "'")
 
@@ -187,7 +187,7 @@ class _Parser:
         if kind == "word" and word in ("TRUE", "FALSE"):
             self._at += 1
             return _constant(word == "TRUE")
-        return self._wrong("a property, a text or a number")
+        return self._wrong("a property, a string or a number")
 
     def _peek(self) -> tuple[str, str, int]:
         return self._tokens[self._at] if self._at < len(self._tokens) else ("", "", self._length)
@@ -207,7 +207,7 @@ class _Parser:
 
     def _wrong(self, wanted: str) -> Expression:
         _, word, place = self._peek()
-        raise BadExpression(f"{wanted} is wanted, not {word!r}" if word else f"{wanted} is wanted", offset=place)
+        raise BadExpression(f"expected {wanted}, not {word!r}" if word else f"expected {wanted}", offset=place)
 
 
 def _constant(value: Value) -> Expression:
@@ -218,10 +218,10 @@ def _any(parts: list[Expression]) -> Expression:
     def evaluate(properties: Mapping[str, str]) -> Value:
         unknown = False
         for part in parts:
-            found = _truth(part(properties))
-            if found:
+            truth = _truth(part(properties))
+            if truth:
                 return True
-            unknown |= found is None
+            unknown |= truth is None
         return None if unknown else False
 
     return evaluate
@@ -231,10 +231,10 @@ def _all(parts: list[Expression]) -> Expression:
     def evaluate(properties: Mapping[str, str]) -> Value:
         unknown = False
         for part in parts:
-            found = _truth(part(properties))
-            if found is False:
+            truth = _truth(part(properties))
+            if truth is False:
                 return False
-            unknown |= found is None
+            unknown |= truth is None
         return None if unknown else True
 
     return evaluate
@@ -242,8 +242,8 @@ def _all(parts: list[Expression]) -> Expression:
 
 def _negated(part: Expression) -> Expression:
     def evaluate(properties: Mapping[str, str]) -> Value:
-        found = _truth(part(properties))
-        return None if found is None else not found
+        truth = _truth(part(properties))
+        return None if truth is None else not truth
 
     return evaluate
 
@@ -254,8 +254,8 @@ def _is_null(part: Expression, *, negated: bool) -> Expression:
 
 def _in(part: Expression, texts: frozenset[str]) -> Expression:
     def evaluate(properties: Mapping[str, str]) -> Value:
-        found = part(properties)
-        return None if found is None else str(found) in texts
+        operand = part(properties)
+        return None if operand is None else str(operand) in texts
 
     return evaluate
 

@@ -102,9 +102,9 @@ class RecordCounter:
         try:
             at = start
             while at < end:
-                found, at, is_odd = self._plain(room, at, min(end, room_ends), room_ends)
-                if found is not None:
-                    yield found
+                counted, at, is_odd = self._plain(room, at, min(end, room_ends), room_ends)
+                if counted is not None:
+                    yield counted
                 if is_odd:
                     at = yield from self._odd(at, end)
         finally:

@@ -27,9 +27,9 @@ def walk(
     add = rows.append
     at = start
     for _ in range(max_rows):
-        found = judge_record(view, at, room, check_crc)
-        if isinstance(found, Stop):
-            return found
-        add(found)
-        at = found.position + found.size
+        judged = judge_record(view, at, room, check_crc)
+        if isinstance(judged, Stop):
+            return judged
+        add(judged)
+        at = judged.position + judged.size
     return Stop(at)

@@ -64,7 +64,7 @@ def test_a_time_box(damaged: Path, cli: Cli) -> None:
     assert cli("--store", damaged, "check", "--time-box", "5min").code == 1
     wrong = cli("--store", damaged, "check", "--time-box", "soon")
     assert wrong.code == 2
-    assert "no duration" in wrong.error_line
+    assert "not a duration" in wrong.error_line
 
 
 def test_beside_a_live_process(fixture_copy: Store, cli: Cli) -> None:

@@ -143,7 +143,7 @@ def test_delay_levels_that_no_broker_reads(tmp_path: Path, cli: Cli) -> None:
     for command in ("put T --body b --delay-level 2", "serve --port 0"):
         refused = cli(*bad, *command.split())
         assert refused.code == 2, command
-        assert f"{why}: {conf} (write times with one blank between, like 1s 5s 1m 2h; " in refused.err.splitlines()[-1]
+        assert f"{why}: {conf} (write times separated by one blank, like 1s 5s 1m 2h; " in refused.err.splitlines()[-1]
         assert refused.err.splitlines()[-1].endswith(f"then: rstore doctor --conf {conf})")
     assert stores.snapshot(store) == before
     told = cli("doctor", "--conf", conf)

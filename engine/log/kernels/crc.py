@@ -42,11 +42,11 @@ _BYTE = np.uint64(0xFF)
 @compiled
 def _of_block(low: Any, high: Any) -> Any:
     """The remainder of 16 bytes (two uint64, little endian)."""
-    found = np.uint32(0)
+    crc = np.uint32(0)
     for k in range(8):
         shift = np.uint64(8 * k)
-        found ^= _TABLES[15 - k, (low >> shift) & _BYTE] ^ _TABLES[7 - k, (high >> shift) & _BYTE]
-    return found
+        crc ^= _TABLES[15 - k, (low >> shift) & _BYTE] ^ _TABLES[7 - k, (high >> shift) & _BYTE]
+    return crc
 
 
 @inlined

@@ -102,7 +102,7 @@ class KnownQueues(NamedTuple):
         slots = len(self.slots)
         while slots < 4 * len(ids):
             slots *= 2
-        found = KnownQueues(
+        queues = KnownQueues(
             np.full(slots, -1, dtype=np.int32),
             ids,
             np.zeros(len(ids), dtype=np.uint32),
@@ -110,8 +110,8 @@ class KnownQueues(NamedTuple):
             starts.astype(np.int64),
             bytes_of_all,
         )
-        _fill(*found)
-        return found
+        _fill(*queues)
+        return queues
 
 
 class DerivedPart(NamedTuple):
@@ -256,13 +256,13 @@ def _fill(slots: Any, queue_ids: Any, prefixes: Any, flags: Any, starts: Any, to
 def _marks(data: Any, at: int, end: int, byte: Any) -> Any:
     """Which of the 64 bytes from `at` on are `byte`, bit by bit; none at or behind `end`."""
     if at + 64 <= len(data):
-        found = equal64(data, at, byte)
-        return found if end - at >= 64 else found & ((_1 << np.uint64(end - at)) - _1)
-    found = _ZERO
+        marks = equal64(data, at, byte)
+        return marks if end - at >= 64 else marks & ((_1 << np.uint64(end - at)) - _1)
+    marks = _ZERO
     for k in range(min(64, end - at)):
         if data[at + k] == byte:
-            found |= _1 << np.uint64(k)
-    return found
+            marks |= _1 << np.uint64(k)
+    return marks
 
 
 @inlined

@@ -65,7 +65,7 @@ def sift(data: Any, rows: Any) -> int:
 
 
 @compiled
-def doubts(data: Any, table: Any, found: Any) -> int:
+def doubts(data: Any, table: Any, rows: Any) -> int:
     """Rows of `table` (int64[n, 13], as engine.log.walk.Row) that are in doubt, into `found` (int64[n]); how many."""
     count = 0
     for i in range(len(table)):
@@ -75,6 +75,6 @@ def doubts(data: Any, table: Any, found: Any) -> int:
         if plain and not texts_are_plain(data, topic_at, properties_at, end):
             plain = texts_are_sound(data, topic_at, properties_at, end)
         if not plain:
-            found[count] = i
+            rows[count] = i
             count += 1
     return count

@@ -46,12 +46,12 @@ def _blocks_at_once() -> int:
 
 def _power(exponent: int) -> int:
     """x^exponent mod P, reflected: bit 31 is the coefficient of x^0."""
-    found = 1
+    power = 1
     for _ in range(exponent):
-        found <<= 1
-        if found >> 32:
-            found ^= _POLYNOMIAL
-    return int(f"{found:032b}"[::-1], 2)
+        power <<= 1
+        if power >> 32:
+            power ^= _POLYNOMIAL
+    return int(f"{power:032b}"[::-1], 2)
 
 
 def _moving(bits: int) -> list[int]:
@@ -105,10 +105,10 @@ class _Folder:
             return blocks
         powers = [power for k in range(self.wide - 1, 0, -1) for power in _moving(128 * k)]
         moved = self.moved(blocks, [*powers, 0, 0])
-        found = self.block(blocks, self.wide - 1)
+        crc = self.block(blocks, self.wide - 1)
         for number in range(self.wide - 1):
-            found = self.builder.xor(found, self.block(moved, number))
-        return found
+            crc = self.builder.xor(crc, self.block(moved, number))
+        return crc
 
 
 @intrinsic
@@ -159,11 +159,11 @@ def fold(typing: Any, data: Any, at: Any, length: Any) -> Any:  # noqa: PLR0915 
                             moved = wide.moved(builder.load(lane), _moving(128 * _LANES * _WIDE))
                             builder.store(builder.xor(moved, new), lane)
                         take(_I64(_LANES * step))
-                    found = builder.load(lanes[-1])
+                    folded = builder.load(lanes[-1])
                     for number, lane in enumerate(lanes[:-1]):
                         distance = 128 * (_LANES - 1 - number) * _WIDE
-                        found = builder.xor(found, wide.moved(builder.load(lane), _moving(distance)))
-                    builder.store(found, lanes[0])
+                        folded = builder.xor(folded, wide.moved(builder.load(lane), _moving(distance)))
+                    builder.store(folded, lanes[0])
                 with cgutils.loop_nest(builder, [builder.sdiv(builder.load(left), _I64(step))], _I64):
                     moved = wide.moved(builder.load(lanes[0]), _moving(128 * _WIDE))
                     builder.store(builder.xor(moved, load(builder.load(place), wide.kind)), lanes[0])
@@ -176,8 +176,8 @@ def fold(typing: Any, data: Any, at: Any, length: Any) -> Any:  # noqa: PLR0915 
             moved = one.moved(builder.load(whole), _moving(128))
             builder.store(builder.xor(moved, load(builder.load(place), _TWO)), whole)
             take(_I64(_BLOCK))
-        found = builder.load(whole)
-        halves = [builder.extract_element(found, _I32(number)) for number in range(2)]
+        folded = builder.load(whole)
+        halves = [builder.extract_element(folded, _I32(number)) for number in range(2)]
         return context.make_tuple(builder, pair, halves)
 
     return pair(data, types.int64, types.int64), generate

@@ -45,7 +45,7 @@ def compiled(function: _Kernel) -> _Kernel:
     try:
         kernel._cache = _Kept(function)  # type: ignore[attr-defined]
     except RuntimeError:  # no place to keep it
-        LOGGER.debug("compiled kernels can't be kept here")
+        LOGGER.debug("cannot write the cache of compiled kernels")
     return kernel
 
 
@@ -105,21 +105,21 @@ class _Kept(FunctionCache):  # type: ignore[misc]
     )
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        found = super().load_overload(sig, target_context)
-        if found is None:
+        overload = super().load_overload(sig, target_context)
+        if overload is None:
             LOGGER.info("compiling %s", self._impl.filename_base)
-        return found
+        return overload
 
 
 @functools.cache
 def _digest_of_shared() -> str:
     """Of what all kernels are made of: constants of other files are compiled into them, which numba doesn't notice."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for directory in _SHARED:
         for path in sorted(directory.iterdir()):
             if path.suffix == ".py":
-                found.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    return found.hexdigest()[:16]
+                digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
 
 
 def _forget_others(directory: Path) -> None:

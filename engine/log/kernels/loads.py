@@ -66,10 +66,10 @@ def _compared64(sign: str) -> Any:
 
     def typed(typing: Any, data: Any, at: Any, byte: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            found = builder.load(address(context, builder, signature.args[0], args[0], args[1], lanes), align=1)
+            vector = builder.load(address(context, builder, signature.args[0], args[0], args[1], lanes), align=1)
             one = builder.insert_element(ir.Constant(lanes, ir.Undefined), args[2], _I32(0))
             every = builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(_I32, 64), [0] * 64))
-            return builder.bitcast(builder.icmp_unsigned(sign, found, every), _I64)
+            return builder.bitcast(builder.icmp_unsigned(sign, vector, every), _I64)
 
         return types.uint64(data, types.int64, types.uint8), generate
 
@@ -87,8 +87,8 @@ def any_of(mask: bytes) -> Any:
 
     def typed(typing: Any, data: Any, at: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            found = builder.load(address(context, builder, signature.args[0], args[0], args[1], lanes), align=1)
-            masked = builder.bitcast(builder.and_(found, ir.Constant(lanes, list(mask))), ir.IntType(8 * size))
+            vector = builder.load(address(context, builder, signature.args[0], args[0], args[1], lanes), align=1)
+            masked = builder.bitcast(builder.and_(vector, ir.Constant(lanes, list(mask))), ir.IntType(8 * size))
             return builder.icmp_unsigned("!=", masked, ir.IntType(8 * size)(0))
 
         return types.boolean(data, types.int64), generate
@@ -114,20 +114,20 @@ def alike_below(limit: int) -> Any:
             limits = ir.Constant(lanes, [limit] * LEAST_ALIKE)
 
             def clipped(at: Any) -> Any:
-                found = builder.load(address(context, builder, signature.args[0], data, at, lanes), align=1)
-                return builder.select(builder.icmp_unsigned("<", found, limits), found, limits)
+                vector = builder.load(address(context, builder, signature.args[0], data, at, lanes), align=1)
+                return builder.select(builder.icmp_unsigned("<", vector, limits), vector, limits)
 
             def differing(at: Any) -> Any:
                 return builder.xor(clipped(builder.add(one, at)), clipped(builder.add(other, at)))
 
             last = differing(builder.sub(length, _I64(LEAST_ALIKE)))
-            found = cgutils.alloca_once_value(builder, last)
+            count = cgutils.alloca_once_value(builder, last)
             steps = builder.lshr(builder.sub(length, _I64(1)), _I64(shift))  # before the last, which may overlap
             with cgutils.loop_nest(builder, [steps], _I64) as (number,):
                 here = differing(builder.shl(number, _I64(shift)))
-                builder.store(builder.or_(builder.load(found), here), found)
+                builder.store(builder.or_(builder.load(count), here), count)
             whole = ir.IntType(8 * LEAST_ALIKE)
-            return builder.icmp_unsigned("==", builder.bitcast(builder.load(found), whole), whole(0))
+            return builder.icmp_unsigned("==", builder.bitcast(builder.load(count), whole), whole(0))
 
         return types.boolean(data, types.int64, types.int64, types.int64), generate
 

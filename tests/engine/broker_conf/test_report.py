@@ -90,7 +90,7 @@ def test_a_verdict_for_each_line(text: str, judgement: Judgement, in_force: obje
 
 def test_of_two_lines_with_a_key_the_last_counts() -> None:
     first, second = read("fileReservedTime=1\n# between\nfileReservedTime=2\n").verdicts
-    assert (first.judgement, first.why) == (IGNORED, "line 3 sets the key again, and counts")
+    assert (first.judgement, first.why) == (IGNORED, "line 3 sets the key again and is in force")
     assert (second.judgement, second.in_force, second.line) == (IN_FORCE, 2, 3)
 
 
@@ -127,7 +127,7 @@ def test_what_a_broker_does_not_start_with(text: str, keys: tuple[str, ...], wha
         ("fileReservedTime=0", ("fileReservedTime",), "deletes every segment but the last"),
         ("namesrvAddr=a:1; b:2", ("namesrvAddr",), "never registers there"),
         ("storePathRootDir=/data/\u8def", ("storePathRootDir",), "makes its files elsewhere"),
-        ("diskMaxUsedSpaceRatio=90", ("diskMaxUsedSpaceRatio",), "whatever their age"),
+        ("diskMaxUsedSpaceRatio=90", ("diskMaxUsedSpaceRatio",), "segments of any age"),
         ("brokerRole=SLAVE ", ("brokerRole",), "two masters have the same name"),
         ("flushDiskType=SYNC_FLUSH ", ("flushDiskType",), "before they are on disk"),
         ("transientStorePoolEnable=true\nflushDiskType=SYNC_FLUSH", ("transientStorePoolEnable",), "has no effect"),

@@ -15,14 +15,14 @@ from engine.format import fastjson, lenient
 @pytest.mark.parametrize(
     ("text", "value", "odd"),
     [
-        ('{"a":{0:5},}', {"a": {"0": 5}}, "commas that are too many"),
+        ('{"a":{0:5},}', {"a": {"0": 5}}, "extra commas"),
         ('{"a":{0:5 1:6}}', {"a": {"0": 5, "1": 6}}, "missing commas"),
         ("{a:1}", {"a": 1}, "keys without quotes"),
         ("{'a':'b\"c'}", {"a": 'b"c'}, "single quotes"),
         ('/* x */{"a":1} // y', {"a": 1}, "comments"),
         ('\ufeff{"a":1}', {"a": 1}, "a byte order mark"),
-        ('{"a":1}\0\0', {"a": 1}, "zeros behind the end"),
-        ('{"a":+5}', {"a": 5}, "numbers in another form"),
+        ('{"a":1}\0\0', {"a": 1}, "zeros after the end"),
+        ('{"a":+5}', {"a": 5}, "numbers that are not in JSON's form"),
         ('{"a":1,"a":2}', {"a": 2}, lenient.TWICE),
     ],
 )

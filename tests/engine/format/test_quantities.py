@@ -91,7 +91,7 @@ def test_durations(text: str, ms: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "m", "-1s", "1 month", "5m ago"])
 def test_what_is_no_duration(text: str) -> None:
-    with pytest.raises(InvalidArgument, match="no duration"):
+    with pytest.raises(InvalidArgument, match="not a duration"):
         parse_duration(text, "--time-box")
 
 

@@ -175,7 +175,7 @@ def test_decoding_one_record_asks_the_judge() -> None:
     for data, _ in cases():
         found = judge_record(memoryview(data), 0, len(data), False)
         if isinstance(found, Stop):
-            why = found.detail if len(data) >= record.MIN_RECORD_SIZE else "a record takes at least"
+            why = found.detail if len(data) >= record.MIN_RECORD_SIZE else "a record has at least"
             with pytest.raises(FormatError, match=re.escape(why)):
                 message.decode(data)
             continue

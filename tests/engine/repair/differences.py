@@ -94,8 +94,8 @@ QUEUES = {
 """The log ends as with Apache; some queues are better."""
 
 LOG_END = {
-    "v079": "rule 14: a blank record that doesn't end with its file is damage, and --cut ends the log there",
-    "f037": "rule 14: a blank record that doesn't end with its file is damage, and --cut ends the log there",
+    "v079": "rule 14: a blank record that does not end at its segment's end is damage, and --cut ends the log there",
+    "f037": "rule 14: a blank record that does not end at its segment's end is damage, and --cut ends the log there",
 }
 """The log ends elsewhere."""
 
