@@ -27,7 +27,7 @@ def _tell(log: logging.Logger, began: float, plan: RecoverPlan, salvage: str | N
     end = plan.log.end
     if not plan.files.abort and not plan.changed:
         return
-    found = {
+    extra = {
         "read_from": plan.log.read_from,
         "records": end.records,
         "max_offset": end.end,
@@ -38,5 +38,5 @@ def _tell(log: logging.Logger, began: float, plan: RecoverPlan, salvage: str | N
         "saved": salvage,
         "seconds": round(time.monotonic() - began, 3),
     }
-    why = "was not closed (killed, or the machine went down)" if plan.files.abort else "was closed, and not sound"
-    log.warning(f"the store {why}: recovered", extra=found)
+    why = "was not closed (process killed, or power loss)" if plan.files.abort else "was closed cleanly, but damaged"
+    log.warning(f"recovered: the store {why}", extra=extra)

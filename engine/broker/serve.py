@@ -114,14 +114,14 @@ async def _serve(
     try:
         async with Daemon(settings, store, loop, log, access, before) as daemon:
             where = daemon.listening
-            told = {
+            addresses = {
                 "broker": where.broker,
                 "listens": where.bound,
                 "names": where.names,
                 "metrics": where.metrics,
                 "ha": where.ha,
             }
-            log.info("serving", extra={**told, "max_offset": store.log.max_offset})
+            log.info("serving", extra={**addresses, "max_offset": store.log.max_offset})
             gc.collect()
             gc.freeze()  # what is there now stays: it need not be looked through again and again
             ready(where)
@@ -196,7 +196,7 @@ class Daemon:
             await self._end_services()
             if isinstance(error, RStoreError):
                 raise
-            raise StorageError(f"can't listen: {error.strerror or error}") from None
+            raise StorageError(f"cannot listen: {error.strerror or error}") from None
         self._start_timers()
         self._broker.role.start(self._name_servers)
         if self._name_servers is not None:
@@ -204,7 +204,7 @@ class Daemon:
             await self._name_servers.start()
         if settings.is_open_to_all:
             self._log.warning(
-                f"{settings.listen_host} is listened on without ACL or enforced TLS: who reaches it may read and write"
+                f"listening on {settings.listen_host} without ACL or enforced TLS: any client may read and write"
             )
         unreachable = ports.unreachable(settings, self.listening.broker)
         if unreachable is not None:
@@ -227,7 +227,7 @@ class Daemon:
         broker.load()
         if self._topics_before is not None:
             for queue in remove_revived(self._store, broker.topics, self._topics_before):
-                self._log.info("a queue of a deleted topic was taken away again", extra={"queue": str(queue)})
+                self._log.info("queue of a deleted topic deleted again", extra={"queue": str(queue)})
         pulls = broker.pulls
         handlers = BROKER.bind(broker.handlers())
         if access.acl is not None:
@@ -302,7 +302,9 @@ class Daemon:
 
     def _name_client_lost(self, connection: Connection) -> None:
         for address in self._broker.names.lost(connection):
-            self._log.warning("a broker has gone", extra={"peer": address, "why": "its connection has closed"})
+            self._log.warning(
+                "broker removed from the routes", extra={"peer": address, "why": "its connection was closed"}
+            )
 
     async def __aexit__(self, *_: object) -> None:
         self._health.ready = False
@@ -347,7 +349,7 @@ class Daemon:
         broker.transactions.stop()
         broker.flow.close()
         if not await broker.flow.settled(_SETTLE_S):
-            self._log.warning("puts are under way, and are not waited for any longer")
+            self._log.warning("stopping while puts are in progress")
 
     async def _add(self, board: Switchboard, port: int, option: str) -> int:
         context = None if self._access is None else self._access.context
@@ -384,7 +386,7 @@ class Daemon:
     def _scan(self) -> None:
         not_held, self._not_held = self._broker.pulls.not_held - self._not_held, self._broker.pulls.not_held
         if not_held:
-            self._log.warning("pulls could not wait", extra={"count": not_held, "why": "too many pulls wait"})
+            self._log.warning("pulls not held", extra={"count": not_held, "why": "the limit of held pulls is reached"})
         for board in self._boards:
             board.close_idle(self._loop.time())
         for connection in self._broker.members.expire():
@@ -392,5 +394,8 @@ class Daemon:
         self._broker.locks.expire()
         self._broker.filters.expire()
         for address, owner in self._broker.names.expire():
-            self._log.warning("a broker has gone", extra={"peer": address, "why": "it has been silent for too long"})
+            self._log.warning(
+                "broker removed from the routes",
+                extra={"peer": address, "why": "no registration within the time limit"},
+            )
             cast("Connection", owner).close()

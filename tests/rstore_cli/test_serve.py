@@ -104,11 +104,11 @@ def test_a_second_start_and_commands_are_refused(root: Path) -> None:
 @pytest.mark.parametrize(
     ("which", "option"),
     [
-        ("broker", "another port: --port or listenPort"),
-        ("vip", "another port: two below --port or listenPort"),
-        ("ha", "another port: one above --port or listenPort"),
-        ("names", "another port: --names-port, or --no-names"),
-        ("metrics", "another port: --metrics-port"),
+        ("broker", "use another port: --port or listenPort"),
+        ("vip", "use another port: two below --port or listenPort"),
+        ("ha", "use another port: one above --port or listenPort"),
+        ("names", "use another port: --names-port, or --no-names"),
+        ("metrics", "use another port: --metrics-port"),
     ],
 )
 def test_a_port_that_is_taken_leaves_no_new_store(which: str, option: str, root: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_port_that_is_taken_leaves_no_new_store(which: str, option: str, root:
     with socket.create_server(("127.0.0.1", port)):
         done = subprocess.run(command(root, *words), capture_output=True, text=True, check=False)
     assert done.returncode == 5
-    assert f"can't listen on 127.0.0.1:{port}: address already in use" in done.stderr
+    assert f"cannot listen on 127.0.0.1:{port}: address already in use" in done.stderr
     assert f"ss -ltnp 'sport = :{port}'" in done.stderr
     assert option in done.stderr
     assert done.stderr.count("\n") == 1
@@ -129,9 +129,9 @@ def test_a_port_that_is_taken_leaves_no_new_store(which: str, option: str, root:
 @pytest.mark.parametrize(
     ("port", "why"),
     [
-        ("1", "no port -1: it is two below --port or listenPort"),
-        ("65535", "no port 65536: it is one above --port or listenPort"),
-        ("{names}", "{names} is two ports at once: --port or listenPort, and --names-port, or --no-names"),
+        ("1", "invalid port -1 (two below --port or listenPort)"),
+        ("65535", "invalid port 65536 (one above --port or listenPort)"),
+        ("{names}", "port {names} is used twice: --port or listenPort, and --names-port, or --no-names"),
     ],
 )
 def test_ports_that_can_not_be_leave_no_new_store(port: str, why: str, tmp_path: Path) -> None:
@@ -151,8 +151,8 @@ def test_a_name_that_no_address_has_leaves_no_new_store(name: str, tmp_path: Pat
     words = command(tmp_path / "store", "--port", "19876", "--no-names", "--listen", name)
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 5
-    assert f"can't listen on {name}:19876: " in done.stderr
-    assert "--listen takes an address of this machine" in done.stderr
+    assert f"cannot listen on {name}:19876: " in done.stderr
+    assert "use --listen with an address of this machine" in done.stderr
     assert not (tmp_path / "store").exists()
 
 
@@ -190,10 +190,10 @@ def test_killed_and_started_again(root: Path) -> None:
     assert stored(again.where["broker"]) == done == 500
     assert again.stop() == 0
     assert Process(root, "--log-file", str(log)).stop() == 0
-    told = [line for line in map(json.loads, log.read_text().splitlines()) if line["message"].startswith("the store")]
+    told = [line for line in map(json.loads, log.read_text().splitlines()) if line["message"].startswith("recovered")]
     (killed,) = told  # and nothing of the starts on a new store and on a closed one
     assert killed["level"] == "WARNING"
-    assert killed["message"] == "the store was not closed (killed, or the machine went down): recovered"
+    assert killed["message"] == "recovered: the store was not closed (process killed, or power loss)"
     assert (killed["records"], killed["bytes_cut"]) == (500, 0)
     assert killed["max_offset"] > 500 * 100
     assert killed["saved"] is None or Path(killed["saved"]).is_dir()
@@ -264,7 +264,7 @@ def test_what_people_read(root: Path) -> None:
 
 @pytest.mark.parametrize(
     ("words", "code", "what"),
-    [(("--tls-cert", "nothing.pem"), 5, "nothing.pem"), (("--acl", "broken.yml"), 2, "line 3: no YAML")],
+    [(("--tls-cert", "nothing.pem"), 5, "nothing.pem"), (("--acl", "broken.yml"), 2, "line 3: not YAML")],
 )
 def test_who_is_let_in_must_make_sense(tmp_path: Path, words: tuple[str, str], code: int, what: str) -> None:
     """It is judged before the store is opened."""

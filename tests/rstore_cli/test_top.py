@@ -72,7 +72,7 @@ def test_a_table_whose_keys_are_objects() -> None:
     assert offset_table(text) == {0: (2, 7), 3: (0, 9)}
     assert offset_table('{"offsetTable":{}}') == {}
     for broken in ("", "{}", text[:-2], text.replace("maxOffset", "max"), text.replace(":7", ":x")):
-        with pytest.raises(FormatError, match="no offsetTable"):
+        with pytest.raises(FormatError, match="malformed offsetTable"):
             offset_table(broken)
 
 
@@ -131,7 +131,7 @@ def test_of_the_daemon_and_of_any_broker(daemon: Process, cli: Cli) -> None:
     assert "puts, gets  " in text
     assert text.count("\nT ") == 1
     no_broker = cli("top", "--broker", daemon.where["nameService"], "--once")
-    assert (no_broker.code, "is no broker" in no_broker.error_line) == (5, True)
+    assert (no_broker.code, "is not a broker" in no_broker.error_line) == (5, True)
 
 
 def test_nobody_to_ask(new_store: Path, cli: Cli) -> None:

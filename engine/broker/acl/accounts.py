@@ -73,9 +73,9 @@ def read(text: str, path: str, now_ms: int) -> AclFile:
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = "" if mark is None else f"line {mark.line + 1}: "
-        raise InvalidArgument(f"{line}no YAML: {error.problem or error.context}", path=path) from None
+        raise InvalidArgument(f"{line}not YAML: {error.problem or error.context}", path=path) from None
     except (YAMLError, ValueError) as error:
-        raise InvalidArgument(f"no YAML: {' '.join(str(error).split())}", path=path) from None
+        raise InvalidArgument(f"not YAML: {' '.join(str(error).split())}", path=path) from None
     return _Reader(path, now_ms).file(document)
 
 
@@ -106,7 +106,7 @@ class _Reader:
         if document is None:
             document = {}
         if not isinstance(document, dict):
-            raise self._wrong(None, "a mapping is needed: accounts, globalWhiteRemoteAddresses")
+            raise self._wrong(None, "expected a mapping: accounts, globalWhiteRemoteAddresses")
         white = tuple(self._pattern(line, one) for line, one in self._items(document, WHITE))
         accounts = tuple(self._account(line, one) for line, one in self._items(document, ACCOUNTS))
         version = DataVersion(self._now_ms)
@@ -114,18 +114,18 @@ class _Reader:
             try:
                 version = DataVersion(int(one["timestamp"]), int(one["counter"]))
             except (KeyError, TypeError, ValueError):
-                raise self._wrong(line, f"{VERSION}: counter and timestamp are numbers") from None
+                raise self._wrong(line, f"{VERSION}: counter and timestamp must be numbers") from None
         return AclFile(self._path, document, accounts, white, version, tuple(self._warnings))
 
-    def _account(self, line: int, said: Any) -> Account:
-        if not isinstance(said, dict):
-            raise self._wrong(line, "an account is a mapping: accessKey, secretKey …")
-        access, secret = _text(said.get("accessKey")), _text(said.get("secretKey"))
+    def _account(self, line: int, entry: Any) -> Account:
+        if not isinstance(entry, dict):
+            raise self._wrong(line, "an account must be a mapping: accessKey, secretKey …")
+        access, secret = _text(entry.get("accessKey")), _text(entry.get("secretKey"))
         if len(access) <= KEY_LONGER_THAN or len(secret) <= KEY_LONGER_THAN:
             raise self._wrong(line, f"the accessKey {access!r} and its secretKey must be longer than {KEY_LONGER_THAN}")
         rights: dict[str, Perm] = {}
         for name, before in (("groupPerms", RETRY), ("topicPerms", "")):
-            for at, one in self._items(said, name):
+            for at, one in self._items(entry, name):
                 what, perm = split_right(_text(one)) or (None, "")
                 if what is None:
                     raise self._wrong(at, f"{name}: {_text(one)!r} is not of the form name=PUB|SUB")
@@ -133,36 +133,36 @@ class _Reader:
         return Account(
             access,
             secret.encode(),
-            self._pattern(line, said.get("whiteRemoteAddress")),
-            _text(said.get("admin")).lower() in _WORDS,
-            self._perm(line, _text(said.get("defaultTopicPerm"))),
-            self._perm(line, _text(said.get("defaultGroupPerm"))),
+            self._pattern(line, entry.get("whiteRemoteAddress")),
+            _text(entry.get("admin")).lower() in _WORDS,
+            self._perm(line, _text(entry.get("defaultTopicPerm"))),
+            self._perm(line, _text(entry.get("defaultGroupPerm"))),
             rights,
         )
 
     def _perm(self, line: int, word: str) -> Perm:
-        found = perm_of(word)
-        if found is None:
+        perm = perm_of(word)
+        if perm is None:
             if word:
-                self._warnings.append(f"line {line}: {word!r} is no right, and counts as DENY")
+                self._warnings.append(f"line {line}: {word!r} is not a permission; DENY applies")
             return Perm.DENY
-        return found
+        return perm
 
-    def _pattern(self, line: int, said: Any) -> AddressPattern:
+    def _pattern(self, line: int, text: Any) -> AddressPattern:
         try:
-            return parse_pattern(_text(said))
+            return parse_pattern(_text(text))
         except BadPattern as error:
             raise self._wrong(line, str(error)) from None
 
     def _items(self, mapping: dict[str, Any], name: str) -> Iterator[tuple[int, Any]]:
         """What the list of that name holds, each with its line, counted from 1."""
-        found = mapping.get(name)
-        if found is None:
+        entries = mapping.get(name)
+        if entries is None:
             return
-        if not isinstance(found, list):
-            raise self._wrong(_line_of(mapping, name), f"{name}: a list is needed")
-        for at, one in enumerate(found):
-            yield _line_of(found, at), one
+        if not isinstance(entries, list):
+            raise self._wrong(_line_of(mapping, name), f"{name}: expected a list")
+        for at, one in enumerate(entries):
+            yield _line_of(entries, at), one
 
     def _wrong(self, line: int | None, why: str) -> InvalidArgument:
         return InvalidArgument(why if line is None else f"line {line}: {why}", path=self._path)

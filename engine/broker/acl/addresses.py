@@ -47,9 +47,9 @@ class AddressPattern:
             return True
         if not self.parts or not packed:
             return False
-        found = packed if len(packed) == 4 else [int.from_bytes(packed[i : i + 2], "big") for i in range(0, 16, 2)]
-        return len(found) == len(self.parts) and all(
-            low <= one <= high for one, (low, high) in zip(found, self.parts, strict=True)
+        parts = packed if len(packed) == 4 else [int.from_bytes(packed[i : i + 2], "big") for i in range(0, 16, 2)]
+        return len(parts) == len(self.parts) and all(
+            low <= one <= high for one, (low, high) in zip(parts, self.parts, strict=True)
         )
 
 
@@ -80,24 +80,24 @@ def pack(text: str) -> bytes:
     try:
         return ipaddress.ip_address(text).packed
     except ValueError:
-        raise BadPattern(f"{text!r} is no IP address") from None
+        raise BadPattern(f"{text!r} is not an IP address") from None
 
 
 def _parts(text: str) -> tuple[_Part, ...]:
     if ":" not in text:
         parts = text.split(".")
         if len(parts) != 4:
-            raise BadPattern(f"{text!r}: an address has four parts")
+            raise BadPattern(f"{text!r}: an address must have four parts")
         return tuple(_part(text, part, 10, 0xFF) for part in parts)
     parts = text.split(":")
     if "::" in text:
         if text.count("::") > 1 or ":::" in text:
-            raise BadPattern(f"{text!r}: :: stands once")
+            raise BadPattern(f"{text!r}: :: must occur only once")
         head, _, tail = text.partition("::")
         before, after = [one for one in head.split(":") if one], [one for one in tail.split(":") if one]
         parts = [*before, *["0"] * (8 - len(before) - len(after)), *after]
     if len(parts) != 8:
-        raise BadPattern(f"{text!r}: an address has eight parts")
+        raise BadPattern(f"{text!r}: an address must have eight parts")
     return tuple(_part(text, part, 16, 0xFFFF) for part in parts)
 
 
@@ -105,12 +105,12 @@ def _part(text: str, part: str, base: int, most: int) -> _Part:
     part = part.strip()
     if part == "*":
         return 0, most
-    found = _RANGE.fullmatch(part)
-    low, high = found.groups() if found else (part, part)
+    match = _RANGE.fullmatch(part)
+    low, high = match.groups() if match else (part, part)
     try:
         made = int(low, base), int(high, base)
     except ValueError:
-        raise BadPattern(f"{text!r}: {part!r} is no part of an address") from None
+        raise BadPattern(f"{text!r}: {part!r} is not a part of an address") from None
     if not 0 <= made[0] <= made[1] <= most:
         raise BadPattern(f"{text!r}: {part!r} is out of range")
     return made

@@ -68,42 +68,42 @@ class AclFiles:
         Raises:
             InvalidArgument: one makes no sense, with its line; there is none at all. StorageError: one can't be read.
         """
-        found = self._find()
-        if not found:
+        files = self._find()
+        if not files:
             raise InvalidArgument(
-                "no file of accounts: nobody could do anything",
+                "no ACL file: every request would be refused",
                 path=self.path,
-                hint=f"make it, or one in {self._directory}",
+                hint=f"create it, or a .yml file in {self._directory}",
             )
-        self.table = self._read(found)
-        self._seen = found
+        self.table = self._read(files)
+        self._seen = files
 
     def look(self) -> bool:
         """Read all files again when one has changed; whether another table counts now. What is broken is logged."""
         try:
-            found = self._find()
-            if found == self._seen:
+            files = self._find()
+            if files == self._seen:
                 return False
-            self._seen = found  # a broken file is told of once
-            self.table = self._read(found)
+            self._seen = files  # a broken file is told of once
+            self.table = self._read(files)
         except RStoreError as error:
-            self._log.error("the ACL stays as it was", extra={"why": str(error)})
+            self._log.error("ACL files not reloaded; the last accounts stay in force", extra={"why": str(error)})
             return False
-        self._log.info("the ACL was read again", extra={"accounts": len(self.table.accounts)})
+        self._log.info("ACL files reloaded", extra={"accounts": len(self.table.accounts)})
         return True
 
     # --- changes ----------------------------------------------------------------------------------------------------
 
-    def put_account(self, said: Mapping[str, Any]) -> None:
+    def put_account(self, entry: Mapping[str, Any]) -> None:
         """Make or change an account: plain values by the names of the file; None: leave it.
 
         Raises:
             AclChangeFailed. StorageError: the file can't be written. Source: #updateAccessConfig.
         """
-        access, secret = str(said.get("accessKey") or ""), str(said.get("secretKey") or "")
+        access, secret = str(entry.get("accessKey") or ""), str(entry.get("secretKey") or "")
         if len(access) <= KEY_LONGER_THAN or len(secret) <= KEY_LONGER_THAN:
             raise AclChangeFailed(f"The accessKey={access} and its secretKey should be longer than {KEY_LONGER_THAN}")
-        for one in (*(said.get("topicPerms") or ()), *(said.get("groupPerms") or ())):
+        for one in (*(entry.get("topicPerms") or ()), *(entry.get("groupPerms") or ())):
             parts = split_right(one)
             if parts is None:
                 raise AclChangeFailed(
@@ -123,7 +123,7 @@ class AclFiles:
             if account is None:
                 account = {}
                 accounts_there.append(account)
-            account.update((name, value) for name, value in said.items() if value is not None)
+            account.update((name, value) for name, value in entry.items() if value is not None)
 
         self._change(self.table.home.get(access, self.path), change)
 
@@ -165,8 +165,8 @@ class AclFiles:
 
     def version(self) -> dict[str, int]:
         """The version of plain_acl.yml."""
-        found = self.table.files.get(self.path)
-        return (DataVersion(self._now_ms()) if found is None else found.version).to_json()
+        version = self.table.files.get(self.path)
+        return (DataVersion(self._now_ms()) if version is None else version.version).to_json()
 
     def _change(self, path: str, change: Callable[[Any], None]) -> None:
         """Change a file as it is now, unless it would make no sense then."""
@@ -189,39 +189,39 @@ class AclFiles:
 
     def _find(self) -> dict[str, tuple[int, int]]:
         """The files that are there, with what tells that one has changed; those of the directory come first."""
-        found = dict(self._below(self._directory, _DEEPEST)) if self._disk.is_dir(self._directory) else {}
+        files = dict(self._below(self._directory, _DEEPEST)) if self._disk.is_dir(self._directory) else {}
         if self._disk.exists(self.path):
             entry = self._disk.stat(self.path)
-            found.setdefault(self.path, (entry.mtime_ns, entry.size))
-        return found
+            files.setdefault(self.path, (entry.mtime_ns, entry.size))
+        return files
 
     def _below(self, directory: str, deep: int) -> list[tuple[str, tuple[int, int]]]:
-        found: list[tuple[str, tuple[int, int]]] = []
+        files: list[tuple[str, tuple[int, int]]] = []
         for entry in sorted(self._disk.scandir(directory), key=lambda one: one.path):
             if entry.is_file and entry.path.endswith(_ENDINGS) and os.path.basename(entry.path) != _TOOLS:
-                found.append((entry.path, (entry.mtime_ns, entry.size)))
+                files.append((entry.path, (entry.mtime_ns, entry.size)))
             elif entry.is_directory and deep:
-                found += self._below(entry.path, deep - 1)
-        return found
+                files += self._below(entry.path, deep - 1)
+        return files
 
     def _text(self, path: str) -> str:
         try:
             return self._disk.read_file(path).decode()
         except UnicodeDecodeError as error:
-            raise InvalidArgument("no UTF-8 text", path=path, offset=error.start) from None
+            raise InvalidArgument("not UTF-8 text", path=path, offset=error.start) from None
 
-    def _read(self, found: Mapping[str, tuple[int, int]]) -> AclTable:
+    def _read(self, states: Mapping[str, tuple[int, int]]) -> AclTable:
         table: dict[str, Account] = {}
         home: dict[str, str] = {}
         files: dict[str, AclFile] = {}
-        for path in found:
+        for path in states:
             file = accounts.read(self._text(path), path, self._now_ms())
             files[path] = file
             for warning in file.warnings:
                 self._log.warning("ACL file warning", extra={"path": path, "why": warning})
             for account in file.accounts:
                 if account.access_key in table:
-                    why = f"{account.access_key} stands in {home[account.access_key]}, which counts"
+                    why = f"{account.access_key} is in {home[account.access_key]}, too, which is in force"
                     self._log.warning("duplicate account", extra={"path": path, "why": why})
                     continue
                 table[account.access_key] = account

@@ -51,7 +51,7 @@ class Guard:
     def __init__(self, files: AclFiles, log: logging.Logger) -> None:
         self._files = files
         self._log = log
-        self._told: set[tuple[bytes, str]] = set()
+        self._logged: set[tuple[bytes, str]] = set()
 
     def guarded(self, handlers: Mapping[int, Handler]) -> dict[int, Handler]:
         """The same handlers, each behind the check. Raises UndeclaredRight: nobody has said what a code needs."""
@@ -96,21 +96,21 @@ class Guard:
 
     def _tell(self, connection: Connection, request: RemotingCommand, why: str) -> None:
         """Log a denial, once for an address and a reason: clients try again all the time."""
-        told = (connection.host.ip, why)
-        if told in self._told:
+        logged = (connection.host.ip, why)
+        if logged in self._logged:
             return
-        if len(self._told) >= _REMEMBERED:
-            self._told.clear()
-        self._told.add(told)
+        if len(self._logged) >= _REMEMBERED:
+            self._logged.clear()
+        self._logged.add(logged)
         self._log.warning("denied", extra={"peer": connection.address, "code": request.code, "why": why})
 
 
 def _signed(request: RemotingCommand, account: Account) -> bool:
     ext = request.fields
-    said = ext.get(SIGNATURE, "").encode("utf-8", "replace")
+    received = ext.get(SIGNATURE, "").encode("utf-8", "replace")
     ways = (False, True) if UNIQUE_KEY_QUERY in ext else (False,)
     return any(
-        hmac.compare_digest(said, signature(ext, request.body, account.secret_key, query_flag=way).encode())
+        hmac.compare_digest(received, signature(ext, request.body, account.secret_key, query_flag=way).encode())
         for way in ways
     )
 

@@ -71,9 +71,9 @@ def subscribe(topic: str | None = None, group: str | None = None) -> Right:
 
 def _heartbeat(request: RemotingCommand) -> Mapping[str, Perm]:
     try:
-        said = body_of(request)  # as who handles it reads it: what two readers make of one text may differ
+        body = body_of(request)  # as who handles it reads it: what two readers make of one text may differ
         wanted: dict[str, Perm] = {}
-        for one in said.get("consumerDataSet") or ():
+        for one in body.get("consumerDataSet") or ():
             group = _retry(one.get("groupName"))
             topics = [subscription.get("topic") for subscription in one.get("subscriptionDataSet") or ()]
             wanted.update((str(name), Perm.SUB) for name in (group, *topics) if name is not None)

@@ -48,14 +48,14 @@ def _hint(store: MessageStore, offset: int) -> str:
     root = store.config.store_path_root_dir
     return (
         f"next: rstore --store {shlex.quote(str(root))} truncate --to-offset {offset} --dry-run, which saves what only "
-        "this store has; or move the store away and copy anew"
+        "this store has; or move the store away and copy it again"
     )
 
 
 def ahead(store: MessageStore, master_end: int) -> Diverged:
     """What is wrong where a slave's log goes on behind its master's end (physical)."""
     return Diverged(
-        f"the slave is ahead: the master's log ends at {master_end}, this one at {store.log.max_offset}",
+        f"the slave is ahead: the master's log end is {master_end}, this one's is {store.log.max_offset}",
         path=store.config.store_path_root_dir,
         offset=master_end,
         hint=_hint(store, master_end),
@@ -91,10 +91,10 @@ class Follower:
         if self._end:
             if master_min > self._end:
                 raise Diverged(
-                    f"the master's log begins at {master_min}, this one ends at {self._end}: what is between is gone",
+                    f"the master's log start is {master_min}, this log ends at {self._end}: segments were deleted",
                     path=store.config.store_path_root_dir,
                     offset=self._end,
-                    hint="the slave was away for too long: move its store away and copy anew",
+                    hint="the slave was disconnected for too long: move its store away and copy it again",
                 )
             self._ask = max(self._log.min_offset, self._end - overlap, master_min)
             self._expected = self._ask = self._ask or min(1, self._end)
@@ -132,8 +132,8 @@ class Follower:
             if not body and self._end and offset < self._expected and not (self.appended or self.compared):
                 raise ahead(self._store, offset)
             if not body and offset > self._expected and not (self.appended or self.compared):
-                raise BeginsLater(f"the master's log begins at {offset}", offset=offset)
-            raise OutOfStep(f"the master sends the log from {offset}, {self._expected} is next", offset=offset)
+                raise BeginsLater(f"the master's log start is {offset}", offset=offset)
+            raise OutOfStep(f"the master sent offset {offset}, expected {self._expected}", offset=offset)
         if not body:
             self._heartbeat(offset)
             return
@@ -155,12 +155,12 @@ class Follower:
         while at < len(body):
             own = self._log.read(offset + at, len(body) - at)
             if not len(own):
-                raise OutOfStep("what was compared is not here any more", offset=offset + at)
+                raise OutOfStep("the compared range is no longer in the log", offset=offset + at)
             theirs = body[at : at + len(own)]
             if own != theirs:
                 first = next(i for i, (one, other) in enumerate(zip(own, theirs, strict=True)) if one != other)
                 raise Diverged(
-                    "the slave's log is another one: its bytes differ from the master's",
+                    "slave and master have diverged: their bytes differ",
                     path=self._store.config.store_path_root_dir,
                     offset=offset + at + first,
                     hint=_hint(self._store, offset + at + first),

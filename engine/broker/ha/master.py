@@ -143,7 +143,7 @@ class MasterService:
         """A slave has gone."""
         with self._lock:
             self._links = tuple(one for one in self._links if one is not link)
-        self._log.info("a slave has gone", extra={"peer": link.address, "acked": link.acked, "why": why})
+        self._log.info("slave disconnected", extra={"peer": link.address, "acked": link.acked, "why": why})
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
@@ -158,14 +158,17 @@ class MasterService:
                 continue
             peer = f"{address[0]}:{address[1]}"
             if not self._make_room():
-                self._log.warning("slave connection rejected", extra={"peer": peer, "why": f"{LINKS} are there"})
+                self._log.warning(
+                    "slave connection rejected",
+                    extra={"peer": peer, "why": f"the limit of {LINKS} connections is reached"},
+                )
                 client.close()
                 continue
             sync = self._store.config.broker_role is BrokerRole.SYNC_MASTER
             link = _Link(self, self._store.log, client, peer, self._settings, 0.0 if sync else _GATHER_S)
             with self._lock:
                 self._links = (*self._links, link)
-            self._log.info("a slave has come", extra={"peer": peer})
+            self._log.info("slave connected", extra={"peer": peer})
             try:
                 link.start()
             except (OSError, RuntimeError) as error:  # it has gone already; no thread can be started
@@ -177,7 +180,7 @@ class MasterService:
             return True
         silent = next((link for link in links if link.acked is None), None)
         if silent is not None:
-            silent.close("it has reported nothing, and others come")
+            silent.close("replaced by a new connection before its first report")
         return silent is not None
 
     def _acked(self) -> int | None:
@@ -194,7 +197,7 @@ class MasterService:
             link.wake()
 
     def _failed(self, error: RStoreError) -> None:
-        self._log.error("waiting for slaves has failed", extra={"why": str(error)})
+        self._log.error("waiting for slaves failed", extra={"why": str(error)})
 
 
 class _Link:
@@ -280,7 +283,7 @@ class _Link:
         try:
             work()
         except TimeoutError:
-            why = f"nothing was heard for {self._settings.housekeeping_ms} ms"
+            why = f"no data for {self._settings.housekeeping_ms} ms"
         except (OSError, RStoreError, RuntimeError) as error:
             why = str(error)
         finally:
@@ -299,7 +302,7 @@ class _Link:
             if self.acked is None:
                 self._start_at(offset, end)
             elif offset > end:
-                raise FormatError(f"the slave has the log up to {offset}, ours ends at {end}")
+                raise FormatError(f"slave reported offset {offset}, after the log end {end}")
             self.acked = min(offset, end)
             self._service.reported(self.acked)
 
@@ -309,10 +312,10 @@ class _Link:
         start = offset or end - end % self._log.file_size
         if start > max(end, 1):
             self._socket.sendall(encode_header(end, 0))
-            raise FormatError(f"the slave has the log up to {offset}, ours ends at {end}")
+            raise FormatError(f"slave reported offset {offset}, after the log end {end}")
         if start < first:
             self._socket.sendall(encode_header(first, 0))
-            raise FormatError(f"the slave wants the log from {start}, ours begins at {first}")
+            raise FormatError(f"slave requested offset {start}, before the log start {first}")
         self._from = start
         self._begin(self._write, "HAConnection-write")
 
@@ -354,7 +357,7 @@ class _Link:
                 break
         if not parts:
             if offset < self._log.min_offset:
-                raise FormatError(f"the log from {offset} on was deleted before the slave had it")
+                raise FormatError(f"offset {offset} was deleted before it was sent to the slave")
             return 0
         sent = self._socket.sendmsg(parts)
         for part in parts:

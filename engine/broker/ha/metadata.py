@@ -34,39 +34,39 @@ async def fetch(master: RemotingClient, name: str) -> dict[str, Any]:
     """
     answer = await master.ask(TABLES[name])
     if answer.code != ResponseCode.SUCCESS:
-        raise StorageError(f"{master.address} gives no {name}: {answer.remark or answer.code}")
-    found = fastjson.loads(bytes(answer.body).decode("utf-8", "replace"))
-    if not isinstance(found, dict):
-        raise FormatError(f"{master.address}: {name} is no JSON object")
-    return found
+        raise StorageError(f"{master.address} did not send {name}: {answer.remark or answer.code}")
+    table = fastjson.loads(bytes(answer.body).decode("utf-8", "replace"))
+    if not isinstance(table, dict):
+        raise FormatError(f"{master.address}: {name} is not a JSON object")
+    return table
 
 
 async def runtime(master: RemotingClient) -> dict[str, str]:
     """What a broker tells of its store (GET_BROKER_RUNTIME_INFO). Raises StorageError, FormatError."""
     answer = await master.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
     table = fastjson.loads(bytes(answer.body).decode("utf-8", "replace") or "{}")
-    found = table.get("table") if isinstance(table, dict) else None
-    if answer.code != ResponseCode.SUCCESS or not isinstance(found, dict):
-        raise StorageError(f"{master.address} does not say how it stands: {answer.remark or answer.code}")
-    return {str(name): str(value) for name, value in found.items()}
+    figures = table.get("table") if isinstance(table, dict) else None
+    if answer.code != ResponseCode.SUCCESS or not isinstance(figures, dict):
+        raise StorageError(f"{master.address} did not send its runtime figures: {answer.remark or answer.code}")
+    return {str(name): str(value) for name, value in figures.items()}
 
 
 def extent(runtime: dict[str, str]) -> tuple[int, int]:
     """Where that broker's log begins and ends (physical). Raises FormatError: it does not say."""
-    found = []
+    offsets = []
     for name in ("commitLogMinOffset", "commitLogMaxOffset"):
-        said = runtime.get(name, "")
+        text = runtime.get(name, "")
         try:
-            found.append(max(0, parse_int(said, LONG_MIN, LONG_MAX)))
+            offsets.append(max(0, parse_int(text, LONG_MIN, LONG_MAX)))
         except ValueError:
-            raise FormatError(f"a broker says that its {name} is {said[:100]!r}") from None
-    return found[0], found[1]
+            raise FormatError(f"the broker sent an invalid {name}: {text[:100]!r}") from None
+    return offsets[0], offsets[1]
 
 
 async def settings(master: RemotingClient) -> dict[str, str]:
     """A broker's own settings (GET_BROKER_CONFIG). Raises StorageError."""
     answer = await master.ask(RequestCode.GET_BROKER_CONFIG)
     if answer.code != ResponseCode.SUCCESS:
-        raise StorageError(f"{master.address} does not tell its settings: {answer.remark or answer.code}")
+        raise StorageError(f"{master.address} did not send its settings: {answer.remark or answer.code}")
     lines = bytes(answer.body).decode("utf-8", "replace").splitlines()
     return {name.strip(): value.strip() for name, equals, value in (line.partition("=") for line in lines) if equals}

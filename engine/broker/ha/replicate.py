@@ -144,13 +144,13 @@ class _Replication:
     async def run(self) -> Replicated:
         host, broker_port = parse_address(self._wanted.broker)
         try:
-            said = await metadata.runtime(await self._asked())
+            figures = await metadata.runtime(await self._asked())
             settings = await self._settings()
             config = self._sized(settings)
             port = self._wanted.ha_port or _number(settings, "haListenPort", PORT_MAX) or broker_port + 1
             store = MessageStore.open(config)
             try:
-                return await self._copy(store, f"{host}:{port}", said)
+                return await self._copy(store, f"{host}:{port}", figures)
             finally:
                 await asyncio.get_running_loop().run_in_executor(None, store.close)
         finally:
@@ -168,7 +168,7 @@ class _Replication:
         try:
             return await metadata.settings(await self._asked())
         except RStoreError as error:
-            self._log.warning("the broker's settings are not known", extra={"why": str(error)})
+            self._log.warning("the broker did not send its settings", extra={"why": str(error)})
             return {}
 
     def _sized(self, settings: dict[str, str]) -> StoreConfig:
@@ -178,21 +178,21 @@ class _Replication:
         fresh = not any(disk.exists(path) and disk.listdir(path) for path in config.log_directories)
         changes: dict[str, Any] = {}
         for name, field in _SIZES.items():
-            said = _number(settings, name)
-            if field not in config.given and said is not None and fresh:
-                changes[field] = said
+            size = _number(settings, name)
+            if field not in config.given and size is not None and fresh:
+                changes[field] = size
         config = config.with_changes(**changes, broker_role=BrokerRole.SLAVE)
         theirs = _number(settings, "mappedFileSizeCommitLog") or config.mapped_file_size_commit_log
         if (fresh or "mapped_file_size_commit_log" in config.given) and theirs != config.mapped_file_size_commit_log:
             raise CannotMend(
-                f"the broker's log has files of {theirs} bytes, the copy's {config.mapped_file_size_commit_log}",
-                hint="a copy has the same: leave mappedFileSizeCommitLog away",
+                f"the broker's segment size is {theirs}, the copy's is {config.mapped_file_size_commit_log}",
+                hint="a copy must have the same: remove mappedFileSizeCommitLog",
             )
         return config
 
     # --- copying ----------------------------------------------------------------------------------------------------
 
-    async def _copy(self, store: MessageStore, service: str, said: dict[str, str]) -> Replicated:
+    async def _copy(self, store: MessageStore, service: str, figures: dict[str, str]) -> Replicated:
         wanted = self._wanted
         client = SlaveClient(
             store,
@@ -202,7 +202,7 @@ class _Replication:
             start=None if wanted.last_file else 0,
             bytes_per_s=wanted.bytes_per_s,
         )
-        begin, master_end = metadata.extent(said)
+        begin, master_end = metadata.extent(figures)
         if store.log.max_offset > master_end:
             raise ahead(store, master_end)
         client.know(begin, master_end)
@@ -226,14 +226,14 @@ class _Replication:
                     return self._now(store, client.state, master_end)
                 await asyncio.sleep(_ASK_S if now.behind or not wanted.until_caught_up else _ASK_S / 10)
                 try:
-                    said = await metadata.runtime(await self._asked())
-                    begin, master_end = metadata.extent(said)
+                    figures = await metadata.runtime(await self._asked())
+                    begin, master_end = metadata.extent(figures)
                     client.know(begin, master_end)
                     heard = time.monotonic()
                 except RStoreError as error:
                     if wanted.until_caught_up and time.monotonic() - heard > _PATIENCE_S:
                         raise
-                    self._log.warning("the broker does not answer", extra={"why": str(error)})
+                    self._log.warning("the broker did not answer", extra={"why": str(error)})
         finally:
             await asyncio.get_running_loop().run_in_executor(None, client.stop)
 
@@ -272,7 +272,7 @@ class _Replication:
             try:
                 table = await metadata.fetch(await self._asked(), name)
             except StorageError as error:
-                self._log.warning("a table was not copied", extra={"table": name, "why": str(error)})
+                self._log.warning("configuration table not copied", extra={"table": name, "why": str(error)})
                 continue
             file = ConfigFile(Disk(), root, name)
             if file.load() != table:
@@ -283,8 +283,8 @@ class _Replication:
 
 def _number(settings: Mapping[str, str], name: str, most: int = INT_MAX) -> int | None:
     """A number of a broker's settings; None: it says none, or 0. Raises FormatError: what it says is none."""
-    said = settings.get(name)
+    text = settings.get(name)
     try:
-        return (parse_int(said, 0, most) or None) if said else None
+        return (parse_int(text, 0, most) or None) if text else None
     except ValueError:
-        raise FormatError(f"the broker says that its {name} is {(said or '')[:100]!r}") from None
+        raise FormatError(f"the broker sent an invalid {name}: {(text or '')[:100]!r}") from None

@@ -102,13 +102,13 @@ class Role:
     def to_json(self) -> dict[str, Any]:
         """For programs: our role, who copies from us, how far we have copied."""
         copied = self.copied
-        found: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "role": self._store.config.broker_role.value,
             "address": None if self.is_slave else self.address,
             "slaves": [{"address": one.address, "acked": one.acked, "behind": one.behind} for one in self.slaves],
         }
         if copied is not None:
-            found["copied"] = {
+            fields["copied"] = {
                 "master": copied.master,
                 "state": copied.status.value,
                 "end": copied.end,
@@ -119,7 +119,7 @@ class Role:
                 "rounds": self.rounds,
                 "error": None if copied.error is None else str(copied.error),
             }
-        return found
+        return fields
 
     @property
     def divergence(self) -> str | None:

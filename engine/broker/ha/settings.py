@@ -55,7 +55,7 @@ class HaSettings:
         Raises:
             InvalidArgument: a value that makes no sense.
         """
-        found: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         for key, name in FIELDS.items():
             if key in other:
                 try:
@@ -63,15 +63,15 @@ class HaSettings:
                 except ValueError:
                     continue  # as in Apache
                 if not isinstance(number, int) or number <= 0:
-                    raise InvalidArgument(f"{key} = {number} is not above 0")
-                found[name] = number
-        found["master_address"] = other.get("haMasterAddress", "")
-        if found["master_address"]:
-            parse_address(found["master_address"])
-        found.update({name: value for name, value in changes.items() if value is not None})
-        made = cls(**found)
+                    raise InvalidArgument(f"{key} = {number}: must be above 0")
+                fields[name] = number
+        fields["master_address"] = other.get("haMasterAddress", "")
+        if fields["master_address"]:
+            parse_address(fields["master_address"])
+        fields.update({name: value for name, value in changes.items() if value is not None})
+        made = cls(**fields)
         if made.batch > MAX_BODY:
-            raise InvalidArgument(f"haTransferBatchSize = {made.batch}: a slave takes {MAX_BODY} bytes at most")
+            raise InvalidArgument(f"haTransferBatchSize = {made.batch}: must be at most {MAX_BODY}")
         return made
 
     def behind(self, broker: str | None) -> HaSettings:

@@ -178,8 +178,8 @@ class SlaveClient:
                     pause_s = max(pause_s, _DIVERGED_S)
                     self._master_min = 0
                     if self._status is not LinkStatus.DIVERGED:
-                        said = {"peer": self._master, "why": str(error)}
-                        self._log.error("master and slave have diverged", extra=said)
+                        extra = {"peer": self._master, "why": str(error)}
+                        self._log.error("master and slave have diverged", extra=extra)
                     self._tell(LinkStatus.DIVERGED, error)
                 except RStoreError as error:
                     self._away(error)
@@ -192,7 +192,7 @@ class SlaveClient:
         if self._stopping.is_set():
             return
         if self._error is None or str(self._error) != str(error):
-            self._log.warning("the master is away", extra={"peer": self._master, "why": str(error)})
+            self._log.warning("master not reachable", extra={"peer": self._master, "why": str(error)})
         self._tell(LinkStatus.AWAY, error)
 
     def _follow(self, master: str) -> None:
@@ -208,7 +208,7 @@ class SlaveClient:
                 follower = Follower(self._store, self._overlap, self._start, self._master_min)
                 self._waits_at = follower.first_report
                 link.sendall(encode_ack(follower.first_report))
-                self._log.info("following the master", extra={"peer": master, "from": follower.first_report})
+                self._log.info("replicating from the master", extra={"peer": master, "from": follower.first_report})
                 if self._status is not LinkStatus.DIVERGED:  # that is over when the comparison is
                     self._tell(LinkStatus.COMPARING if follower.comparing else LinkStatus.FOLLOWING, None)
                 self._copy(link, follower, limit_s, master)
@@ -235,7 +235,7 @@ class SlaveClient:
                 heard = now
                 self._take(reader, follower, buffer[:size])
             elif now - heard >= limit_s:
-                raise StorageError(f"{master}: nothing was heard for {self._settings.housekeeping_ms} ms")
+                raise StorageError(f"{master}: no data for {self._settings.housekeeping_ms} ms")
             compared = compared and not follower.comparing
             if follower.end > before or compared or (now - reported >= heartbeat_s and not follower.comparing):
                 if self._durable:

@@ -64,9 +64,11 @@ class SlaveSync:
                         take(await metadata.fetch(master, name))
                     except (RStoreError, TypeError, ValueError, AttributeError) as error:
                         wrong += 1
-                        said = {"table": name, "peer": address, "why": str(error)}
-                        self._log.warning("a table of the master was not taken", extra=said)
+                        extra = {"table": name, "peer": address, "why": str(error)}
+                        self._log.warning("configuration table of the master not copied", extra=extra)
         except RStoreError as error:
             wrong += 1
-            self._log.warning("the master's tables are out of reach", extra={"peer": address, "why": str(error)})
+            self._log.warning(
+                "configuration tables of the master not reachable", extra={"peer": address, "why": str(error)}
+            )
         self.rounds += not wrong

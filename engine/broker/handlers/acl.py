@@ -43,11 +43,11 @@ class AclHandler:
         """UPDATE_AND_CREATE_ACL_CONFIG."""
         del connection
         ext = request.fields
-        said: dict[str, object] = {name: ext.get(name) for name in _TEXTS}
-        said.update((name, ext[name].split(",") if ext.get(name) else None) for name in _LISTS)
-        said["admin"] = fields.flag(ext, "admin")
+        entry: dict[str, object] = {name: ext.get(name) for name in _TEXTS}
+        entry.update((name, ext[name].split(",") if ext.get(name) else None) for name in _LISTS)
+        entry["admin"] = fields.flag(ext, "admin")
         try:
-            self._files.put_account(said)
+            self._files.put_account(entry)
         except (AclChangeFailed, RStoreError) as error:
             return request.answer(ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED, str(error))
         return request.answer()
@@ -67,10 +67,10 @@ class AclHandler:
     def white(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """UPDATE_GLOBAL_WHITE_ADDRS_CONFIG."""
         del connection
-        said = fields.text(request.fields, "globalWhiteAddrs")
-        why = f"The globalWhiteAddresses[{said}] has been updated failed."
+        addresses = fields.text(request.fields, "globalWhiteAddrs")
+        why = f"The globalWhiteAddresses[{addresses}] has been updated failed."
         try:
-            if self._files.put_white(_patterns(said), request.fields.get("aclFileFullPath")):
+            if self._files.put_white(_patterns(addresses), request.fields.get("aclFileFullPath")):
                 return request.answer()
         except (AclChangeFailed, RStoreError) as error:
             why = str(error)
@@ -80,22 +80,22 @@ class AclHandler:
         """GET_BROKER_CLUSTER_ACL_INFO."""
         del connection
         settings = self._settings.now
-        said = {
+        answer = {
             "version": orjson.dumps(self._files.version()).decode(),
             "allAclFileVersion": orjson.dumps(self._files.versions()).decode(),
             "brokerAddr": self._address,
             "brokerName": settings.broker_name,
             "clusterName": settings.cluster_name,
         }
-        return request.answer(ext=said)
+        return request.answer(ext=answer)
 
 
-def _patterns(said: str) -> list[str]:
+def _patterns(text: str) -> list[str]:
     """Patterns between commas; those in braces are part of one."""
-    found: list[str] = []
-    for part in said.split(","):
-        if found and found[-1].count("{") > found[-1].count("}"):
-            found[-1] += "," + part
+    patterns: list[str] = []
+    for part in text.split(","):
+        if patterns and patterns[-1].count("{") > patterns[-1].count("}"):
+            patterns[-1] += "," + part
         elif part.strip():
-            found.append(part.strip())
-    return found
+            patterns.append(part.strip())
+    return patterns

@@ -47,11 +47,15 @@ class BrokerAdmin:
         """VIEW_BROKER_STATS_DATA."""
         del connection
         name, key = fields.text(request.fields, "statsName"), fields.text(request.fields, "statsKey")
-        found = self._stats.view(name, key)
-        if found is None:
+        view = self._stats.view(name, key)
+        if view is None:
             return request.answer(ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist")
-        said = {"statsDay": _told(found.day), "statsHour": _told(found.hour), "statsMinute": _told(found.minute)}
-        return request.answer(body=orjson.dumps(said))
+        body = {
+            "statsDay": _window_json(view.day),
+            "statsHour": _window_json(view.hour),
+            "statsMinute": _window_json(view.minute),
+        }
+        return request.answer(body=orjson.dumps(body))
 
     # --- settings ---------------------------------------------------------------------------------------------------
 
@@ -81,7 +85,7 @@ class BrokerAdmin:
         """CLEAN_EXPIRED_CONSUMEQUEUE: queues whose messages are all gone from the log."""
 
         async def clean() -> RemotingCommand:
-            await self._later.beside(self._store.removal.expired)
+            await self._later.in_thread(self._store.removal.expired)
             return request.answer()
 
         self._later.answer(connection, request, clean())
@@ -103,6 +107,6 @@ def properties_of(request: RemotingCommand) -> dict[str, str] | None:
         return None
 
 
-def _told(window: Window) -> dict[str, Any]:
+def _window_json(window: Window) -> dict[str, Any]:
     """BrokerStatsItem."""
     return {"avgpt": window.average, "sum": window.total, "tps": window.tps}

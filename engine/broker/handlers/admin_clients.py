@@ -70,20 +70,20 @@ class ClientAdmin:
 
     def _record(self, msg_id: str) -> bytes:
         try:
-            found = self._store.record_at(parse_msg_id(msg_id)[1])
+            record = self._store.record_at(parse_msg_id(msg_id)[1])
         except (InvalidArgument, RStoreError) as error:
             raise Answer(ResponseCode.SYSTEM_ERROR, error.message) from None
-        if found is None:
-            raise Answer(ResponseCode.SYSTEM_ERROR, f"no message has the id {msg_id}")
-        return bytes(found)
+        if record is None:
+            raise Answer(ResponseCode.SYSTEM_ERROR, f"no message with ID {msg_id}")
+        return bytes(record)
 
     def _demand_consumer(self, group: str, client_id: str) -> Connection:
         online = self._members.consumers.get(group)
         members = {} if online is None else online.members
-        found = next(((member, client) for member, client in members.items() if client.client_id == client_id), None)
-        if found is None:
+        consumer = next(((member, client) for member, client in members.items() if client.client_id == client_id), None)
+        if consumer is None:
             raise Answer(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
-        member, client = found
+        member, client = consumer
         if client.version < V3_1_8_SNAPSHOT:
             raise Answer(
                 ResponseCode.SYSTEM_ERROR,
@@ -94,7 +94,7 @@ class ClientAdmin:
 
     async def _call(self, member: Connection, request: RemotingCommand, group: str, client_id: str) -> RemotingCommand:
         try:
-            found = await member.ask(RemotingCommand(request.code, ext=request.ext, body=request.body), CLIENT_S)
+            answer = await member.ask(RemotingCommand(request.code, ext=request.ext, body=request.body), CLIENT_S)
         except TimeoutError:
             raise Answer(
                 ResponseCode.CONSUME_MSG_TIMEOUT,
@@ -105,7 +105,7 @@ class ClientAdmin:
             raise Answer(
                 ResponseCode.SYSTEM_ERROR, f"invoke consumer <{group}> <{client_id}> Exception: {error}"
             ) from None
-        return request.answer(found.code, found.remark, found.ext, bytes(found.body))
+        return request.answer(answer.code, answer.remark, answer.ext, bytes(answer.body))
 
     # --- all of a group ---------------------------------------------------------------------------------------------
 
@@ -145,11 +145,11 @@ class ClientAdmin:
             if done.get(queue_id, -1) == -1:
                 raise Answer(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{group}> not exist")
             if timestamp == _TO_THE_END:
-                found = self._store.max_offset(name, queue_id)
+                offset = self._store.max_offset(name, queue_id)
             else:
-                found = self._store.offset_by_time(name, queue_id, timestamp)
-            found = max(found, 0)
-            targets[queue_id] = found if force or found < done[queue_id] else done[queue_id]
+                offset = self._store.offset_by_time(name, queue_id, timestamp)
+            offset = max(offset, 0)
+            targets[queue_id] = offset if force or offset < done[queue_id] else done[queue_id]
         return targets
 
     def consumer_status(self, connection: Connection, request: RemotingCommand) -> None:
@@ -161,18 +161,18 @@ class ClientAdmin:
 
         async def collect() -> RemotingCommand:
             asked = RemotingCommand(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, ext={"topic": topic, "group": group})
-            found = []
+            tables = []
             for member, client in members.items():
                 if wanted.strip() and client.client_id != wanted:
                     continue
                 try:
-                    said = await member.ask(asked, STATUS_S)
-                    if said.code == ResponseCode.SUCCESS and len(said.body):
-                        table = bodies.raw_object(bytes(said.body), "messageQueueTable")
-                        found.append(orjson.dumps(client.client_id) + b":" + table)
+                    answer = await member.ask(asked, STATUS_S)
+                    if answer.code == ResponseCode.SUCCESS and len(answer.body):
+                        table = bodies.raw_object(bytes(answer.body), "messageQueueTable")
+                        tables.append(orjson.dumps(client.client_id) + b":" + table)
                 except (TimeoutError, ConnectionError, FormatError):
                     continue
-            body = bodies.with_raw({"messageQueueTable": {}}, "consumerTable", b"{" + b",".join(found) + b"}")
+            body = bodies.with_raw({"messageQueueTable": {}}, "consumerTable", b"{" + b",".join(tables) + b"}")
             return request.answer(remark=NOT_SET, body=body)
 
         self._later.answer(connection, request, collect())

@@ -47,10 +47,10 @@ class GroupAdmin:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
         del connection
         demand_master(self._role)
-        said = body_of(request)
-        if said.get("groupName") is None:
-            raise Answer(ResponseCode.SYSTEM_ERROR, "a group without a name")
-        self._groups.put(GroupConfig.of_json(str(said["groupName"]), said))
+        entry = body_of(request)
+        if entry.get("groupName") is None:
+            raise Answer(ResponseCode.SYSTEM_ERROR, "the group has no name")
+        self._groups.put(GroupConfig.of_json(str(entry["groupName"]), entry))
         return request.answer()
 
     def delete(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
@@ -76,14 +76,14 @@ class GroupAdmin:
         group = self._members.consumers.get(name)
         if group is None:
             return request.answer(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
-        said = {
+        body = {
             "connectionSet": _connections(group.members),
             "consumeFromWhere": group.consume_from_where,
             "consumeType": group.consume_type,
             "messageModel": group.message_model,
-            "subscriptionTable": {topic: one.said for topic, one in group.subscriptions.items()},
+            "subscriptionTable": {topic: one.entry for topic, one in group.subscriptions.items()},
         }
-        return request.answer(body=orjson.dumps({name: value for name, value in said.items() if value is not None}))
+        return request.answer(body=orjson.dumps({name: value for name, value in body.items() if value is not None}))
 
     def producers(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_PRODUCER_CONNECTION_LIST."""
@@ -97,7 +97,7 @@ class GroupAdmin:
     def all_producers(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_PRODUCER_INFO."""
         del connection
-        said = {
+        body = {
             group: [
                 {
                     "clientId": client.client_id,
@@ -110,7 +110,7 @@ class GroupAdmin:
             ]
             for group, members in self._members.producers.items()
         }
-        return request.answer(body=orjson.dumps({"data": said}))
+        return request.answer(body=orjson.dumps({"data": body}))
 
 
 def _connections(members: Mapping[Connection, Client]) -> list[dict[str, Any]]:

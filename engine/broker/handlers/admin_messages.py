@@ -57,45 +57,45 @@ class MessageAdmin:
         queue = self._store.find_queue(topic, queue_id)
         if queue is None:
             return request.answer(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
-        said: dict[str, Any] = {"maxQueueIndex": queue.max_offset, "minQueueIndex": queue.min_offset}
+        body: dict[str, Any] = {"maxQueueIndex": queue.max_offset, "minQueueIndex": queue.min_offset}
         group = ext.get("consumerGroup")
         if group is not None:
-            said |= self._subscription(group, topic)
+            body |= self._subscription(group, topic)
         count = max(fields.number(ext, "count"), 0)
         selected = queue.select(index, count) if index >= 0 else None
         if selected is None:
             return request.answer(remark=f"Index {index} of {queue_id}@{topic} is not exist!")
         with selected:
             units = bytes(selected.view[: selected.size // queue_unit.UNIT_SIZE * queue_unit.UNIT_SIZE])
-        said["queueData"] = [
+        body["queueData"] = [
             _unit(queue, queue_unit.decode(units, at)) for at in range(0, len(units), queue_unit.UNIT_SIZE)
         ]
-        return request.answer(remark=NOT_SET, body=orjson.dumps(said))
+        return request.answer(remark=NOT_SET, body=orjson.dumps(body))
 
     def _subscription(self, group: str, topic: str) -> dict[str, Any]:
         online = self._members.consumers.get(group)
         wanted = None if online is None else online.subscriptions.get(topic)
         if wanted is None:
             return {"filterData": f"{group}@{topic} is not online!"}
-        found = self._filters.get(topic, group)
+        filter_data = self._filters.get(topic, group)
         return {
-            "subscriptionData": wanted.said,
-            "filterData": "null" if found is None else fastjson.dumps(found.to_json()),
+            "subscriptionData": wanted.entry,
+            "filterData": "null" if filter_data is None else fastjson.dumps(filter_data.to_json()),
         }
 
     def resume_check(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """RESUME_CHECK_HALF_MESSAGE: what was given up goes to the half messages again, its checks counted anew."""
         try:
-            found = self._store.look_by_msg_id(fields.text(request.fields, "msgId"))
+            half = self._store.look_by_msg_id(fields.text(request.fields, "msgId"))
         except (InvalidArgument, RStoreError):
-            found = None
-        if found is None:
+            half = None
+        if half is None:
             return request.answer(ResponseCode.SYSTEM_ERROR, _FAILED)
-        message = found.to_message()._replace(
+        message = half.to_message()._replace(
             topic=HALF_TOPIC,
             queue_id=0,
-            properties={**found.properties, CHECK_TIMES: "0"},
-            sys_flag=found.sys_flag & ~sysflag.HOSTS_V6_MASK,
+            properties={**half.properties, CHECK_TIMES: "0"},
+            sys_flag=half.sys_flag & ~sysflag.HOSTS_V6_MASK,
         )
 
         def done(result: PutResult) -> None:
@@ -111,22 +111,22 @@ class MessageAdmin:
 
 def _unit(queue: ConsumeQueue, unit: queue_unit.QueueUnit) -> dict[str, Any]:
     """ConsumeQueueData."""
-    said: dict[str, Any] = {
+    fields_of_unit: dict[str, Any] = {
         "eval": False,
         "physicOffset": unit.physical_offset,
         "physicSize": unit.size,
         "tagsCode": unit.tags_code,
     }
     if queue.ext is None or not queue_unit.is_ext_address(unit.tags_code):
-        return said
-    found = queue.ext_unit(unit.tags_code)
-    if found is None:
-        return {**said, "msg": f"Cq extend not exist!addr: {unit.tags_code}"}
-    bit_map = bytes(found.bit_map)
+        return fields_of_unit
+    ext_unit = queue.ext_unit(unit.tags_code)
+    if ext_unit is None:
+        return {**fields_of_unit, "msg": f"Cq extend not exist!addr: {unit.tags_code}"}
+    bit_map = bytes(ext_unit.bit_map)
     more = {"filterBitMap": base64.b64encode(bit_map).decode(), "bitMapSize": len(bit_map)} if bit_map else {}
-    extended = {"msgStoreTime": found.store_timestamp, "tagsCode": found.tags_code, **more}
-    said["extendDataJson"] = orjson.dumps(extended).decode()
+    extended = {"msgStoreTime": ext_unit.store_timestamp, "tagsCode": ext_unit.tags_code, **more}
+    fields_of_unit["extendDataJson"] = orjson.dumps(extended).decode()
     if bit_map:  # as Apache prints it, the last byte first: BitsArray#toString
         last_first = reversed(list(enumerate(bit_map)))
-        said["bitMap"] = "".join(f"{byte:08b}" + ("" if at % 8 else "\n") for at, byte in last_first)
-    return said
+        fields_of_unit["bitMap"] = "".join(f"{byte:08b}" + ("" if at % 8 else "\n") for at, byte in last_first)
+    return fields_of_unit

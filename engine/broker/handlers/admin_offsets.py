@@ -89,12 +89,12 @@ class OffsetAdmin:
                 if ordered and not topic.order:
                     continue
                 rows = self._lag(group, topic, topic.write_queues)
-                total += sum(said["brokerOffset"] - said["consumerOffset"] for _, said in rows)
+                total += sum(body["brokerOffset"] - body["consumerOffset"] for _, body in rows)
                 tps = self._stats.group_get_tps(group, topic.name)
                 stats.append(bodies.with_raw({"consumeTps": tps}, "offsetTable", bodies.by_queue(rows)))
             groups.append(bodies.with_raw({}, group, b"[" + b",".join(stats) + b"]"))
-        said = {"brokerAddr": self._address, "totalDiff": total}
-        return request.answer(body=bodies.with_raw(said, "consumeStatsList", b"[" + b",".join(groups) + b"]"))
+        body = {"brokerAddr": self._address, "totalDiff": total}
+        return request.answer(body=bodies.with_raw(body, "consumeStatsList", b"[" + b",".join(groups) + b"]"))
 
     def time_span(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """QUERY_CONSUME_TIME_SPAN: first, last and next message of each queue by their store times (ms)."""
@@ -142,8 +142,8 @@ class OffsetAdmin:
         for queue_id, offset in self._offsets.of(fields.text(ext, "compareGroup"), topic).items():
             if least.get(queue_id, _NONE) > offset:
                 least[queue_id] = LONG_MAX
-        found = {str(queue_id): offset for queue_id, offset in sorted(least.items())}
-        return request.answer(body=orjson.dumps({"correctionOffsets": found}))
+        offsets = {str(queue_id): offset for queue_id, offset in sorted(least.items())}
+        return request.answer(body=orjson.dumps({"correctionOffsets": offsets}))
 
     def clone(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """CLONE_GROUP_OFFSET. Without a topic: in all topics of the group (Apache's broker does nothing then)."""
@@ -161,12 +161,12 @@ class OffsetAdmin:
         """`wanted`, or those in which the group has offsets; without those that its members do not want now."""
         online = self._members.consumers.get(group)
         subscribed = online.subscriptions if online is not None and only_subscribed else {}
-        found = []
+        topics = []
         for name in [wanted] if wanted.strip() else self._offsets.topics_of(group):
             topic = self._topics.find(name)
             if topic is not None and (not subscribed or name in subscribed):
-                found.append(topic)
-        return found
+                topics.append(topic)
+        return topics
 
     def _lag(self, group: str, topic: TopicConfig, queues: int) -> list[tuple[dict[str, Any], dict[str, int]]]:
         store, rows = self._store, []
@@ -174,12 +174,12 @@ class OffsetAdmin:
         for queue_id in range(queues):
             done = max(offsets.get(queue_id, 0), 0)
             last = store.message_store_timestamp(topic.name, queue_id, done - 1) if done > 0 else 0
-            said = {
+            stats = {
                 "brokerOffset": max(store.max_offset(topic.name, queue_id), 0),
                 "consumerOffset": done,
                 "lastTimestamp": max(last, 0),
             }
-            rows.append((self._queue(topic.name, queue_id), said))
+            rows.append((self._queue(topic.name, queue_id), stats))
         return rows
 
     def _queue(self, topic: str, queue_id: int) -> dict[str, Any]:

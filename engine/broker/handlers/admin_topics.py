@@ -89,7 +89,7 @@ class TopicAdmin:
         kept = {*self._topics.topics, *self._topics.system}
 
         async def clean() -> RemotingCommand:
-            gone = await self._later.beside(lambda: self._store.removal.unused(kept))
+            gone = await self._later.in_thread(lambda: self._store.removal.unused(kept))
             for topic in {queue.topic for queue in gone}:
                 self._stats.forget_topic(topic)
             return request.answer()
@@ -110,8 +110,8 @@ class TopicAdmin:
         for queue_id in range(topic.write_queues):
             low, high = store.min_offset(topic.name, queue_id), store.max_offset(topic.name, queue_id)
             last = store.message_store_timestamp(topic.name, queue_id, high - 1) if high > 0 else 0
-            said = {"lastUpdateTimestamp": last, "maxOffset": high, "minOffset": max(low, 0)}
-            rows.append((bodies.message_queue(broker_name, topic.name, queue_id), said))
+            stats = {"lastUpdateTimestamp": last, "maxOffset": high, "minOffset": max(low, 0)}
+            rows.append((bodies.message_queue(broker_name, topic.name, queue_id), stats))
         return request.answer(body=bodies.with_raw({}, "offsetTable", bodies.by_queue(rows)))
 
     def system(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
@@ -123,8 +123,8 @@ class TopicAdmin:
         """QUERY_TOPIC_CONSUME_BY_WHO."""
         del connection
         topic = fields.text(request.fields, "topic")
-        found = {*self._members.groups_subscribed_to(topic), *self._offsets.groups_of(topic)}
-        return request.answer(body=orjson.dumps({"groupList": sorted(found)}))
+        groups = {*self._members.groups_subscribed_to(topic), *self._offsets.groups_of(topic)}
+        return request.answer(body=orjson.dumps({"groupList": sorted(groups)}))
 
     def _name(self, request: RemotingCommand) -> str:
         """The topic that is to be changed. Raises Answer: none can be called so, or it is the system's."""
@@ -139,10 +139,10 @@ class TopicAdmin:
 
 def demand_topic(topics: TopicTable, name: str) -> TopicConfig:
     """The topic that is asked about. Raises Answer."""
-    found = topics.find(name)
-    if found is None:
+    topic = topics.find(name)
+    if topic is None:
         raise Answer(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
-    return found
+    return topic
 
 
 def demand_master(role: Role) -> None:

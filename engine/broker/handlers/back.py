@@ -65,27 +65,27 @@ class BackHandler(PuttingHandler):
             raise Answer(ResponseCode.NO_PERMISSION, f"the topic[{target.name}] sending message is forbidden")
         offset = fields.long(ext, "offset")
         try:
-            found = self._store.look_message(offset)
+            stored = self._store.look_message(offset)
         except RStoreError:
-            found = None
-        if found is None:
+            stored = None
+        if stored is None:
             raise Answer(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")
-        said = found.properties
-        said.setdefault(RETRY_TOPIC, found.topic)
-        said.setdefault(ORIGIN_MESSAGE_ID, ext.get("originMsgId") or found.msg_id)
-        said[properties.WAIT] = "false"
+        pairs = stored.properties
+        pairs.setdefault(RETRY_TOPIC, stored.topic)
+        pairs.setdefault(ORIGIN_MESSAGE_ID, ext.get("originMsgId") or stored.msg_id)
+        pairs[properties.WAIT] = "false"
         level = fields.number(ext, "delayLevel")
-        if found.reconsume_times >= most_times(group, request.version, ext) or level < 0:
+        if stored.reconsume_times >= most_times(group, request.version, ext) or level < 0:
             target = self._topics.for_retry(DLQ + name)
-            said[properties.DELAY] = "0"
+            pairs[properties.DELAY] = "0"
         else:
-            said[properties.DELAY] = str(level or _FIRST_LEVEL + found.reconsume_times)
-        return found.to_message()._replace(
+            pairs[properties.DELAY] = str(level or _FIRST_LEVEL + stored.reconsume_times)
+        return stored.to_message()._replace(
             topic=target.name,
             queue_id=self._turns.next(target.write_queues),
-            properties=said,
-            sys_flag=found.sys_flag & ~sysflag.HOSTS_V6_MASK,
-            reconsume_times=found.reconsume_times + 1,
+            properties=pairs,
+            sys_flag=stored.sys_flag & ~sysflag.HOSTS_V6_MASK,
+            reconsume_times=stored.reconsume_times + 1,
             store_host=self._store_host,
             prepared_transaction_offset=0,
         )
@@ -93,10 +93,10 @@ class BackHandler(PuttingHandler):
 
 def demand_group(groups: GroupTable, name: str) -> GroupConfig:
     """The group whose message comes again. Raises Answer."""
-    found = groups.find(name)
-    if found is None:
+    group = groups.find(name)
+    if group is None:
         raise Answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {name} {FAQ}")
-    return found
+    return group
 
 
 def most_times(group: GroupConfig, version: int, ext: Mapping[str, str]) -> int:

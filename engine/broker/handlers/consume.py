@@ -58,10 +58,10 @@ class MemberHandler:
 
     def heartbeat(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """HEART_BEAT."""
-        said = body_of(request)
+        body = body_of(request)
         language = "OTHER" if request.language is None else LanguageCode(request.language).name
-        client = Client(str(said.get("clientID", "")), language, request.version, self._now_ms())
-        producers, consumers = fields.objects(said, "producerDataSet"), fields.objects(said, "consumerDataSet")
+        client = Client(str(body.get("clientID", "")), language, request.version, self._now_ms())
+        producers, consumers = fields.objects(body, "producerDataSet"), fields.objects(body, "consumerDataSet")
         for consumer in consumers:  # all of it is read before any of it counts
             for one in fields.objects(consumer, "subscriptionDataSet"):
                 Subscription.of_json(one)
@@ -91,13 +91,13 @@ class MemberHandler:
         del connection
         wanted = body_of(request).get("subscriptionData") or {}
         if not isinstance(wanted, dict):
-            raise Answer(ResponseCode.SYSTEM_ERROR, "subscriptionData is no object")
+            raise Answer(ResponseCode.SYSTEM_ERROR, "subscriptionData is not an object")
         if wanted.get("expressionType") in TAG_KINDS:
             return request.answer()
         if not self._settings.now.property_filter:
             return request.answer(ResponseCode.SYSTEM_ERROR, NO_SQL.format(wanted.get("expressionType")))
         if wanted.get("expressionType") != SQL:
-            remark = f"an expression of type {wanted.get('expressionType')}"
+            remark = f"unknown expression type {wanted.get('expressionType')}"
             return request.answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark)
         try:
             compile_expression(str(wanted.get("subString") or ""))
@@ -127,12 +127,12 @@ class OffsetHandler:
         """QUERY_CONSUMER_OFFSET."""
         del connection
         group, topic, queue_id = self._place(request)
-        found = self._offsets.get(group, topic, queue_id)
-        if found is None and self._store.min_offset(topic, queue_id) <= 0 and self._young(topic, queue_id):
-            found = 0
-        if found is None:
+        offset = self._offsets.get(group, topic, queue_id)
+        if offset is None and self._store.min_offset(topic, queue_id) <= 0 and self._young(topic, queue_id):
+            offset = 0
+        if offset is None:
             return request.answer(ResponseCode.QUERY_NOT_FOUND, _NEVER, {})
-        return request.answer(ext={"offset": str(found)})
+        return request.answer(ext={"offset": str(offset)})
 
     def update_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """UPDATE_CONSUMER_OFFSET."""
@@ -159,34 +159,34 @@ class LockHandler:
     def lock(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """LOCK_BATCH_MQ: the queues that the client holds now."""
         del connection
-        said = body_of(request)
-        (group, client), locks = _locker(said), self._locks
-        got = [queue for queue in fields.objects(said, "mqSet") if locks.lock(group, _queue(queue), client)]
+        body = body_of(request)
+        (group, client), locks = _locker(body), self._locks
+        got = [queue for queue in fields.objects(body, "mqSet") if locks.lock(group, _queue(queue), client)]
         return request.answer(body=orjson.dumps({"lockOKMQSet": got}))
 
     def unlock(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """UNLOCK_BATCH_MQ."""
         del connection
-        said = body_of(request)
-        group, client = _locker(said)
-        for queue in fields.objects(said, "mqSet"):
+        body = body_of(request)
+        group, client = _locker(body)
+        for queue in fields.objects(body, "mqSet"):
             self._locks.unlock(group, _queue(queue), client)
         return request.answer()
 
 
-def _group_of(said: Any) -> str:
+def _group_of(entry: Any) -> str:
     """A group of a heartbeat. Raises Answer."""
-    name = said.get("groupName") if isinstance(said, dict) else None
+    name = entry.get("groupName") if isinstance(entry, dict) else None
     if name is None:
-        raise Answer(ResponseCode.SYSTEM_ERROR, "a heartbeat for a group without a name")
+        raise Answer(ResponseCode.SYSTEM_ERROR, "malformed heartbeat: a group has no name")
     return str(name)
 
 
-def _locker(said: Mapping[str, Any]) -> tuple[str, str]:
+def _locker(body: Mapping[str, Any]) -> tuple[str, str]:
     """Who wants queues. Raises Answer."""
-    group, client = said.get("consumerGroup"), said.get("clientId")
-    if said.get("mqSet") and (group is None or client is None):
-        raise Answer(ResponseCode.SYSTEM_ERROR, "queues are locked for a group and a client")
+    group, client = body.get("consumerGroup"), body.get("clientId")
+    if body.get("mqSet") and (group is None or client is None):
+        raise Answer(ResponseCode.SYSTEM_ERROR, "consumerGroup and clientId are required")
     return str(group), str(client)
 
 
@@ -194,4 +194,4 @@ def _queue(queue: Any) -> tuple[str, str, int]:
     try:
         return str(queue.get("brokerName")), str(queue.get("topic")), int(queue.get("queueId", 0))
     except (AttributeError, TypeError, ValueError, OverflowError):
-        raise Answer(ResponseCode.SYSTEM_ERROR, f"no message queue: {queue!r}") from None
+        raise Answer(ResponseCode.SYSTEM_ERROR, f"invalid message queue: {queue!r}") from None

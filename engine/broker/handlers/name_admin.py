@@ -28,8 +28,8 @@ class NameAdmin:
     def config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_NAMESRV_CONFIG."""
         del connection
-        said = {**_ALWAYS, _ORDER: str(self._settings.now.order_message_enable).lower()}
-        lines = "".join(f"{key}={value}\n" for key, value in sorted(said.items()))
+        settings = {**_ALWAYS, _ORDER: str(self._settings.now.order_message_enable).lower()}
+        lines = "".join(f"{key}={value}\n" for key, value in sorted(settings.items()))
         return request.answer(body=lines.encode())
 
     def update_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:

@@ -150,8 +150,8 @@ class PullHandler:
         commit = fields.long(request.fields, "commitOffset", 0)
         if flags & PULL_COMMIT and not self._role.is_slave:
             self._offsets.commit(pull.group, pull.topic, pull.queue_id, commit)
-        found = self._get(pull)
-        nothing = self._code(pull, found) == ResponseCode.PULL_NOT_FOUND
+        messages = self._get(pull)
+        nothing = self._code(pull, messages) == ResponseCode.PULL_NOT_FOUND
         if nothing and flags & PULL_SUSPEND:
             if self._count < self._settings.now.held_pulls:
                 pull = self._hold(pull)
@@ -159,7 +159,7 @@ class PullHandler:
                     self._try(pull)
                 return None
             self.not_held += 1
-        return self._answer(pull, found)
+        return self._answer(pull, messages)
 
     # --- held pulls -------------------------------------------------------------------------------------------------
 
@@ -206,10 +206,10 @@ class PullHandler:
             self._loop.call_soon(self._try_each, pulls[_AT_ONCE:], over)
 
     def _try(self, pull: _Pull, *, over: bool = False) -> None:
-        found = self._get(pull)
-        if over or self._code(pull, found) != ResponseCode.PULL_NOT_FOUND:
+        messages = self._get(pull)
+        if over or self._code(pull, messages) != ResponseCode.PULL_NOT_FOUND:
             self._drop(pull)
-            pull.connection.answer(pull.request, self._answer(pull, found))
+            pull.connection.answer(pull.request, self._answer(pull, messages))
 
     def _has_more(self, pull: _Pull) -> bool:
         return self._store.max_offset(pull.topic, pull.queue_id) > pull.offset
@@ -308,10 +308,10 @@ class PullHandler:
             raise Answer(ResponseCode.FILTER_DATA_NOT_EXIST, _NO_FILTER) from None
 
     def _demand_filter(self, group: str, topic: str, version: int) -> None:
-        found = self._consumer_filters.get(topic, group)
-        if found is None:
+        filter_data = self._consumer_filters.get(topic, group)
+        if filter_data is None:
             raise Answer(ResponseCode.FILTER_DATA_NOT_EXIST, _NO_FILTER)
-        if found.version < version:
+        if filter_data.version < version:
             raise Answer(ResponseCode.FILTER_DATA_NOT_LATEST, "the consumer's consumer filter data not latest")
 
     def _filter(self, kind: str | None, expression: str) -> TagFilter | SqlFilter:
@@ -321,27 +321,27 @@ class PullHandler:
         if not self._settings.now.property_filter:
             raise Answer(ResponseCode.SYSTEM_ERROR, NO_SQL.format(kind))
         if kind != SQL:
-            raise BadExpression(f"an expression of type {kind}")
-        found = self._filters.get(expression)
-        if found is None:
-            found = SqlFilter(expression)
+            raise BadExpression(f"unknown expression type {kind}")
+        compiled = self._filters.get(expression)
+        if compiled is None:
+            compiled = SqlFilter(expression)
             if len(self._filters) >= _FILTERS:
                 self._filters.clear()
-            self._filters[expression] = found
-        return found
+            self._filters[expression] = compiled
+        return compiled
 
     def _get(self, pull: _Pull) -> GetResult | RStoreError:
         stats, began = self._stats, perf_counter_ns()
         try:
-            found = self._store.get(pull.topic, pull.queue_id, pull.offset, pull.most, pull.tags)
+            messages = self._store.get(pull.topic, pull.queue_id, pull.offset, pull.most, pull.tags)
         except RStoreError as error:
             return error
-        if found.status is GetMessageStatus.FOUND:
+        if messages.status is GetMessageStatus.FOUND:
             took_ms = (perf_counter_ns() - began) // 1_000_000
-            stats.got(pull.group, pull.topic, found.message_count, found.total_size, took_ms)
+            stats.got(pull.group, pull.topic, messages.message_count, messages.total_size, took_ms)
         else:
             stats.missed()
-        return found
+        return messages
 
     def _suggested(self, pull: _Pull, *, behind: bool) -> int:
         """The broker id at which the consumer had better ask next. Source: PullMessageProcessor#processRequest."""
@@ -351,31 +351,31 @@ class PullHandler:
         return group.which_broker_when_consume_slowly if behind else group.broker_id
 
     @staticmethod
-    def _code(pull: _Pull, found: GetResult | RStoreError) -> int:
-        if isinstance(found, RStoreError):
+    def _code(pull: _Pull, messages: GetResult | RStoreError) -> int:
+        if isinstance(messages, RStoreError):
             return ResponseCode.SYSTEM_ERROR
-        if found.status in (GetMessageStatus.NO_MESSAGE_IN_QUEUE, GetMessageStatus.NO_MATCHED_LOGIC_QUEUE):
+        if messages.status in (GetMessageStatus.NO_MESSAGE_IN_QUEUE, GetMessageStatus.NO_MATCHED_LOGIC_QUEUE):
             return ResponseCode.PULL_NOT_FOUND if pull.offset == 0 else ResponseCode.PULL_OFFSET_MOVED
-        return _CODES[found.status]
+        return _CODES[messages.status]
 
-    def _answer(self, pull: _Pull, found: GetResult | RStoreError) -> RemotingCommand:
-        code = self._code(pull, found)
-        if isinstance(found, RStoreError):
-            return pull.request.answer(code, str(found), {})
+    def _answer(self, pull: _Pull, messages: GetResult | RStoreError) -> RemotingCommand:
+        code = self._code(pull, messages)
+        if isinstance(messages, RStoreError):
+            return pull.request.answer(code, str(messages), {})
         moved = code == ResponseCode.PULL_OFFSET_MOVED
         unsure = moved and self._role.is_slave and not self._store.config.offset_check_in_slave
         if unsure:  # a slave that lags can't tell: the consumer asks again, where its group is told to
             code = ResponseCode.PULL_RETRY_IMMEDIATELY
         ext = {
-            "suggestWhichBrokerId": str(self._suggested(pull, behind=found.suggest_from_slave and not unsure)),
-            "nextBeginOffset": str(found.next_begin_offset),
-            "minOffset": str(found.min_offset),
-            "maxOffset": str(found.max_offset),
+            "suggestWhichBrokerId": str(self._suggested(pull, behind=messages.suggest_from_slave and not unsure)),
+            "nextBeginOffset": str(messages.next_begin_offset),
+            "minOffset": str(messages.min_offset),
+            "maxOffset": str(messages.max_offset),
         }
         if moved and not unsure:
-            self._events.offset_moved(pull.group, pull.topic, pull.queue_id, pull.offset, found.next_begin_offset)
-        body = b"".join(found.messages) if code == ResponseCode.SUCCESS else b""
-        return pull.request.answer(code, _REMARKS[found.status], ext, body)
+            self._events.offset_moved(pull.group, pull.topic, pull.queue_id, pull.offset, messages.next_begin_offset)
+        body = b"".join(messages.messages) if code == ResponseCode.SUCCESS else b""
+        return pull.request.answer(code, _REMARKS[messages.status], ext, body)
 
 
 def _discard(table: dict[_Key, set[_Pull]], key: _Key, pull: _Pull) -> None:

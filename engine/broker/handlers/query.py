@@ -50,12 +50,12 @@ class QueryHandler:
         del connection
         offset = fields.long(request.fields, "offset")
         try:
-            found = self._store.record_at(offset)
+            record = self._store.record_at(offset)
         except RStoreError:
-            found = None
-        if found is None:
+            record = None
+        if record is None:
             return request.answer(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
-        return request.answer(body=found)
+        return request.answer(body=record)
 
     def by_key(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """QUERY_MESSAGE."""
@@ -64,21 +64,21 @@ class QueryHandler:
         most = _MOST if ext.get("_UNIQUE_KEY_QUERY") == "true" else fields.number(ext, "maxNum")
         if most < 0:
             raise BadField(f"maxNum = {most}")
-        found = self._store.query(
+        matches = self._store.query(
             fields.text(ext, "topic"),
             fields.text(ext, "key"),
             most,
             fields.long(ext, "beginTimestamp"),
             fields.long(ext, "endTimestamp"),
         )
-        if not found.messages:
+        if not matches.messages:
             remark = "can not find message, maybe time range not correct"
             return request.answer(ResponseCode.QUERY_NOT_FOUND, remark, _NOTHING)
         head = {
-            "indexLastUpdatePhyoffset": str(found.index_last_update_offset),
-            "indexLastUpdateTimestamp": str(found.index_last_update_timestamp),
+            "indexLastUpdatePhyoffset": str(matches.index_last_update_offset),
+            "indexLastUpdateTimestamp": str(matches.index_last_update_timestamp),
         }
-        return request.answer(ext=head, body=b"".join(found.messages))
+        return request.answer(ext=head, body=b"".join(matches.messages))
 
 
 def _queue(request: RemotingCommand) -> tuple[str, int]:

@@ -76,9 +76,9 @@ class ReplyHandler:
         self, connection: Connection, request: RemotingCommand, ext: Mapping[str, str], message: Message
     ) -> RemotingCommand:
         code, remark = await self._push(connection, request, ext)
-        found: dict[str, str] = dict(ALWAYS)
+        answer_ext: dict[str, str] = dict(ALWAYS)
         if code == ResponseCode.SUCCESS:  # for clients that demand them, whatever becomes of the store
-            found |= {"msgId": "0", "queueId": str(message.queue_id), "queueOffset": "0"}
+            answer_ext |= {"msgId": "0", "queueId": str(message.queue_id), "queueOffset": "0"}
         if self._settings.now.store_reply:
             result = await self._store(
                 message._replace(properties=properties.parse(ext.get("properties", "")), sys_flag=0)
@@ -86,35 +86,35 @@ class ReplyHandler:
             if result.status in STORED and result.append is not None:
                 append = result.append
                 self._stats.put(message.topic, 1, append.size)
-                found |= {
+                answer_ext |= {
                     "msgId": append.msg_id,
                     "queueId": str(message.queue_id),
                     "queueOffset": str(append.queue_offset),
                 }
             else:
                 self._stats.failed()
-        return request.answer(code, remark, found)
+        return request.answer(code, remark, answer_ext)
 
     async def _push(
         self, connection: Connection, request: RemotingCommand, ext: Mapping[str, str]
     ) -> tuple[int, str | None]:
         """PUSH_REPLY_MESSAGE_TO_CLIENT."""
-        said = properties.parse(ext.get("properties", ""))
-        client_id = said.get(REPLY_TO_CLIENT)
+        pairs = properties.parse(ext.get("properties", ""))
+        client_id = pairs.get(REPLY_TO_CLIENT)
         if client_id is None:
             return ResponseCode.SYSTEM_ERROR, f"reply message properties[{REPLY_TO_CLIENT}] is null"
         client = self._members.producer(client_id)
         if client is None:
             return ResponseCode.SYSTEM_ERROR, f"push reply message fail, channel of <{client_id}> not found."
         now = str(self._now_ms())
-        said[PUSH_REPLY_TIME] = now
+        pairs[PUSH_REPLY_TIME] = now
         head = {
             **{name: ext[name] for name in LETTERS if name in ext and name not in _NOT_SENT},
             "unitMode": ext.get("unitMode", "false"),
             "bornHost": connection.address,
             "storeHost": str(self._store_host),
             "storeTimestamp": now,
-            "properties": properties.join(said),
+            "properties": properties.join(pairs),
         }
         asked = RemotingCommand(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, ext=head, body=request.body)
         try:

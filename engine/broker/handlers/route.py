@@ -89,7 +89,7 @@ class RouteHandler:
         if wanted_crc and wanted_crc != body_crc(request.body):
             return request.answer(ResponseCode.SYSTEM_ERROR, "crc32 not match", {})
         if self._names.owns(name, broker_id, address):
-            why = f"the broker {name} with id {broker_id}, or the address {address}, is this name server's own"
+            why = f"broker {name} with id {broker_id}, or the address {address}, is this name server's own"
             return request.answer(ResponseCode.SYSTEM_ERROR, why, {})
         try:
             version, topics, filters = registration.decode(
@@ -97,10 +97,10 @@ class RouteHandler:
             )
         except FormatError as error:
             raise Answer(ResponseCode.SYSTEM_ERROR, error.message, {}) from None
-        said = Registration(
+        entry = Registration(
             cluster, name, broker_id, address, ext.get("haServerAddr", ""), version, topics, filters, connection
         )
-        master = self._names.register(said)
+        master = self._names.register(entry)
         answer = {} if master is None else {"haServerAddr": master[0], "masterAddr": master[1]}
         order = self._kv.space(ORDER_TOPICS)
         return request.answer(ext=answer, body=b"" if order is None else orjson.dumps({"table": order}))
@@ -110,7 +110,7 @@ class RouteHandler:
         del connection
         _, name, broker_id, address = _broker_of(request)
         if self._names.owns(name, broker_id, address):
-            why = f"the broker {name} is this name server's own: it goes when the process ends"
+            why = f"broker {name} is this name server's own: it is unregistered when the process ends"
             return request.answer(ResponseCode.SYSTEM_ERROR, why)
         self._names.unregister(name, broker_id, address)
         return request.answer()
@@ -119,11 +119,11 @@ class RouteHandler:
         """QUERY_DATA_VERSION."""
         del connection
         address = fields.text(request.fields, "brokerAddr")
-        said = body_of(request)
+        request_body = body_of(request)
         try:
-            asked = DataVersion(int(said.get("timestamp") or 0), int(said.get("counter") or 0))
+            asked = DataVersion(int(request_body.get("timestamp") or 0), int(request_body.get("counter") or 0))
         except (TypeError, ValueError):
-            raise Answer(ResponseCode.SYSTEM_ERROR, "a data version that is none") from None
+            raise Answer(ResponseCode.SYSTEM_ERROR, "malformed data version") from None
         known = self._names.data_version(address)
         if known == asked:
             self._names.touch(address)
@@ -153,14 +153,14 @@ class RouteHandler:
         """GET_ROUTEINFO_BY_TOPIC."""
         del connection
         name = fields.text(request.fields, "topic")
-        found = self._names.route(name)
-        if found is None:
+        route = self._names.route(name)
+        if route is None:
             remark = f"No topic route info in name server for the topic: {name}{FAQ}"
             return request.answer(ResponseCode.TOPIC_NOT_EXIST, remark)
         order = self._kv.get(ORDER_TOPICS, name) if self._settings.now.order_message_enable else None
         if order is not None:
-            found["orderTopicConf"] = order
-        return request.answer(body=orjson.dumps(found))
+            route["orderTopicConf"] = order
+        return request.answer(body=orjson.dumps(route))
 
     def topics(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_TOPIC_LIST_FROM_NAMESERVER."""
@@ -210,10 +210,10 @@ class RouteHandler:
         """GET_KV_CONFIG."""
         del connection
         space, key = fields.text(request.fields, "namespace"), fields.text(request.fields, "key")
-        found = self._kv.get(space, key)
-        if found is None:
+        text = self._kv.get(space, key)
+        if text is None:
             return request.answer(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {space} Key: {key}", {})
-        return request.answer(ext={"value": found})
+        return request.answer(ext={"value": text})
 
     def delete_kv(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """DELETE_KV_CONFIG."""
@@ -227,10 +227,10 @@ class RouteHandler:
         """GET_KVLIST_BY_NAMESPACE."""
         del connection
         space = fields.text(request.fields, "namespace")
-        found = self._kv.space(space)
-        if found is None:
+        table = self._kv.space(space)
+        if table is None:
             return request.answer(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {space}")
-        return request.answer(body=orjson.dumps({"table": found}))
+        return request.answer(body=orjson.dumps({"table": table}))
 
     def _order_changed(self, space: str) -> None:
         """Our own broker learns of ordered topics at once, others with their next registration."""

@@ -126,17 +126,17 @@ class SendHandler(PuttingHandler):
         ext = request.fields
         fields_are = LONG if request.code == RequestCode.SEND_MESSAGE else _SHORT
         try:
-            message, said = self.message_of(connection, request, ext, fields_are)
+            message, pairs = self.message_of(connection, request, ext, fields_are)
         except BadField:
             raise
         except Answer as answer:
             return request.answer(answer.code, answer.remark, {**ALWAYS, **(answer.ext or {})})
         if fields.flag(ext, fields_are.batch):
             return self._batch(connection, request, message)
-        wait = properties.waits_for_flush(said)
-        half = is_half(said)
-        if not half and properties.delay_level(said) <= 0:  # those are laid out anew, with all that they said
-            said.pop(properties.WAIT, None)
+        wait = properties.waits_for_flush(pairs)
+        half = is_half(pairs)
+        if not half and properties.delay_level(pairs) <= 0:  # those are laid out anew, with all that they said
+            pairs.pop(properties.WAIT, None)
         stored = half_of(message) if half else message
         topic, queue_id = stored.topic, message.queue_id
         if self._store.puts_wait:  # thousands may: what is in the log already, they need not hold
@@ -172,10 +172,10 @@ class SendHandler(PuttingHandler):
             )
         if queue_id < 0:
             queue_id = self._turns.next(topic.write_queues)
-        said = properties.parse(ext.get(name.properties, ""))
-        said[CLUSTER] = self._settings.now.cluster_name
-        if properties.DELAY in said and fields.number(said, properties.DELAY) > MOST_DELAY:
-            said[properties.DELAY] = str(MOST_DELAY)
+        pairs = properties.parse(ext.get(name.properties, ""))
+        pairs[CLUSTER] = self._settings.now.cluster_name
+        if properties.DELAY in pairs and fields.number(pairs, properties.DELAY) > MOST_DELAY:
+            pairs[properties.DELAY] = str(MOST_DELAY)
         times = fields.number(ext, name.times, 0)
         if topic_name.startswith(RETRY) and not fields.flag(ext, name.batch):
             most = ext.get(name.most_times)
@@ -189,7 +189,7 @@ class SendHandler(PuttingHandler):
                 topic_name,
                 bytes(request.body),
                 queue_id,
-                said,
+                pairs,
                 fields.number(ext, name.flag),
                 kind,
                 fields.long(ext, name.born),
@@ -199,7 +199,7 @@ class SendHandler(PuttingHandler):
                 0,
             ),
         )
-        return message, said
+        return message, pairs
 
     def _topic(self, name: str, ext: Mapping[str, str], names: Names) -> TopicConfig:
         """The topic, made where that is allowed. Source: AbstractSendMessageProcessor#msgCheck. Raises Answer."""
@@ -207,18 +207,18 @@ class SendHandler(PuttingHandler):
         forbidden = no_sends(name)
         if forbidden is not None:
             raise Answer(ResponseCode.NO_PERMISSION, forbidden)
-        found = self._topics.find(name)
-        if found is not None:
-            return found
+        topic = self._topics.find(name)
+        if topic is not None:
+            return topic
         wrong = invalid_topic(name)
         if wrong is not None:
             raise Answer(ResponseCode.SYSTEM_ERROR, wrong)
         queues = fields.number(ext, names.default_queues, 4)
         unit = fields.flag(ext, names.unit)
-        found = self._topics.for_send(name, ext.get(names.default_topic, ""), queues, unit=unit)
-        if found is None:
+        topic = self._topics.for_send(name, ext.get(names.default_topic, ""), queues, unit=unit)
+        if topic is None:
             raise Answer(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!{FAQ}")
-        return found
+        return topic
 
     def _again_or_dead(
         self, request: RemotingCommand, name: str, queue_id: int, times: int, most: str | None
@@ -234,17 +234,17 @@ class SendHandler(PuttingHandler):
     def _batch(self, connection: Connection, request: RemotingCommand, message: Message) -> RemotingCommand | None:
         """All messages of a batch; what they share is `message`, whose body is theirs."""
         if not message.body:
-            raise BadField("a batch without messages")
-        said = message.properties
-        illegal = properties.delay_level(said) > 0 or message.sys_flag & sysflag.TRANSACTION_MASK
+            raise BadField("the batch has no messages")
+        pairs = message.properties
+        illegal = properties.delay_level(pairs) > 0 or message.sys_flag & sysflag.TRANSACTION_MASK
         if illegal or len(message.body) > self._store.config.max_message_size:
             return request.answer(ResponseCode.MESSAGE_ILLEGAL, self._illegal(), ALWAYS)
         try:
             columns = columns_of(message.body)
         except FormatError as error:
-            raise BadField(f"a batch that can't be read: {error.message}") from None
+            raise BadField(f"malformed batch: {error.message}") from None
         shared = message._replace(body=b"")
-        wait = properties.waits_for_flush(said)
+        wait = properties.waits_for_flush(pairs)
         began = perf_counter_ns()
 
         def answer_all(answers: tuple[PutResult, ...]) -> None:

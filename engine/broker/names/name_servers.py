@@ -39,13 +39,13 @@ _SHORTEST_MS, _LONGEST_MS = 10_000, 60_000
 
 def parse_addresses(text: str) -> tuple[str, ...]:
     """host:port;host:port, each once. Raises InvalidArgument."""
-    found = []
+    addresses = []
     for one in (part.strip() for part in text.split(";")):
         if not one:
             continue
         parse_address(one)
-        found.append(one)
-    return tuple(dict.fromkeys(found))
+        addresses.append(one)
+    return tuple(dict.fromkeys(addresses))
 
 
 class NameServers:
@@ -152,7 +152,7 @@ class _NameServer:
             if not self._away:
                 self._away = True
                 self._all.log.warning(
-                    "a name server is away, and tried again", extra={"peer": self._address, "why": str(error)}
+                    "name server not reachable; retrying", extra={"peer": self._address, "why": str(error)}
                 )
             return
         if not self.known:
@@ -168,7 +168,7 @@ class _NameServer:
             if self.known:
                 await self._ask(client, RequestCode.UNREGISTER_BROKER, {}, timeout_s=_STOP_S)
         except StorageError as error:
-            self._all.log.warning("not unregistered", extra={"peer": self._address, "why": str(error)})
+            self._all.log.warning("unregistering failed", extra={"peer": self._address, "why": str(error)})
         self.known = False
         await client.close()
 
@@ -216,7 +216,7 @@ class _NameServer:
         }
         answer = await client.ask(code, own | ext, body, timeout_s=timeout_s or self._timeout_s)
         if answer.code != ResponseCode.SUCCESS:
-            raise StorageError(f"{self._address} answers {answer.code}: {answer.remark}")
+            raise StorageError(f"{self._address} answered {answer.code}: {answer.remark}")
         return answer
 
     async def _connected(self) -> RemotingClient:
@@ -233,7 +233,7 @@ class _NameServer:
 
 def _json(body: bytes | memoryview) -> dict[str, Any]:
     try:
-        found = fastjson.loads(bytes(body).decode("utf-8", "replace"))
+        table = fastjson.loads(bytes(body).decode("utf-8", "replace"))
     except FormatError:
-        found = None
-    return found if isinstance(found, dict) else {}
+        table = None
+    return table if isinstance(table, dict) else {}

@@ -92,27 +92,31 @@ class RouteTable:
 
     # --- brokers come and go ----------------------------------------------------------------------------------------
 
-    def register(self, said: Registration) -> tuple[str, str] | None:
+    def register(self, registration: Registration) -> tuple[str, str] | None:
         """A broker is there. For a slave: its master's HA address and address, where they are known.
 
         Source: #registerBroker.
         """
-        broker = self._brokers.get(said.name)
-        first = broker is None or said.broker_id not in broker.addresses
+        broker = self._brokers.get(registration.name)
+        first = broker is None or registration.broker_id not in broker.addresses
         if broker is None:
-            broker = self._brokers[said.name] = _Broker(said.cluster, said.name)
-        for number in [number for number, address in broker.addresses.items() if address == said.address]:
+            broker = self._brokers[registration.name] = _Broker(registration.cluster, registration.name)
+        for number in [number for number, address in broker.addresses.items() if address == registration.address]:
             del broker.addresses[number]  # it may have changed its part
-        broker.addresses[said.broker_id] = said.address
-        if said.broker_id == MASTER and (first or self.data_version(said.address) != said.version):
-            self._take_topics(said)
-        self._live[said.address] = _Live(self._now_ms(), said.version, said.owner, said.ha_address)
-        if said.filter_servers:
-            self._filters[said.address] = said.filter_servers
-        elif said.filter_servers is not None:
-            self._filters.pop(said.address, None)
+        broker.addresses[registration.broker_id] = registration.address
+        if registration.broker_id == MASTER and (
+            first or self.data_version(registration.address) != registration.version
+        ):
+            self._take_topics(registration)
+        self._live[registration.address] = _Live(
+            self._now_ms(), registration.version, registration.owner, registration.ha_address
+        )
+        if registration.filter_servers:
+            self._filters[registration.address] = registration.filter_servers
+        elif registration.filter_servers is not None:
+            self._filters.pop(registration.address, None)
         master = broker.addresses.get(MASTER)
-        if said.broker_id == MASTER or master is None or master not in self._live:
+        if registration.broker_id == MASTER or master is None or master not in self._live:
             return None
         return self._live[master].ha_address, master
 
@@ -161,14 +165,14 @@ class RouteTable:
         if live is not None:
             live.seen_ms = self._now_ms()
 
-    def _take_topics(self, said: Registration) -> None:
-        if said.whole:
-            for name in [name for name, queues in self._topics.items() if said.name in queues]:
-                if name not in said.topics:
-                    self._drop_queues(name, said.name)
-        for name, topic in said.topics.items():
-            found = _Queues(topic.read_queues, topic.write_queues, topic.perm, topic.sys_flag)
-            self._topics.setdefault(name, {})[said.name] = found
+    def _take_topics(self, registration: Registration) -> None:
+        if registration.whole:
+            for name in [name for name, queues in self._topics.items() if registration.name in queues]:
+                if name not in registration.topics:
+                    self._drop_queues(name, registration.name)
+        for name, topic in registration.topics.items():
+            queue_data = _Queues(topic.read_queues, topic.write_queues, topic.perm, topic.sys_flag)
+            self._topics.setdefault(name, {})[registration.name] = queue_data
 
     def _gone(self, address: str) -> None:
         self._forget(address)
@@ -197,10 +201,10 @@ class RouteTable:
 
     def set_writable(self, broker: str, *, writable: bool) -> int:
         """Take a broker's topics from producers, or give them back; how many. Source: #operateWritePermOfBroker."""
-        found = [queues[broker] for queues in self._topics.values() if broker in queues]
-        for one in found:
+        entries = [queues[broker] for queues in self._topics.values() if broker in queues]
+        for one in entries:
             one.perm = READ_WRITE if writable else one.perm & ~PERM_WRITE
-        return len(found)
+        return len(entries)
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
         """Forget a topic, everywhere or in one cluster. Source: #deleteTopic."""
@@ -243,20 +247,20 @@ class RouteTable:
 
     def system_topics(self) -> dict[str, Any]:
         """Topics that are named as clusters and brokers are, and any broker's address. Source: #getSystemTopicList."""
-        found = [name for cluster, brokers in self._clusters().items() for name in (cluster, *brokers)]
+        names = [name for cluster, brokers in self._clusters().items() for name in (cluster, *brokers)]
         addresses = (address for broker in self._brokers.values() for address in broker.addresses.values())
         some = next(addresses, None)
-        return {"topicList": found} if some is None else {"brokerAddr": some, "topicList": found}
+        return {"topicList": names} if some is None else {"brokerAddr": some, "topicList": names}
 
     def unit_topics(self, wanted: Callable[[int], bool]) -> list[str]:
         """Topics by the topicSysFlag that one of their brokers has. Source: #topicQueueTableIter."""
         return [topic for topic, queues in self._topics.items() if wanted(next(iter(queues.values())).sys_flag)]
 
     def _clusters(self) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
+        clusters: dict[str, list[str]] = {}
         for broker in self._brokers.values():
-            found.setdefault(broker.cluster, []).append(broker.name)
-        return found
+            clusters.setdefault(broker.cluster, []).append(broker.name)
+        return clusters
 
 
 def with_permission(topics: Iterable[TopicConfig], permission: int) -> dict[str, TopicConfig]:

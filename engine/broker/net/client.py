@@ -59,9 +59,9 @@ class RemotingClient:
             async with asyncio.timeout(timeout_s):
                 return cls(address, *await asyncio.open_connection(host, port, ssl=tls))
         except TimeoutError:
-            raise StorageError(f"{address} does not answer in {timeout_s:g} s") from None
+            raise StorageError(f"{address} did not answer within {timeout_s:g} s") from None
         except OSError as error:
-            raise StorageError(f"can't connect to {address}: {(error.strerror or str(error)).lower()}") from None
+            raise StorageError(f"cannot connect to {address}: {(error.strerror or str(error)).lower()}") from None
 
     @property
     def is_open(self) -> bool:
@@ -95,7 +95,7 @@ class RemotingClient:
                 await self._writer.drain()
                 return await future
         except TimeoutError:
-            raise StorageError(f"{self.address} does not answer request {int(code)} in {timeout_s:g} s") from None
+            raise StorageError(f"{self.address} did not answer request {int(code)} within {timeout_s:g} s") from None
         except OSError as error:
             raise StorageError(f"{self.address}: {error.strerror or error}") from None
         finally:
@@ -103,7 +103,7 @@ class RemotingClient:
 
     async def close(self) -> None:
         """End the connection; who waits gets an error."""
-        self._end("closed by us")
+        self._end("closed by this process")
         self._reading.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._reading

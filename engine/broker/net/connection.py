@@ -122,7 +122,7 @@ class Connection(asyncio.Protocol):
         self._transport = None
         for future in self._requests.close():
             if not future.done():
-                future.set_exception(ConnectionError("the client has gone"))
+                future.set_exception(ConnectionError("the client is disconnected"))
         self._server.lost(self)
 
     def pause_writing(self) -> None:
@@ -235,4 +235,4 @@ class Connection(asyncio.Protocol):
         self.active = self._loop.time()
         transport.writelines(out)
         if transport.get_write_buffer_size() > self._limit:
-            self.give_up(f"{self._limit} bytes wait for it", "output")
+            self.give_up(f"more than {self._limit} unsent bytes", "output")

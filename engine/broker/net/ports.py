@@ -75,16 +75,16 @@ def binding(host: str, port: int, option: str) -> Iterator[None]:
     try:
         yield
     except UnicodeError:  # of the codec for names of hosts
-        hint = "--listen takes an address of this machine"
-        raise StorageError(f"can't listen on {joined(host, port)}: not the name of a host", hint=hint) from None
+        hint = "use --listen with an address of this machine"
+        raise StorageError(f"cannot listen on {joined(host, port)}: not the name of a host", hint=hint) from None
     except OSError as error:
         number = error.errno or 0
         reason = os.strerror(number).lower() if number > 0 else error.strerror or str(error)
         unknown = number == errno.EADDRNOTAVAIL or number <= 0
-        hint = "--listen takes an address of this machine" if unknown else f"another port: {option}"
+        hint = "use --listen with an address of this machine" if unknown else f"use another port: {option}"
         if number == errno.EADDRINUSE:
             hint = f"ss -ltnp 'sport = :{port}' shows the process that has it; {hint}"
-        raise StorageError(f"can't listen on {joined(host, port)}: {reason}", hint=hint) from None
+        raise StorageError(f"cannot listen on {joined(host, port)}: {reason}", hint=hint) from None
 
 
 def demand_free(settings: BrokerSettings, *, is_slave: bool) -> None:
@@ -99,13 +99,13 @@ def demand_free(settings: BrokerSettings, *, is_slave: bool) -> None:
     by_port: dict[int, str] = {}
     for port, option in _fixed(settings, is_slave=is_slave):
         if not 0 <= port <= _HIGHEST:
-            raise InvalidArgument(f"no port {port}: it is {option}")
+            raise InvalidArgument(f"invalid port {port} ({option})")
         if by_port.setdefault(port, option) != option:
-            raise InvalidArgument(f"{port} is two ports at once: {by_port[port]}, and {option}")
+            raise InvalidArgument(f"port {port} is used twice: {by_port[port]}, and {option}")
     for port, option in by_port.items():
         with binding(settings.listen_host, port, option):
-            found = socket.getaddrinfo(settings.listen_host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-            addresses = dict.fromkeys((one[0], one[4]) for one in found)
+            resolved = socket.getaddrinfo(settings.listen_host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            addresses = dict.fromkeys((one[0], one[4]) for one in resolved)
             for family, address in addresses:
                 _look(family, address, only=len(addresses) == 1)
 
@@ -139,14 +139,16 @@ def _look(family: int, address: Any, *, only: bool) -> None:
             raise
 
 
-def unreachable(settings: BrokerSettings, told: str) -> str | None:
+def unreachable(settings: BrokerSettings, address: str) -> str | None:
     """Why clients of other machines can't reach what they are told; None: they can, or none are meant to.
 
     Apache's broker listens on every address, and finds out one to tell; ours on 127.0.0.1, and tells that.
     """
-    here, said = is_loopback(settings.listen_host), is_loopback(settings.broker_ip1)
-    if here and not said:
-        return f"clients are told {told}, and only {settings.listen_host} is listened on: add --listen 0.0.0.0"
-    if said and not here:
-        return f"clients are told {told}, which only this machine reaches: brokerIP1 takes an address that they reach"
+    here, ip_is_loopback = is_loopback(settings.listen_host), is_loopback(settings.broker_ip1)
+    if here and not ip_is_loopback:
+        return (
+            f"clients get the address {address}, but only {settings.listen_host} is listened on: add --listen 0.0.0.0"
+        )
+    if ip_is_loopback and not here:
+        return f"clients get the address {address}, which only this machine can reach: set brokerIP1 to another one"
     return None

@@ -57,10 +57,10 @@ class SniffingServer:
 
     async def start(self, host: str, port: int, backlog: int) -> SniffingServer:
         """Listen. Raises OSError."""
-        found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         sockets: list[socket.socket] = []
         try:
-            for family, address in dict.fromkeys((one[0], one[4]) for one in found):
+            for family, address in dict.fromkeys((one[0], one[4]) for one in addresses):
                 made = socket.create_server(address[:2], family=family, backlog=backlog)
                 sockets.append(made)
                 made.setblocking(False)
@@ -126,7 +126,7 @@ class SniffingServer:
             return None
         tls = first[0] == TLS_HELLO
         if not tls and self._mode is TlsMode.ENFORCING:
-            self._say_refused(peer, "plain text, and only TLS is served")
+            self._say_refused(peer, "plain text, but only TLS is accepted")
             return None
         return tls
 

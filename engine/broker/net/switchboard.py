@@ -101,7 +101,7 @@ class Switchboard:
     def refuse(self, peer: str, why: str) -> None:
         """A connection is not served."""
         self.refused += 1
-        self._log.warning("a connection was refused", extra={"peer": peer, "why": why})
+        self._log.warning("connection refused", extra={"peer": peer, "why": why})
 
     def lost(self, connection: Connection) -> None:
         """As of RequestSink."""
@@ -110,7 +110,7 @@ class Switchboard:
         self._held -= self._large.pop(connection, 0)
         if connection.fault is not None:
             self.cut[connection.cut] += 1
-            self._log.warning("a connection was cut off", extra={"peer": connection.address, "why": connection.fault})
+            self._log.warning("connection closed", extra={"peer": connection.address, "why": connection.fault})
         self._lost(connection)
 
     def received(self, connection: Connection, request: RemotingCommand) -> None:
@@ -155,14 +155,14 @@ class Switchboard:
         while self._held > self._settings.input_limit:
             slowest = next(iter(self._large))
             self._held -= self._large.pop(slowest)
-            slowest.give_up(f"more than {self._settings.input_limit} bytes wait for the rest of their frames", "input")
+            slowest.give_up(f"incomplete frames of more than {self._settings.input_limit} bytes", "input")
 
     def close_idle(self, now: float) -> None:
         """Close the connections on which nothing has come or gone for too long. `now`: the loop's time, s."""
         limit = now - self._settings.idle_s
         for connection in [one for one in self.connections if one.active < limit]:
             if connection.output_waiting:  # and would for ever: a good-bye comes behind it
-                why = f"it has taken nothing for {self._settings.idle_s} s of what waits for it"
+                why = f"the client read nothing for {self._settings.idle_s} s"
                 connection.give_up(why, "idle")
             else:
                 self.cut["idle"] += 1

@@ -80,31 +80,33 @@ class TlsSettings:
         Raises:
             InvalidArgument: a value that makes no sense. StorageError: a named file can't be read.
         """
-        said = {key: value.strip() for key, value in other.items() if key in KEYS}
-        file = said.pop(CONFIG_FILE, None)
+        entries = {key: value.strip() for key, value in other.items() if key in KEYS}
+        file = entries.pop(CONFIG_FILE, None)
         if file is not None or os.path.exists(DEFAULT_FILE):
             more = _properties(file or DEFAULT_FILE)
-            said.update((key, value.strip()) for key, value in more.items() if key in KEYS and key not in _NOT_IN_FILE)
-        test_mode = said.pop(TEST_MODE, "false").lower() == "true"
-        found: dict[str, Any] = {_KEYS[key]: value for key, value in said.items()}
-        found.update((name, value) for name, value in changes.items() if value is not None)
+            entries.update(
+                (key, value.strip()) for key, value in more.items() if key in KEYS and key not in _NOT_IN_FILE
+            )
+        test_mode = entries.pop(TEST_MODE, "false").lower() == "true"
+        fields: dict[str, Any] = {_KEYS[key]: value for key, value in entries.items()}
+        fields.update((name, value) for name, value in changes.items() if value is not None)
         base = cls()
-        for name, value in found.items():
+        for name, value in fields.items():
             if isinstance(getattr(base, name), bool):
-                found[name] = value.lower() == "true"
+                fields[name] = value.lower() == "true"
         try:
-            found["mode"] = TlsMode(found.get("mode", base.mode.value).lower())
+            fields["mode"] = TlsMode(fields.get("mode", base.mode.value).lower())
         except ValueError:
             raise InvalidArgument(
-                f"tls.server.mode = {found['mode']!r}: disabled, permissive and enforcing are the modes"
+                f"tls.server.mode = {fields['mode']!r}: must be disabled, permissive or enforcing"
             ) from None
-        made = replace(base, **found)
+        made = replace(base, **fields)
         if made.client_auth.lower() not in _AUTH:
             raise InvalidArgument(
-                f"tls.server.need.client.auth = {made.client_auth!r}: none, optional and require are possible"
+                f"tls.server.need.client.auth = {made.client_auth!r}: must be none, optional or require"
             )
         if test_mode and not made.cert:
-            raise InvalidArgument(f"{TEST_MODE} = true: no certificate is made up here, name one: tls.server.certPath")
+            raise InvalidArgument(f"{TEST_MODE} = true: rstore makes no test certificate; set tls.server.certPath")
         return made
 
     def server_context(self) -> ssl.SSLContext | None:
@@ -118,7 +120,7 @@ class TlsSettings:
             return None
         if not self.cert:
             if self.mode is TlsMode.ENFORCING or self.key:
-                raise InvalidArgument("TLS without a certificate", hint="tls.server.certPath or --tls-cert names it")
+                raise InvalidArgument("TLS without a certificate", hint="set tls.server.certPath or --tls-cert")
             return None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         _load_own(context, self.cert, self.key, self.key_password)
@@ -130,8 +132,8 @@ class TlsSettings:
                 context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
             else:
                 raise InvalidArgument(
-                    "certificates of clients are wanted, and nothing to check them by",
-                    hint="tls.server.trustCertPath or --tls-ca names it",
+                    "client certificates are required, but no trusted certificates are set",
+                    hint="set tls.server.trustCertPath or --tls-ca",
                 )
             context.verify_mode = wanted
         return context
@@ -178,15 +180,15 @@ def _load_own(context: ssl.SSLContext, cert: str, key: str, password: str) -> No
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cert)
     except ssl.SSLError as error:
-        raise InvalidArgument(f"no certificate in PEM: {_why(error)}", path=cert) from None
+        raise InvalidArgument(f"not a PEM certificate: {_why(error)}", path=cert) from None
     try:
         # A password is always given: OpenSSL would ask for one on the terminal.
         context.load_cert_chain(cert, key or None, password=lambda: password)
     except (ssl.SSLError, ValueError) as error:
         raise InvalidArgument(
-            f"no key in PEM that belongs to {cert}, or another password: {_why(error)}",
+            f"not a PEM key of {cert}, or a wrong password: {_why(error)}",
             path=key or cert,
-            hint=None if key else "the key is looked for in the certificate's file: tls.server.keyPath names another",
+            hint=None if key else "the key is read from the certificate's file; tls.server.keyPath sets another one",
         ) from None
 
 
@@ -195,7 +197,7 @@ def _load_trusted(context: ssl.SSLContext, path: str) -> None:
     try:
         context.load_verify_locations(path)
     except ssl.SSLError as error:
-        raise InvalidArgument(f"no certificates in PEM: {_why(error)}", path=path) from None
+        raise InvalidArgument(f"not PEM certificates: {_why(error)}", path=path) from None
 
 
 def _why(error: Exception) -> str:

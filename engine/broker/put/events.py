@@ -43,7 +43,7 @@ class EventWriter:
 
         Source: PullMessageProcessor#generateOffsetMovedEvent.
         """
-        said = {
+        event = {
             "consumerGroup": group,
             "messageQueue": bodies.message_queue(self._broker_name, topic, queue_id),
             "offsetNew": next_offset,
@@ -51,7 +51,7 @@ class EventWriter:
         }
         message = Message(
             OFFSET_MOVED,
-            orjson.dumps(said),
+            orjson.dumps(event),
             0,
             {properties.TAGS: group, properties.KEYS: group, properties.WAIT: "true"},
             born_timestamp=self._now_ms(),

@@ -76,7 +76,7 @@ class FlowControl:
 
     Attributes:
         slow_ns: SLOW_MS.
-        beside: puts go to the thread now.
+        in_worker_thread: puts go to the thread now.
         waiting: puts that are in the log and wait for their flush, or for a slave.
         refused: sends, by reason.
         slow_puts: puts that took longer than SLOW_MS.
@@ -90,7 +90,7 @@ class FlowControl:
         self._soon = Handover(loop)
         store.flush_through(self.after_this)
         self._waits_for: tuple[FlushFuture, ...] = ()
-        self._told: list[tuple[Pending, Callable[[PutResult], None]]] = []
+        self._waiters: list[tuple[Pending, Callable[[PutResult], None]]] = []
         self._log = log
         self._capacity = settings.send_queue
         self._wait_s = settings.send_wait_ms / 1000
@@ -102,9 +102,9 @@ class FlowControl:
         self._timer: asyncio.TimerHandle | None = None
         self._last_slow = 0.0
         self._closed = False
-        self._beside_now = 0
+        self._in_progress = 0
         self.slow_ns = SLOW_MS * 1_000_000
-        self.beside = False
+        self.in_worker_thread = False
         self.waiting = 0
         self.slow_puts = 0
         self.refused: Counter[str] = Counter()
@@ -126,7 +126,7 @@ class FlowControl:
         """A handler of sends that refuses when it must."""
 
         def guarded(connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
-            if self.beside or self.waiting or self._pool_counts:
+            if self.in_worker_thread or self.waiting or self._pool_counts:
                 busy = self._refusal()
                 if busy is not None:
                     return request.answer(ResponseCode.SYSTEM_BUSY, busy.message)
@@ -138,7 +138,7 @@ class FlowControl:
         store = self._store
         if store.page_cache_busy or (self._pool_counts and store.log.pool is not None and not store.log.pool.available):
             return self._refused("REJECTREQUEST", _AT_ONCE.format("REJECTREQUEST"))
-        if self._beside_now + self.waiting >= self._capacity:
+        if self._in_progress + self.waiting >= self._capacity:
             return self._refused("OVERLOAD", _AT_ONCE.format("OVERLOAD"))
         return None
 
@@ -153,8 +153,8 @@ class FlowControl:
         """A put by the loop took longer than SLOW_MS."""
         self.slow_puts += 1
         self._last_slow = monotonic()
-        if not self.beside:
-            self.beside = True
+        if not self.in_worker_thread:
+            self.in_worker_thread = True
             self._log.warning("slow put: puts moved to worker thread", extra={"took_ms": took_ns // 1_000_000})
 
     def after_this(self, begin: Callable[[], None]) -> None:
@@ -165,17 +165,17 @@ class FlowControl:
         """Have `done` called when a put is flushed, and on a slave: for all puts that wait for the same, at once."""
         self.waiting += 1
         if put.waiting == self._waits_for:
-            self._told.append((put, done))
+            self._waiters.append((put, done))
             return
-        self._waits_for, told = put.waiting, [(put, done)]
-        self._told = told
-        put.then(lambda: self._soon(self._waited, told))
+        self._waits_for, waiting = put.waiting, [(put, done)]
+        self._waiters = waiting
+        put.then(lambda: self._soon(self._waited, waiting))
 
-    def _waited(self, told: list[tuple[Pending, Callable[[PutResult], None]]]) -> None:
-        if told is self._told:
-            self._waits_for, self._told = (), []
-        self.waiting -= len(told)
-        for put, done in told:
+    def _waited(self, waiting: list[tuple[Pending, Callable[[PutResult], None]]]) -> None:
+        if waiting is self._waiters:
+            self._waits_for, self._waiters = (), []
+        self.waiting -= len(waiting)
+        for put, done in waiting:
             self._soon.do(done, put.result())
 
     def run(self, work: Callable[[], Any], done: Callable[[Any], None], refuse: Callable[[Busy], None] | None) -> None:
@@ -184,7 +184,7 @@ class FlowControl:
         `refuse` is called instead when it has waited for too long.
         """
         put = _Put(monotonic(), work, done, refuse)
-        self._beside_now += 1
+        self._in_progress += 1
         if self._closed:  # what a put that was under way leads to, and nobody sends again: the end of a transaction
             self._make(put)
             return
@@ -207,26 +207,28 @@ class FlowControl:
 
     def _make(self, put: _Put) -> None:
         began = monotonic()
-        found = put.work()
+        outcome = put.work()
         took = monotonic() - began
-        if isinstance(found, Future):
+        if isinstance(outcome, Future):
             self._soon(self._appended, took)
-            found.add_done_callback(lambda future: self._soon(self._made, put, future.result()))
+            outcome.add_done_callback(lambda future: self._soon(self._made, put, future.result()))
         else:  # with SYNC_FLUSH that was the wait for the flush, and says nothing of the log
             self._soon(self._appended, 0.0 if self._store.puts_wait else took)
-            self._soon(self._made, put, found)
+            self._soon(self._made, put, outcome)
 
-    def _made(self, put: _Put, found: Any) -> None:
-        self._beside_now -= 1
-        put.done(found)
+    def _made(self, put: _Put, outcome: Any) -> None:
+        self._in_progress -= 1
+        put.done(outcome)
 
     def _appended(self, took_s: float) -> None:
         now = monotonic()
         if took_s * 1000 > SLOW_MS:
             self.was_slow(int(took_s * 1e9))
-        elif self.beside and not self._queue and now - self._last_slow > CALM_S:
-            self.beside = False
-            self._log.info("puts are quick again", extra={"refused": sum(self.refused.values())})
+        elif self.in_worker_thread and not self._queue and now - self._last_slow > CALM_S:
+            self.in_worker_thread = False
+            self._log.info(
+                "puts are fast again: moved back from the worker thread", extra={"refused": sum(self.refused.values())}
+            )
 
     def _clean(self) -> None:
         """Refuse what has waited for too long. Source: BrokerFastFailure#cleanExpiredRequest."""
@@ -241,7 +243,7 @@ class FlowControl:
             self._queue.extendleft(reversed(kept))
             left = len(self._queue)
         reason = "PCBUSY_CLEAN_QUEUE" if busy else "TIMEOUT_CLEAN_QUEUE"
-        self._beside_now -= len(gone)
+        self._in_progress -= len(gone)
         for put in gone:
             assert put.refuse is not None
             put.refuse(self._refused(reason, _FROM_QUEUE.format(reason, int((now - put.since) * 1000), left)))
@@ -260,7 +262,7 @@ class FlowControl:
             kept = [put for put in self._queue if put.refuse is None]
             self._queue.clear()
             self._queue.extend(kept)
-        self._beside_now -= len(left)
+        self._in_progress -= len(left)
         for put in left:
             assert put.refuse is not None
             put.refuse(Busy(_AT_ONCE.format("SHUTDOWN")))
@@ -270,7 +272,7 @@ class FlowControl:
     async def settled(self, timeout_s: float) -> bool:
         """Wait until everybody was told of every put; False: a disk takes longer than that."""
         end = monotonic() + timeout_s
-        while self.waiting or self._beside_now:
+        while self.waiting or self._in_progress:
             if monotonic() > end:
                 return False
             await asyncio.sleep(_LOOK_S)

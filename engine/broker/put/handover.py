@@ -47,7 +47,7 @@ class Handover:
         try:
             what(*arguments)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is not of the others
-            self._loop.call_exception_handler({"message": "what was handed over failed", "exception": error})
+            self._loop.call_exception_handler({"message": "a call handed to the event loop failed", "exception": error})
 
     def _do_once(self, what: Callable[[], None]) -> None:
         self._once.discard(what)

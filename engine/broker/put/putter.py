@@ -56,7 +56,7 @@ class Putter:
         error `flow.Busy`).
         """
         flow, store = self._flow, self._store
-        if flow.beside:
+        if flow.in_worker_thread:
             work = store.put_async if store.puts_wait else store.put
             flow.run(lambda: work(message, wait=wait), done, _refusal(done) if refusable else None)
             return
@@ -84,7 +84,7 @@ class Putter:
         def refuse(busy: Busy) -> None:
             done((PutResult(PutMessageStatus.OS_PAGECACHE_BUSY, error=busy),))
 
-        if flow.beside or store.puts_wait:
+        if flow.in_worker_thread or store.puts_wait:
             flow.run(lambda: store.put_columns(message, columns, wait=wait), done, refuse)
             return
         began = perf_counter_ns()

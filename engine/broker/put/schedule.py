@@ -83,17 +83,17 @@ class ScheduleService(KeptTable):
         for level, offset in self._offsets.items():
             self._offsets[level] = at_most_the_end(self._store, names.SCHEDULE_TOPIC, queue_of_level(level), offset)
 
-    def take(self, found: dict[str, Any]) -> None:
+    def take(self, table: dict[str, Any]) -> None:
         """A master's offsets instead of ours. Raises CannotMend. Source: SlaveSynchronize#syncDelayOffset."""
-        self._read(found)
+        self._read(table)
         self._changed = True
 
-    def _read(self, said: dict[str, Any]) -> None:
+    def _read(self, table: dict[str, Any]) -> None:
         try:
-            found = said.get("offsetTable", {})
-            self._offsets = {int(level): int(offset) for level, offset in found.items()}
+            offsets = table.get("offsetTable", {})
+            self._offsets = {int(level): int(offset) for level, offset in offsets.items()}
         except (TypeError, ValueError, ArithmeticError, AttributeError):
-            raise CannotMend("an offset that is no number", path=self._file.path) from None
+            raise CannotMend("an offset is not a number", path=self._file.path) from None
 
     def to_json(self) -> dict[str, Any]:
         """DelayOffsetSerializeWrapper; delayOffset.json."""
@@ -101,15 +101,15 @@ class ScheduleService(KeptTable):
 
     def places(self) -> dict[str, str]:
         """How far each level was delivered, and its end. Source: #buildRunningStats."""
-        found = {}
+        offsets = {}
         for level, offset in sorted(self._offsets.items()):
             end = self._store.max_offset(names.SCHEDULE_TOPIC, queue_of_level(level))
-            found[f"scheduleMessageOffset_{level}"] = f"{offset},{end}"
-        return found
+            offsets[f"scheduleMessageOffset_{level}"] = f"{offset},{end}"
+        return offsets
 
     def backlog(self) -> list[Backlog]:
         """What waits, by level."""
-        store, found = self._store, []
+        store, backlog = self._store, []
         for level in range(1, self._levels.max_level + 1):
             queue = store.find_queue(names.SCHEDULE_TOPIC, queue_of_level(level))
             if queue is None:
@@ -121,8 +121,8 @@ class ScheduleService(KeptTable):
             if selected is not None:
                 with selected:
                     late_ms = max(0, self._now_ms() - queue_unit.decode(selected.view).tags_code)
-            found.append(Backlog(level, waiting, late_ms))
-        return found
+            backlog.append(Backlog(level, waiting, late_ms))
+        return backlog
 
     def tick(self) -> None:
         """Deliver what is due."""
@@ -159,10 +159,10 @@ class ScheduleService(KeptTable):
     def _deliver_one(self, level: int, offset: int, physical: int) -> bool:
         """Deliver one message; False when the next has to wait."""
         try:
-            found = self._store.look_message(physical)
+            stored = self._store.look_message(physical)
         except RStoreError:
-            found = None
-        message = None if found is None else due_message(found)
+            stored = None
+        message = None if stored is None else due_message(stored)
         if message is None or not self._known(message.topic):
             self.lost += 1
             self._delivered(level, offset)
@@ -197,13 +197,13 @@ class ScheduleService(KeptTable):
         self._changed = True
 
 
-def due_message(found: StoredMessage) -> DueMessage | None:
+def due_message(stored: StoredMessage) -> DueMessage | None:
     """The message as it goes to its own topic; None when it names none. Source: #messageTimeup."""
-    said = found.properties
-    topic, queue_id = said.get(properties.REAL_TOPIC), said.get(properties.REAL_QID, "0")
+    pairs = stored.properties
+    topic, queue_id = pairs.get(properties.REAL_TOPIC), pairs.get(properties.REAL_QID, "0")
     if not topic or not queue_id.isdecimal():
         return None
-    message = found.to_message()._replace(
-        topic=topic, queue_id=int(queue_id), properties=said, sys_flag=found.sys_flag & ~sysflag.HOSTS_V6_MASK
+    message = stored.to_message()._replace(
+        topic=topic, queue_id=int(queue_id), properties=pairs, sys_flag=stored.sys_flag & ~sysflag.HOSTS_V6_MASK
     )
     return DueMessage(*message)

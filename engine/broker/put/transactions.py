@@ -62,20 +62,20 @@ _DIGITS = 9
 _KINDS = (sysflag.TRANSACTION_NONE, sysflag.TRANSACTION_COMMIT, sysflag.TRANSACTION_ROLLBACK)
 
 
-def is_half(said: dict[str, str]) -> bool:
+def is_half(pairs: dict[str, str]) -> bool:
     """Whether a message with these properties is a half one."""
-    return said.get(properties.TRAN_MSG, "").lower() == "true"
+    return pairs.get(properties.TRAN_MSG, "").lower() == "true"
 
 
 def half_of(message: Message) -> Message:
     """The message as it waits. Source: TransactionalMessageBridge#parseHalfMessageInner."""
-    said = {
+    pairs = {
         **message.properties,
         properties.REAL_TOPIC: message.topic,
         properties.REAL_QID: str(message.queue_id),
     }
     kind = message.sys_flag & ~sysflag.TRANSACTION_MASK
-    return message._replace(topic=HALF_TOPIC, queue_id=0, properties=said, sys_flag=kind)
+    return message._replace(topic=HALF_TOPIC, queue_id=0, properties=pairs, sys_flag=kind)
 
 
 class _Todo(NamedTuple):
@@ -179,25 +179,25 @@ class Transactions:
         ext = request.fields
         offset = fields.long(ext, "commitLogOffset")
         try:
-            found = self._store.look_message(offset)
+            half = self._store.look_message(offset)
         except RStoreError:
-            found = None
-        if found is None:
+            half = None
+        if half is None:
             raise Answer(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
-        if found.properties.get(properties.PGROUP) != ext.get("producerGroup"):
+        if half.properties.get(properties.PGROUP) != ext.get("producerGroup"):
             raise Answer(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
-        if found.queue_offset != fields.long(ext, "tranStateTableOffset"):
+        if half.queue_offset != fields.long(ext, "tranStateTableOffset"):
             raise Answer(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
-        if found.physical_offset != offset or found.topic != HALF_TOPIC:
+        if half.physical_offset != offset or half.topic != HALF_TOPIC:
             raise Answer(ResponseCode.SYSTEM_ERROR, "The commit log offset wrong")
-        return found
+        return half
 
     def _real(self, half: StoredMessage) -> Message:
         """The message that consumers see. Source: EndTransactionProcessor#endMessageTransaction."""
-        said = half.properties
+        pairs = half.properties
         return half.to_message()._replace(
-            topic=said.get(properties.REAL_TOPIC, ""),
-            queue_id=_number(said.get(properties.REAL_QID), 0),
+            topic=pairs.get(properties.REAL_TOPIC, ""),
+            queue_id=_number(pairs.get(properties.REAL_QID), 0),
             sys_flag=half.sys_flag & ~sysflag.HOSTS_V6_MASK & ~sysflag.TRANSACTION_MASK | sysflag.TRANSACTION_COMMIT,
             prepared_transaction_offset=half.physical_offset,
             store_host=self._store_host,
@@ -302,41 +302,41 @@ class Transactions:
         """(queue offset, the half's queue offset) of each operation that may still count."""
         store = self._store
         start = max(self._offsets.get(GROUP, OP_TOPIC, 0) or 0, store.min_offset(OP_TOPIC, 0))
-        for found in self._read(OP_TOPIC, start, store.max_offset(OP_TOPIC, 0)):
-            for word in found.body.decode("utf-8", "replace").split(","):  # 5.x has many in one
+        for operation in self._read(OP_TOPIC, start, store.max_offset(OP_TOPIC, 0)):
+            for word in operation.body.decode("utf-8", "replace").split(","):  # 5.x has many in one
                 if word.isdecimal():
-                    yield found.queue_offset, int(word)
+                    yield operation.queue_offset, int(word)
 
     def _read(self, topic: str, start: int, end: int) -> Iterator[StoredMessage]:
         while start < end:
-            found = self._store.get(topic, 0, start, _PULL)
-            for record in found.messages:
+            messages = self._store.get(topic, 0, start, _PULL)
+            for record in messages.messages:
                 yield decode(record)
-            if found.next_begin_offset <= start:
+            if messages.next_begin_offset <= start:
                 return
-            start = found.next_begin_offset
+            start = messages.next_begin_offset
 
     def _judge(self, half: StoredMessage, begun_ms: int) -> _Todo | None:
         """Ask about one, set it aside, or put it off; None when it, and all behind it, is too young.
 
         Source: TransactionalMessageServiceImpl#check.
         """
-        said = half.properties
+        pairs = half.properties
         settings, age_ms = self._settings.now, self._now_ms() - half.born_timestamp
-        first = _number(said.get(FIRST_PLACE), half.queue_offset)
+        first = _number(pairs.get(FIRST_PLACE), half.queue_offset)
         if first in self._copied_and_ended:
             self._forget(first)
             return _ENDED
-        times = _number(said.get(CHECK_TIMES), 0)
-        said[CHECK_TIMES] = str(times + 1)
-        message = half.to_message()._replace(store_host=self._store_host, properties=said)
+        times = _number(pairs.get(CHECK_TIMES), 0)
+        pairs[CHECK_TIMES] = str(times + 1)
+        message = half.to_message()._replace(store_host=self._store_host, properties=pairs)
         if times >= settings.transaction_check_max or age_ms > self._store.config.file_reserved_time * _HOUR_MS:
             self._forget(first)
             topic = self._topics.there_soon(DISCARDED)
             return _Todo(message._replace(topic=topic.name, queue_id=0))
         if half.store_timestamp >= begun_ms:
             return None
-        immune_s = said.get(IMMUNITY_S)
+        immune_s = pairs.get(IMMUNITY_S)
         if immune_s is None:
             if 0 <= age_ms < settings.transaction_timeout_ms:
                 return None
@@ -346,11 +346,11 @@ class Transactions:
 
     def _later(self, message: Message, first: int, times: int) -> _Todo:
         """One that is immune goes behind the others, that they need not wait for it; nobody is asked."""
-        said = {**message.properties, FIRST_PLACE: str(first), properties.WAIT: "false", CHECK_TIMES: str(times)}
+        pairs = {**message.properties, FIRST_PLACE: str(first), properties.WAIT: "false", CHECK_TIMES: str(times)}
         if not times:
-            del said[CHECK_TIMES]
+            del pairs[CHECK_TIMES]
         self._copied.add(first)
-        return _Todo(message._replace(properties=said))
+        return _Todo(message._replace(properties=pairs))
 
     def _forget(self, first: int) -> None:
         self._copied.discard(first)
@@ -358,16 +358,16 @@ class Transactions:
 
     def _tell_producer(self, message: Message, result: PutResult) -> None:
         """CHECK_TRANSACTION_STATE to any producer of the group. Source: AbstractTransactionalMessageCheckListener."""
-        said, append = message.properties, result.append
+        pairs, append = message.properties, result.append
         assert append is not None
-        members = self._members.producers.get(said.get(properties.PGROUP, ""), {})
+        members = self._members.producers.get(pairs.get(properties.PGROUP, ""), {})
         connection = next((one for one in members if one.is_open), None)
         if connection is None:
             return
         real = message._replace(
-            topic=said.get(properties.REAL_TOPIC, ""),
-            queue_id=_number(said.get(properties.REAL_QID), 0),
-            properties={**said, properties.WAIT: "false"},
+            topic=pairs.get(properties.REAL_TOPIC, ""),
+            queue_id=_number(pairs.get(properties.REAL_QID), 0),
+            properties={**pairs, properties.WAIT: "false"},
         )
         record = encode(real)
         patch(
@@ -377,7 +377,7 @@ class Transactions:
             physical_offset=append.physical_offset,
             store_timestamp=append.store_timestamp,
         )
-        key = said.get(properties.UNIQ_KEY, "")
+        key = pairs.get(properties.UNIQ_KEY, "")
         ext = {
             "tranStateTableOffset": str(append.queue_offset),
             "commitLogOffset": str(append.physical_offset),

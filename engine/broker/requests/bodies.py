@@ -29,9 +29,9 @@ def by_queue(rows: Iterable[tuple[dict[str, Any], Any]]) -> bytes:
     return b"{" + b",".join(orjson.dumps(key) + b":" + orjson.dumps(value) for key, value in rows) + b"}"
 
 
-def with_raw(said: dict[str, Any], name: str, raw: bytes) -> bytes:
+def with_raw(fields: dict[str, Any], name: str, raw: bytes) -> bytes:
     """An object, and in it one more field whose JSON is there already."""
-    head = b"".join(orjson.dumps(key) + b":" + orjson.dumps(value) + b"," for key, value in said.items())
+    head = b"".join(orjson.dumps(key) + b":" + orjson.dumps(value) + b"," for key, value in fields.items())
     return b"{" + head + orjson.dumps(name) + b":" + raw + b"}"
 
 
@@ -41,12 +41,12 @@ def raw_object(text: bytes, name: str) -> bytes:
     Raises:
         FormatError: it does not end.
     """
-    found = re.search(rb'"%s"\s*:\s*(?=\{)' % re.escape(name.encode()), text)
-    if found is None:
+    match = re.search(rb'"%s"\s*:\s*(?=\{)' % re.escape(name.encode()), text)
+    if match is None:
         return b"{}"
     depth = 0
-    for step in _STEP.finditer(text, found.end()):
+    for step in _STEP.finditer(text, match.end()):
         depth += {b"{": 1, b"}": -1}.get(step[0], 0)
         if depth == 0:
-            return text[found.end() : step.end()]
-    raise FormatError(f"{name} does not end", offset=found.end())
+            return text[match.end() : step.end()]
+    raise FormatError(f"{name} is incomplete", offset=match.end())

@@ -15,23 +15,23 @@ from engine.wire.codes import ResponseCode
 
 def text(ext: Mapping[str, str], name: str) -> str:
     """A field that must be there. Raises BadField."""
-    found = ext.get(name)
-    if found is None:
+    field = ext.get(name)
+    if field is None:
         raise BadField(f"the custom field <{name}> is null")
-    return found
+    return field
 
 
 def number(
     ext: Mapping[str, str], name: str, default: int | None = None, low: int = INT_MIN, high: int = INT_MAX
 ) -> int:
     """An int field, `default` when it is missing, if there is one. Raises BadField: also beyond [low, high]."""
-    found = ext.get(name)
-    if found is None and default is not None:
+    field = ext.get(name)
+    if field is None and default is not None:
         return default
     try:
-        value = int(text(ext, name) if found is None else found)
+        value = int(text(ext, name) if field is None else field)
     except ValueError:
-        raise BadField(f"{name} = {found!r} is no number") from None
+        raise BadField(f"{name} = {field!r} is not a number") from None
     if not low <= value <= high:
         raise BadField(f"{name} = {value} is out of range")
     return value
@@ -47,23 +47,23 @@ def flag(ext: Mapping[str, str], name: str) -> bool:
     return ext.get(name, "").lower() == "true"
 
 
-def objects(said: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+def objects(body: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     """A list of objects in a JSON body, empty when it is missing. Raises Answer."""
-    found = said.get(name) or []
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-        raise Answer(ResponseCode.SYSTEM_ERROR, f"{name} is no list of objects")
-    return found
+    entries = body.get(name) or []
+    if not isinstance(entries, list) or not all(isinstance(one, dict) for one in entries):
+        raise Answer(ResponseCode.SYSTEM_ERROR, f"{name} is not a list of objects")
+    return entries
 
 
-def whole(said: Mapping[str, Any], name: str, default: int) -> int:
+def whole(body: Mapping[str, Any], name: str, default: int) -> int:
     """A number in a JSON body, an int or its text, `default` when it is missing. Raises Answer."""
-    found = said.get(name)
-    if found is None:
+    field = body.get(name)
+    if field is None:
         return default
     try:
-        value = int(found)
+        value = int(field)
     except (TypeError, ValueError, OverflowError):
-        raise Answer(ResponseCode.SYSTEM_ERROR, f"{name} = {found!r} is no number") from None
+        raise Answer(ResponseCode.SYSTEM_ERROR, f"{name} = {field!r} is not a number") from None
     if not LONG_MIN <= value <= LONG_MAX:
         raise Answer(ResponseCode.SYSTEM_ERROR, f"{name} = {value} is out of range")
     return value

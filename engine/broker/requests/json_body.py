@@ -24,14 +24,14 @@ def body_of(request: RemotingCommand) -> dict[str, Any]:
     """The JSON object in a request's body, as clients write it. Raises Answer."""
     body = request.body
     if len(body) > BODY_MAX:
-        raise Answer(ResponseCode.SYSTEM_ERROR, f"a JSON body of {len(body)} bytes, at most {BODY_MAX} are read")
+        raise Answer(ResponseCode.SYSTEM_ERROR, f"JSON body has {len(body)} bytes, at most {BODY_MAX} are allowed")
     try:
-        found = orjson.loads(body)
+        fields = orjson.loads(body)
     except orjson.JSONDecodeError:
-        found = _lenient(bytes(body))
-    if not isinstance(found, dict):
-        raise Answer(ResponseCode.SYSTEM_ERROR, "a body that is no JSON object")
-    return found
+        fields = _lenient(bytes(body))
+    if not isinstance(fields, dict):
+        raise Answer(ResponseCode.SYSTEM_ERROR, "body is not a JSON object")
+    return fields
 
 
 def _lenient(body: bytes) -> Any:

@@ -32,7 +32,7 @@ class Later:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def beside(self, work: Callable[[], _Result]) -> _Result:
+    async def in_thread(self, work: Callable[[], _Result]) -> _Result:
         """Run what waits for a disk in a thread."""
         return await self._loop.run_in_executor(None, work)
 

@@ -48,7 +48,7 @@ class UndeclaredRight(LookupError):
     """A request code would be answered, and nobody has declared what it needs. `code`: which."""
 
     def __init__(self, code: int) -> None:
-        super().__init__(f"request code {int(code)} is answered, and no right is declared for it")
+        super().__init__(f"request code {int(code)} has a handler, but no declared right")
         self.code = int(code)
 
 

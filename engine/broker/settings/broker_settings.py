@@ -148,18 +148,18 @@ class BrokerSettings:
         Raises:
             InvalidArgument: a value that makes no sense.
         """
-        found: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         base = cls()
         for key, name in FIELDS.items():
             if key in other:
                 with contextlib.suppress(ValueError):
-                    found[name] = _value(key, other[key], type(getattr(base, name)))
+                    fields[name] = _value(key, other[key], type(getattr(base, name)))
         if changes.get("tls") is None:
-            found["tls"] = TlsSettings.of(other)
+            fields["tls"] = TlsSettings.of(other)
         if changes.get("ha") is None:
-            found["ha"] = HaSettings.of(other)
-        found.update({name: value for name, value in changes.items() if value is not None})
-        made = replace(base, **found)
+            fields["ha"] = HaSettings.of(other)
+        fields.update({name: value for name, value in changes.items() if value is not None})
+        made = replace(base, **fields)
         made.store_host(0)
         return made
 
@@ -173,7 +173,9 @@ class BrokerSettings:
             return self.acl_file, os.path.join(os.path.dirname(self.acl_file), "acl")
         home = self.rocketmq_home or os.environ.get("ROCKETMQ_HOME", "")
         if not home:
-            raise InvalidArgument("aclEnable, and no place of its file: --acl, rocketmqHome or ROCKETMQ_HOME names it")
+            raise InvalidArgument(
+                "aclEnable without a directory of ACL files: set --acl, rocketmqHome or ROCKETMQ_HOME"
+            )
         return os.path.join(home, self.acl_file), os.path.join(home, "conf", "acl")
 
     @property
@@ -186,7 +188,7 @@ class BrokerSettings:
         try:
             return Host(ipaddress.ip_address(self.broker_ip1).packed, port)
         except ValueError:
-            raise InvalidArgument(f"brokerIP1 = {self.broker_ip1}: no IP address") from None
+            raise InvalidArgument(f"brokerIP1 = {self.broker_ip1}: not an IP address") from None
 
 
 KEYS = frozenset(FIELDS) | tls.KEYS | ha.KEYS

@@ -19,14 +19,14 @@ class CurrentSettings:
 
     def __init__(self, settings: BrokerSettings) -> None:
         self.now = settings
-        self._told: list[Callable[[BrokerSettings, BrokerSettings], None]] = []
+        self._listeners: list[Callable[[BrokerSettings, BrokerSettings], None]] = []
 
     def when_changed(self, tell: Callable[[BrokerSettings, BrokerSettings], None]) -> None:
         """Have `tell` called with the settings before and after each change."""
-        self._told.append(tell)
+        self._listeners.append(tell)
 
     def change(self, settings: BrokerSettings) -> None:
         """Go by these from now on, as far as that is possible: `engine.broker.settings.live_config.LIVE`."""
         before, self.now = self.now, settings
-        for tell in self._told:
+        for tell in self._listeners:
             tell(before, settings)

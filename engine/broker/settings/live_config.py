@@ -94,10 +94,10 @@ class LiveConfig:
         self.version = DataVersion(now_ms())
         if file is not None:
             tell_settings(file, log)
-        self._said = {
+        self._texts = {
             **_ALWAYS,
-            **{key: text for key, text in store.config.other.items() if _may_be_told(key, text)},
-            **_told(store.config),
+            **{key: text for key, text in store.config.other.items() if _is_public(key, text)},
+            **_as_texts(store.config),
             **_told_of_broker(settings.now),
         }
 
@@ -110,14 +110,14 @@ class LiveConfig:
         """All keys that there are, as lines of a properties file."""
         import javaproperties
 
-        said, service = self._said, self._role.address
+        lines, service = self._texts, self._role.address
         if service and not self._role.is_slave:
-            said = said | {"haListenPort": service.rpartition(":")[2]}  # where it really is
-        return javaproperties.dumps(said, timestamp=False, sort_keys=True, ensure_ascii=False)
+            lines = lines | {"haListenPort": service.rpartition(":")[2]}  # where it really is
+        return javaproperties.dumps(lines, timestamp=False, sort_keys=True, ensure_ascii=False)
 
     def is_forbidden(self, changes: Mapping[str, str]) -> bool:
         """Whether one of the keys may not be changed."""
-        more = self._said.get("configBlackList", "").split(";")
+        more = self._texts.get("configBlackList", "").split(";")
         return not changes.keys().isdisjoint(BLACK_LIST | set(more))
 
     def update(self, changes: Mapping[str, str]) -> None:
@@ -127,12 +127,12 @@ class LiveConfig:
             InvalidArgument: a value that makes no sense; nothing is changed. StorageError: the file can't be written;
             nothing is changed.
         """
-        known = {key: value.strip() for key, value in changes.items() if key in self._said}
+        known = {key: value.strip() for key, value in changes.items() if key in self._texts}
         for key in changes.keys() - known.keys():
-            self._log.warning("%s is no setting of this broker, and was not changed", key)
+            self._log.warning("%s is not a setting of this broker; not changed", key)
         store, settings = self._parsed(known)
         self._write(known)
-        self._said.update(known)
+        self._texts.update(known)
         self._apply(known, store, settings)
         self.version.next(self._now_ms())
 
@@ -157,29 +157,29 @@ class LiveConfig:
         if not known:
             return
         if self._file is None:
-            self._log.warning("%s: kept nowhere, there is no -c file", ", ".join(known))
+            self._log.warning("%s is not saved: there is no -c file", ", ".join(known))
             return
         import javaproperties
 
         disk, path = Disk(), os.path.realpath(self._file)
-        found = javaproperties.PropertiesFile.loads(disk.read_file(path).decode(ENCODING))
+        properties = javaproperties.PropertiesFile.loads(disk.read_file(path).decode(ENCODING))
         for key, value in known.items():
-            found[key] = value
-        disk.write_file_atomically(path, found.dumps().encode(ENCODING))
+            properties[key] = value
+        disk.write_file_atomically(path, properties.dumps().encode(ENCODING))
 
     def _apply(self, known: Mapping[str, str], store: StoreConfig, settings: BrokerSettings) -> None:
         for key, value in known.items():
             if key in LIVE or key in _STORE_LIVE:
-                self._log.info("%s = %s from now on", key, value)
+                self._log.info("%s = %s is in force", key, value)
             else:
-                self._log.warning("%s = %s from the next start on", key, value)
+                self._log.warning("%s = %s takes effect at the next start", key, value)
         if known.keys() & _STORE_LIVE:
             self._store.reconfigure(store)
         if known.keys() & LIVE:
             self._settings.change(settings)
 
 
-def _may_be_told(key: str, text: str) -> bool:
+def _is_public(key: str, text: str) -> bool:
     """Neither a password, nor what a broker can't read and has its default for."""
     if key.endswith(_SECRET):
         return False
@@ -190,11 +190,11 @@ def _may_be_told(key: str, text: str) -> bool:
     return True
 
 
-def _told(config: StoreConfig) -> dict[str, str]:
-    found = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+def _as_texts(config: StoreConfig) -> dict[str, str]:
+    fields = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
     return {
         apache_key(name): _text(value)
-        for name, value in found.items()
+        for name, value in fields.items()
         if name not in NOT_SETTINGS and value is not None
     }
 

@@ -26,9 +26,9 @@ def tell_settings(file: str, log: logging.Logger) -> None:
     for verdict in report.verdicts:
         if verdict.judgement is not Judgement.IN_FORCE and verdict.key not in not_apaches:
             why = f"line {verdict.line}, {verdict.key}: {verdict.text}"
-            log.warning("a setting is not in force as it stands", extra={"file": file, "why": why})
+            log.warning("setting not in force as written", extra={"file": file, "why": why})
     unused = {v.key for v in report.of(Judgement.IN_FORCE) if v.key not in ours}
     if unused:
         log.warning("ignored settings", extra={"file": file, "why": ", ".join(sorted(unused))})
     for danger in report.dangers:
-        log.warning("a setting is dangerous", extra={"file": file, "why": danger.what, "hint": danger.hint})
+        log.warning("dangerous setting", extra={"file": file, "why": danger.what, "hint": danger.hint})

@@ -51,13 +51,13 @@ class ConfigFile:
         """
         wrong: list[str] = []
         for name in (self._name, self._name + BACKUP):
-            found = read_text(self._disk, self._directory, name)
-            if found.state is ConfigFileState.SOUND and isinstance(found.value, dict):
-                return found.value
-            if found.state is not ConfigFileState.MISSING:
-                wrong.append(f"{name}: {found.problem or 'no JSON object'}")
+            text = read_text(self._disk, self._directory, name)
+            if text.state is ConfigFileState.SOUND and isinstance(text.value, dict):
+                return text.value
+            if text.state is not ConfigFileState.MISSING:
+                wrong.append(f"{name}: {text.problem or 'not a JSON object'}")
         if wrong:
-            hint = "rstore rebuild-config makes it again" if self._name in TABLES else "mend it, or move it away"
+            hint = "rstore rebuild-config rebuilds it" if self._name in TABLES else "repair it, or move it away"
             raise CannotMend("; ".join(wrong), path=self.path, hint=hint)
         return {}
 
@@ -171,12 +171,12 @@ class VersionedTable(ABC, Generic[Entry]):
         self.changed: Callable[[], None] = lambda: None
 
     @abstractmethod
-    def _said(self, table: Mapping[str, Entry]) -> dict[str, Any]:
+    def _as_json(self, table: Mapping[str, Entry]) -> dict[str, Any]:
         """What the file says of these entries, without the version. In any thread."""
 
     def to_json(self) -> dict[str, Any]:
         """What the file says, and other brokers are told."""
-        return {"dataVersion": self.version.to_json(), **self._said(self._table)}
+        return {"dataVersion": self.version.to_json(), **self._as_json(self._table)}
 
     def _read(self, name: str, of_json: Callable[[str, Any], Entry]) -> dict[str, Entry]:
         """The table of that name in the file, whose version is ours then. Raises CannotMend, StorageError."""
@@ -185,31 +185,31 @@ class VersionedTable(ABC, Generic[Entry]):
         return table
 
     def _parsed(
-        self, found: dict[str, Any], name: str, of_json: Callable[[str, Any], Entry]
+        self, content: dict[str, Any], name: str, of_json: Callable[[str, Any], Entry]
     ) -> tuple[DataVersion | None, dict[str, Entry]]:
         """Raises CannotMend."""
         at, version = "dataVersion", None
         try:
-            said = found.get(at)
-            if isinstance(said, dict):
-                version = DataVersion(int(said.get("timestamp", 0)), int(said.get("counter", 0)))
+            entry = content.get(at)
+            if isinstance(entry, dict):
+                version = DataVersion(int(entry.get("timestamp", 0)), int(entry.get("counter", 0)))
             table: dict[str, Entry] = {}
-            for at, said in found.get(name, {}).items():
-                table[at] = of_json(at, said)
+            for at, entry in content.get(name, {}).items():
+                table[at] = of_json(at, entry)
         except (TypeError, ValueError, ArithmeticError, AttributeError, Answer) as error:
             raise CannotMend(f"{at}: {error}", path=self._file.path) from None
         return version, table
 
-    def _take(self, found: dict[str, Any], name: str, of_json: Callable[[str, Any], Entry]) -> None:
+    def _take(self, content: dict[str, Any], name: str, of_json: Callable[[str, Any], Entry]) -> None:
         """A master's table instead of ours, with its version; nothing when that is ours. Durable when this returns.
 
         Raises:
             CannotMend: it is none. DiskFull, StorageError.
         """
-        version, table = self._parsed(found, name, of_json)
+        version, table = self._parsed(content, name, of_json)
         if version is None or version == self.version:
             return
-        self._file.save({"dataVersion": version.to_json(), **self._said(table)})
+        self._file.save({"dataVersion": version.to_json(), **self._as_json(table)})
         self._table.clear()
         self._table.update(table)
         self.version, self._unwritten = version, False
@@ -229,7 +229,7 @@ class VersionedTable(ABC, Generic[Entry]):
         else:
             table[name] = entry
         self.version.next(self._now_ms())
-        self._file.save({"dataVersion": self.version.to_json(), **self._said(table)}, self.version.counter)
+        self._file.save({"dataVersion": self.version.to_json(), **self._as_json(table)}, self.version.counter)
         if entry is None:
             self._table.pop(name, None)
         else:
@@ -284,7 +284,7 @@ class VersionedTable(ABC, Generic[Entry]):
 
         def write() -> RStoreError | None:
             try:
-                self._file.save({"dataVersion": version, **self._said(table)}, number)
+                self._file.save({"dataVersion": version, **self._as_json(table)}, number)
             except RStoreError as error:
                 return error
             return None

@@ -69,11 +69,11 @@ def bloom_bits(text: str) -> list[int]:
 
     low = mmh3.hash64(text, 0, x64arch=True)[0] % (1 << 64)
     first, second = low % _INT, low >> 32
-    found = []
+    bits = []
     for number in range(1, _HASHES + 1):
         combined = (first + number * second) % _INT
-        found.append((combined if combined < _INT // 2 else _INT - 1 - combined) % _BITS)  # ~ of a negative int
-    return found
+        bits.append((combined if combined < _INT // 2 else _INT - 1 - combined) % _BITS)  # ~ of a negative int
+    return bits
 
 
 class ConsumerFilters(KeptTable):
@@ -95,9 +95,9 @@ class ConsumerFilters(KeptTable):
         """What the file says; all of them are dead until they are heard of. Raises CannotMend, StorageError."""
         now = self._now_ms()
         try:
-            for topic, said in self._file.load().get("filterDataByTopic", {}).items():
-                for group, one in said.get("groupFilterData", {}).items():
-                    found = FilterData(
+            for topic, entry in self._file.load().get("filterDataByTopic", {}).items():
+                for group, one in entry.get("groupFilterData", {}).items():
+                    filter_data = FilterData(
                         group,
                         topic,
                         str(one["expression"]),
@@ -106,11 +106,11 @@ class ConsumerFilters(KeptTable):
                         int(one.get("bornTime", 0)),
                         int(one.get("deadTime", 0)),
                     )
-                    if found.dead_ms == 0:
-                        found.dead_ms = max(now - _DEAD_AT_LOAD_MS, found.born_ms)
-                    self._table.setdefault(topic, {})[group] = found
+                    if filter_data.dead_ms == 0:
+                        filter_data.dead_ms = max(now - _DEAD_AT_LOAD_MS, filter_data.born_ms)
+                    self._table.setdefault(topic, {})[group] = filter_data
         except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
-            raise CannotMend(f"no filter data: {error!r}", path=self._file.path) from None
+            raise CannotMend(f"malformed filter data: {error!r}", path=self._file.path) from None
 
     def get(self, topic: str, group: str) -> FilterData | None:
         """The filter, None when there is none."""

@@ -55,18 +55,18 @@ class GroupConfig:
         }
 
     @classmethod
-    def of_json(cls, name: str, found: Mapping[str, Any]) -> GroupConfig:
+    def of_json(cls, name: str, entry: Mapping[str, Any]) -> GroupConfig:
         """From either. Raises Answer: a number that is none."""
         return cls(
-            str(found.get("groupName") or name),
-            bool(found.get("consumeEnable", True)),
-            bool(found.get("consumeFromMinEnable", True)),
-            bool(found.get("consumeBroadcastEnable", True)),
-            fields.whole(found, "retryQueueNums", 1),
-            fields.whole(found, "retryMaxTimes", 16),
-            fields.whole(found, "brokerId", 0),
-            fields.whole(found, "whichBrokerWhenConsumeSlowly", 1),
-            bool(found.get("notifyConsumerIdsChangedEnable", True)),
+            str(entry.get("groupName") or name),
+            bool(entry.get("consumeEnable", True)),
+            bool(entry.get("consumeFromMinEnable", True)),
+            bool(entry.get("consumeBroadcastEnable", True)),
+            fields.whole(entry, "retryQueueNums", 1),
+            fields.whole(entry, "retryMaxTimes", 16),
+            fields.whole(entry, "brokerId", 0),
+            fields.whole(entry, "whichBrokerWhenConsumeSlowly", 1),
+            bool(entry.get("notifyConsumerIdsChangedEnable", True)),
         )
 
 
@@ -85,17 +85,17 @@ class GroupTable(VersionedTable[GroupConfig]):
         """What subscriptionGroup.json says, over the predefined ones. Raises CannotMend, StorageError."""
         self.groups.update(self._read("subscriptionGroupTable", GroupConfig.of_json))
 
-    def take(self, found: dict[str, Any]) -> None:
+    def take(self, table: dict[str, Any]) -> None:
         """A master's groups instead of ours. Raises CannotMend, StorageError."""
-        self._take(found, "subscriptionGroupTable", GroupConfig.of_json)
+        self._take(table, "subscriptionGroupTable", GroupConfig.of_json)
 
     def find(self, name: str) -> GroupConfig | None:
         """The group, made where that is allowed. Source: #findSubscriptionGroupConfig."""
-        found = self.groups.get(name)
-        if found is None and (self.auto_create or name.startswith(_ALWAYS)):
-            found = GroupConfig(name)
-            self._put_soon(name, found)
-        return found
+        group = self.groups.get(name)
+        if group is None and (self.auto_create or name.startswith(_ALWAYS)):
+            group = GroupConfig(name)
+            self._put_soon(name, group)
+        return group
 
     def put(self, group: GroupConfig) -> None:
         """Make or change a group; durable when this returns. Raises DiskFull, StorageError: nothing has changed."""
@@ -108,6 +108,6 @@ class GroupTable(VersionedTable[GroupConfig]):
         self._put(name, None)
         return True
 
-    def _said(self, table: Mapping[str, GroupConfig]) -> dict[str, Any]:
+    def _as_json(self, table: Mapping[str, GroupConfig]) -> dict[str, Any]:
         """SubscriptionGroupWrapper; subscriptionGroup.json."""
         return {"subscriptionGroupTable": {name: group.to_json() for name, group in table.items()}}

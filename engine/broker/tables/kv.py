@@ -22,10 +22,10 @@ class KvConfig:
 
     def load(self) -> None:
         """What kvConfig.json says. Raises CannotMend, StorageError."""
-        for space, said in (self._file.load().get("configTable") or {}).items():
-            if not isinstance(said, dict):
-                raise CannotMend(f"{space}: no JSON object", path=self._file.path)
-            self._spaces[space] = {key: str(value) for key, value in said.items()}
+        for space, entries in (self._file.load().get("configTable") or {}).items():
+            if not isinstance(entries, dict):
+                raise CannotMend(f"{space}: not a JSON object", path=self._file.path)
+            self._spaces[space] = {key: str(value) for key, value in entries.items()}
 
     def get(self, space: str, key: str) -> str | None:
         """A value, None for none."""
@@ -41,9 +41,9 @@ class KvConfig:
 
     def delete(self, space: str, key: str) -> None:
         """Forget a value, if it is there. Raises DiskFull, StorageError: nothing has changed."""
-        found = self._spaces.get(space, {})
-        if key in found:
-            self._change(space, {name: value for name, value in found.items() if name != key})
+        entries = self._spaces.get(space, {})
+        if key in entries:
+            self._change(space, {name: value for name, value in entries.items() if name != key})
 
     def _change(self, space: str, values: dict[str, str]) -> None:
         spaces = {**self._spaces, space: values}

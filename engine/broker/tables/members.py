@@ -50,24 +50,24 @@ class Subscription:
     expression: str = "*"
     kind: str = "TAG"
     version: int = 0
-    said: dict[str, Any] = field(default_factory=dict, compare=False)
+    entry: dict[str, Any] = field(default_factory=dict, compare=False)
 
     @classmethod
-    def of_json(cls, said: dict[str, Any]) -> Subscription:
+    def of_json(cls, entry: dict[str, Any]) -> Subscription:
         """From a heartbeat. Raises Answer: a version that is no number."""
-        kind, version = said.get("expressionType"), fields.whole(said, "subVersion", 0)
+        kind, version = entry.get("expressionType"), fields.whole(entry, "subVersion", 0)
         whole = {
-            "classFilterMode": said.get("classFilterMode") is True,
-            "codeSet": _codes(said),
+            "classFilterMode": entry.get("classFilterMode") is True,
+            "codeSet": _codes(entry),
             "expressionType": "TAG" if kind is None else str(kind),
-            "subString": said.get("subString"),
+            "subString": entry.get("subString"),
             "subVersion": version,
-            "tagsSet": _list(said, "tagsSet"),
-            "topic": said.get("topic"),
+            "tagsSet": _list(entry, "tagsSet"),
+            "topic": entry.get("topic"),
         }
         return cls(
-            str(said.get("topic", "")),
-            str(said.get("subString") or "*"),
+            str(entry.get("topic", "")),
+            str(entry.get("subString") or "*"),
             str(whole["expressionType"]),
             version,
             {name: value for name, value in whole.items() if value is not None},
@@ -86,16 +86,16 @@ class ConsumerGroup:
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
 
 
-def _list(said: dict[str, Any], name: str) -> list[Any]:
-    found = said.get(name) or []
-    if not isinstance(found, list):
-        raise Answer(ResponseCode.SYSTEM_ERROR, f"{name} is no list")
-    return found
+def _list(body: dict[str, Any], name: str) -> list[Any]:
+    entries = body.get(name) or []
+    if not isinstance(entries, list):
+        raise Answer(ResponseCode.SYSTEM_ERROR, f"{name} is not a list")
+    return entries
 
 
-def _codes(said: dict[str, Any]) -> list[int]:
+def _codes(body: dict[str, Any]) -> list[int]:
     """The hashes of the tags; some clients send them as text. Raises Answer."""
-    return [fields.whole({"codeSet": code}, "codeSet", 0) for code in _list(said, "codeSet")]
+    return [fields.whole({"codeSet": code}, "codeSet", 0) for code in _list(body, "codeSet")]
 
 
 def _seen(members: dict[Connection, Client], connection: Connection, client: Client) -> Client:
@@ -130,29 +130,29 @@ class Members:
         self._producer_ids[member.client_id] = connection  # no other: that would never be forgotten
 
     def heartbeat_consumer(
-        self, group: str, connection: Connection, client: Client, said: dict[str, Any], *, notify: bool
+        self, group: str, connection: Connection, client: Client, entry: dict[str, Any], *, notify: bool
     ) -> None:
         """A consumer is there, and says what it wants. Raises Answer. Source: ConsumerManager#registerConsumer."""
-        wanted = {one.topic: one for one in map(Subscription.of_json, fields.objects(said, "subscriptionDataSet"))}
-        found = self.consumers.setdefault(group, ConsumerGroup(group))
-        found.consume_type = _one_of(_TYPES, said.get("consumeType"))
-        found.message_model = _one_of(_MODELS, said.get("messageModel"))
-        found.consume_from_where = _one_of(_STARTS, said.get("consumeFromWhere"))
-        changed = connection not in found.members
-        if not changed and found.members[connection].client_id != client.client_id:
-            del found.members[connection]
-        _seen(found.members, connection, client)
+        wanted = {one.topic: one for one in map(Subscription.of_json, fields.objects(entry, "subscriptionDataSet"))}
+        known = self.consumers.setdefault(group, ConsumerGroup(group))
+        known.consume_type = _one_of(_TYPES, entry.get("consumeType"))
+        known.message_model = _one_of(_MODELS, entry.get("messageModel"))
+        known.consume_from_where = _one_of(_STARTS, entry.get("consumeFromWhere"))
+        changed = connection not in known.members
+        if not changed and known.members[connection].client_id != client.client_id:
+            del known.members[connection]
+        _seen(known.members, connection, client)
         for topic, one in wanted.items():
-            old = found.subscriptions.get(topic)
+            old = known.subscriptions.get(topic)
             if old is None:
                 changed = True
             if old is None or one.version > old.version:
-                found.subscriptions[topic] = one
-        for topic in found.subscriptions.keys() - wanted.keys():
-            del found.subscriptions[topic]
+                known.subscriptions[topic] = one
+        for topic in known.subscriptions.keys() - wanted.keys():
+            del known.subscriptions[topic]
             changed = True
         if changed and notify:
-            self._tell(found)
+            self._tell(known)
 
     def unregister(
         self, connection: Connection, producer_group: str | None, consumer_group: str | None, *, notify: bool = True
@@ -160,35 +160,35 @@ class Members:
         """A client leaves. Whether it was a member or not, those that are left are told, as by Apache's broker."""
         if producer_group:
             self._drop_producer(producer_group, connection)
-        found = self.consumers.get(consumer_group or "")
-        if found is not None:
-            found.members.pop(connection, None)
-            if not found.members:
-                del self.consumers[found.name]
+        known = self.consumers.get(consumer_group or "")
+        if known is not None:
+            known.members.pop(connection, None)
+            if not known.members:
+                del self.consumers[known.name]
             if notify:
-                self._tell(found)
+                self._tell(known)
 
     def closed(self, connection: Connection) -> None:
         """A connection has gone, and all that it was."""
         for group in [group for group, members in self.producers.items() if connection in members]:
             self._drop_producer(group, connection)
-        for group in [group for group, found in self.consumers.items() if connection in found.members]:
+        for group in [group for group, consumer in self.consumers.items() if connection in consumer.members]:
             self._drop_consumer(group, connection)
 
     def expire(self) -> list[Connection]:
         """Connections from which no heartbeat has come for too long; to be closed by the caller."""
         limit = self._now_ms() - EXPIRED_MS
-        every = [*self.producers.values(), *(found.members for found in self.consumers.values())]
+        every = [*self.producers.values(), *(consumer.members for consumer in self.consumers.values())]
         return list(dict.fromkeys(c for members in every for c, client in members.items() if client.seen_ms < limit))
 
     def producer(self, client_id: str) -> Connection | None:
         """The connection of a producer by its client id. Source: ProducerManager#findChannel."""
-        found = self._producer_ids.get(client_id)
-        return found if found is not None and found.is_open else None
+        connection = self._producer_ids.get(client_id)
+        return connection if connection is not None and connection.is_open else None
 
     def groups_subscribed_to(self, topic: str) -> Iterator[str]:
         """Consumer groups that want a topic now."""
-        return (group for group, found in self.consumers.items() if topic in found.subscriptions)
+        return (group for group, consumer in self.consumers.items() if topic in consumer.subscriptions)
 
     def _drop_producer(self, group: str, connection: Connection) -> None:
         members = self.producers.get(group, {})
@@ -199,8 +199,8 @@ class Members:
             self.producers.pop(group, None)
 
     def _drop_consumer(self, group: str, connection: Connection) -> None:
-        found = self.consumers.get(group)
-        if found is not None and found.members.pop(connection, None) is not None:
-            if not found.members:
+        known = self.consumers.get(group)
+        if known is not None and known.members.pop(connection, None) is not None:
+            if not known.members:
                 del self.consumers[group]
-            self._tell(found)
+            self._tell(known)

@@ -26,26 +26,26 @@ class ConsumerOffsets(KeptTable):
         """What the file says. Raises CannotMend, StorageError."""
         self._table.update(self._parsed(self._file.load()))
 
-    def take(self, found: dict[str, Any]) -> None:
+    def take(self, table: dict[str, Any]) -> None:
         """A master's offsets over ours. Raises CannotMend. Source: SlaveSynchronize#syncConsumerOffset."""
-        self._table.update(self._parsed(found))
+        self._table.update(self._parsed(table))
         self._changed = True
 
-    def _parsed(self, found: dict[str, Any]) -> dict[tuple[str, str], dict[int, int]]:
+    def _parsed(self, content: dict[str, Any]) -> dict[tuple[str, str], dict[int, int]]:
         table: dict[tuple[str, str], dict[int, int]] = {}
-        for key, queues in found.get("offsetTable", {}).items():
+        for key, queues in content.get("offsetTable", {}).items():
             topic, at, group = key.partition(_AT)
             try:
                 if at and isinstance(queues, dict):
                     table[topic, group] = {int(queue): int(offset) for queue, offset in queues.items()}
             except (TypeError, ValueError, ArithmeticError):
-                raise CannotMend(f"{key}: an offset that is no number", path=self._file.path) from None
+                raise CannotMend(f"{key}: an offset is not a number", path=self._file.path) from None
         return table
 
     def get(self, group: str, topic: str, queue_id: int) -> int | None:
         """The next queue offset, None when the group has none there (or committed a negative one)."""
-        found = self._table.get((topic, group), {}).get(queue_id)
-        return None if found is None or found < 0 else found
+        offset = self._table.get((topic, group), {}).get(queue_id)
+        return None if offset is None or offset < 0 else offset
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """The group has consumed what lies before `offset`."""

@@ -59,16 +59,16 @@ class TopicConfig:
         }
 
     @classmethod
-    def of_json(cls, name: str, found: Mapping[str, Any]) -> TopicConfig:
+    def of_json(cls, name: str, entry: Mapping[str, Any]) -> TopicConfig:
         """From either. Raises ValueError, TypeError: a number that is none."""
         return cls(
-            str(found.get("topicName") or name),
-            int(found.get("readQueueNums", 4)),
-            int(found.get("writeQueueNums", 4)),
-            int(found.get("perm", READ_WRITE)),
-            str(found.get("topicFilterType", "SINGLE_TAG")),
-            int(found.get("topicSysFlag", 0)),
-            bool(found.get("order", False)),
+            str(entry.get("topicName") or name),
+            int(entry.get("readQueueNums", 4)),
+            int(entry.get("writeQueueNums", 4)),
+            int(entry.get("perm", READ_WRITE)),
+            str(entry.get("topicFilterType", "SINGLE_TAG")),
+            int(entry.get("topicSysFlag", 0)),
+            bool(entry.get("order", False)),
         )
 
     def __str__(self) -> str:
@@ -121,9 +121,9 @@ class TopicTable(VersionedTable[TopicConfig]):
         self.was_kept = bool(table)
         self.topics.update(table)
 
-    def take(self, found: dict[str, Any]) -> None:
+    def take(self, table: dict[str, Any]) -> None:
         """A master's topics instead of ours. Raises CannotMend, StorageError."""
-        self._take(found, "topicConfigTable", TopicConfig.of_json)
+        self._take(table, "topicConfigTable", TopicConfig.of_json)
 
     def find(self, name: str) -> TopicConfig | None:
         """The topic, None when there is none."""
@@ -159,9 +159,9 @@ class TopicTable(VersionedTable[TopicConfig]):
         Raises:
             NotYet: it is being made. What is acknowledged must be found after a crash, so its topic is durable first.
         """
-        found = self.topics.get(name)
-        if found is not None:
-            return found
+        topic = self.topics.get(name)
+        if topic is not None:
+            return topic
         kind = (UNIT_SUB if name.startswith(RETRY) else UNIT) if unit else 0
         model = self.topics.get(default_topic)
         if model is not None and default_topic == TBW102 and not self.settings.auto_create_topic:
@@ -181,25 +181,25 @@ class TopicTable(VersionedTable[TopicConfig]):
 
     def for_retry(self, name: str, queues: int = 1, sys_flag: int = 0) -> TopicConfig:
         """A group's topic of messages that come again, or that nobody could consume. Raises NotYet: it comes."""
-        found = self.topics.get(name)
-        if found is None:
+        topic = self.topics.get(name)
+        if topic is None:
             self._demand(name, TopicConfig(name, queues, queues, sys_flag=sys_flag))
-        return found
+        return topic
 
     def there_soon(self, name: str, queues: int = 1, sys_flag: int = 0) -> TopicConfig:
         """The same, where nothing is put into it yet: it is there at once, and in the file a moment later."""
-        found = self.topics.get(name)
-        if found is None:
-            found = TopicConfig(name, queues, queues, sys_flag=sys_flag)
-            self._put_soon(name, found)
-        return found
+        topic = self.topics.get(name)
+        if topic is None:
+            topic = TopicConfig(name, queues, queues, sys_flag=sys_flag)
+            self._put_soon(name, topic)
+        return topic
 
     def set_ordered(self, names: Container[str]) -> None:
         """These topics are ordered, and no others. Source: #updateOrderTopicConfig."""
         for topic in [topic for topic in self.topics.values() if topic.order != (topic.name in names)]:
             self._put_soon(topic.name, replace(topic, order=not topic.order))
 
-    def _said(self, table: Mapping[str, TopicConfig]) -> dict[str, Any]:
+    def _as_json(self, table: Mapping[str, TopicConfig]) -> dict[str, Any]:
         """TopicConfigSerializeWrapper; topics.json."""
         return {"topicConfigTable": {name: topic.to_json() for name, topic in table.items()}}
 

@@ -33,11 +33,11 @@ class HealthReason(NamedTuple):
 
 
 CODES = {
-    "disk-full": "a disk is nearly full, or has no room for the log's next file: puts are refused; pulls go on",
-    "not-writeable": "the store takes no puts, as something has failed for good: look at the message, start it again",
-    "dispatch-stuck": f"messages are in the log, and nobody has brought them to their queues for {STUCK_S:.0f} s",
-    "diverged": "a slave's log and its master's are not the same: nothing is copied any more; look at the message",
-    "flush-stuck": f"messages are in the log, and nobody has made them durable for {STUCK_S:.0f} s",
+    "disk-full": "a disk is nearly full, or has no space for the next segment: puts are refused; free space",
+    "not-writeable": "the store refuses puts after a permanent failure: see the message, then restart",
+    "dispatch-stuck": f"dispatch has not advanced for {STUCK_S:.0f} s: new messages are not in their queues",
+    "diverged": "slave and master have diverged: replication has stopped; see the message",
+    "flush-stuck": f"the flush has not advanced for {STUCK_S:.0f} s: new messages are not on disk",
 }
 
 
@@ -71,7 +71,7 @@ class Health:
         self._dispatch, self._flush = _Moves(), _Moves()
         thorough_s = store.config.flush_commit_log_thorough_interval / 1000
         self._flush_s = STUCK_S + thorough_s
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
         self._files = (0, 0, 0)
         self._finding: DispatchFinding | None = None
         self._last = monotonic()
@@ -97,14 +97,18 @@ class Health:
         self._lags.append(max(0.0, now - self._last - TICK_S))
         self._last = now
         store = self._store
-        found = []
+        problems = []
         behind = store.dispatch_behind_bytes
         if self._dispatch.stuck_s(store.dispatch.position, idle=behind == 0, now=now) > STUCK_S:
-            found.append(HealthReason("dispatch-stuck", f"{behind} bytes of the log wait at {store.dispatch.position}"))
+            problems.append(
+                HealthReason("dispatch-stuck", f"dispatch lag: {behind} bytes after {store.dispatch.position}")
+            )
         left = store.log.max_offset - store.log.flushed_where
         if self._flush.stuck_s(store.log.flushed_where, idle=left <= 0, now=now) > self._flush_s:
-            found.append(HealthReason("flush-stuck", f"{left} bytes of the log wait at {store.log.flushed_where}"))
-        self._reasons = tuple(found)
+            problems.append(
+                HealthReason("flush-stuck", f"{left} bytes after {store.log.flushed_where} are not flushed")
+            )
+        self._reasons = tuple(problems)
         self._tell()
 
     def _refusals(self) -> list[HealthReason]:
@@ -125,11 +129,11 @@ class Health:
         now |= {f"clean-{number}": str(error) for number, error in enumerate(store.clean.errors)}
         now |= {f"self-check-{number}": text for number, text in enumerate(store.self_check.problems)}
         for code, message in now.items():
-            if code not in self._told:
+            if code not in self._reported:
                 self._log.error("unhealthy", extra={"code": code, "why": message})
-        for code in self._told.keys() - now.keys():
-            self._log.info("well again", extra={"code": code})
-        self._told = now
+        for code in self._reported.keys() - now.keys():
+            self._log.info("healthy again", extra={"code": code})
+        self._reported = now
         new = []
         for finding in reversed(store.findings):
             if finding is self._finding:
@@ -143,7 +147,7 @@ class Health:
         if files != self._files:
             gone = [now - before for now, before in zip(files, self._files, strict=True)]
             self._log.info(
-                "files have expired",
+                "expired files deleted",
                 extra={"log": gone[0], "queue": gone[1], "index": gone[2], "min_offset": store.log.min_offset},
             )
             self._files = files

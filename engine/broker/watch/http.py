@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 WATCHED = {
     "/": "this list",
-    "/metrics": "numbers for Prometheus (text format, OpenMetrics)",
-    "/health": "200 while all is well, else 503 and the reasons (JSON)",
-    "/ready": "200 while clients are served, else 503 (JSON)",
+    "/metrics": "metrics for Prometheus (text format, OpenMetrics)",
+    "/health": "200 while healthy, else 503 and the reasons (JSON)",
+    "/ready": "200 while it serves clients, else 503 (JSON)",
 }
 """What the port serves."""
 FLUSH_S = 60.0
@@ -96,7 +96,7 @@ class Operations:
         local_socket.remove(self._socket)
 
     async def _runner(self, routes: list[web.RouteDef]) -> web.AppRunner:
-        app = web.Application(middlewares=[self._told])
+        app = web.Application(middlewares=[self._errors_as_json])
         app.add_routes(routes)
         runner = web.AppRunner(app, handle_signals=False, access_log=None, shutdown_timeout=_STOP_S)
         await runner.setup()
@@ -104,12 +104,12 @@ class Operations:
         return runner
 
     @web.middleware
-    async def _told(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _errors_as_json(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Our errors as JSON."""
         try:
             return await handler(request)
         except RStoreError as error:
-            said = {
+            answer = {
                 "code": error.code,
                 "message": error.message,
                 "path": error.path,
@@ -117,7 +117,7 @@ class Operations:
                 "hint": error.hint,
                 "exit": error.exit_code,
             }
-            return _json({"error": said}, 500)
+            return _json({"error": answer}, 500)
 
     # --- for who watches --------------------------------------------------------------------------------------------
 
@@ -159,7 +159,7 @@ class Operations:
                 return done
 
             dispatched = await self._beside(work)
-        self._log.info("flushed, as asked", extra={"flushed": store.log.flushed_where})
+        self._log.info("flushed on request", extra={"flushed": store.log.flushed_where})
         return _json(
             {"flushed": store.log.flushed_where, "dispatched": store.dispatch.position, "complete": dispatched}
         )
@@ -170,11 +170,11 @@ class Operations:
         except (orjson.JSONDecodeError, KeyError, TypeError):
             before = None
         if not isinstance(before, int) or isinstance(before, bool) or before < 0:
-            raise InvalidArgument('{"before": OFFSET} is asked for')
+            raise InvalidArgument('expected {"before": OFFSET}')
         store = self._live.watched.store
         async with self._one:
             removed = await self._beside(lambda: store.clean.expire_before(before))
-        self._log.info("expired, as asked", extra={"files": removed, "min_offset": store.log.min_offset})
+        self._log.info("expired files deleted on request", extra={"files": removed, "min_offset": store.log.min_offset})
         return _json({"logFilesRemoved": removed, "minOffset": store.log.min_offset})
 
     def _beside(self, work: Callable[[], Any]) -> Awaitable[Any]:

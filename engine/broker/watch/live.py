@@ -96,7 +96,7 @@ class Live:
         """
         watched = self.watched
         store, offsets, members = watched.store, watched.offsets, watched.members.consumers
-        found = []
+        lags = []
         for number, (topic, group) in enumerate(offsets.pairs(), 1):
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)
@@ -109,18 +109,18 @@ class Live:
                 start = max(done.get(queue_id, 0), store.min_offset(topic, queue_id), 0)
                 messages += max(store.max_offset(topic, queue_id) - start, 0)
             there = members.get(group)
-            found.append(Lag(group, topic, messages, 0 if there is None else len(there.members)))
-        self.lags = found
+            lags.append(Lag(group, topic, messages, 0 if there is None else len(there.members)))
+        self.lags = lags
 
     def gets(self) -> dict[str, TopicCounter]:
         """What was handed out, by topic."""
-        found: dict[str, TopicCounter] = {}
+        counters: dict[str, TopicCounter] = {}
         for (_, topic), counter in self.watched.stats.groups.items():
-            total = found.setdefault(topic, TopicCounter())
+            total = counters.setdefault(topic, TopicCounter())
             total.times += counter.times
             total.messages += counter.messages
             total.size += counter.size
-        return found
+        return counters
 
     def answers(self) -> list[tuple[int, int, int]]:
         """(request code or OTHER, response code, how often)."""
@@ -192,7 +192,7 @@ class Live:
             "rates": {"put": _rate(rates.put), "get": _rate(rates.transferred)},
             "replication": watched.role.to_json(),
             "flowControl": {
-                "beside": flow.beside,
+                "in_worker_thread": flow.in_worker_thread,
                 "waiting": flow.queued + flow.waiting,
                 "slowPuts": flow.slow_puts,
                 "refused": dict(flow.refused),

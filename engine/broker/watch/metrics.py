@@ -50,10 +50,10 @@ def _one(read: Callable[[Live], float]) -> Callable[[Live], Samples]:
 
 def _most(rows: Iterable[tuple[tuple[str, ...], float]]) -> Samples:
     """Those with the highest values by their own names, and the sum of the rest."""
-    found = sorted(rows, key=lambda row: -row[1])
-    yield from found[:LABELS]
-    if len(found) > LABELS:
-        yield (OTHERS,) * len(found[0][0]), sum(value for _, value in found[LABELS:])
+    samples = sorted(rows, key=lambda row: -row[1])
+    yield from samples[:LABELS]
+    if len(samples) > LABELS:
+        yield (OTHERS,) * len(samples[0][0]), sum(value for _, value in samples[LABELS:])
 
 
 def _puts(number: str) -> Callable[[Live], Samples]:
@@ -94,78 +94,79 @@ def _states(live: Live) -> Samples:
 
 
 METRICS: tuple[Declared, ...] = (
-    Declared("rstore_put_messages", "counter", ("topic",), "Messages that clients have put.", _puts("messages")),
-    Declared("rstore_put_bytes", "counter", ("topic",), "Their bytes in the log.", _puts("size")),
-    Declared("rstore_get_messages", "counter", ("topic",), "Messages handed out.", _gets("messages")),
-    Declared("rstore_get_bytes", "counter", ("topic",), "Their bytes.", _gets("size")),
-    Declared("rstore_sent_back", "counter", ("group", "topic"), "Messages that a group has sent back.",
+    Declared("rstore_put_messages", "counter", ("topic",), "Messages put by clients.", _puts("messages")),
+    Declared("rstore_put_bytes", "counter", ("topic",), "Bytes of the log that clients' messages take.", _puts("size")),
+    Declared("rstore_get_messages", "counter", ("topic",), "Messages sent to consumers.", _gets("messages")),
+    Declared("rstore_get_bytes", "counter", ("topic",), "Bytes of the messages sent to consumers.", _gets("size")),
+    Declared("rstore_sent_back", "counter", ("group", "topic"), "Messages that a group sent back for retry.",
              lambda live: _most((key, c.messages) for key, c in live.watched.stats.backs.items())),
-    Declared("rstore_put_failures", "counter", (), "Puts that failed.",
+    Declared("rstore_put_failures", "counter", (), "Failed puts.",
              _one(lambda live: live.watched.stats.totals().put_failed)),
-    Declared("rstore_gets_missed", "counter", (), "Gets that found nothing.",
-             _one(lambda live: live.watched.stats.totals().missed)),
-    Declared("rstore_put_seconds", "histogram", (), "How long clients' puts took, flush and slave included.",
+    Declared("rstore_gets_missed", "counter", (), "Gets that returned no message.",
+             _one(lambda live: live.watched.stats.totals().misses)),
+    Declared("rstore_put_seconds", "histogram", (), "Duration of clients' puts, including flush and slave.",
              lambda live: ()),
-    Declared("rstore_answers", "counter", ("request", "response"), "Requests answered, by code.", _answers),
+    Declared("rstore_answers", "counter", ("request", "response"), "Answered requests by code.", _answers),
     Declared("rstore_connections", "gauge", ("listener",), "Open connections.",
              lambda live: [((board.name,), len(board.connections)) for board in live.watched.boards]),
-    Declared("rstore_connections_refused", "counter", ("listener",), "Connections refused, as there were too many.",
+    Declared("rstore_connections_refused", "counter", ("listener",), "Connections refused at the limit of connections.",
              lambda live: [((board.name,), board.refused) for board in live.watched.boards]),
     Declared("rstore_connections_cut", "counter", ("reason",),
-             "Connections cut off: what is no frame or too long a one, frames that don't end, output that nobody takes,"
-             " silence.", _cut),
-    Declared("rstore_output_waiting_bytes", "gauge", (), "Bytes that clients have not taken yet.",
+             "Connections closed by the daemon: invalid or incomplete frames, unread output, silence.", _cut),
+    Declared("rstore_output_waiting_bytes", "gauge", (), "Bytes of answers that clients have not read yet.",
              _one(lambda live: live.output_waiting)),
-    Declared("rstore_held_pulls", "gauge", (), "Pulls that wait for messages.",
+    Declared("rstore_held_pulls", "gauge", (), "Held pulls.",
              _one(lambda live: live.watched.pulls.held)),
-    Declared("rstore_pulls_not_held", "counter", (), "Pulls that could not wait, as too many did.",
+    Declared("rstore_pulls_not_held", "counter", (), "Pulls not held because the limit of held pulls was reached.",
              _one(lambda live: live.watched.pulls.not_held)),
-    Declared("rstore_log_min_offset", "gauge", (), "Where the log begins (physical offset).",
+    Declared("rstore_log_min_offset", "gauge", (), "Log start (physical offset).",
              _one(lambda live: live.watched.store.log.min_offset)),
-    Declared("rstore_log_max_offset", "gauge", (), "Where it ends.",
+    Declared("rstore_log_max_offset", "gauge", (), "Log end (physical offset).",
              _one(lambda live: live.watched.store.log.max_offset)),
-    Declared("rstore_log_flushed_offset", "gauge", (), "Up to where it is on disk.",
+    Declared("rstore_log_flushed_offset", "gauge", (), "Physical offset up to which the log is flushed.",
              _one(lambda live: live.watched.store.log.flushed_where)),
-    Declared("rstore_log_dispatched_offset", "gauge", (), "Up to where queues and index have it.",
+    Declared("rstore_log_dispatched_offset", "gauge", (),
+             "Physical offset up to which the log is dispatched to queues and index.",
              _one(lambda live: live.watched.store.dispatch.position)),
-    Declared("rstore_flush_behind_bytes", "gauge", (), "Bytes of the log that are not on disk yet.",
+    Declared("rstore_flush_behind_bytes", "gauge", (), "Bytes of the log that are not flushed yet.",
              _one(lambda live: max(live.watched.store.log.max_offset - live.watched.store.log.flushed_where, 0))),
-    Declared("rstore_dispatch_behind_bytes", "gauge", (), "Bytes of the log that are not in queues and index yet.",
+    Declared("rstore_dispatch_behind_bytes", "gauge", (), "Dispatch lag: bytes of the log that are not dispatched yet.",
              _one(lambda live: live.watched.store.dispatch_behind_bytes)),
-    Declared("rstore_slave_behind_bytes", "gauge", ("slave",), "Bytes that a slave of ours has not reported yet.",
+    Declared("rstore_slave_behind_bytes", "gauge", ("slave",), "Lag in bytes of a slave of this master.",
              lambda live: [((one.address,), one.behind) for one in live.watched.role.slaves]),
-    Declared("rstore_replication_behind_bytes", "gauge", (), "On a slave: bytes that the master had more when it was"
-             " asked last.", _behind),
-    Declared("rstore_replication_state", "gauge", ("state",), "On a slave: 1 for how it stands with its master.",
+    Declared("rstore_replication_behind_bytes", "gauge", (), "On a slave: its lag in bytes at the last query.",
+             _behind),
+    Declared("rstore_replication_state", "gauge", ("state",), "On a slave: 1 for the current state of replication.",
              _states),
-    Declared("rstore_replication_appended_bytes", "counter", (), "On a slave: bytes that came from its master.",
+    Declared("rstore_replication_appended_bytes", "counter", (), "On a slave: bytes received from its master.",
              _one(lambda live: 0 if live.watched.role.copied is None else live.watched.role.copied.appended)),
-    Declared("rstore_disk_used_ratio", "gauge", ("part",), "How full the disks of log (CL), queues (CQ) and index are.",
+    Declared("rstore_disk_used_ratio", "gauge", ("part",), "Disk usage of log (CL), queues (CQ) and index.",
              lambda live: [((part,), ratio) for part, ratio in live.disks().items()]),
-    Declared("rstore_log_files_fit", "gauge", (), "Files of the log that its disks have room for, beside those that are"
-             " there.", lambda live: [((), fit) for fit in (live.log_files_that_fit(),) if fit is not None]),
-    Declared("rstore_writeable", "gauge", (), "0 while puts are refused: a full disk, no room for the log's next file,"
-             " a failure; else 1.", _one(lambda live: float(live.writeable))),
-    Declared("rstore_files_expired", "counter", ("kind",), "Files that retention has deleted.",
+    Declared("rstore_log_files_fit", "gauge", (), "Further segments that the disks have space for.",
+             lambda live: [((), fit) for fit in (live.log_files_that_fit(),) if fit is not None]),
+    Declared("rstore_writeable", "gauge", (),
+             "0 while puts are refused (disk full, no space for the next segment, failure), else 1.",
+             _one(lambda live: float(live.writeable))),
+    Declared("rstore_files_expired", "counter", ("kind",), "Files deleted by retention.",
              lambda live: [((kind,), getattr(live.watched.store.clean.status, f"{kind}_files"))
                            for kind in ("log", "queue", "index")]),
-    Declared("rstore_consumer_lag", "gauge", ("group", "topic"), "Messages that a group has not consumed.",
+    Declared("rstore_consumer_lag", "gauge", ("group", "topic"), "Lag of a group in messages.",
              lambda live: _most(((lag.group, lag.topic), lag.messages) for lag in live.lags)),
-    Declared("rstore_schedule_waiting", "gauge", ("level",), "Delayed messages that wait.",
+    Declared("rstore_schedule_waiting", "gauge", ("level",), "Delayed messages that wait for their delivery time.",
              lambda live: [((str(one.level),), one.messages) for one in live.watched.schedule.backlog()]),
-    Declared("rstore_schedule_late_seconds", "gauge", ("level",), "How late the next delayed message is.",
+    Declared("rstore_schedule_late_seconds", "gauge", ("level",), "Delay of the next overdue delayed message.",
              lambda live: [((str(one.level),), one.late_ms / 1000) for one in live.watched.schedule.backlog()]),
     Declared("rstore_schedule_lost", "counter", (), "Delayed messages that could not be delivered.",
              _one(lambda live: live.watched.schedule.lost)),
-    Declared("rstore_transactions_waiting", "gauge", (), "Half messages without an end, about.",
+    Declared("rstore_transactions_waiting", "gauge", (), "Open half messages (estimate).",
              _one(lambda live: live.watched.transactions.waiting)),
-    Declared("rstore_flow_refused", "counter", ("reason",), "Sends refused with SYSTEM_BUSY.",
+    Declared("rstore_flow_refused", "counter", ("reason",), "Sends refused with SYSTEM_BUSY (flow control).",
              lambda live: [((reason,), live.watched.flow.refused[reason]) for reason in REASONS]),
     Declared("rstore_flow_waiting", "gauge", (), "Puts that wait for the disk.",
              _one(lambda live: live.watched.flow.queued + live.watched.flow.waiting)),
     Declared("rstore_slow_puts", "counter", (), "Puts that took longer than 200 ms in the log.",
              _one(lambda live: live.watched.flow.slow_puts)),
-    Declared("rstore_loop_lag_seconds", "gauge", (), "The longest time of the last minute in which nobody was served.",
+    Declared("rstore_loop_lag_seconds", "gauge", (), "Longest time without serving anybody in the last minute.",
              lambda live: ()),
     Declared("rstore_process_maps", "gauge", (), "Memory maps of the process.", _maps),
 )  # fmt: skip
@@ -185,10 +186,10 @@ async def gather(live: Live, health: Health) -> Gathered:
     await live.refresh()
     samples = []
     for declared in METRICS:
-        found: Samples = [((), health.lag_s)] if declared.name == "rstore_loop_lag_seconds" else ()
+        rows: Samples = [((), health.lag_s)] if declared.name == "rstore_loop_lag_seconds" else ()
         with contextlib.suppress(RStoreError):  # a queue's file that can't be read, say: the others are told
-            found = found or list(declared.read(live))
-        samples.append((declared, list(found)))
+            rows = rows or list(declared.read(live))
+        samples.append((declared, list(rows)))
         await asyncio.sleep(0)
     times = live.watched.stats.put_times
     return Gathered(samples, list(times.by_bits), times.took_ns)

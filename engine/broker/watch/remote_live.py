@@ -46,8 +46,8 @@ class RemoteLive:
         """How it is now. Raises StorageError: it does not answer, or is no broker; FormatError: what it says."""
         runtime, errors = await self._runtime()
         now = time.time_ns() // 1_000_000
-        said = await self._json(RequestCode.GET_ALL_TOPIC_CONFIG)
-        names = sorted(said.get("topicConfigTable") or {})
+        body = await self._json(RequestCode.GET_ALL_TOPIC_CONFIG)
+        names = sorted(body.get("topicConfigTable") or {})
         queues = dict(zip(names, await asyncio.gather(*map(self._queues, names)), strict=True))
         offsets = await self._offsets()
         lags = [
@@ -90,8 +90,8 @@ class RemoteLive:
         self, queues: Mapping[str, Mapping[int, _Queue]], offsets: Mapping[tuple[str, str], Mapping[int, int]]
     ) -> dict[str, dict[str, Any]]:
         """Of all topics; bytes per second of those that have moved since the last look."""
-        ends = {topic: sum(queue.high for queue in found.values()) for topic, found in queues.items()}
-        done = {key: sum(found.values()) for key, found in offsets.items()}
+        ends = {topic: sum(queue.high for queue in queues_of.values()) for topic, queues_of in queues.items()}
+        done = {key: sum(queues_of.values()) for key, queues_of in offsets.items()}
         put = [topic for topic, end in ends.items() if end != self._ends.get(topic, end)]
         got = [key for key, end in done.items() if end != self._done.get(key, end)]
         self._ends, self._done = ends, done
@@ -99,8 +99,8 @@ class RemoteLive:
             zip(put, await asyncio.gather(*(self._rate("TOPIC_PUT_SIZE", topic) for topic in put)), strict=True)
         )
         got_rates: dict[str, float] = {}
-        found = await asyncio.gather(*(self._rate("GROUP_GET_SIZE", f"{topic}@{group}") for topic, group in got))
-        for (topic, _), rate in zip(got, found, strict=True):
+        queues_of = await asyncio.gather(*(self._rate("GROUP_GET_SIZE", f"{topic}@{group}") for topic, group in got))
+        for (topic, _), rate in zip(got, queues_of, strict=True):
             got_rates[topic] = got_rates.get(topic, 0.0) + rate
         return {
             topic: {
@@ -117,42 +117,45 @@ class RemoteLive:
         return {} if body is None else offset_table(body)
 
     async def _offsets(self) -> dict[tuple[str, str], dict[int, int]]:
-        said = await self._json(RequestCode.GET_ALL_CONSUMER_OFFSET)
-        found = {}
-        for key, queues in (said.get("offsetTable") or {}).items():
+        body = await self._json(RequestCode.GET_ALL_CONSUMER_OFFSET)
+        offsets = {}
+        for key, queues in (body.get("offsetTable") or {}).items():
             topic, at, group = key.partition("@")
             if at and not group.startswith(_OWN_GROUPS):
-                found[topic, group] = {int(queue_id): int(offset) for queue_id, offset in queues.items()}
-        return found
+                offsets[topic, group] = {int(queue_id): int(offset) for queue_id, offset in queues.items()}
+        return offsets
 
     async def _members(self, group: str) -> int:
-        said = await self._json(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group})
-        return len(said.get("connectionSet") or ())
+        body = await self._json(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group})
+        return len(body.get("connectionSet") or ())
 
     async def _rate(self, name: str, key: str) -> float:
-        said = await self._json(RequestCode.VIEW_BROKER_STATS_DATA, {"statsName": name, "statsKey": key})
-        return float((said.get("statsMinute") or {}).get("tps") or 0.0)
+        body = await self._json(RequestCode.VIEW_BROKER_STATS_DATA, {"statsName": name, "statsKey": key})
+        return float((body.get("statsMinute") or {}).get("tps") or 0.0)
 
     async def _runtime(self) -> tuple[dict[str, str], list[str]]:
         """GET_BROKER_RUNTIME_INFO, and what went wrong: Apache's fails in the first second of a broker's life."""
         answer = await self._client.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
         if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-            raise StorageError(f"{self._client.address} is no broker", hint="name a broker's port, no name server's")
+            raise StorageError(
+                f"{self._client.address} is not a broker", hint="use a broker's port, not a name server's"
+            )
         if answer.code != ResponseCode.SUCCESS:
-            return {}, [f"the broker tells nothing of itself: {(answer.remark or str(answer.code)).splitlines()[0]}"]
-        said = fastjson.loads(bytes(answer.body).decode("utf-8", "replace"))
+            why = (answer.remark or str(answer.code)).splitlines()[0]
+            return {}, [f"the broker did not send its runtime figures: {why}"]
+        body = fastjson.loads(bytes(answer.body).decode("utf-8", "replace"))
         try:
-            return {str(name): str(value) for name, value in said["table"].items()}, []
+            return {str(name): str(value) for name, value in body["table"].items()}, []
         except (KeyError, TypeError, AttributeError):
-            raise FormatError("no KVTable") from None
+            raise FormatError("not a KVTable") from None
 
     async def _json(self, code: int, ext: Mapping[str, str] | None = None) -> dict[str, Any]:
         """What is answered, empty when the broker knows nothing of it. Raises FormatError: it is no object."""
         body = await self._body(code, ext)
-        found = (None if body is None else fastjson.loads(body)) or {}
-        if not isinstance(found, dict):
-            raise FormatError(f"an answer to request {int(code)} that is no JSON object")
-        return found
+        fields = (None if body is None else fastjson.loads(body)) or {}
+        if not isinstance(fields, dict):
+            raise FormatError(f"the answer to request {int(code)} is not a JSON object")
+        return fields
 
     async def _body(self, code: int, ext: Mapping[str, str] | None = None) -> str | None:
         """What is answered; None when the broker knows nothing of it."""
@@ -169,17 +172,17 @@ def offset_table(text: str) -> dict[int, _Queue]:
     Raises:
         FormatError: it is none.
     """
-    decoder, found = json.JSONDecoder(), {}
+    decoder, table = json.JSONDecoder(), {}
     try:
         at = text.index("{", text.index('"offsetTable"')) + 1
         while text[at] != "}":
             queue, at = decoder.raw_decode(text, at)
             value, at = decoder.raw_decode(text, at + 1)
-            found[int(queue["queueId"])] = _Queue(int(value["minOffset"]), int(value["maxOffset"]))
+            table[int(queue["queueId"])] = _Queue(int(value["minOffset"]), int(value["maxOffset"]))
             at += text[at] == ","
     except (ValueError, KeyError, TypeError, IndexError) as error:
-        raise FormatError(f"no offsetTable: {error!r}") from None
-    return found
+        raise FormatError(f"malformed offsetTable: {error!r}") from None
+    return table
 
 
 def _lag(queues: Mapping[int, _Queue], done: Mapping[int, int]) -> int:

@@ -49,7 +49,7 @@ class RuntimeInfo:
     def all(self) -> dict[str, str]:
         """All of it. Raises StorageError."""
         now_ms = self.now_ms()
-        said: dict[str, object] = {
+        figures: dict[str, object] = {
             "bootTimestamp": self.started_ms,
             "runtime": _duration(now_ms - self.started_ms),
             **_of_stats(self.stats),
@@ -65,7 +65,7 @@ class RuntimeInfo:
             "sendThreadPoolQueueSize": self.flow.queued + self.flow.waiting,
             "sendThreadPoolQueueHeadWaitTimeMills": self.flow.oldest_ms,
         }
-        return {key: str(value) for key, value in said.items()}
+        return {key: str(value) for key, value in figures.items()}
 
 
 def _of_stats(stats: Stats) -> dict[str, object]:
@@ -81,8 +81,8 @@ def _of_stats(stats: Stats) -> dict[str, object]:
         "dispatchMaxBuffer": 0,
         "getMessageEntireTimeMax": stats.longest_get_ms,
         "putTps": rates.put,
-        "getFoundTps": rates.found,
-        "getMissTps": rates.missed,
+        "getFoundTps": rates.hits,
+        "getMissTps": rates.misses,
         "getTotalTps": rates.got,
         "getTransferedTps": rates.transferred,
         "putLatency99": f"{put_times.quantile(0.99):.2f}",
@@ -98,7 +98,7 @@ def _of_stats(stats: Stats) -> dict[str, object]:
 
 def _of_store(store: MessageStore, now_ms: int) -> dict[str, object]:
     log, began = store.log, store.log.begin_time_in_lock
-    said: dict[str, object] = {
+    figures: dict[str, object] = {
         "commitLogMinOffset": log.min_offset,
         "commitLogMaxOffset": log.max_offset,
         "dispatchBehindBytes": store.dispatch_behind_bytes,
@@ -108,8 +108,8 @@ def _of_store(store: MessageStore, now_ms: int) -> dict[str, object]:
         "remainHowManyDataToFlush": _size(log.max_offset - log.flushed_where),
     }
     if log.pool is not None:
-        said["remainHowManyDataToCommit"] = _size(log.files.remain_to_commit())
-    return said
+        figures["remainHowManyDataToCommit"] = _size(log.files.remain_to_commit())
+    return figures
 
 
 def _of_disks(store: MessageStore) -> dict[str, object]:

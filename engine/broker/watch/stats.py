@@ -79,15 +79,15 @@ class Rates(NamedTuple):
     """Messages put and handed out, and gets that found and missed something, per second."""
 
     put: StatsRate
-    found: StatsRate
-    missed: StatsRate
+    hits: StatsRate
+    misses: StatsRate
     transferred: StatsRate
 
     @property
     def got(self) -> StatsRate:
         """All gets."""
         return StatsRate(
-            *((found or 0.0) + (missed or 0.0) for found, missed in zip(self.found, self.missed, strict=True))
+            *((hits or 0.0) + (misses or 0.0) for hits, misses in zip(self.hits, self.misses, strict=True))
         )
 
 
@@ -98,8 +98,8 @@ class Totals(NamedTuple):
     put_size: int = 0
     put_failed: int = 0
     transferred: int = 0
-    found: int = 0
-    missed: int = 0
+    hits: int = 0
+    misses: int = 0
 
 
 @dataclass(slots=True)
@@ -226,12 +226,12 @@ class Stats:
 
     def put(self, topic: str, messages: int, size: int) -> None:
         """A client's messages are in the log, with `size` bytes there."""
-        found = self._puts.get(topic)
-        if found is None:
-            found = self._puts[topic] = TopicCounter()
-        found.times += 1
-        found.messages += messages
-        found.size += size
+        counter = self._puts.get(topic)
+        if counter is None:
+            counter = self._puts[topic] = TopicCounter()
+        counter.times += 1
+        counter.messages += messages
+        counter.size += size
 
     def stored(self, size: int) -> None:
         """A message of the broker's own is in the log."""
@@ -244,13 +244,13 @@ class Stats:
 
     def got(self, group: str, topic: str, messages: int, size: int, took_ms: int = 0) -> None:
         """A get found messages for a group."""
-        found = self._gets.get((group, topic))
-        if found is None:
-            found = self._gets[group, topic] = TopicCounter()
-        found.times += 1
-        found.messages += messages
-        found.size += size
-        found.took_ms += took_ms
+        counter = self._gets.get((group, topic))
+        if counter is None:
+            counter = self._gets[group, topic] = TopicCounter()
+        counter.times += 1
+        counter.messages += messages
+        counter.size += size
+        counter.took_ms += took_ms
         self.longest_get_ms = max(self.longest_get_ms, took_ms)
 
     def missed(self) -> None:
@@ -259,9 +259,9 @@ class Stats:
 
     def sent_back(self, group: str, topic: str) -> None:
         """A group could not consume a message of a topic."""
-        found = self._backs.setdefault((group, topic), TopicCounter())
-        found.times += 1
-        found.messages += 1
+        counter = self._backs.setdefault((group, topic), TopicCounter())
+        counter.times += 1
+        counter.messages += 1
 
     def forget_topic(self, topic: str) -> None:
         """It was deleted; the totals stay. Source: BrokerStatsManager#onTopicDeleted."""
@@ -320,12 +320,12 @@ class Stats:
 
     def rates(self) -> Rates:
         """As of the last tick."""
-        return Rates(*(self._rate(number) for number in ("put", "found", "missed", "transferred")))
+        return Rates(*(self._rate(number) for number in ("put", "hits", "misses", "transferred")))
 
     def group_get_tps(self, group: str, topic: str) -> float:
         """Messages per second that the group got in the last minute. Source: #tpsGroupGetNums."""
-        found = self._gets.get((group, topic))
-        return 0.0 if found is None else found.view("messages").minute.tps
+        counter = self._gets.get((group, topic))
+        return 0.0 if counter is None else counter.view("messages").minute.tps
 
     def view(self, name: str, key: str) -> StatsView | None:
         """What VIEW_BROKER_STATS_DATA asks for, None when nothing was ever counted there.
@@ -334,19 +334,19 @@ class Stats:
         enableQueueStat=false.
         """
         topic, _, group = key.rpartition("@")
-        found: TopicCounter | None = None
+        counter: TopicCounter | None = None
         if name in ("TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE"):
-            found = self._puts.get(key)
+            counter = self._puts.get(key)
         elif name in ("GROUP_GET_NUMS", "GROUP_GET_SIZE", "GROUP_GET_LATENCY"):
-            found = self._gets.get((group, topic))
+            counter = self._gets.get((group, topic))
         elif name == "SNDBCK_PUT_NUMS":
-            found = self._backs.get((group, topic))
+            counter = self._backs.get((group, topic))
         elif name in ("BROKER_PUT_NUMS", "BROKER_GET_NUMS") and key == self._cluster:
-            found = self._broker_puts if name == "BROKER_PUT_NUMS" else self._broker_gets
-            found = found if found.messages else None
-        if found is None:
+            counter = self._broker_puts if name == "BROKER_PUT_NUMS" else self._broker_gets
+            counter = counter if counter.messages else None
+        if counter is None:
             return None
-        return found.view({"SIZE": "size", "LATENCY": "took_ms"}.get(name.rpartition("_")[2], "messages"))
+        return counter.view({"SIZE": "size", "LATENCY": "took_ms"}.get(name.rpartition("_")[2], "messages"))
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
@@ -365,16 +365,16 @@ class Stats:
             del self._backs[key]
 
     def _rate(self, number: str) -> StatsRate:
-        found: list[float | None] = []
+        rates: list[float | None] = []
         for seconds in _RATES_S:
             if len(self._samples) <= seconds:
-                found.append(None)
+                rates.append(None)
                 continue
             (since, old), (now, new) = self._samples[-seconds - 1], self._samples[-1]
-            found.append((getattr(new, number) - getattr(old, number)) * 1000 / max(now - since, 1))
-        return StatsRate(*found)
+            rates.append((getattr(new, number) - getattr(old, number)) * 1000 / max(now - since, 1))
+        return StatsRate(*rates)
 
 
 def _date(now_ms: int) -> tuple[int, int]:
-    found = time.localtime(now_ms / 1000)
-    return found.tm_year, found.tm_yday
+    moment = time.localtime(now_ms / 1000)
+    return moment.tm_year, moment.tm_yday

@@ -132,8 +132,8 @@ def test_settings_are_told_changed_and_kept(tmp_path: Path, caplog: pytest.LogCa
     assert conf.read_text() == (
         "# mine\nbrokerName=broker-a\nautoCreateTopicEnable=false\nfileReservedTime=48\nflushDiskType=SYNC_FLUSH\n"
     )
-    assert "flushDiskType = SYNC_FLUSH from the next start on" in caplog.text
-    assert "nonsense is no setting" in caplog.text
+    assert "flushDiskType = SYNC_FLUSH takes effect at the next start" in caplog.text
+    assert "nonsense is not a setting" in caplog.text
     assert not list(tmp_path.glob("broker.conf.*"))
 
 
@@ -153,12 +153,12 @@ def test_what_is_not_in_force_of_the_file_is_logged(tmp_path: Path, caplog: pyte
     told = [(record.message, vars(record)["why"]) for record in caplog.records if "why" in vars(record)]
     assert len(told) == len(set(told)), "the log of serve passes a line and its why once a second"
     said = {what: [why for line, why in told if line == what] for what, _ in told}
-    first, second, *others = said["a setting is not in force as it stands"]
+    first, second, *others = said["setting not in force as written"]
     assert first.startswith("line 2, fileReservedTime: not a 32-bit integer: a comment after a value")
     assert second.startswith("line 3, storePathIndex: the index is always in index/")
     assert [why.split(":")[0] for why in others] == ["line 6, commercialBigCount", "line 8, deleteWhen"]
     assert said["ignored settings"] == ["regionId, traceOn"]
-    (danger,) = said["a setting is dangerous"]
+    (danger,) = said["dangerous setting"]
     assert "nothing is ever deleted" in danger
     text = conf.read_text(encoding="utf-8")
     assert text.startswith("# \u5317\u4eac\nfileReservedTime=48\n")  # what others wrote stays as it is

@@ -63,7 +63,7 @@ def test_answers_in_another_order_and_requests_of_the_peer() -> None:
     [
         (b"", "was closed"),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "invalid frame length"),
-        (None, r"does not answer request 28 in 0"),
+        (None, r"did not answer request 28 within 0"),
     ],
 )
 def test_a_peer_that_fails(said: bytes | None, why: str) -> None:
@@ -94,7 +94,7 @@ def test_what_is_no_address(address: str) -> None:
 
 
 def test_nobody_there() -> None:
-    with pytest.raises(StorageError, match="can't connect to"):
+    with pytest.raises(StorageError, match="cannot connect to"):
         asyncio.run(RemotingClient.connect("127.0.0.1:1"))
 
 

@@ -166,14 +166,14 @@ def test_a_pull_that_waits_in_vain_is_answered_in_time_and_when_the_broker_stops
         (RequestCode.SEND_MESSAGE_V2, send_fields("SCHEDULE_TOPIC_XXXX"), 16, "is forbidden."),
         (RequestCode.SEND_MESSAGE_V2, {**send_fields("New"), "c": "nothing"}, 17, "topic[New] not exist"),
         (RequestCode.SEND_MESSAGE_V2, send_fields("Q", 99), 1, "request queueId[99] is illegal"),
-        (RequestCode.SEND_MESSAGE_V2, {**send_fields("Q"), "e": "x"}, 1, "is no number"),
+        (RequestCode.SEND_MESSAGE_V2, {**send_fields("Q"), "e": "x"}, 1, "is not a number"),
         (RequestCode.PULL_MESSAGE, pull_fields("Nothing", 0), 17, "topic[Nothing] not exist"),
         (RequestCode.PULL_MESSAGE, pull_fields("TBW102", 0, queue_id=8), 1, "queueId[8] is illegal"),
         (RequestCode.PULL_MESSAGE, {**pull_fields("TBW102", 0), "sysFlag": "0"}, 24, "group info not exist"),
         (RequestCode.PULL_MESSAGE, pull_fields("TBW102", 5), 21, "NO_MESSAGE_IN_QUEUE"),
         (RequestCode.VIEW_MESSAGE_BY_ID, {"offset": "77"}, 1, "can not find message by the offset, 77"),
         (RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "G"}, 1, "no consumer for this group, G"),
-        (RequestCode.HEART_BEAT, None, 1, "no JSON"),
+        (RequestCode.HEART_BEAT, None, 1, "not JSON"),
         (RequestCode.UPDATE_AND_CREATE_TOPIC, {"topic": "TBW102"}, 1, "conflict with system topic"),
     ],
 )
@@ -273,7 +273,7 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
     async def run() -> None:
         async with daemon(tmp_path / "a") as first:
             port = int(first.listening.broker.rpartition(":")[2])
-            with pytest.raises(StorageError, match=f"can't listen on 127.0.0.1:{port}: address already in use"):
+            with pytest.raises(StorageError, match=f"cannot listen on 127.0.0.1:{port}: address already in use"):
                 async with daemon(tmp_path / "b", listen_port=port):
                     pass
 
@@ -286,7 +286,7 @@ def test_settings() -> None:
     )
     assert (found.broker_name, found.listen_port, found.auto_create_topic) == ("b", 1, False)
     assert BrokerSettings.of({"listenPort": "x"}).listen_port == BrokerSettings.of({}).listen_port
-    with pytest.raises(InvalidArgument, match="no IP address"):
+    with pytest.raises(InvalidArgument, match="not an IP address"):
         BrokerSettings.of({"brokerIP1": "here"})
 
 

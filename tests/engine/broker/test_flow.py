@@ -65,7 +65,7 @@ async def make_slow(disk: SlowDisk, client: Client, found: Daemon) -> None:
     """One put that takes long: from then on puts are moved to a worker thread."""
     disk.takes_s = (flow.SLOW_MS + 50) / 1000
     assert (await client.put("T", b"slow")).code == 0
-    assert found.broker.flow.beside
+    assert found.broker.flow.in_worker_thread
 
 
 def sound(root: Path) -> None:
@@ -194,7 +194,7 @@ def test_it_ends_when_the_disk_is_quick_again(tmp_path: Path, monkeypatch: pytes
             client = await Client.to(found.listening.broker)
             await make_slow(disk, client, found)
             count = 1
-            while found.broker.flow.beside:
+            while found.broker.flow.in_worker_thread:
                 answer = await client.put("T", b"x")
                 assert (answer.code, answer.fields["queueOffset"]) == (0, str(count))  # in order, none lost
                 count += 1

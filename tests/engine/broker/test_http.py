@@ -257,7 +257,7 @@ def test_retention_is_a_service_of_the_daemon(
             await asyncio.sleep(0.02)
         assert found.broker.store.log.min_offset == 8 << 20
         found.health.tick()
-        assert "files have expired" in caplog.messages
+        assert "expired files deleted" in caplog.messages
 
     served(tmp_path / "s", work)
 

@@ -295,5 +295,5 @@ def test_we_register_with_name_servers(tmp_path: Path, caplog: pytest.LogCapture
 
     with caplog.at_level(logging.INFO):
         asyncio.run(run())
-    away = [one for one in caplog.records if "is away" in one.getMessage()]
+    away = [one for one in caplog.records if "not reachable" in one.getMessage()]
     assert [getattr(one, "peer", "") for one in away] == ["127.0.0.1:1"]

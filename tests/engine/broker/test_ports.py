@@ -25,13 +25,13 @@ __all__ = ["tmp_path"]
         ("localhost", "192.0.2.7", "only localhost is listened on"),
         ("0.0.0.0", "192.0.2.7", None),
         ("192.0.2.7", "192.0.2.7", None),
-        ("0.0.0.0", "127.0.0.1", "brokerIP1 takes an address that they reach"),
+        ("0.0.0.0", "127.0.0.1", "set brokerIP1 to another one"),
     ],
 )
 def test_whether_clients_reach_what_they_are_told(listen: str, told: str, why: str | None) -> None:
     found = unreachable(BrokerSettings(listen_host=listen, broker_ip1=told), f"{told}:10911")
     assert (found is None) is (why is None)
-    assert why is None or (found is not None and why in found and f"clients are told {told}:10911" in found)
+    assert why is None or (found is not None and why in found and f"clients get the address {told}:10911" in found)
 
 
 def test_where() -> None:
@@ -56,7 +56,7 @@ def test_a_port_that_is_taken_is_named_with_what_sets_it(setting: str, option: s
             with pytest.raises(StorageError) as found:
                 async with daemon(tmp_path / "s", **{setting: port}):
                     pass
-        assert found.value.message == f"can't listen on 127.0.0.1:{port}: address already in use"
+        assert found.value.message == f"cannot listen on 127.0.0.1:{port}: address already in use"
         assert option in (found.value.hint or "")
 
     asyncio.run(run())
@@ -64,9 +64,9 @@ def test_a_port_that_is_taken_is_named_with_what_sets_it(setting: str, option: s
 
 def test_an_address_of_another_machine(tmp_path: Path) -> None:
     async def run() -> None:
-        with pytest.raises(StorageError, match=r"can't listen on 192\.0\.2\.7:0: cannot assign") as found:
+        with pytest.raises(StorageError, match=r"cannot listen on 192\.0\.2\.7:0: cannot assign") as found:
             async with daemon(tmp_path / "s", listen_host="192.0.2.7"):
                 pass
-        assert "--listen takes an address of this machine" in (found.value.hint or "")
+        assert "use --listen with an address of this machine" in (found.value.hint or "")
 
     asyncio.run(run())

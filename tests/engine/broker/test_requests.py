@@ -36,7 +36,7 @@ def test_every_code_has_the_right_that_apache_asks_for() -> None:
 
 
 def test_a_code_without_a_right_is_refused() -> None:
-    with pytest.raises(UndeclaredRight, match="request code 10 is answered, and no right is declared for it"):
+    with pytest.raises(UndeclaredRight, match="request code 10 has a handler, but no declared right"):
         RequestTable([RequestEntry(RequestCode.SEND_MESSAGE, lambda handler: handler)])
 
 

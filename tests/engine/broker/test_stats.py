@@ -92,7 +92,7 @@ def test_rates_are_told_as_soon_as_the_daemon_is_old_enough(stats: Stats, clock:
     assert rates.put.ten == pytest.approx(3)
     assert rates.put.minute == pytest.approx(3)
     assert rates.put.ten_minutes is None
-    assert (rates.found.ten, rates.missed.ten, rates.transferred.ten, rates.got.ten) == (1, 1, 5, 2)
+    assert (rates.hits.ten, rates.misses.ten, rates.transferred.ten, rates.got.ten) == (1, 1, 5, 2)
     assert str(rates.put) == "3.0 3.0 "
 
 

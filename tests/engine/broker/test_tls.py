@@ -92,7 +92,7 @@ def test_a_key_with_a_password(tmp_path: Path, made: Certificates) -> None:
     )
     assert TlsSettings(cert=made.cert, key=str(locked), key_password="secret").server_context() is not None
     for wrong in ("", "other"):
-        with pytest.raises(InvalidArgument, match="another password") as caught:
+        with pytest.raises(InvalidArgument, match="a wrong password") as caught:
             TlsSettings(cert=made.cert, key=str(locked), key_password=wrong).server_context()
         assert caught.value.path == str(locked)
 
@@ -104,12 +104,12 @@ def test_settings_that_can_not_be(tmp_path: Path, made: Certificates) -> None:
         TlsSettings(cert=str(tmp_path / "nothing.pem"), key=made.key).server_context()
     assert missing.value.path == str(tmp_path / "nothing.pem")
     for settings, what in (
-        (TlsSettings(cert=str(text), key=made.key), "no certificate in PEM"),
-        (TlsSettings(cert=made.cert, key=str(text)), "no key in PEM"),
-        (TlsSettings(cert=made.cert, key=made.client_key), "no key in PEM that belongs to"),
-        (TlsSettings(cert=made.cert), "no key in PEM"),
-        (TlsSettings(cert=made.cert, key=made.key, client_auth="require", trust=str(text)), "no certificates in PEM"),
-        (TlsSettings(cert=made.cert, key=made.key, client_auth="optional"), "nothing to check them"),
+        (TlsSettings(cert=str(text), key=made.key), "not a PEM certificate"),
+        (TlsSettings(cert=made.cert, key=str(text)), "not a PEM key"),
+        (TlsSettings(cert=made.cert, key=made.client_key), "not a PEM key of"),
+        (TlsSettings(cert=made.cert), "not a PEM key"),
+        (TlsSettings(cert=made.cert, key=made.key, client_auth="require", trust=str(text)), "not PEM certificates"),
+        (TlsSettings(cert=made.cert, key=made.key, client_auth="optional"), "no trusted certificates are set"),
         (TlsSettings(TlsMode.ENFORCING), "TLS without a certificate"),
         (TlsSettings(key=made.key), "TLS without a certificate"),
     ):
@@ -118,7 +118,7 @@ def test_settings_that_can_not_be(tmp_path: Path, made: Certificates) -> None:
     assert TlsSettings().server_context() is None
     assert TlsSettings().client_context() is None
     assert TlsSettings(client=True, auth_server=True, client_trust=made.authority).client_context() is not None
-    with pytest.raises(InvalidArgument, match="no certificates in PEM"):
+    with pytest.raises(InvalidArgument, match="not PEM certificates"):
         TlsSettings(client=True, auth_server=True, client_trust=str(text)).client_context()
 
 
@@ -147,9 +147,9 @@ def test_apaches_keys(tmp_path: Path) -> None:
     assert (found.mode, found.cert, found.auth_client) == (TlsMode.ENFORCING, "/b.pem", True)
     assert TlsSettings.of(keys, cert="/c.pem", mode=None).cert == "/c.pem"
     for key, value, what in (
-        ("tls.server.mode", "strict", "are the modes"),
-        ("tls.server.need.client.auth", "maybe", "none, optional and require"),
-        ("tls.test.mode.enable", "true", "no certificate is made up"),
+        ("tls.server.mode", "strict", "must be disabled, permissive or enforcing"),
+        ("tls.server.need.client.auth", "maybe", "must be none, optional or require"),
+        ("tls.test.mode.enable", "true", "makes no test certificate"),
     ):
         with pytest.raises(InvalidArgument, match=what):
             TlsSettings.of({key: value})

@@ -133,14 +133,14 @@ def test_a_long_topic_record_of_5x_is_read() -> None:
     ("at", "patch", "why"),
     [
         (4, "cbd43194", "no message magic"),
-        (0, "0000005a", "a record of 90 bytes"),
-        (0, "00000075", "a record of 117 bytes"),
-        (0, "80000000", "a record of -2147483648 bytes"),
+        (0, "0000005a", "invalid total size 90:"),
+        (0, "00000075", "invalid total size 117"),
+        (0, "80000000", "invalid total size -2147483648:|too small"),
         (0, "00000073", "lengths add up to 116"),
-        (84, "7fffffff", "a body of 2147483647 bytes"),
+        (84, "7fffffff", "invalid body length 2147483647"),
         (84, "00000004", "topic|lengths"),
-        (93, "80", "a topic of -128 bytes"),
-        (93, "7f", "a topic of 127 bytes"),
+        (93, "80", "invalid topic length -128"),
+        (93, "7f", "invalid topic length 127"),
         (99, "000e", "lengths add up to 115"),
         (99, "7fff", "lengths add up to"),
     ],
@@ -233,7 +233,7 @@ def test_a_known_msg_id() -> None:
 
 @pytest.mark.parametrize("text", ["", "7F", "7F00000100002A9F00000000000420D", "G" * 32, "0" * 40, " " * 24 + "0" * 32])
 def test_what_is_no_msg_id(text: str) -> None:
-    with pytest.raises(InvalidArgument, match="message id"):
+    with pytest.raises(InvalidArgument, match="not an offset message ID"):
         message.parse_msg_id(text)
 
 

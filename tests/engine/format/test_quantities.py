@@ -75,7 +75,7 @@ def test_of_a_day_in_local_time_on_the_day_when_the_clock_changes(text: str, loc
     ],
 )
 def test_what_is_no_time_is_told_with_examples_that_are(text: str) -> None:
-    with pytest.raises(InvalidArgument, match="--at: no time") as told:
+    with pytest.raises(InvalidArgument, match="--at: not a time") as told:
         parse_time(text, "--at")
     assert told.value.hint == 'like 2024-05-01T03:00, 14:05, yesterday, "2 hours ago" or 1714532400000'
     for example in ("2024-05-01T03:00", "14:05", "yesterday", "2 hours ago", "1714532400000"):

@@ -69,7 +69,7 @@ def test_the_daemon_looks_and_tells(
             while found.broker.store.self_check.problems and time.monotonic() < until:
                 await asyncio.sleep(0.01)
             found.health.tick()
-            assert "well again" in caplog.messages
+            assert "healthy again" in caplog.messages
 
     caplog.set_level("INFO")
     asyncio.run(run())

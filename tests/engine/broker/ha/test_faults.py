@@ -242,7 +242,7 @@ def test_expiry_within_what_is_compared_and_behind_a_slave(pair: Make) -> None:
     error = client.state.error
     assert isinstance(error, Diverged)
     assert error.offset == end
-    assert f"begins at {one.master.log.min_offset}" in str(error)
+    assert f"log start is {one.master.log.min_offset}" in str(error)
 
 
 def test_a_master_that_says_elsewhere_where_its_log_begins(pair: Make) -> None:
