@@ -237,9 +237,9 @@ class MessageStore(StoreParts):
     # --- state ------------------------------------------------------------------------------------------------------
 
     @property
-    def dispatch_behind_bytes(self) -> int:
+    def dispatch_lag(self) -> int:
         """Bytes of the log that are not in queues and index yet."""
-        return self.dispatch.behind
+        return self.dispatch.lag
 
     @property
     def errors(self) -> tuple[RStoreError, ...]:

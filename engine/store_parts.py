@@ -149,8 +149,8 @@ class StoreParts(MessageReader):
         steps: list[Callable[[], object]] = [self._cut_back, self._finish_index, lambda: self.log.close(clean=True)]
         trapped = self._trapped()
         if trapped:
-            steps.append(self._checkpoint_behind_trap)
-        if self.flags.writeable and self.dispatch.behind == 0:
+            steps.append(self._checkpoint_after_trap)
+        if self.flags.writeable and self.dispatch.lag == 0:
             steps.append(self.checkpoint.flush)
         for step in steps:
             try:
@@ -159,7 +159,7 @@ class StoreParts(MessageReader):
                 self._failed(error)
         self.queues.shutdown()
         try:
-            if self.flags.writeable and self.dispatch.behind == 0 and not trapped:
+            if self.flags.writeable and self.dispatch.lag == 0 and not trapped:
                 self.abort.remove()
         finally:
             self._lock.release()
@@ -214,7 +214,7 @@ class StoreParts(MessageReader):
         trap, files = self._state.trap, self.log.files.files
         return trap is not None and bool(files) and files[-NORMAL_FILES:][0].file_from_offset <= trap
 
-    def _checkpoint_behind_trap(self) -> None:
+    def _checkpoint_after_trap(self) -> None:
         """The abort mark stays, and the checkpoint has the next start begin with the last file, behind the damage."""
         newest = self.log.flushed_timestamp + SAFETY_MS
         if newest > self.checkpoint.physic_msg_timestamp:

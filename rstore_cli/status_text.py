@@ -66,7 +66,7 @@ def show_daemon(output: Output, live: dict[str, Any]) -> None:
             ("held pulls", str(live["heldPulls"])),
             ("puts/s", _rates(live["rates"]["put"])),
             ("gets/s", _rates(live["rates"]["get"])),
-            ("pending", f"{size(live['flushBehind'])} to flush, {size(live['dispatchBehind'])} to dispatch"),
+            ("pending", f"{size(live['flushLag'])} to flush, {size(live['dispatchLag'])} to dispatch"),
             ("refused", refused or "nothing"),
             *replication(live["replication"]),
         ]
@@ -78,11 +78,11 @@ def replication(found: dict[str, Any]) -> list[tuple[str, str]]:
     """A master's slaves, or how far a slave is; nothing for a master that has none."""
     copied = found.get("copied")
     if copied is not None:
-        behind = "" if copied["behind"] is None else f", lag {size(copied['behind'])}"
+        behind = "" if copied["lag"] is None else f", lag {size(copied['lag'])}"
         lines = [("slave of", f"{copied['master'] or 'no master yet'}: {copied['state']}{behind}")]
         return lines + [("trouble", printable(text)) for text in [copied["error"]] if text]
     return [
-        ("slave", f"{one['address']}: " + ("silent" if one["acked"] is None else f"lag {size(one['behind'])}"))
+        ("slave", f"{one['address']}: " + ("silent" if one["acked"] is None else f"lag {size(one['lag'])}"))
         for one in found["slaves"]
     ]
 

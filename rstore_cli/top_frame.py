@@ -87,7 +87,7 @@ class Frame:
         """One object."""
         now = self.now
         kept = ("time", "source", "address", "uptime", "connections", "heldPulls", "outputWaiting", "log")
-        more = ("flushBehind", "dispatchBehind", "disks", "writeable", "errors")
+        more = ("flushLag", "dispatchLag", "disks", "writeable", "errors")
         return {
             **{name: now[name] for name in (*kept, *more)},
             "replication": now.get("replication"),
@@ -128,7 +128,7 @@ class Frame:
             ("broker", f"{now['address']}, up for {duration(now['uptime'])}, {moment(now['time'])}"),
             ("puts, gets", f"{self._sum('put'):,.1f}/s, {self._sum('got'):,.1f}/s"),
             ("clients", clients + held),
-            ("pending", f"{_size(now['flushBehind'])} to flush, {_size(now['dispatchBehind'])} to dispatch"),
+            ("pending", f"{_size(now['flushLag'])} to flush, {_size(now['dispatchLag'])} to dispatch"),
             ("disk", disks + (", PUTS ARE REFUSED" if now["writeable"] is False else "")),
         ]
         rows += replication(now["replication"]) if now.get("replication") else []

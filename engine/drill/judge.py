@@ -268,9 +268,7 @@ class Judge:
                     yield Unmet("takes_puts", counted(count, "put"), f"{answer.status.value}: {answer.error}")
                     return
             if not store.wait_dispatched(_PATIENCE_MS):
-                yield Unmet(
-                    "takes_puts", "messages that can be read", f"dispatch lag is {store.dispatch_behind_bytes} bytes"
-                )
+                yield Unmet("takes_puts", "messages that can be read", f"dispatch lag is {store.dispatch_lag} bytes")
                 return
             yield from _some("takes_puts", counted(count, "put"), missing(store, scene.ledger.acknowledged[before:]))
             for error in store.errors:

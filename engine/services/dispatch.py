@@ -181,7 +181,7 @@ class DispatchService(Worker):
         return self._progress
 
     @property
-    def behind(self) -> int:
+    def lag(self) -> int:
         """Bytes of the log that are not dispatched yet."""
         return max(0, self._log.max_offset - self._position)
 

@@ -105,6 +105,6 @@ def _screen(answer: Output) -> Iterator[Tell]:
             if not is_terminal(sys.stderr) and time.monotonic() - shown >= _EVERY_S:
                 shown = time.monotonic()
                 rate = size(int(now.appended / now.seconds)) if now.seconds else "-"
-                answer.note(f"{now.status.value}: lag {size(now.behind)}, {rate}/s, log up to {now.end}")
+                answer.note(f"{now.status.value}: lag {size(now.lag)}, {rate}/s, log up to {now.end}")
 
         yield tell

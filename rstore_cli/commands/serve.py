@@ -132,7 +132,7 @@ def serve(
         ),
         metrics_port=metrics_port,
         connections=max_connections,
-        ha=HaSettings.of(config.other).behind(master),
+        ha=HaSettings.of(config.other).with_master(master),
         broker_id=broker_id,
     )
     if slave and not broker.broker_id:

@@ -78,5 +78,5 @@ def test_top_of_apaches_broker(broker: real_broker.RealBroker) -> None:
     assert group["lagPerSecond"] > 5
     assert 0 < last["disks"]["CL"] < 1
     assert last["log"]["maxOffset"] > 50_000
-    assert last["dispatchBehind"] >= 0
-    assert last["flushBehind"] >= 0
+    assert last["dispatchLag"] >= 0
+    assert last["flushLag"] >= 0

@@ -163,7 +163,7 @@ def test_replicate_and_what_stops_it(names: str, tmp_path: Path) -> None:
         produced = produce(master.broker, "Load", 20_000, size=1000)
         wanted = ReplicateOptions(master.broker, until_caught_up=True)
         first = replicate(StoreConfig(store_path_root_dir=copy), wanted, lambda _: None)
-        assert (first.start, first.behind, first.status) == (0, 0, LinkStatus.FOLLOWING)
+        assert (first.start, first.lag, first.status) == (0, 0, LinkStatus.FOLLOWING)
         assert first.appended + 1 == first.end == first.dispatched
         assert_same(tmp_path / "master", copy, produced)
         assert_sound(config(copy))

@@ -53,7 +53,7 @@ def test_what_is_put_is_got(opened: Open) -> None:
     assert store.wait_dispatched()
     assert bodies(store) == [b"body %d" % i for i in range(1000)]
     assert store.log.segments[-1].offset > 0
-    assert store.dispatch_behind_bytes == 0
+    assert store.dispatch_lag == 0
     (one,) = store.query("T", "k500").messages
     assert decode(one).body == b"body 500"
     assert store.look_by_msg_id(results[7].append.msg_id).body == b"body 7"  # type: ignore[union-attr]

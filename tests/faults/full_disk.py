@@ -203,7 +203,7 @@ def opened_with_queues_behind(place: Place) -> int:
     shutil.rmtree(place.root / "consumequeue")
     place.fill()
     with MessageStore.open(config, cleaning=True) as store:
-        assert store.dispatch_behind_bytes > 0
+        assert store.dispatch_lag > 0
         for one in ledger.acknowledged:
             assert store.look_message(one.physical_offset) is not None
         refused = put_until_refused(store, ledger, 3)

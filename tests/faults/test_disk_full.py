@@ -49,7 +49,7 @@ class Counting(FaultyDisk):
 def wait_dispatched_or_stuck(store: MessageStore) -> None:
     """Dispatch has come to the end, or says why it can't: what it takes of the disk doesn't hang on the moment."""
     deadline = time.monotonic() + PATIENCE
-    while store.dispatch_behind_bytes and not store.errors and time.monotonic() < deadline:
+    while store.dispatch_lag and not store.errors and time.monotonic() < deadline:
         time.sleep(0.0005)
 
 

@@ -272,7 +272,7 @@ def test_misuse(spark: SparkSession, tmp_path: Path, fixture_store: Store) -> No
         ([path], {"onDamage": "maybe"}, "there are fail, mark, skip"),
         ([path], {"splitByte": "1"}, "unknown option: splitbyte .there are path, columns"),
         ([path], {"columns": "nope"}, "no such column: nope .there are store, file"),
-        ([path], {"splitBytes": "much"}, "splitBytes: no size"),
+        ([path], {"splitBytes": "much"}, "splitBytes: not a size"),
     ):
         with pytest.raises(Exception, match=text):
             load(spark, *places, **options).count()

@@ -180,12 +180,12 @@ def test_what_is_told_of_a_master_and_its_slave(cli: Cli, master: Process, tmp_p
         found: dict[str, Any] = cli("--json", "status", "--store", slave.root).json["daemon"]["replication"]
         return found
 
-    until(lambda: seen()["copied"]["state"] == "following" and seen()["copied"]["behind"] == 0)
+    until(lambda: seen()["copied"]["state"] == "following" and seen()["copied"]["lag"] == 0)
     told = seen()
     assert (told["role"], told["slaves"], told["copied"]["error"]) == ("SLAVE", [], None)
     ours = cli("--json", "status", "--store", master.root).json["daemon"]["replication"]
     assert ours["role"] == "ASYNC_MASTER"
-    assert [one["behind"] for one in ours["slaves"]] == [0]
+    assert [one["lag"] for one in ours["slaves"]] == [0]
     assert ": lag 0 bytes" in cli("status", "--store", master.root).out
     assert f"{master.where['ha']}: following, lag 0 " in cli("status", "--store", slave.root).out
     assert "slave of" in cli("top", "--store", slave.root, "--once", "-i", "0.1").out

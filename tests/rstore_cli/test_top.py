@@ -124,7 +124,7 @@ def test_of_the_daemon_and_of_any_broker(daemon: Process, cli: Cli) -> None:
         group = next(row for row in found.json["groups"] if row["topic"] == "T")
         assert (group["group"], group["members"]) == ("G", 1)
         assert found.json["address"] == daemon.where["broker"]
-        assert found.json["dispatchBehind"] >= 0
+        assert found.json["dispatchLag"] >= 0
         assert 0 < found.json["disks"]["CL"] < 1
     assert of_daemon.json["connections"]["broker"] == 1
     assert of_daemon.json["topics"][0]["putBytesPerSecond"] > 10_000

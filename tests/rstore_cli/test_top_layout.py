@@ -20,8 +20,8 @@ def look(topics: int = 8, groups: int = 12, *, ms: int = 1_700_000_000_000, done
     """A broker at work: the first topics take the most, the last groups are the furthest behind."""
     return {
         "time": ms, "address": "192.0.2.7:10911", "uptime": 3_600_000, "heldPulls": 1, "errors": [],
-        "connections": {"broker": 3, "nameService": 1}, "disks": {"CL": 0.71, "CQ": 0.7}, "flushBehind": 100,
-        "dispatchBehind": 0, "writeable": True,
+        "connections": {"broker": 3, "nameService": 1}, "disks": {"CL": 0.71, "CQ": 0.7}, "flushLag": 100,
+        "dispatchLag": 0, "writeable": True,
         "topics": {
             TOPIC.format(i): {
                 "putMessages": done * (topics - i) * 1000, "putBytes": done * (topics - i) * 1_000_000,

@@ -49,11 +49,11 @@ _GATHER_S = 0.002
 
 @dataclass(frozen=True, slots=True)
 class SlaveState:
-    """One slave as its master sees it. `acked`: physical offset, None before its first report; `behind`: bytes."""
+    """One slave as its master sees it. `acked`: physical offset, None before its first report; `lag`: bytes."""
 
     address: str
     acked: int | None
-    behind: int
+    lag: int
 
 
 class MasterService:
@@ -160,7 +160,7 @@ class MasterService:
             if not self._make_room():
                 self._log.warning(
                     "slave connection rejected",
-                    extra={"peer": peer, "why": f"the limit of {LINKS} connections is reached"},
+                    extra={"peer": peer, "why": f"too many connections: limit {LINKS}"},
                 )
                 client.close()
                 continue

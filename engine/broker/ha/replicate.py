@@ -89,7 +89,7 @@ class Replicated:
     seconds: float
 
     @property
-    def behind(self) -> int:
+    def lag(self) -> int:
         """Bytes that the broker has more, as far as is known."""
         return max(0, self.master_end - self.end)
 
@@ -99,7 +99,7 @@ class Replicated:
             "start": self.start,
             "end": self.end,
             "masterEnd": self.master_end,
-            "behind": self.behind,
+            "lag": self.lag,
             "appended": self.appended,
             "compared": self.compared,
             "verified": self.dispatched,
@@ -224,7 +224,7 @@ class _Replication:
                 self._tell(now)
                 if wanted.until_caught_up and self._is_done(store, state, master_end):
                     return self._now(store, client.state, master_end)
-                await asyncio.sleep(_ASK_S if now.behind or not wanted.until_caught_up else _ASK_S / 10)
+                await asyncio.sleep(_ASK_S if now.lag or not wanted.until_caught_up else _ASK_S / 10)
                 try:
                     figures = await metadata.runtime(await self._asked())
                     begin, master_end = metadata.extent(figures)

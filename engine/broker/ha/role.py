@@ -105,7 +105,7 @@ class Role:
         fields: dict[str, Any] = {
             "role": self._store.config.broker_role.value,
             "address": None if self.is_slave else self.address,
-            "slaves": [{"address": one.address, "acked": one.acked, "behind": one.behind} for one in self.slaves],
+            "slaves": [{"address": one.address, "acked": one.acked, "lag": one.lag} for one in self.slaves],
         }
         if copied is not None:
             fields["copied"] = {
@@ -113,7 +113,7 @@ class Role:
                 "state": copied.status.value,
                 "end": copied.end,
                 "masterEnd": copied.master_end,
-                "behind": copied.behind,
+                "lag": copied.lag,
                 "appended": copied.appended,
                 "compared": copied.compared,
                 "rounds": self.rounds,

@@ -74,7 +74,7 @@ class HaSettings:
             raise InvalidArgument(f"haTransferBatchSize = {made.batch}: must be at most {MAX_BODY}")
         return made
 
-    def behind(self, broker: str | None) -> HaSettings:
+    def with_master(self, broker: str | None) -> HaSettings:
         """Of a slave of that broker (`host:port`), whose replication service is one port above; None: as they are.
 
         Raises:

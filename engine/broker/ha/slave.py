@@ -71,7 +71,7 @@ class Copied:
     at_home: bool = False
 
     @property
-    def behind(self) -> int | None:
+    def lag(self) -> int | None:
         """Bytes that the master has more, as far as is known."""
         return None if self.master_end is None else max(0, self.master_end - self.end)
 

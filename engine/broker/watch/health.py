@@ -98,7 +98,7 @@ class Health:
         self._last = now
         store = self._store
         problems = []
-        behind = store.dispatch_behind_bytes
+        behind = store.dispatch_lag
         if self._dispatch.stuck_s(store.dispatch.position, idle=behind == 0, now=now) > STUCK_S:
             problems.append(
                 HealthReason("dispatch-stuck", f"dispatch lag: {behind} bytes after {store.dispatch.position}")

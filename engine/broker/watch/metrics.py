@@ -79,11 +79,11 @@ def _maps(_: Live) -> Samples:
         yield (), sum(1 for _ in file)
 
 
-def _behind(live: Live) -> Samples:
+def _slave_lag(live: Live) -> Samples:
     copied = live.watched.role.copied
-    behind = 0 if copied is None else copied.behind
-    if behind is not None:
-        yield (), behind
+    lag = 0 if copied is None else copied.lag
+    if lag is not None:
+        yield (), lag
 
 
 def _states(live: Live) -> Samples:
@@ -131,11 +131,11 @@ METRICS: tuple[Declared, ...] = (
     Declared("rstore_flush_behind_bytes", "gauge", (), "Bytes of the log that are not flushed yet.",
              _one(lambda live: max(live.watched.store.log.max_offset - live.watched.store.log.flushed_where, 0))),
     Declared("rstore_dispatch_behind_bytes", "gauge", (), "Dispatch lag: bytes of the log that are not dispatched yet.",
-             _one(lambda live: live.watched.store.dispatch_behind_bytes)),
+             _one(lambda live: live.watched.store.dispatch_lag)),
     Declared("rstore_slave_behind_bytes", "gauge", ("slave",), "Lag in bytes of a slave of this master.",
-             lambda live: [((one.address,), one.behind) for one in live.watched.role.slaves]),
+             lambda live: [((one.address,), one.lag) for one in live.watched.role.slaves]),
     Declared("rstore_replication_behind_bytes", "gauge", (), "On a slave: its lag in bytes at the last query.",
-             _behind),
+             _slave_lag),
     Declared("rstore_replication_state", "gauge", ("state",), "On a slave: 1 for the current state of replication.",
              _states),
     Declared("rstore_replication_appended_bytes", "counter", (), "On a slave: bytes received from its master.",

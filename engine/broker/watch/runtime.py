@@ -101,7 +101,7 @@ def _of_store(store: MessageStore, now_ms: int) -> dict[str, object]:
     figures: dict[str, object] = {
         "commitLogMinOffset": log.min_offset,
         "commitLogMaxOffset": log.max_offset,
-        "dispatchBehindBytes": store.dispatch_behind_bytes,
+        "dispatchBehindBytes": store.dispatch_lag,
         "earliestMessageTimeStamp": store.earliest_message_time(),
         "pageCacheLockTimeMills": max(now_ms - began, 0) if began else 0,
         "remainTransientStoreBufferNumbs": INT_MAX if log.pool is None else log.pool.available,

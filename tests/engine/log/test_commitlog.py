@@ -129,7 +129,7 @@ def test_files_behind_the_end_are_never_deleted_here(config: StoreConfig) -> Non
     one.close(clean=True)
     before = sorted(config.commit_log_paths[0].iterdir())
     two = CommitLog(disk, config)
-    with pytest.raises(FormatError, match="behind the end"):
+    with pytest.raises(FormatError, match="after the log end"):
         two.open(100, {})
     assert sorted(config.commit_log_paths[0].iterdir()) == before
 

@@ -81,7 +81,7 @@ def test_it_starts_where_it_is_told(rig: Rig) -> None:
     queue = rig.queues.find(T0)
     assert queue is not None
     assert (queue.min_offset, queue.max_offset) == (1, 2)
-    assert rig.dispatch.behind == 0
+    assert rig.dispatch.lag == 0
     assert rig.dispatch.progress[0] == rig.log.max_offset
     assert rig.progress == 1
 
@@ -191,7 +191,7 @@ def test_under_load_it_gathers_and_leaves_nothing_behind(rig: Rig) -> None:
         rig.log.append(message(str(i)))
         rig.dispatch.wake()
     ends = time.monotonic() + 20
-    while rig.dispatch.behind and time.monotonic() < ends:  # nobody waits for it, and it comes all the same
+    while rig.dispatch.lag and time.monotonic() < ends:  # nobody waits for it, and it comes all the same
         time.sleep(0.001)
     assert rig.dispatch.position == rig.log.max_offset
     assert rig.queues.obtain(T0).max_offset == count

@@ -115,7 +115,7 @@ def test_a_slave_that_never_reads_harms_nobody(pair: Make) -> None:
         until(lambda: len(one.service.slaves) == 2)
         one.put(2000, size=3000)
         until(lambda: client.state.end == one.master.log.max_offset)
-        until(lambda: any(slave.behind == 0 for slave in one.service.slaves))
+        until(lambda: any(slave.lag == 0 for slave in one.service.slaves))
         assert one.master.put(message()).status is PutMessageStatus.PUT_OK
         until(lambda: len(one.service.slaves) == 1)
 
@@ -255,7 +255,7 @@ def test_a_master_that_says_elsewhere_where_its_log_begins(pair: Make) -> None:
         until(lambda: client.state.error is not None)
         client.follow(f"127.0.0.1:{one.port}")
         client.know(begin, one.master.log.max_offset)
-        until(lambda: client.state.behind == 0)
+        until(lambda: client.state.lag == 0)
     assert one.slaves[0][0].log.min_offset == begin
 
 
@@ -292,7 +292,7 @@ def test_a_slave_that_comes_back_reports_what_was_compared(pair: Make) -> None:
     until(lambda: client.state.end == one.master.log.max_offset)
     client._cut()
     until(lambda: client.state.compared > 0)
-    until(lambda: [slave.behind for slave in one.service.slaves] == [0])
+    until(lambda: [slave.lag for slave in one.service.slaves] == [0])
 
 
 def test_only_what_is_committed_leaves_a_transient_pool(pair: Make, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def test_the_slave_has_the_masters_bytes(pair: Callable[..., Pair], tmp_path: Pa
     until(lambda: client.state.end == one.master.log.max_offset)
     one.put(1500)
     until(lambda: client.state.end == one.master.log.max_offset)
-    until(lambda: one.service.slaves[0].behind == 0)
+    until(lambda: one.service.slaves[0].lag == 0)
     assert client.state.status is LinkStatus.FOLLOWING
     end = one.master.log.max_offset
     store = one.slaves[0][0]
