@@ -14,6 +14,7 @@ from engine.errors import NextStep, RStoreError
 from rstore_cli.app import COMMANDS
 from tests.docs.markdown import section, tables
 from tests.rstore_cli.conftest import Cli, cli, damage
+from tests.support.checking import check_clean
 
 __all__ = ["cli"]
 
@@ -24,6 +25,11 @@ Store = Callable[[str], Path]
 COMMON = {name.strip("`") for row in tables(section(PAGE, "Plans"))[0] for name in re.findall(r"\w+", row["key"])}
 OPTIONAL = {"next", "unread", "notRead"}
 """Keys after a semicolon: they are there where there is something to say."""
+
+LINES = {"offsets list", "dump config"}
+"""Answers of JSON lines."""
+ELSEWHERE = {"serve", "replicate", "top", "pipeline", "bench", "completion"}
+"""They ask brokers, run for an hour, or print no JSON."""
 
 
 def keys_of(title: str, command: str) -> set[str]:
@@ -119,6 +125,57 @@ def test_judgements(command: str, cli: Cli, fixture_copy: Store) -> None:
     text = section(PAGE, "Judgements").rpartition("|\n")[2]
     for one in (*found.get("bad", ()), *found.get("findings", ())):
         assert set(one) <= set(re.findall(r"`(\w+)`", text))
+
+
+@pytest.mark.leaves
+def test_other_answers(cli: Cli, fixture_copy: Store, tmp_path: Path) -> None:
+    """Every key that a command prints, and of every command that the section names."""
+    root, seen = fixture_copy("clean-small"), set()
+
+    def run(command: str, *words: object, store: Path = root) -> list[dict[str, object]]:
+        ran = cli("--store", store, "--json", *command.split(), *words)
+        answers = ran.lines if command in LINES else [ran.json]
+        assert answers
+        stated = keys_of("Other answers", command)
+        assert all(stated >= set(one) >= stated - OPTIONAL for one in answers), (command, answers[0])
+        seen.add(command)
+        return answers
+
+    run("init", store=tmp_path / "new")
+    cli("--store", root, "truncate", "--to-offset", "0", "--yes")
+    (repair,) = cli("--store", root, "--json", "salvage", "list").json["repairs"]
+    for command, *words in (
+        ("salvage scan",),
+        ("salvage list",),
+        ("salvage show", repair["id"]),
+        ("salvage export", repair["id"], "-o", tmp_path / "saved"),
+        ("salvage export --raw", tmp_path / "raw", repair["id"]),
+        ("salvage replay", "--dry-run"),
+        ("salvage prune", "--keep", "0", "--dry-run"),
+        ("undo --list",),
+        ("undo", "--yes"),
+        ("rebuild-config", "--all", "--dry-run"),
+        ("offsets set", "group", "Hot", "0", "1", "--yes"),
+        ("offsets list",),
+        ("dump config",),
+        ("doctor",),
+        ("status",),
+        ("flush",),
+        ("put", "T", "--body", "x"),
+        ("put --count", "3", "T"),
+        ("drill list",),
+        ("drill show", "undo"),
+    ):
+        run(command, *words)
+    check_clean(root, known=("config-missing",), why="the fixture has no topics.json")
+    rows = tables(section(PAGE, "Other answers"), marks=True)[0]
+    assert seen == {name for row in rows for name in re.findall(r"`([^`]+)`", row["command"])}
+
+
+def test_every_command_has_its_keys_or_has_none() -> None:
+    """All in CLI.md; those of brokers and of many stores are in documents of their own."""
+    named = {word.split()[0] for word in re.findall(r"`([a-z][a-z -]*)`", PAGE.read_text(encoding="utf-8")) if word}
+    assert set(COMMANDS) - named == ELSEWHERE
 
 
 def test_commands_that_are_named_are_there() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from engine import errors
 from engine.bench import readme_table
+from rstore_cli.app import COMMANDS, command_of
 from tests.docs.markdown import section, tables
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,6 +33,14 @@ def test_the_tables_of_the_bench_are_made_from_what_was_measured() -> None:
     measured = json.loads(readme_table.MEASURED.read_text(encoding="utf-8"))
     assert readme_table.filled(text, measured) == text
     assert "4.9.8" in measured["apache"]
+
+
+@pytest.mark.parametrize(("name", "title"), [("README.md", "A session"), ("README.zh.md", "一次完整的操作")])
+def test_every_command_stands_in_the_table(name: str, title: str) -> None:
+    cells = re.findall(r"^\| (`.*?) \| ", section(ROOT / name, title), flags=re.MULTILINE)
+    named = {words.split()[0] for cell in cells for words in re.findall(r"`([^`]+)`", cell)}
+    groups = {word for one in COMMANDS for word in getattr(command_of(one), "commands", ())}
+    assert set(COMMANDS) <= named <= {*COMMANDS, *groups}
 
 
 def test_exit_codes_are_those_of_the_errors() -> None:

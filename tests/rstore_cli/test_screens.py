@@ -126,7 +126,7 @@ def test_before_a_broker_starts_and_before_files_are_deleted(
     assert_sound(look(store, RoomyDisk(1, 2, LAST)).files.config)
 
 
-@pytest.mark.leaves("consumer-ahead")
+@pytest.mark.leaves("consumer-above")
 @pytest.mark.parametrize("columns", WIDTHS)
 @pytest.mark.parametrize(
     "words",
@@ -144,7 +144,7 @@ def test_every_screen_fits(words: str, columns: int, named: Path, capsys: pytest
     assert_fits(seen.text, columns)
 
 
-@pytest.mark.leaves("consumer-ahead")
+@pytest.mark.leaves("consumer-above")
 @pytest.mark.parametrize("columns", WIDTHS)
 def test_what_names_a_file_is_never_cut(columns: int, named: Path, cli: Cli) -> None:
     """Whatever a pipe gets of names of log, queue and index files, of repairs and what they saved, a screen shows."""
@@ -179,7 +179,7 @@ def test_what_names_a_file_is_never_cut(columns: int, named: Path, cli: Cli) -> 
     check_clean(named, known={"consumer-above"}, why="its groups have read more than there is")
 
 
-@pytest.mark.leaves("consumer-ahead")
+@pytest.mark.leaves("consumer-above")
 def test_what_is_copied_as_a_whole_is_not_broken(named: Path, cli: Cli) -> None:
     for command in (["drill", "show", "bit-rot-cut"], ["get", LONG, "0", "0"], ["dump", "config"]):
         with terminal(50) as seen:
@@ -213,7 +213,7 @@ def test_a_long_name_keeps_both_its_ends(name: str, room: int, shown: str) -> No
     assert cells(shown) <= room
 
 
-@pytest.mark.leaves("consumer-ahead")
+@pytest.mark.leaves("consumer-above")
 def test_an_error_fits_too_and_is_not_broken_for_programs(named: Path, cli: Cli) -> None:
     command = ["--store", str(named), "truncate", "--to-offset", "0", "--dry-run"]
     with terminal(50) as seen, pytest.MonkeyPatch.context() as patch:
@@ -315,7 +315,7 @@ def test_colour(
     assert "\x1b" not in json
 
 
-@pytest.mark.leaves("consumer-ahead")
+@pytest.mark.leaves("consumer-above")
 def test_a_pipe_gets_neither_colour_nor_broken_lines(fixture_store: Store, cli: Cli, named: Path) -> None:
     for store in (fixture_store("crashed-small"), named):
         text = cli("--store", store, "status").out

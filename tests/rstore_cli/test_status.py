@@ -50,7 +50,7 @@ def test_messages_by_topic_are_what_the_queues_hold(fixture_store: Store, cli: C
     assert {t["topic"]: t["messages"] for t in found["topics"]} == expected
 
 
-@pytest.mark.leaves("checkpoint-ahead", "consumer-ahead", "unit-delivery-other")
+@pytest.mark.leaves("checkpoint-ahead", "consumer-above", "unit-delivery-other")
 def test_a_day_on_one_screen(fixture_copy: Store, cli: Cli) -> None:
     store = fixture_copy("clean-small")
     aged.age(store, "clean-small")

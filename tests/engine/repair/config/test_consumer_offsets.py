@@ -60,13 +60,13 @@ def test_a_group_that_has_none_gets_one(store: Path) -> None:
     assert list_offsets(Disk(), settings(store))[0][0].offset == 7
 
 
-@pytest.mark.leaves("consumer-ahead")
+@pytest.mark.leaves("consumer-above")
 def test_what_it_means_is_told(store: Path) -> None:
     assert plan_offset(Disk(), settings(store), "g", TopicQueue("T", 1), "max").skipped == 17
     assert plan_offset(Disk(), settings(store), "g", TopicQueue("T", 1), "min").skipped == -3
 
 
-@pytest.mark.leaves("consumer-ahead")
+@pytest.mark.leaves("consumer-above")
 @pytest.mark.parametrize(
     ("group", "queue", "to", "error"),
     [
@@ -107,6 +107,7 @@ def test_no_table_at_all_is_refused(store: Path, text: str) -> None:
     assert stores.snapshot(store) == before
 
 
+@pytest.mark.leaves("consumer-above")
 def test_killed_at_every_step(store: Path, tmp_path: Path) -> None:
     """The file is the old one or the new one, never less; run again it is the new one."""
     whole = stores.copy(store, tmp_path / "whole")
