@@ -176,6 +176,10 @@ def test_it_keeps_the_promise(name: str, tmp_path: Path, cli: Cli) -> None:
     asked = cli("--store", root, *change.words)
     assert asked.code == 2, asked  # nobody is here to answer
     assert "--yes" in asked.error_line
+    # Planning has left nothing: neither a byte changed, nor what it builds or remembers on the way.
+    assert {path: seen.digest for path, seen in stores.snapshot(root).items() if path != "lock"} == {
+        path: seen.digest for path, seen in before.items() if path != "lock"
+    }
 
     done = cli("--store", root, *change.words, "--yes", "--json")
     assert done.code == 0, done

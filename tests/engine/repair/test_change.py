@@ -201,6 +201,44 @@ def test_no_lock_file_is_made_where_no_store_is(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["notes.txt"]
 
 
+LONG_LOG = RecoverChange(time_box_ms=10**9)
+"""A recovery that takes any log for a long one, and has time enough."""
+WRITTEN_BY_PLANNING = {"recover": names.RECOVER_PROGRESS, "reindex": names.REINDEX_BUILD}
+"""RECOVERY.md "What planning writes": for its own use alone, below one directory."""
+
+
+@pytest.mark.parametrize("change", [LONG_LOG, REINDEX], ids=lambda change: change.name)
+def test_planning_writes_into_one_directory_of_its_own(change: RecoverChange, tmp_path: Path) -> None:
+    """All else is as it was when the caller is asked; a run that is declined leaves only what the next one goes on
+    from, and one that is agreed to nothing at all."""
+    root = tmp_path / "store"
+    put(root, 700)
+    shutil.rmtree(root / names.CONSUMEQUEUE)
+    before = bytes_of(root)
+    own = WRITTEN_BY_PLANNING[change.name]
+
+    class Looking(Operator):
+        written: dict[str, str]
+
+        def agrees(self, plan: Any) -> bool:
+            self.written = {path: digest for path, digest in bytes_of(root).items() if before.get(path) != digest}
+            return super().agrees(plan)
+
+    operator = Looking(agreed=False)
+    carry_out(change, Disk(), settings(root), operator)
+    assert operator.written
+    assert {path.split("/")[0] for path in operator.written} == {own}
+    left = {path for path, digest in bytes_of(root).items() if before.get(path) != digest}
+    assert {path.split("/")[0] for path in left} == ({own} if change is LONG_LOG else set())
+
+    held = stores.snapshot(root)
+    preview(change, Disk(), settings(root))
+    assert stores.snapshot(root) == held
+    carry_out(change, Disk(), settings(root))
+    assert not (root / own).exists()
+    check_clean(root, settings(root))
+
+
 def test_what_happened_before_the_lock_was_had_is_in_the_plan(tmp_path: Path) -> None:
     """Whoever held the store until now has put messages, and was killed."""
     root = tmp_path / "store"
