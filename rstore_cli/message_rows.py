@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from engine.format.quantities import counted
 from engine.inspect.next_step import command_line
 from rstore_cli.messages import to_json, to_text
 
@@ -28,6 +29,7 @@ class Shower:
     def __init__(self, output: Output, config: StoreConfig, *, decompress: bool, limit: int = A_BODY) -> None:
         self.output = output
         self._next = f"Next: {command_line(config, 'verify-crc')}"
+        self._check = f"Next: {command_line(config, 'check')}"
         self.shown = self.bad = 0
         self._decompress = decompress
         self._limit = limit
@@ -48,3 +50,8 @@ class Shower:
         """Bytes that a queue names and that are no record."""
         self.bad += 1
         self.output.warn(f"! a message of {queue} can't be read: {error.message}. {self._next}")
+
+    def gone(self, offsets: int) -> None:
+        """So many offsets of a queue are passed over, as nothing that can be shown lies there."""
+        self.bad += offsets
+        self.output.warn(f"! {counted(offsets, 'offset points', 'offsets point')} at no sound message. {self._check}")

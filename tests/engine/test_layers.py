@@ -25,6 +25,8 @@ LEVELS = {
     "engine.store_parts": 6,
     "engine.store": 6,
     "engine.read_store": 6,
+    "engine.put_run": 7,
+    "engine.read_queue": 7,
     "engine.replay": 7,
     "engine.broker": 7,
     "engine.pipeline": 7,

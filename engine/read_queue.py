@@ -1,0 +1,193 @@
+"""Messages of one queue of a store that is read, page by page: past bytes that are no message, up to unreadable ones.
+
+What is worth saying beside the messages stands in sentences: `before` the first one, `after` the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from engine.errors import FormatError, NextStep, StorageError
+from engine.files.disk import Disk
+from engine.format.message import decode
+from engine.format.quantities import moment
+from engine.inspect.next_step import arguments, command_line, read
+from engine.inspect.store.known_names import KnownNames
+from engine.inspect.store.newer import TIMER, TIMER_TOPIC
+from engine.log.derive import TopicQueue
+from engine.log.filters import TagFilter
+
+if TYPE_CHECKING:
+    from engine.format.message import StoredMessage
+    from engine.log.results import GetResult
+    from engine.read_store import ReadStore
+
+_AT_ONCE = 32
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRequest:
+    """Which messages of a queue.
+
+    Attributes:
+        topic, queue_id: of the queue.
+        count: at most so many.
+        start: queue offset of the first; None: the queue's first.
+        tags: only with these, as a consumer writes them.
+        time: those stored then (ms) or later; it comes before `start`.
+        options: of the command that asks, as they were typed: the command that goes on has them, too.
+    """
+
+    topic: str
+    queue_id: int
+    count: int
+    start: int | None = None
+    tags: str | None = None
+    time: int | None = None
+    options: tuple[str, ...] = ()
+
+    def words(self, offset: int) -> tuple[str, ...]:
+        """The command that goes on at a queue offset."""
+        return ("get", *self.options, *arguments(self.topic, str(self.queue_id), str(offset)))
+
+
+class QueueReading:
+    """One reading of a queue: iterate over it once.
+
+    Attributes:
+        before: sentences, known before the first message.
+        after: sentences, known after the last one.
+        gone: queue offsets that point at something that is not a message.
+    """
+
+    def __init__(self, store: ReadStore, request: QueueRequest) -> None:
+        """Look the queue up.
+
+        Raises:
+            InvalidArgument: there is no such queue. NewerStore: it is kept in a way that is not read. StorageError.
+        """
+        self._store = store
+        self._request = request
+        self.before: list[str] = []
+        self.after: list[str] = []
+        self.gone = 0
+        start = request.start
+        if request.time is not None:
+            start = store.lower_bound(request.topic, request.queue_id, request.time)
+        queue = store.find_queue(request.topic, request.queue_id)
+        self._low, self._high = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+        self._start = self._low if start is None else start
+        self._has_files = queue is not None
+        if queue is None:
+            self._demand_known()
+        elif self._start < self._low:
+            self.before.append(f"note: the queue starts at {self._low}")
+
+    @property
+    def queue(self) -> str:
+        """TOPIC/QUEUE."""
+        return f"{self._request.topic}/{self._request.queue_id}"
+
+    def __iter__(self) -> Iterator[StoredMessage | FormatError]:
+        """Its messages; an error for each that its queue names and that is none.
+
+        Raises:
+            StorageError: the next message can't be read; what follows it is in the error.
+        """
+        if not self._has_files:
+            self._tell_no_files()
+            return
+        count, high = self._request.count, self._high
+        at = max(self._start, self._low)
+        passed = 0
+        most = _AT_ONCE
+        while passed < count and at < high:
+            page = self._page(at, min(most, count - passed))
+            if page is None:
+                most = 1  # what lies in front of the part that can't be read is shown
+                continue
+            for record in page.messages:
+                yield _decoded(record)
+            passed += page.message_count
+            if page.next_begin_offset <= at:
+                break
+            if self._request.tags is None:
+                self.gone += page.next_begin_offset - at - page.message_count
+            at = page.next_begin_offset
+        self._tell_end(at, passed)
+
+    def _page(self, at: int, most: int) -> GetResult | None:
+        """The next messages, `most` at most; None: one of them can't be read, and fewer may do.
+
+        Raises StorageError: the only one that is asked for can't be read.
+        """
+        request = self._request
+        tags = None if request.tags is None else TagFilter.parse(request.tags)
+        try:
+            return self._store.get(request.topic, request.queue_id, at, most, tags)
+        except StorageError as error:
+            if most == 1:
+                raise self._unreadable(at, error) from error
+            return None
+
+    def _unreadable(self, at: int, error: StorageError) -> StorageError:
+        """The error of a message that can't be read, with the command that shows what follows it.
+
+        `at`: queue offset of the message, or before it where tags are asked for. `error`: what the system said.
+        """
+        config = self._store.files.config
+        bad = at
+        while self._request.tags is not None and bad < self._high and self._is_readable(bad):
+            bad += 1
+        step = read(config)
+        if bad + 1 < self._high:
+            following = command_line(config, *self._request.words(bad + 1))
+            step = NextStep(following, f"shows the messages after the one at {bad}, which can't be read")
+        return StorageError(error.message, path=error.path, offset=error.offset, next_step=step)
+
+    def _is_readable(self, offset: int) -> bool:
+        try:
+            self._store.get(self._request.topic, self._request.queue_id, offset, 1)
+        except StorageError:
+            return False
+        return True
+
+    # --- what is said -----------------------------------------------------------------------------------------------
+
+    def _tell_end(self, at: int, passed: int) -> None:
+        """Why nothing was shown, or where it goes on."""
+        request, config, low, high = self._request, self._store.files.config, self._low, self._high
+        topic, queue_id = request.topic, request.queue_id
+        if not passed and request.time is not None and self._start >= high > low:
+            newest = moment(self._store.message_store_timestamp(topic, queue_id, high - 1))
+            last = command_line(config, *replace(request, options=()).words(high - 1))
+            self.after.append(
+                f"no message of {self.queue} was stored at {moment(request.time)} or later: its newest was at "
+                f"{newest}. Next: {last} (shows that one)"
+            )
+        elif not passed:
+            self.after.append(f"no such messages: {topic}/{queue_id} holds offsets {low} to {high}")
+        elif at < high and passed == request.count:
+            self.after.append(f"more: {command_line(config, *request.words(at))}")
+
+    def _demand_known(self) -> None:
+        KnownNames.of(Disk(), self._store.files).demand_queue(self._request.topic, self._request.queue_id)
+
+    def _tell_no_files(self) -> None:
+        """Why a queue that nothing is in has no files."""
+        files = self._store.files
+        self.after.append(f"no such messages: {self.queue} has no files: no message was put, or all were deleted")
+        if files.newer.has(TIMER) and TopicQueue(TIMER_TOPIC, 0) in self._store.queues():
+            waiting = command_line(files.config, "get", TIMER_TOPIC, "0")
+            self.after.append(
+                f"note: messages for a later time wait in {TIMER_TOPIC}, the topic of each is REAL_TOPIC: {waiting}"
+            )
+
+
+def _decoded(record: memoryview) -> StoredMessage | FormatError:
+    try:
+        return decode(record)
+    except FormatError as error:
+        return error
