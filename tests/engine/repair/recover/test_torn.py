@@ -75,7 +75,7 @@ def test_a_tags_code_that_differs_otherwise_stays(store: Path) -> None:
     data[UNIT_SIZE * 3 + 19] ^= 1
     path.write_bytes(data)
     plan = plan_recover(Disk(), settings(store))
-    assert any("tags code is not that" in problem for problem in plan.problems)
+    assert any("tags code does not match its record" in problem for problem in plan.problems)
     assert not plan.changed
 
 
