@@ -132,7 +132,7 @@ class ReadStore(MessageReader):
         there = self._at_msg_id(msg_id)
         if there is not None and make_msg_id(there.store_host, there.physical_offset) == msg_id.upper():
             if topic not in (None, there.topic):
-                raise InvalidArgument(f"message {msg_id} is one of topic {there.topic}, not of {topic}")
+                raise InvalidArgument(f"message {msg_id} belongs to topic {there.topic}, not {topic}")
             return [there]
         known = KnownNames.of(self._disk, self.files)
         found: dict[int, StoredMessage] = {}
@@ -156,9 +156,9 @@ class ReadStore(MessageReader):
             why = (
                 f"topics are in RocksDB ({known.hidden}), which rstore does not read"
                 if known.hidden
-                else "none is left"
+                else "no topic is left"
             )
-            as_clients = f"it is looked for by topic, and {why}: name one before --msg-id"
+            as_clients = f"the index is searched by topic, and {why}: name a topic before --msg-id"
         raise NotFound(
             f"no message with the id {msg_id}",
             path=self.files.root,
@@ -183,7 +183,7 @@ class ReadStore(MessageReader):
                 return found
         following = next_step.command_line(self.files.config, "get", "--physical-offset", str(place.start))
         raise InvalidArgument(
-            f"no message begins at {physical_offset}, which is {place}",
+            f"offset {physical_offset} is {place}: no message starts there",
             path=place.path or self.files.root,
             hint=self.log_range if place.lies is Lies.NOTHING else None,
             next_step=NextStep(following, "shows that record") if place.lies is Lies.RECORD else None,
@@ -221,16 +221,16 @@ class ReadStore(MessageReader):
         try:
             _, offset = parse_msg_id(msg_id)
         except InvalidArgument:
-            return "it has not the form of one"
-        place = self._place(offset, f"if a broker gave the id {msg_id}, it points there")
-        return f"it points at {offset}, which is {place}"
+            return "it does not have the form of one"
+        place = self._place(offset, f"if a broker gave the id {msg_id}, it points to this offset")
+        return f"it points to {offset}, which is {place}"
 
     def _place(self, offset: int, hint: str | None = None) -> Place:
         """What lies where no record begins. Raises FormatError: damage, or no file; with a `hint` for who asked."""
         place = self._readable_log().place_at(offset)
         if place.lies is Lies.GAP:
             raise FormatError(
-                f"the log's files from {place.start} to {place.end} are missing, no message can be read",
+                f"the segments from {place.start} to {place.end} are missing: no message can be read there",
                 path=self.files.root,
                 offset=offset,
                 hint=hint,
@@ -238,7 +238,7 @@ class ReadStore(MessageReader):
             )
         if place.lies is Lies.DAMAGE:
             raise FormatError(
-                f"the log is damaged from {place.start} on ({place.reason}), no message can be read",
+                f"the log is damaged from {place.start} on ({place.reason}): no message can be read there",
                 path=place.path,
                 offset=offset,
                 hint=hint,

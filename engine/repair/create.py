@@ -40,7 +40,7 @@ def create_store(disk: Disk, config: StoreConfig) -> dict[str, int]:
         raise slip
     for place in (root, *map(os.fspath, config.commit_log_paths)):
         if disk.exists(place) and not _is_begun(disk, place, config):
-            raise Refused("something is here already", path=place, hint="name an empty or a new directory")
+            raise Refused("the directory is not empty", path=place, hint="name an empty or a new directory")
     return complete_store(disk, config)
 
 
@@ -53,7 +53,7 @@ def complete_store(disk: Disk, config: StoreConfig) -> dict[str, int]:
     root = os.fspath(config.store_path_root_dir)
     sizes = {apache_key(name): int(getattr(config, name)) for name in STORE_SIZES}
     disk.mkdirs(root)
-    lines = ["# The sizes that this store was made with (rstore init).", *(f"{k}={v}" for k, v in sizes.items())]
+    lines = ["# The sizes with which this store was made (rstore init).", *(f"{k}={v}" for k, v in sizes.items())]
     disk.write_file_atomically(os.path.join(root, STORE_CONF), ("\n".join(lines) + "\n").encode())
     for place in (*map(os.fspath, config.commit_log_paths), *_places(root)):
         disk.mkdirs(place)

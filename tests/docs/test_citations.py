@@ -66,7 +66,7 @@ def test_what_leads_nowhere_is_found(text: str, why: str) -> None:
     [
         f"FORMAT{MD}", f'FORMAT{MD} "Record";', f"REMOTING{MD} 1.1, 1.2; RemotingCommand",
         f"RECOVERY{MD}, rules 3, 14, 15)", f"BROKER{MD} 2.6. Then",
-        f'RECOVERY{MD}, "When record and\n    row disagree"', f"engine/inspect/CHECK{MD}#findings", f"README{MD}",
+        f'RECOVERY{MD}, "When record and\n    unit disagree"', f"engine/inspect/CHECK{MD}#findings", f"README{MD}",
     ],
 )  # fmt: skip
 def test_what_leads_somewhere_is_no_offender(text: str) -> None:

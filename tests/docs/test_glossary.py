@@ -69,7 +69,11 @@ IDIOM = (
 RIGHT: dict[str, dict[str, str]] = {
     "README.md": {"On a rescue system, in a directory": "a system that is started to rescue another one"},
     "engine/pipeline/PIPELINE.md": {"search for garbage that Spark creates": "of Python's memory, not of a log"},
+    "engine/inspect/store/odd.py": {
+        "a queue's file that holds nothing, behind a gap": "in manifests of earlier versions"
+    },
     "engine/pipeline/ready.py": {"{} {} is too old": "of a package's version"},
+    "engine/repair/salvage/salvage.py": {"behind the log's end": "in manifests of earlier versions"},
 }
 """File → a text that has such a word, and why it is right there."""
 
@@ -98,42 +102,9 @@ STILL: dict[str, set[str]] = {
     "engine/format/judge.py": {"room"},
     "engine/format/lenient.py": {"behind"},
     "engine/format/queue_ext.py": {"room"},
-    "engine/inspect/CHECK.md": {"store a message", "that can't be"},
-    "engine/inspect/check/config_start.py": {"made again"},
-    "engine/inspect/status/status.py": {"commit log file"},
-    "engine/inspect/status/unread.py": {"is none"},
-    "engine/inspect/store/guessed_sizes.py": {"won't"},
-    "engine/inspect/store/layout.py": {"log's files"},
-    "engine/inspect/store/odd.py": {"behind", "gone for good", "in front of"},
     "engine/log/commitlog.py": {"behind", "end of the log"},
     "engine/log/retention.py": {"room"},
-    "engine/read_store.py": {"log's files"},
-    "engine/repair/RECOVERY.md": {
-        "are told",
-        "behind",
-        "birth",
-        "break in the log",
-        "garbage",
-        "goes on",
-        "gone for good",
-        "half of a transaction",
-        "halves",
-        "held against",
-        "in front of",
-        "is none",
-        "is told",
-        "log's end",
-        "made again",
-        "made anew",
-        "room",
-        "rotten",
-        "stretch",
-        "stretches",
-        "that can't be",
-        "what can't be",
-        "what was read",
-    },
-    "engine/repair/config/plan.py": {"replica"},
+    "engine/repair/RECOVERY.md": {"behind", "break in the log", "halves", "room"},
     "engine/repair/recover/index_plan.py": {"log's end"},
     "engine/repair/recover/log_end.py": {"log's end", "remembered"},
     "engine/repair/recover/memory.py": {"time is up"},
@@ -142,10 +113,6 @@ STILL: dict[str, set[str]] = {
     "engine/repair/recover/refusal.py": {"goes on"},
     "engine/repair/recover/shifted.py": {"so many"},
     "engine/repair/reindex/build.py": {"that can't be"},
-    "engine/repair/replay/choice.py": {"halves"},
-    "engine/repair/salvage/prune.py": {"stretches"},
-    "engine/repair/salvage/salvage.py": {"behind", "log's end"},
-    "engine/repair/salvage/unsaved.py": {"given up", "what can't be"},
 }
 """File → the words that its texts still have. It only gets shorter: a text that is rewritten leaves it."""
 

@@ -241,7 +241,7 @@ def _undo(store: Path, conf: Path, before: dict[str, str], verdict: Verdict) -> 
             break
     if ran.is_fault:
         verdict.findings.append(("fault", f"{ran}\n{command.traceback_of(store, conf, 'undo', '--yes')}"))
-    elif ran.exit != 4 or "no repair to take back" not in ran.err:
+    elif ran.exit != 4 or "no repair to undo" not in ran.err:
         verdict.findings.append(("undo", str(ran)))
     if diff := _changed(before, store, undone=True):
         verdict.findings.append(("undo", f"not taken back: {diff}"))

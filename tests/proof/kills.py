@@ -359,7 +359,7 @@ def _ends(ready: _Ready, store: Path, conf: Path) -> list[str]:
             ran = command.run(store, conf, "undo", "--yes")
             if ran.exit:
                 break
-        if ran.exit != 4 or "no repair to take back" not in ran.err:
+        if ran.exit != 4 or "no repair to undo" not in ran.err:
             found.append(str(ran))
         if diff := changes(ready.original, tree(store, _kept(ready.original))):
             found.append(f"undo: not as before: {diff}")

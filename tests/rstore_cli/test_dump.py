@@ -186,7 +186,7 @@ def test_the_configuration_and_its_backups(fixture_copy: Store, cli: Cli) -> Non
     offsets = found["consumerOffset.json"]
     assert offsets["source"] == "consumerOffset.json.bak"
     assert offsets["value"] == {"offsetTable": {"t@g": {"0": 22}}}
-    assert "zeros only" in offsets["problem"]
+    assert "only zeros" in offsets["problem"]
     assert found["delayOffset.json"]["source"] == "delayOffset.json.bak"
     assert found["broken.json"]["source"] is None
     text = cli("--store", store, "dump", "config")

@@ -366,7 +366,7 @@ def test_a_message_by_its_client_s_id_with_and_without_a_topic(new_store: Path, 
     (one,) = cli("--store", new_store, "get", "Orders", "--msg-id", CLIENTS_ID, "--json").lines
     assert one["body"] == "one"
     assert cli("--store", new_store, "get", "Orders", "--msg-id", first, "--json").lines == [one]
-    assert "is one of topic Orders" in cli("--store", new_store, "get", "T", "--msg-id", first).error_line
+    assert "belongs to topic Orders" in cli("--store", new_store, "get", "T", "--msg-id", first).error_line
     none = cli("--store", new_store, "get", "--msg-id", CLIENTS_ID[:-1] + "1")
     assert none.code == 1
     assert "no message with the id" in none.error_line

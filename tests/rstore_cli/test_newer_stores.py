@@ -16,7 +16,7 @@ from tests.rstore_cli.conftest import Cli, Ran
 from tests.support import newer, stores
 
 KINDS = {
-    "default": {"files of its own"},
+    "default": {"other files of RocketMQ 5"},
     "rocksdb": {"consume queues in RocksDB", "topics, groups and offsets in RocksDB"},
     "batch": {"batch consume queues"},
     "timer": {"timer messages"},
@@ -189,7 +189,7 @@ def test_a_clients_id_where_topics_are_in_rocksdb(unpacked: Callable[[str], Path
     bare = cli("--store", root, "get", "--msg-id", of_client)
     assert bare.code == 1
     assert "there are no index files" not in bare.error_line
-    assert "name one before --msg-id" in bare.error_line
+    assert "name a topic before --msg-id" in bare.error_line
     (log,) = suggested(bare)
     found = [line for line in cli(*log).out.splitlines() if of_client in line]
     assert [json.loads(line)["msgId"] for line in found] == [one["msgId"]]

@@ -80,7 +80,7 @@ def test_commands_that_go_by_a_store_are_known() -> None:
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("rstore recover makes one", "rstore --store s recover makes one"),
+        ("rstore recover writes one", "rstore --store s recover writes one"),
         ("a (rstore salvage list)", "a (rstore --store s salvage list)"),
         ("rstore does not read it", None),
         ("rstore drill list", None),

@@ -64,7 +64,7 @@ def test_a_place_in_the_blank_at_the_end_of_a_file_says_so(new_store: Path, cli:
     assert end < 65536 - 91
     for at in (end, end + 1, 65536 - 92, 65536 - 91, 65536 - 90, 65536 - 1):
         ran = cli("--store", new_store, "get", "--physical-offset", str(at))
-        said = f"no message begins at {at}, which is inside the blank record that closes a file at {end} to 65536"
+        said = f"offset {at} is inside the blank record that closes a file at {end} to 65536: no message starts there"
         assert (ran.code, said in ran.error_line) == (2, True), ran
 
 
@@ -75,7 +75,7 @@ def test_a_place_whose_file_is_missing_says_so(new_store: Path, cli: Cli, tmp_pa
     segment.rename(tmp_path / "away")
     for words in (("--physical-offset", str(inside)), ("--msg-id", f"7F00000100000000{inside:016X}")):
         ran = cli("--store", new_store, "get", *words)
-        said = "the log's files from 65536 to 131072 are missing, no message can be read"
+        said = "the segments from 65536 to 131072 are missing: no message can be read there"
         assert (ran.code, said in ran.error_line) == (4, True), ran
         assert ran.next_command == ["--store", str(new_store), "check"]
     (tmp_path / "away").rename(segment)
@@ -103,7 +103,9 @@ def test_without_a_topic_that_is_known_none_is_looked_for(new_store: Path, cli: 
     shutil.rmtree(new_store / "consumequeue")
     shutil.rmtree(new_store / "config", ignore_errors=True)
     ran = cli("--store", new_store, "get", "--msg-id", unique)
-    assert (ran.code, "by topic, and none is left: name one before --msg-id" in ran.error_line) == (1, True), ran
+    assert (ran.code, "by topic, and no topic is left: name a topic before --msg-id" in ran.error_line) == (1, True), (
+        ran
+    )
     assert cli("--store", new_store, "get", "T", "--msg-id", unique).code == 0
     assert cli("--store", new_store, "recover", "--whole", "--yes").code == 0
 

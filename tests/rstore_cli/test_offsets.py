@@ -34,7 +34,7 @@ def test_the_command_that_a_repair_names_sets_it_right(store: Path, cli: Cli) ->
     assert above["command"] in done.out
     listed = cli("--store", store, "offsets", "list", "--json")
     assert listed.code == 1
-    assert [line["problem"] for line in listed.lines] == ["above the end", None]
+    assert [line["problem"] for line in listed.lines] == ["above the maximum", None]
     program, *words = shlex.split(above["command"])
     assert program == "rstore"
     before = stores.snapshot(store)

@@ -32,7 +32,7 @@ def conf_of(store: Path, *lines: str) -> Path:
     return path
 
 
-@pytest.mark.leaves("index-nowhere", "log-gone")
+@pytest.mark.leaves("index-orphaned", "log-missing")
 @pytest.mark.parametrize("made", [False, True], ids=["not-there", "a-broker-made-it"])
 @pytest.mark.parametrize("log", ["{log} ", "{log}\t", "{log} ,{log}2", "{log}2,{log} ,"], ids=repr)
 def test_a_blank_at_the_end_of_the_logs_path_is_told_and_nothing_is_given_up(
@@ -78,7 +78,7 @@ def test_a_blank_at_the_end_of_the_stores_path_is_told(tmp_path: Path, cli: Cli)
 COMMENTS = (" # the store", "\t! one, two", "  #1 # 2")
 
 
-@pytest.mark.leaves("index-nowhere", "log-gone")
+@pytest.mark.leaves("index-orphaned", "log-missing")
 @pytest.mark.parametrize("comment", COMMENTS)
 @pytest.mark.parametrize("made", [False, True], ids=["not-there", "a-broker-made-it"])
 def test_a_comment_behind_the_logs_path_is_told_and_nothing_is_given_up(
@@ -119,7 +119,7 @@ def test_a_comment_behind_the_stores_path_makes_no_second_store(comment: str, tm
         assert "make one with" not in ran.out + ran.err, words
     assert stores.snapshot(tmp_path) == before
     ran = cli("-c", conf, "init")
-    assert f"then run rstore -c {conf} status: a store is there already" in ran.err
+    assert f"then run rstore -c {conf} status: the store exists already" in ran.err
     conf.write_text(f"storePathRootDir={root}\n")
     assert cli("-c", conf, "status").code == 0
 
@@ -138,7 +138,7 @@ def test_init_says_that_a_new_store_has_a_comment_in_its_path(tmp_path: Path, cl
     conf.write_text(f"storePathRootDir={root}\n")
     ran = cli("-c", conf, "init")
     assert ran.code == 0
-    told = f'note: storePathRootDir in {conf} has a comment after the path; a broker, too, uses the directory "{root}"'
+    told = f'note: storePathRootDir in {conf} has a comment after the path; a broker uses the directory "{root}", too'
     assert told in ran.err.splitlines()
     assert cli("-c", conf, "status").code == 0
 
@@ -203,7 +203,7 @@ def test_init_makes_no_second_store_beside_the_one_that_is_meant(
         assert ("then run this again" in ran.err) == (key != "storePathRootDir")
     assert stores.snapshot(tmp_path) == before
     if key == "storePathRootDir":  # init would be refused again: it says what is of use
-        assert f"then run rstore -c {conf} status: a store is there already" in ran.err
+        assert f"then run rstore -c {conf} status: the store exists already" in ran.err
         conf.write_text(f"{key}={path}\n")
         assert cli("-c", conf, "status").code == 0
 
@@ -236,7 +236,7 @@ def test_a_blank_that_was_typed_is_no_matter_of_the_settings(command: str, tmp_p
     assert not Path(f"{root} ").exists()
 
 
-@pytest.mark.leaves("log-gone")
+@pytest.mark.leaves("log-missing")
 def test_init_says_that_a_new_store_has_a_blank_in_its_path_and_what_comes_next_works(tmp_path: Path, cli: Cli) -> None:
     root, log = Path(f"{tmp_path / 'store'} "), Path(f"{tmp_path / 'log'}\t")
     conf = tmp_path / "broker.conf"
@@ -244,7 +244,7 @@ def test_init_says_that_a_new_store_has_a_blank_in_its_path_and_what_comes_next_
     ran = cli("-c", conf, "init")
     assert ran.code == 0
     for key, path in (("storePathRootDir", root), ("storePathCommitLog", log)):
-        told = f'note: {key} in {conf} has a blank at an end; a broker, too, uses the directory "{path}"'
+        told = f'note: {key} in {conf} has a blank at an end; a broker uses the directory "{path}", too'
         assert told in ran.err.splitlines()
     next_words = shlex.split(ran.out.splitlines()[-1].removeprefix("Next: rstore "))
     assert cli(*next_words).code == 0

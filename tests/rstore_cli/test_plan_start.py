@@ -61,7 +61,7 @@ def test_an_empty_store_loses_nothing(tmp_path: Path, cli: Cli) -> None:
     ran = cli("--store", tmp_path / "new", "plan-start", "--json")
     assert ran.code == 0
     assert not ran.json["losesData"]
-    assert ran.json["problems"] == ["neither a commit log nor queues: a broker begins a new store"]
+    assert ran.json["problems"] == ["neither a commit log nor queues: a broker starts a new store"]
 
 
 @pytest.mark.parametrize("how", ["renamed", "short", "long", "short and unnamed"])

@@ -34,7 +34,7 @@ def test_the_plan_and_what_is_done(store: Path, cli: Cli) -> None:
         assert "config/topics.json" in said.out
     shown = cli("--store", store, "rebuild-config", "--dry-run")
     assert shown.code == 1
-    assert "config/topics.json (there is no such file)" in shown.out
+    assert "config/topics.json (the file does not exist)" in shown.out
     assert "messages are consumed twice rather than lost" in shown.out
     assert not (store / "config" / "topics.json").exists()
     done = cli("--store", store, "rebuild-config", "--yes")

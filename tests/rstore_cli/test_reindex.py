@@ -70,7 +70,7 @@ def test_in_words(without_a_queue: Path, cli: Cli) -> None:
         assert word in out
 
 
-@pytest.mark.leaves("checkpoint-missing", "index-nowhere", "log-gone", "unit-missing")
+@pytest.mark.leaves("checkpoint-missing", "index-orphaned", "log-missing", "unit-missing")
 def test_elsewhere(without_a_queue: Path, cli: Cli, tmp_path: Path) -> None:
     before = stores.snapshot(without_a_queue)
     ran = cli("--store", without_a_queue, "reindex", "--output", tmp_path / "out", "--json")

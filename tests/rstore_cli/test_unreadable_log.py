@@ -89,7 +89,7 @@ def test_a_bridge_over_a_page_that_cannot_be_saved_goes_on_without_salvage(
     assert asked.code == 5
     following = asked.lines[-1]["error"]["next"]
     assert following["command"] in line
-    assert following["why"] == "saves nothing: what can't be read is given up"
+    assert following["why"] == "saves nothing, and gives up unreadable data"
     program, *words = shlex.split(following["command"])
     assert program == "rstore"
     assert words == ["--store", str(store), "recover", "--bridge", "--no-salvage", "--yes"]

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from engine.files.disk import Disk
 
 _WITHOUT = {
-    TOPICS: "consumers find no topic that is not made again",
-    CONSUMERS: "groups begin where their clients say, by default at the end of each queue",
-    LMQ_CONSUMERS: "groups begin where their clients say, by default at the end of each queue",
-    GROUPS: "groups are made again with default settings",
-    DELAYS: "every delayed message that the log still has is delivered again",
+    TOPICS: "consumers find no topic until it is created again",
+    CONSUMERS: "groups start where their clients choose, by default at the end of each queue",
+    LMQ_CONSUMERS: "groups start where their clients choose, by default at the end of each queue",
+    GROUPS: "groups are created again with default settings",
+    DELAYS: "every delayed message that is still in the log is delivered again",
     FILTERS: "consumers register their filters again",
 }
 
@@ -56,10 +56,10 @@ def config_start(disk: Disk, config: StoreConfig, root: str) -> ConfigStart:
         does, place = fate(file, backup), f"{names.CONFIG}/{name}"
         if does is Fate.FAILS:
             said = f"{place}: {file.problem}; its .bak: {backup.problem}: a broker does not start"
-            said += " and leaves an empty table there" if name in (CONSUMERS, LMQ_CONSUMERS) else ""
+            said += " and leaves an empty table" if name in (CONSUMERS, LMQ_CONSUMERS) else ""
             (late if name == DELAYS else stops).append(said)
         elif does is Fate.BACKUP and file.state is not ConfigFileState.MISSING:
-            without.append(f"{place}: {file.problem}: a broker reads its .bak, an older state")
+            without.append(f"{place}: {file.problem}: a broker reads its .bak, which is older")
         elif not file.state.is_sound and file.state is not ConfigFileState.MISSING:
-            without.append(f"{place}: {file.problem}: a broker starts without it, and {_WITHOUT[name]}")
+            without.append(f"{place}: {file.problem}: a broker starts without it: {_WITHOUT[name]}")
     return ConfigStart(tuple(stops), tuple(late), tuple(without))

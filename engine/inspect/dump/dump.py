@@ -257,7 +257,7 @@ def dump_checkpoint(disk: Disk, config: StoreConfig) -> tuple[Checkpoint, bool]:
     files = survey(disk, config)
     path = os.path.join(files.root, names.CHECKPOINT)
     if not disk.exists(path):
-        raise CannotMend("there is no checkpoint", path=path, hint="rstore recover makes one")
+        raise CannotMend("there is no checkpoint", path=path, hint="rstore recover writes one")
     return read_checkpoint(disk, path)
 
 

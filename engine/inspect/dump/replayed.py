@@ -79,9 +79,9 @@ def read_runs(disk: Disk, saved: SavedRepair) -> list[Run]:
         runs = None
     if runs is None or not all(_can_be(run) for run in runs):
         raise Refused(
-            "what was replayed already can't be read",
+            "the list of replayed messages can't be read",
             path=path,
-            hint="look for the property RSTORE_REPLAYED in the store; then move this file away",
+            hint="find the replayed messages by their property RSTORE_REPLAYED, then move this file away",
         )
     return runs
 

@@ -189,7 +189,7 @@ def leftovers(disk: Disk, root: str) -> Iterator[tuple[str, int, str]]:
         yield entry.path, room(disk, entry.path), UNREADABLE if broken else ABANDONED
 
 
-ABANDONED = "no manifest: a repair that was killed before it changed anything, or one that was pruned"
+ABANDONED = "no manifest: the repair was killed before it changed anything, or it was pruned"
 UNREADABLE = "its manifest can't be read"
 
 
@@ -205,7 +205,7 @@ def _entry(
     missing = missing_copies(disk, saved) if saved.state != "pruned" else frozenset()
     if missing:
         gone = ", ".join(sorted(os.path.basename(path) for path in missing))
-        unreadable = f"no longer there: {gone}" + (f"; {unreadable}" if unreadable else "")
+        unreadable = f"missing: {gone}" + (f"; {unreadable}" if unreadable else "")
     taken = sum(room(disk, repair.directory) for repair in saved.repairs)
     return RepairEntry(saved, taken, found, runs, unreadable, missing)
 

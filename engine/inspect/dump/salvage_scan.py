@@ -322,6 +322,4 @@ def _span(disk: Disk, path: str, size: int, base: int | None) -> Span:
                 if origin is not None and piece["file"] == name and os.path.basename(directory) == repair.name:
                     offset = origin + int(piece["offset"])
                     return Span(offset, min(size, int(piece["length"])), path, 0, str(piece["path"]), origin)
-    raise InvalidArgument(
-        "the file does not tell which part of the log it is", path=path, hint="give it: --base-offset N (physical)"
-    )
+    raise InvalidArgument("the physical offset of the file is unknown", path=path, hint="give it with --base-offset N")

@@ -98,7 +98,7 @@ def find_repair(disk: Disk, root: str, name: str) -> SavedRepair:
     if len(close) == 1:
         return close[0]
     raise InvalidArgument(
-        f"{'more than one repair begins with' if close else 'no repair'} {name!r}",
+        f"{'more than one repair starts with' if close else 'no repair'} {name!r}",
         path=os.path.join(root, names.SALVAGE),
         hint="rstore salvage list shows them",
     )
@@ -123,9 +123,9 @@ def demand_copies(disk: Disk, saved: SavedRepair) -> None:
     missing = sorted(missing_copies(disk, saved)) if saved.state != "pruned" else []
     if missing:
         raise CannotMend(
-            "what the repair saved of the log is no longer there",
+            "the pieces of the log that the repair saved are missing",
             path=missing[0],
-            hint=f"rstore salvage show {saved.id} tells what is left; "
+            hint=f"rstore salvage show {saved.id} shows what is left; "
             "rstore salvage scan --file FILE reads a single copy",
         )
 

@@ -98,7 +98,7 @@ class StoreCondition(enum.Enum):
     RUNNING = "running"
     LOCKED = "locked"
     EMPTY = "empty"
-    LOG_GONE = "log-missing"
+    LOG_MISSING = "log-missing"
     DAMAGED = "damaged"
 
 
@@ -120,13 +120,13 @@ _DAMAGE = frozenset(
 
 _WHY = {
     StoreCondition.CLEAN: (
-        "it was closed cleanly: there is no abort file, and no process holds its lock. The log was not read"
+        "closed cleanly: there is no abort file, and no process holds the lock. The log was not read"
     ),
-    StoreCondition.CRASHED: "its abort file is there, and no process holds its lock",
-    StoreCondition.RUNNING: "{who} has it open",
-    StoreCondition.LOCKED: "{who} holds its lock, but has no abort file: it is starting, stopping, or repairing it",
-    StoreCondition.EMPTY: "there is no commit log file yet",
-    StoreCondition.LOG_GONE: "there are consume queues but no commit log",
+    StoreCondition.CRASHED: "not closed cleanly: the abort file exists, and no process holds the lock",
+    StoreCondition.RUNNING: "{who} has the store open",
+    StoreCondition.LOCKED: "{who} holds the lock, without an abort file: it is starting, stopping or repairing it",
+    StoreCondition.EMPTY: "there is no segment yet",
+    StoreCondition.LOG_MISSING: "there are consume queues but no commit log",
     StoreCondition.DAMAGED: "{what}",
 }
 
@@ -325,7 +325,7 @@ def _state(files: StoreFiles, holder: Holder | None, told: tuple[Finding, ...]) 
     if holder is not None:
         return (StoreCondition.RUNNING if files.abort else StoreCondition.LOCKED), ""
     if any(one.code == "log-missing" for one in told):
-        return StoreCondition.LOG_GONE, ""
+        return StoreCondition.LOG_MISSING, ""
     wrong = [one for one in told if one.code in _DAMAGE]
     if wrong:
         more = f"; and {len(wrong) - 1} more (listed below)" if len(wrong) > 1 else ""

@@ -244,7 +244,7 @@ def unread_of(disk: Disk, files: ConfigFiles, config: StoreConfig, root: str, fi
         if level > 0:
             found.take(names.SCHEDULE_TOPIC, DELIVERY, {str(queue_of_level(level)): offset}, f"{names.CONFIG}/{DELAYS}")
         else:
-            findings.add("delay-range", DELAYS, f"{names.CONFIG}/{DELAYS}", f"level {level}: there is none")
+            findings.add("delay-range", DELAYS, f"{names.CONFIG}/{DELAYS}", f"level {level} does not exist")
     found.without = sorted(files.table(GROUPS).keys() - found.readers() - _BROKERS_OWN)
     found.without = [group for group in found.without if not group.startswith(_SYSTEM_GROUP)]
     return found

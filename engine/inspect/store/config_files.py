@@ -69,11 +69,15 @@ class ConfigTable:
         return self.state in (ConfigFileState.SOUND, ConfigFileState.BLANK)
 
 
+NO_FILE = "the file does not exist"
+"""The problem of a missing file."""
+
+
 class Fate(enum.Enum):
     """What a broker that starts now does with a file and its .bak."""
 
     FILE = "reads it"
-    BACKUP = "takes its .bak"
+    BACKUP = "reads its .bak"
     NONE = "starts without it"
     FAILS = "does not start"
 
@@ -87,10 +91,10 @@ def read_text(disk: Disk, directory: str, name: str) -> ConfigText:
     """The JSON of a file. Reads `LARGEST` bytes at most. Raises StorageError."""
     path = os.path.join(directory, name)
     if not disk.exists(path):
-        return ConfigText(ConfigFileState.MISSING, problem="there is no such file")
+        return ConfigText(ConfigFileState.MISSING, problem=NO_FILE)
     entry = disk.stat(path)
     if not entry.is_file:
-        return ConfigText(ConfigFileState.BROKEN, problem="it is no regular file")
+        return ConfigText(ConfigFileState.BROKEN, problem="not a regular file")
     if entry.size > LARGEST:
         return ConfigText(
             ConfigFileState.BROKEN, problem=f"{entry.size} bytes: a file of more than {LARGEST >> 20} MiB is not read"
@@ -105,7 +109,7 @@ def parse(data: bytes) -> ConfigText:
     text = data.decode("utf-8", "replace")
     if not text.strip("\0 \t\r\n"):
         if "\0" in text:
-            return ConfigText(ConfigFileState.BROKEN, problem="the file holds zeros only")
+            return ConfigText(ConfigFileState.BROKEN, problem="the file contains only zeros")
         return ConfigText(ConfigFileState.BLANK, problem="the file is empty")
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return ConfigText(ConfigFileState.BROKEN, problem="the file is UTF-16 text, not UTF-8")
@@ -135,7 +139,7 @@ def as_table(name: str, text: ConfigText) -> ConfigTable:
             state = ConfigFileState.BROKEN
         if text.state is ConfigFileState.BROKEN:
             return ConfigTable(name, text, ConfigFileState.BROKEN, shape.tables, text.problem)
-        nothing = "the file is empty" if not text.value else f"it holds no {TABLES[name][0]}"
+        nothing = "the file is empty" if not text.value else f"it contains no {TABLES[name][0]}"
         problem = nothing if blank else shape.problem
         return ConfigTable(name, text, state, shape.tables, problem)
     return ConfigTable(name, text, text.state, Shape({key: {} for key in TABLES[name]}).tables, text.problem)

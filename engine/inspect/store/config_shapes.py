@@ -129,7 +129,7 @@ def judge(name: str, value: Any) -> Shape:
     if value is None or value == []:  # fastjson makes null of both: nothing is loaded, and that is no error
         return found
     if not isinstance(value, dict):
-        found.fault("it is no JSON object")
+        found.fault("not a JSON object")
         found.whole = False
         return found
     if name in (TOPICS, GROUPS):
@@ -137,7 +137,7 @@ def judge(name: str, value: Any) -> Shape:
     for key in TABLES[name]:
         table = value.get(key, {})
         if not isinstance(table, dict):
-            found.fault(f"{key} is no JSON object")
+            found.fault(f"{key} is not a JSON object")
             found.whole = False
             continue
         _table(found, name, key, table)

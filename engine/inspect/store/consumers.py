@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.format import names
-from engine.inspect.store.config_files import read_config
+from engine.inspect.store.config_files import NO_FILE, read_config
 from engine.inspect.store.config_shapes import CONSUMERS, DELAYS, as_long
 from engine.log.derive import TopicQueue
 
@@ -100,7 +100,7 @@ def read_consumers(
 
 def _table(disk: Disk, root: str, name: str, problems: list[str]) -> dict[str, Any]:
     found = read_config(disk, root, name)
-    if found.problem is not None and "no such file" not in found.problem.partition(";")[0]:
+    if found.problem is not None and found.problem.partition(";")[0] != NO_FILE:
         problems.append(f"config/{name}: {found.problem}" + (f" (read {found.source})" if found.source else ""))
     table = found.value.get("offsetTable") if isinstance(found.value, dict) else None
     return table if isinstance(table, dict) else {}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from engine.inspect.store.survey import StoreFiles
 
-_GIVE_IT = "; give the broker's own with -c broker.conf, or a broker of other sizes won't start"
+_GIVE_IT = "; if the broker uses another size, give it with -c broker.conf, or the broker does not start"
 
 
 def guessed_sizes(files: StoreFiles, *, queues: bool, index: bool) -> list[str]:
@@ -18,10 +18,10 @@ def guessed_sizes(files: StoreFiles, *, queues: bool, index: bool) -> list[str]:
     given, out = files.config.given, []
     if queues and "mapped_file_size_consume_queue" not in given and not any(q.files for q in files.queues):
         size = files.config.mapped_file_size_consume_queue
-        out.append(f"no queue file tells its size: new ones get Apache's default, {size} bytes" + _GIVE_IT)
+        out.append(f"queue file size unknown: new files get Apache's default, {size} bytes" + _GIVE_IT)
     if index and "max_index_num" not in given and not any(found.whole for found in files.index):
         size = files.index_layout.file_size
-        out.append(f"no index file tells its size: new ones get Apache's default, {size} bytes" + _GIVE_IT)
+        out.append(f"index file size unknown: new files get Apache's default, {size} bytes" + _GIVE_IT)
     return out
 
 

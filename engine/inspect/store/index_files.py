@@ -106,7 +106,7 @@ class IndexFiles:
 
     def _is_whole(self, found: IndexName) -> bool:
         if not found.whole:
-            self.findings.append(f"index/{found.name}: a length of {found.size} instead of {self._layout.file_size}")
+            self.findings.append(f"index/{found.name}: {found.size} bytes instead of {self._layout.file_size}")
             self.removed.append(found.name)
         return found.whole
 
@@ -144,7 +144,7 @@ class IndexFiles:
         stay = {id(one) for one in _longest(full)}
         for one in full:
             if id(one) not in stay:
-                self.drop(one, f"its entries, from {one.begin} to {one.end}, are out of order among the files")
+                self.drop(one, f"its entries ({one.begin} to {one.end}) are out of order with the other files")
         return [one for one in kept if not one.keep or id(one) in stay]
 
 

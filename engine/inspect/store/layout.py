@@ -46,12 +46,12 @@ if TYPE_CHECKING:
 _FILES = {kind.value for kind in Oddness if kind is not Oddness.NOT_A_FILE}
 _SURE = 2
 """Records that must agree before a file with a segment's name is taken for another segment."""
-COPY = "a copy of what the log holds"
-MORE = "records that the segment of this place does not hold, which is complete"
-REST = "records of this place that the log's own file lacks"
-FOREIGN = "records that belong to no place of this log"
-UNREAD = "a file that the system can't read as a whole: its contents are unknown"
-OUT_OF_ORDER = "a file of the commit log has another name or length than a segment"
+COPY = "a copy of records that are in the log"
+MORE = "records that are not in the complete segment with this offset"
+REST = "records of this offset range that the log's own segment lacks"
+FOREIGN = "records that belong to no offset of this log"
+UNREAD = "a file with unreadable parts: its contents are unknown"
+OUT_OF_ORDER = "a file of the commit log has the wrong name or size for a segment"
 NOTHING = "no sound record in it"
 MOVING = ".moving"
 """What a file's name ends in between its old name and its new one."""
@@ -206,13 +206,12 @@ class _Planner:
         told = contradicts(disk, entries, self._size) if given else segment_size(disk, entries)
         if given and told is not None:
             return WrongFileSize(
-                f"mappedFileSizeCommitLog is {self._size}, the files of the log have {told} bytes",
+                f"mappedFileSizeCommitLog is {self._size}, the segments have {told} bytes",
                 path=self._files.config.log_directories[0],
                 next_step=bring(
                     f"set mappedFileSizeCommitLog={told} in the broker.conf that -c names"
                     + (
-                        f"; if {self._size} is right, the files lost their ends: truncate -s {self._size} gives them "
-                        "their length back"
+                        f"; if {self._size} is right, the files were cut: truncate -s {self._size} restores their size"
                         if self._size > told
                         else ""
                     )
@@ -220,7 +219,7 @@ class _Planner:
             )
         if not given and told is None and not self._files.log:
             return WrongFileSize(
-                "nothing tells how long the log's files were before they were cut",
+                "segment size unknown: all segments were cut",
                 path=self._files.config.log_directories[0],
                 next_step=bring("give the broker's own mappedFileSizeCommitLog with -c broker.conf"),
             )
@@ -459,11 +458,11 @@ class _Planner:
         )
         root = self._files.root
         problems = [
-            f"{os.path.relpath(r.path, root)}: its records belong at {os.path.basename(r.target)}" for r in relocations
+            f"{os.path.relpath(r.path, root)}: its records belong to {os.path.basename(r.target)}" for r in relocations
         ]
         for resize in resizes:
             place = os.path.relpath(resize.segment.file, root)
-            what = "is filled up with zeros" if resize.segment.short else "is cut"
+            what = "is filled with zeros" if resize.segment.short else "is cut"
             problems.append(f"{place}: {resize.held} bytes instead of {resize.segment.size}: it {what}")
         for odd in self._aside:
             problems.append(f"{os.path.relpath(odd.path, root)}: {self._why_aside(odd)}")
@@ -486,12 +485,11 @@ class _Planner:
             there = quarantine_target(self._disk, self._files.root, odd.path)
             words = ("list",) if odd.copied else ("scan", "--file", there, "--base-offset", str(place))
             reads = "names its copy" if odd.copied else "reads it"
-            return (
-                f"{records} {odd.why}: it is set aside; {command_line(self._files.config, 'salvage', *words)} {reads}"
-            )
+            command = command_line(self._files.config, "salvage", *words)
+            return f"{records} {odd.why}: the file goes to quarantine/; {command} {reads}"
         records = next((n for file, _, n in self._given_up if file.path == odd.path), 0)
-        counted = f" ({records} of them at least)" if records else ""
-        return f"{odd.said}{counted}: it is set aside"
+        counted = f" (at least {records})" if records else ""
+        return f"{odd.said}{counted}: the file goes to quarantine/"
 
     def _has_data(self, segment: Segment, end: int) -> bool:
         """Whether a file holds anything but zeros behind the segment's size."""
@@ -510,16 +508,16 @@ class _Planner:
                 path=file.path,
                 hint="--bridge moves the file to quarantine/, where rstore salvage scan --file FILE reads it"
                 if records
-                else "if a copy of it can be read, put that in its place first; --bridge moves it to quarantine/",
+                else "if you have a readable copy, put it in its place first; --bridge moves this one to quarantine/",
                 next_step=step(self._files.config, Fix.BRIDGE),
             )
         for resize in resizes:
             if resize.data:
                 more = resize.held - resize.segment.size
                 return WrongFileSize(
-                    f"{more} bytes more than mappedFileSizeCommitLog ({resize.segment.size}), not all of them zeros",
+                    f"{more} bytes too long for mappedFileSizeCommitLog ({resize.segment.size}), and not only zeros",
                     path=resize.segment.file,
-                    hint="--bridge saves and cuts them",
+                    hint="--bridge saves the bytes and cuts the file",
                     next_step=step(self._files.config, Fix.BRIDGE),
                 )
         return None

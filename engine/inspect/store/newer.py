@@ -41,7 +41,7 @@ PROPERTY_CRC = "a CRC of the properties in each record"
 TIERED = "older messages in tiered files"
 ROCKSDB_CONFIG = "topics, groups and offsets in RocksDB"
 ROCKSDB_STORE = "timers, transactions or index in RocksDB"
-FILES = "files of its own"
+FILES = "other files of RocketMQ 5"
 
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 """Where messages wait for their time. Source: TimerMessageStore#TIMER_TOPIC."""
@@ -191,7 +191,7 @@ def demand_own_log(config: StoreConfig, root: str, present: Iterable[str]) -> No
     """Raises NotAStore when the log lies in DLedger's entries. `present`: the names in the store's directory."""
     if config.enable_d_leger_commit_log or any(name.startswith("dledger-") for name in present):
         raise NotAStore(
-            "a DLedger store, which keeps its log in Raft entries", path=root, hint="recover it with its group"
+            "a DLedger store, which keeps its log in Raft entries", path=root, hint="recover it with its DLedger group"
         )
 
 
@@ -222,8 +222,8 @@ def refuse_change(root: str, newer: Newer) -> None:
 def _hands_off(newer: Newer) -> str:
     if newer.left:
         return (
-            "status, check and dump read it; its own 5.x broker recovers it when it starts. Where a 4.9 broker "
-            f"writes it now, move what 5.x left away: {', '.join(newer.left)}"
+            "status, check and dump read it; its own 5.x broker recovers it when it starts. If a 4.9 broker "
+            f"uses it now, move away what 5.x left: {', '.join(newer.left)}"
         )
     return "status, check and dump read it; its own 5.x broker recovers it when it starts"
 
@@ -232,9 +232,9 @@ def refuse_verdict(config: StoreConfig, root: str, newer: Newer) -> None:
     """Raises NewerStore when the store is RocketMQ 5's: what a 4.9 broker would do to it is no answer."""
     if newer:
         raise NewerStore(
-            f"a RocketMQ 5 store, with {newer}: what its 5.x broker does at its start is not known here",
+            f"a RocketMQ 5 store, with {newer}: rstore does not know what its 5.x broker does when it starts",
             path=root,
-            next_step=NextStep(command_line(config, "check"), "reads it and says what is wrong with it"),
+            next_step=NextStep(command_line(config, "check"), "reads it and reports what is wrong"),
         )
 
 

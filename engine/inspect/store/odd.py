@@ -30,10 +30,11 @@ SIZE, STRAY, PASSED_OVER, ABSENT = "file-size", "file-stray", "file-ignored", "f
 """The codes of check and doctor (CHECK.md) for them."""
 
 QUEUE_EMPTY = "queue-empty"
-FAR = "a queue's file that holds nothing, behind a gap"
-"""Manifests have it, and undo looks for it (undo_names): it does not change."""
-AHEAD = "a queue's file in front of the queue's first unit, and no unit in it is the queue's"
-WITHOUT_LOG = "a queue's file without a unit, of a log that is gone"
+AFTER_GAP = "a queue file without a unit, after a gap"
+AFTER_GAP_WORDS = (AFTER_GAP, "a queue's file that holds nothing, behind a gap")
+"""What manifests call it, this version's and earlier ones': undo looks for it (undo_names)."""
+AHEAD = "a queue file before the first unit of its queue, without a unit of that queue"
+WITHOUT_LOG = "a queue file without a unit, of a missing log"
 
 _BY_NAME = {
     Oddness.WRONG_SIZE: SIZE,
@@ -88,8 +89,8 @@ class OddFile:
 def absent(path: str, what: str) -> OddFile:
     """A link whose target is not there; `what` says where it leads."""
     hint = (
-        "mount the disk that it leads to, then rstore recover; if its data is gone for good, remove the link "
-        f"(rm {shlex.quote(path)}), then rstore recover --dry-run tells what that costs"
+        "mount the disk that the link leads to, then run rstore recover; if its data is lost for good, remove the link "
+        f"(rm {shlex.quote(path)}), and see what is lost with rstore recover --dry-run"
     )
     return OddFile(path, 0, what, movable=False, code=ABSENT, hint=hint)
 
@@ -112,11 +113,11 @@ def demand_saved(disk: Disk, root: str) -> None:
     for entry in below if itself is None else (itself, *below):
         if entry.kind is FileKind.ABSENT:
             hint = (
-                "mount the disk that it leads to, then run this again; if what the repair saved is gone for good, "
-                f"remove the link (rm {shlex.quote(entry.path)}): that repair can't be taken back then"
+                "mount the disk that the link leads to, then run this again; if that salvage is lost for good, "
+                f"remove the link (rm {shlex.quote(entry.path)}): that repair can't be undone then"
             )
             raise DataIsAbsent(
-                f"what a repair saved is absent: {entry.what}", path=entry.path, next_step=NextStep(None, hint)
+                f"the salvage of a repair is absent: {entry.what}", path=entry.path, next_step=NextStep(None, hint)
             )
 
 
@@ -131,7 +132,7 @@ def listed(odd: OddEntry, *, movable: bool) -> OddFile:
     """What a listing of segments found; `movable`: unless its data is absent."""
     if odd.why is Oddness.ABSENT:
         return absent(odd.path, odd.what)
-    why = f"{odd.what}, no file" if odd.why is Oddness.NOT_A_FILE else odd.why.value
+    why = f"{odd.what}, not a file" if odd.why is Oddness.NOT_A_FILE else odd.why.value
     return OddFile(odd.path, odd.size, why, movable=movable, code=_BY_NAME.get(odd.why, STRAY))
 
 
@@ -153,7 +154,7 @@ def _lost_found(disk: Disk, directory: str) -> Iterator[OddFile]:
     top = os.path.join(directory, LOST_FOUND)
     if disk.is_dir(top):
         if disk.is_mount_point(directory):
-            yield OddFile(top, 0, "kept by the file system that is mounted there", movable=False)
+            yield OddFile(top, 0, "a directory of the mounted file system itself", movable=False)
         else:
             yield OddFile(top, 0, Oddness.NOT_A_FILE.value, movable=True, code=STRAY)
 
@@ -170,7 +171,7 @@ def in_places(disk: Disk, config: StoreConfig, root: str, entries: Iterable[Entr
     there = {entry.name: entry for entry in entries}
     built = there.get(names.REINDEX_BUILD)
     if built is not None and built.is_directory:
-        yield OddFile(built.path, 0, "what a reindex that was killed has built: the next one removes it", movable=False)
+        yield OddFile(built.path, 0, "files of an interrupted reindex: the next reindex removes them", movable=False)
     for directory in config.log_directories:
         entry = disk.look(directory)
         if entry is not None and not entry.is_directory:
@@ -205,19 +206,19 @@ def moved_by_hand(disk: Disk, root: str, odd: OddFile) -> OddFile:
     if not odd.movable:
         return odd
     if disk.is_mount_point(odd.path):
-        return _by_hand(replace(odd, why=f"{odd.why}, where a disk is mounted"), "mount it somewhere else")
+        return _by_hand(replace(odd, why=f"{odd.why}, where a disk is mounted"), "mount that disk elsewhere")
     if disk.device(os.path.dirname(odd.path)) == disk.device(root):
         return odd
     found = disk.look(odd.path)
     if found is not None and found.is_file and not disk.link_of(odd.path):
         return replace(odd, copied=True)
-    return _by_hand(odd, "move it away, as its disk is not that of quarantine/")
+    return _by_hand(odd, "move it out of the store (it is on another disk than quarantine/)")
 
 
 def _by_hand(odd: OddFile, what: str) -> OddFile:
     if odd.code == ABSENT:
         return odd
-    return replace(odd, movable=False, hint=f"{what}, then rstore recover")
+    return replace(odd, movable=False, hint=f"{what}, then run rstore recover")
 
 
 def _odd_config(disk: Disk, directory: str) -> Iterator[OddFile]:
@@ -236,7 +237,12 @@ def _odd_notes(disk: Disk, directory: str) -> Iterator[OddFile]:
         if repair.kind is FileKind.ABSENT:
             yield _saved_elsewhere(disk, directory, repair)
         elif not repair.is_directory:
-            yield OddFile(repair.path, repair.size, f"{repair.what} among the repairs' directories", movable=False)
+            yield OddFile(
+                repair.path,
+                repair.size,
+                f"{repair.what} in salvage/, where only the directories of repairs belong",
+                movable=False,
+            )
         elif not is_lost_found(repair):
             for name in _NOTES:
                 entry = disk.look(os.path.join(repair.path, name))
@@ -255,4 +261,6 @@ def _saved_elsewhere(disk: Disk, directory: str, repair: Entry) -> OddFile:
     checkpoint = disk.look(os.path.join(os.path.dirname(directory), names.CHECKPOINT))
     if checkpoint is None or checkpoint.mtime_ns < repair.mtime_ns:
         return absent(repair.path, f"{repair.what}: the repair that saved there may be unfinished")
-    return OddFile(repair.path, 0, f"{repair.what}: what that repair saved, which undo and salvage need", movable=False)
+    return OddFile(
+        repair.path, 0, f"{repair.what}: the salvage of a repair, which undo and salvage need", movable=False
+    )

@@ -80,7 +80,7 @@ def told_of_a_new_store(config: StoreConfig) -> list[str]:
         slip = _BLANK if path != path.strip() else _COMMENT if COMMENT.search(path) and not is_typed else None
         if slip is not None:
             what = "the store's path" if is_typed else f"{key} in {_file(config)}"
-            said.append(f'{what} has {slip}; a broker, too, uses the directory "{path}"')
+            said.append(f'{what} has {slip}; a broker uses the directory "{path}", too')
     return said
 
 
@@ -100,7 +100,7 @@ def refusal(config: StoreConfig, key: str, path: str, plain: str, *, is_made: bo
     if _is_typed(config, key):
         what, step = "the store's path", f"name the store without the {slip.split()[1]}: {shlex.quote(plain)}"
     else:
-        run = "rstore status: a store is there already" if is_made else "this again"
+        run = "rstore status: the store exists already" if is_made else "this again"
         what, step = key, hint_of(config, key, slip, run)
     return DataIsAbsent(
         f'{what} has {slip}: "{path}" is not the directory "{plain}", which is there',
@@ -112,7 +112,7 @@ def refusal(config: StoreConfig, key: str, path: str, plain: str, *, is_made: bo
 
 def hint_of(config: StoreConfig, key: str, slip: str, run: str = "this again") -> str:
     """What to do about a setting. `slip`: as `slip_of` says it."""
-    return f"take the {slip.split()[1]} out of {key} in {_file(config)}, then run {run}; start no broker before"
+    return f"take the {slip.split()[1]} out of {key} in {_file(config)}, then run {run}; start no broker before that"
 
 
 def _is_typed(config: StoreConfig, key: str) -> bool:

@@ -23,7 +23,7 @@ from engine.inspect.store import path_slips
 from engine.inspect.store.index_layout import infer_index_layout
 from engine.inspect.store.newer import NOT_NEWER, Newer, demand_own_log, is_rocksdb, newer_parts
 from engine.inspect.store.odd import (
-    FAR,
+    AFTER_GAP,
     PASSED_OVER,
     QUEUE_EMPTY,
     STRAY,
@@ -183,7 +183,9 @@ def _queue_directories(disk: Disk, root: str) -> tuple[list[tuple[TopicQueue, st
     odd: list[OddFile] = []
     for topic in sorted(_scan(disk, root), key=lambda e: e.name):
         if topic.is_file:
-            odd.append(OddFile(topic.path, topic.size, "a file among the topics: Apache passes it over", movable=False))
+            odd.append(
+                OddFile(topic.path, topic.size, "a file among the topic directories: brokers ignore it", movable=False)
+            )
             continue
         if not topic.is_directory:
             odd.append(instead(topic, FileKind.DIRECTORY))
@@ -191,7 +193,9 @@ def _queue_directories(disk: Disk, root: str) -> tuple[list[tuple[TopicQueue, st
         for queue in sorted(_scan(disk, topic.path), key=lambda e: e.name):
             queue_id = names.queue_id_of(queue.name)
             if queue_id is None:
-                odd.append(OddFile(queue.path, queue.size, "no queue id: Apache passes it over", movable=False))
+                odd.append(
+                    OddFile(queue.path, queue.size, "its name is not a queue id: brokers ignore it", movable=False)
+                )
             elif queue.is_directory:
                 found.append((TopicQueue(topic.name, queue_id), queue.path))
             else:
@@ -210,7 +214,7 @@ def _without_far_ones(disk: Disk, found: SegmentListing) -> tuple[tuple[SegmentF
         last = held[-1]
         if not is_zero(disk, last.path):
             break
-        empty.append(OddFile(last.path, last.size, FAR, movable=True, code=QUEUE_EMPTY))
+        empty.append(OddFile(last.path, last.size, AFTER_GAP, movable=True, code=QUEUE_EMPTY))
         held.pop()
     return tuple(held), empty
 
@@ -220,7 +224,7 @@ def _index_entries(disk: Disk, directory: str) -> tuple[list[Entry], list[OddFil
     odd: list[OddFile] = []
     for entry in sorted(_scan(disk, directory), key=lambda e: e.name):
         if not names.is_index_name(entry.name):
-            odd.append(OddFile(entry.path, entry.size, "no index file's name", movable=True, code=STRAY))
+            odd.append(OddFile(entry.path, entry.size, "not the name of an index file", movable=True, code=STRAY))
         elif entry.is_file:
             found.append(entry)
         else:

@@ -120,8 +120,8 @@ class GroupOffset:
         if self.min_offset is None or self.max_offset is None:
             return None
         if self.offset > self.max_offset:
-            return "above the end"
-        return "before the beginning" if self.offset < self.min_offset else None
+            return "above the maximum"
+        return "below the minimum" if self.offset < self.min_offset else None
 
     def to_json(self) -> dict[str, Any]:
         """One line of `rstore offsets list`."""
@@ -191,16 +191,16 @@ def plan_offset(
         CannotMend: the file and its .bak can't be read as JSON. NotAStore, StorageError.
     """
     if not group or "@" in group:
-        raise InvalidArgument(f"{group!r} is not a valid name of a consumer group")
+        raise InvalidArgument(f"{group!r} is not a valid consumer group name")
     files = surveyed(disk, store)
     demand_none_of_store(disk, files.config)
     if queue not in {found.queue for found in files.queues}:
         KnownNames.of(disk, files).demand_queue(*queue)
-        raise InvalidArgument(f"nothing was ever put into {queue}", path=files.root, hint="a group begins there at 0")
+        raise InvalidArgument(f"{queue} never got a message", path=files.root, hint="a group starts there at 0")
     low, high = _range(disk, files, queue)
     new = {"min": low, "max": high}.get(to, -1) if isinstance(to, str) else to
     if not low <= new <= high:
-        raise Refused(f"{queue} has the offsets {low} to {high}, not {to}", hint="max is the end, min the beginning")
+        raise Refused(f"{queue} has the offsets {low} to {high}, not {to}", hint="max is its end, min its start")
     path, value, problem = _read(disk, files.root, files.config)
     known = KnownNames.of(disk, files)
     unknown = None
@@ -224,7 +224,7 @@ def set_offset(disk: Disk, plan: OffsetPlan) -> str:
     there = disk.exists(plan.path)
     value = fastjson.loads(fastjson.dumps(plan.value))  # the plan stays as it is
     _put(value, plan.group, plan.queue, plan.new)
-    why = f"{plan.group} reads {plan.new} of {plan.queue} next"
+    why = f"consumer offset of {plan.group} in {plan.queue}: {plan.new}"
     backup = "old" if plan.problem is None and there else None
     write = Write(plan.path, fastjson.dumps(value).encode(), why, backup)
     root = os.fspath(plan.config.store_path_root_dir)
@@ -252,7 +252,9 @@ def _read(disk: Disk, root: str, config: StoreConfig) -> tuple[str, dict[str, An
     found = read_config(disk, root, name)
     value = found.value
     if found.source is None or not isinstance(value, dict) or not isinstance(value.setdefault(_TABLE, {}), dict):
-        raise CannotMend(found.problem or "no table of offsets", path=path, hint="rstore doctor tells more")
+        raise CannotMend(
+            found.problem or "the file contains no table of offsets", path=path, hint="details: rstore doctor"
+        )
     return path, value, found.problem
 
 

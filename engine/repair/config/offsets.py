@@ -88,7 +88,7 @@ class _Maker:
             light = self._spans.get(key.partition("@")[0], {}).get(0)
             if light is not None and offset > light.high:
                 found.light[key] = light.high
-                found.lines.append(f"{key}: {offset} becomes {light.high}, the queue's end")
+                found.lines.append(f"{key}: {offset} becomes {light.high}, the queue end")
         found.groups = {key.rpartition("@")[2] for key in found.table}
         return found
 
@@ -98,7 +98,7 @@ class _Maker:
         for queue_id, offset in sorted(self._known.get((topic, group), {}).items()):
             end = spans[queue_id].high if queue_id in spans else offset
             if offset > end:
-                found.lines.append(f"{group} in {topic}/{queue_id}: {offset} becomes {end}, the queue's end")
+                found.lines.append(f"{group} in {topic}/{queue_id}: {offset} becomes {end}, the queue end")
             table[str(queue_id)] = min(offset, end)
             found.kept += 1
         if names.is_lmq(group):

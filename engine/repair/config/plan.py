@@ -175,7 +175,9 @@ class _Planner:
         self._progress = progress
         self._directory = directory_of(files.root)
         if disk.exists(self._directory) and not disk.is_dir(self._directory):
-            raise CannotMend("config is no directory", path=self._directory, hint="move it away, then run this again")
+            raise CannotMend(
+                "config is not a directory", path=self._directory, hint="move it away, then run this again"
+            )
         self._places = [config_directory(disk, place) for place in choices.directories]
         self._evidence: Evidence = evidence_of(disk, files)
         self._offsets_name = offsets_file(files.config, present_in(disk, self._directory))
@@ -189,7 +191,7 @@ class _Planner:
         self._check_choices()
         if self._files.abort:
             self._problems.append(
-                "the store was not closed: run rstore recover first, so that the queues hold every message"
+                "the store was not closed cleanly: run rstore recover first, so that the queues contain every message"
             )
         steps = (
             (TOPICS, RebuildPart.TOPICS, self._topics),
@@ -226,16 +228,14 @@ class _Planner:
             known.demand_group(self._choices.group)
         if topic is not None and topic not in self._evidence.topics:
             known.demand_topic(topic)
-            raise InvalidArgument(
-                f"no queue of topic {topic} holds a message", hint="rstore status lists the topics of the store"
-            )
+            raise InvalidArgument(f"topic {topic} has no message in any queue", hint="rstore status lists topics")
 
     def _why(self, name: str, part: RebuildPart, found: ConfigTable) -> str | None:
         """Why a file is to be made again; None: it isn't."""
         choices = self._choices
         named = {RebuildPart.TOPICS: choices.topic, RebuildPart.GROUPS: choices.group}
         if any(named.values()):
-            return f"{named[part]} is to be read" if named.get(part) else None
+            return f"{named[part]} is needed" if named.get(part) else None
         if choices.only and part not in choices.only:
             return None
         if found.state is not ConfigFileState.SOUND:
@@ -243,7 +243,7 @@ class _Planner:
         bad = self._invalid(name, found)
         if bad is not None:
             return bad
-        return "asked for" if choices.every or part in choices.only else None
+        return "requested" if choices.every or part in choices.only else None
 
     def _invalid(self, name: str, found: ConfigTable) -> str | None:
         """A value that Apache reads, and that can't be."""
@@ -291,13 +291,13 @@ class _Planner:
         lonely = sorted(self._evidence.groups.keys() - made.groups)
         if lonely:
             self._problems.append(
-                f"{counted(len(lonely), 'group')} whose topics nothing tells: no offset ({', '.join(lonely[:3])}): "
+                f"{counted(len(lonely), 'group')} have no known topic and get no offset ({', '.join(lonely[:3])}): "
                 "rstore offsets set gives them one"
             )
         if not any(source.own for source in sources) and self._evidence.topics:
             self._problems.append(
-                "no offset survives in this store: a group that nothing tells of begins where its client says, by "
-                "default at the end of each queue; give offsets of a replica or a backup with --from DIR"
+                "this store contains no consumer offsets: unknown groups start where their clients choose, by "
+                "default at the end of each queue; give the offsets of a slave or backup with --from DIR"
             )
 
     def _delays(self, name: str, part: RebuildPart, found: ConfigTable, why: str, sources: list[Source]) -> None:

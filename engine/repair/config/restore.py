@@ -53,7 +53,7 @@ def file_of(name: str) -> str:
     """The file of config/ that is meant. Raises InvalidArgument."""
     found = [file for file in TABLES if name in (file, file.removesuffix(".json"), f"{names.CONFIG}/{file}")]
     if not found:
-        raise InvalidArgument(f"not a file of config/: {name!r}", hint=", ".join(TABLES))
+        raise InvalidArgument(f"{name!r} is not a file of config/", hint=", ".join(TABLES))
     return found[0]
 
 
@@ -100,10 +100,14 @@ def plan_restore(disk: Disk, store: StoreConfig | StoreFiles, name: str, at: str
     demand_none_of_store(disk, files.config)
     name = file_of(name)
     kept = states(disk, files.root, name)
-    hint = "rstore config history lists them" if every_state(disk, files.root) else "rstore serve keeps them"
+    hint = (
+        "rstore config history lists the saved states"
+        if every_state(disk, files.root)
+        else "rstore serve keeps config history"
+    )
     state = next((one for one in kept if (one.id == at if isinstance(at, str) else one.time_ms <= at)), None)
     if state is None:
-        raise InvalidArgument(f"no state of {name} at {at}", hint=hint)
+        raise InvalidArgument(f"no saved state of {name} at {at}", hint=hint)
     found = as_table(name, state.read(disk))
     if not found.loads:
         raise CannotMend(f"a broker can't read this state: {found.problem}", path=state.path, hint=hint)

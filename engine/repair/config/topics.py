@@ -116,7 +116,7 @@ def rebuilt_groups(
     for group in sorted(counts.keys() | readers) if not intact else ():
         if group not in table and not is_own_group(group) and not names.is_lmq(group):
             table[group] = group_json(group, counts.get(group, 1))
-            lines.append(f"{group}: as a broker makes a group")
+            lines.append(f"{group}: with a broker's defaults")
     if forced is not None:
         said = table.setdefault(forced, group_json(forced))
         if said.get("consumeEnable", True) is not True:

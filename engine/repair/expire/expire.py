@@ -156,7 +156,7 @@ def plan_expire(
     if in_use is None:
         demand_in_order(disk, files)
     if not files.log:
-        raise CannotMend("there is no commit log to expire", path=files.root)
+        raise CannotMend("there is no commit log", path=files.root)
     config = files.config
     rule = retention.RetentionRules.of(config, max_used=rules.disk_ratio, reserved_hours=rules.reserved_hours)
     use = DiskUse.of(config, disk.disk_used_ratio)
@@ -217,7 +217,7 @@ def _told(why: Why, hour: int, use: DiskUse) -> str:
         case Why.BY_HAND:
             return "requested (--force)"
         case Why.SPACE:
-            return f"the disk is {max(use.log, use.queues) * 100:.0f} % used"
+            return f"disk usage is {max(use.log, use.queues) * 100:.0f} %"
         case Why.TIME:
             return f"it is {hour} o'clock (deleteWhen)"
 
@@ -233,9 +233,9 @@ def _expired(
     gone, next_one = files.log[: batch.count], files.log[batch.count].path
     match batch.stay:
         case Stay.BATCH:
-            pinned = f"a round deletes at most {BATCH_MAX} files: run it again to continue"
+            pinned = f"one run deletes at most {BATCH_MAX} files: run it again to continue"
         case Stay.LAST if batch.count < len(files.log) - 1:
-            pinned = f"{os.path.basename(next_one)} is still written to, or dispatched"
+            pinned = f"{os.path.basename(next_one)} is still being written or dispatched"
         case Stay.LAST:
             pinned = f"{os.path.basename(next_one)} is the last file, which is never deleted"
         case Stay.YOUNG:

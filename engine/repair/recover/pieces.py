@@ -14,7 +14,7 @@ from engine.format.record import LONG_SIZE, POSITION_PHYSICAL_OFFSET, POSITION_Q
 from engine.inspect.store.moves import quarantine_target
 from engine.log.index_file import IndexFile
 from engine.repair.recover.index_plan import index_directory
-from engine.repair.salvage.salvage import BEHIND_THE_END, Piece
+from engine.repair.salvage.salvage import AFTER_LOG_END, Piece
 
 if TYPE_CHECKING:
     from engine.files.disk import Disk
@@ -107,10 +107,10 @@ def _log_pieces(plan: RecoverPlan) -> Iterator[Piece]:
         yield Piece("overwrite", taken.segment.path, position, taken.length, "a copy holds the records")
     for path in log.removed:
         size = next(s.size for s in segments if s.path == path)
-        yield Piece("remove", path, 0, size, BEHIND_THE_END)
+        yield Piece("remove", path, 0, size, AFTER_LOG_END)
     if log.tail is not None:
         path, position, length = log.tail
-        yield Piece("overwrite", path, position, length, BEHIND_THE_END)
+        yield Piece("overwrite", path, position, length, AFTER_LOG_END)
 
 
 def _queue_pieces(plan: RecoverPlan, queue: QueuePlan) -> Iterator[Piece]:

@@ -1,7 +1,7 @@
 """Rows that no record of their queue vouches for: which of them stay, and which give way.
 
 A row names a record (its physical offset and size); the record names a queue and a queue offset. Both agree for every
-row that was accounted for. For the others the rule is (RECOVERY.md, "When record and row disagree"):
+row that was accounted for. For the others the rule is (RECOVERY.md, "When record and unit disagree"):
 
 1. A record of the log claims the row's place, and fits in there by its own place in the log: the row gives way.
 2. The row points at what has expired (in front of every message that is there) or is lost, at a bridge's record, or

@@ -43,15 +43,15 @@ KeptHalf: TypeAlias = Callable[[int, int], bool]
 class Skip(enum.Enum):
     """Why a whole record is not replayed."""
 
-    IN_LOG = "the log has them"
-    REPLAYED = "replayed already"
-    OTHER_TOPIC = "of other topics than asked for"
-    DISPLACED = "whole, but where another record belongs (--displaced takes them, too)"
-    INVISIBLE = "prepared or rolled back: no consumer saw them"
-    DELIVERED = "delayed, and delivered since: only the delivered copy is replayed"
-    SETTLED = "halves of transactions that were committed or rolled back"
-    STALE_OPERATION = "settle halves that the log doesn't have"
-    REFUSED = "can't be put: salvage export has them"
+    IN_LOG = "already in the log"
+    REPLAYED = "already replayed"
+    OTHER_TOPIC = "of other topics than requested"
+    DISPLACED = "displaced records (--displaced replays them, too)"
+    INVISIBLE = "prepared or rolled back: consumers never got them"
+    DELIVERED = "delayed and delivered: only the delivered copy is replayed"
+    SETTLED = "settled half messages"
+    STALE_OPERATION = "commits and rollbacks whose half message is not in the log"
+    REFUSED = "can't be put: rstore salvage export writes them"
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,18 +102,18 @@ def _pick(disk: Disk, files: StoreFiles, name: str | None, target: str) -> Saved
         with SavedLog(disk, log_spans(saved)) as log:
             if any(batches(read_saved(disk, log, files.config.max_message_size))):
                 return saved
-    raise CannotMend("no repair has saved a record of the log", path=files.root, hint="rstore salvage list")
+    raise CannotMend("no repair saved a record of the log", path=files.root, hint="rstore salvage list")
 
 
 def _check_state(saved: SavedRepair) -> None:
     if saved.state == "undone":
-        raise Refused("the repair was taken back: what it saved is in the log again", path=saved.directory)
+        raise Refused("the repair was undone: its records are in the log again", path=saved.directory)
     if saved.state == "pruned":
-        raise Refused("what the repair saved was removed (rstore salvage prune)", path=saved.directory)
+        raise Refused("the salvage of the repair was pruned (rstore salvage prune)", path=saved.directory)
     if saved.state == "undo interrupted":
         raise Refused("the undo of this repair was interrupted", path=saved.directory, hint="run rstore undo again")
     if saved.state == "unfinished":
-        raise Refused("the repair was interrupted", path=saved.directory, hint="run rstore recover, which ends it")
+        raise Refused("the repair was interrupted", path=saved.directory, hint="run rstore recover, which finishes it")
 
 
 def _starts_over(run: Run, request: ReplayRequest, target: ReplayTarget) -> bool:
@@ -141,10 +141,10 @@ def _placed(disk: Disk, target: ReplayTarget, saved: SavedRepair, run: Run) -> f
     """Places of records that a killed run has put behind what it noted."""
     if target.log_start > run.end:
         raise Refused(
-            "the start of the log was deleted since the replay was interrupted: what it had put is unknown",
+            "the start of the log was deleted after the replay was interrupted: it is unknown what it had put",
             path=target.root,
             offset=target.log_start,
-            hint="salvage replay --again puts all of it once more",
+            hint="salvage replay --again puts all of it again",
         )
     assert target.recovery is not None
     with ClosedLog(disk, target.recovery.files.log) as log:
@@ -266,7 +266,7 @@ class _Planner:
         share = self._share
         if share.further_lost:
             return Refused(
-                f"{share.further_lost} of the messages lie in light queues, too, which these settings don't make",
+                f"{share.further_lost} of the messages are in light queues, too, which these settings don't fill",
                 path=self._target.root,
                 hint="give the broker's settings with -c broker.conf: enableLmq, enableMultiDispatch",
             )
@@ -274,8 +274,8 @@ class _Planner:
             into = "" if self._target.name == HERE else f" into {self._target.root}"
             return Refused(
                 counted(share.skipped[Skip.REPLAYED][0], "message of the repair was", "messages of the repair were")
-                + f" replayed{into} already",
+                + f" already replayed{into}",
                 path=self._rules.saved.directory,
-                hint="--again puts them once more",
+                hint="--again puts them again",
             )
         return None

@@ -116,7 +116,7 @@ def export_raw(disk: Disk, config: StoreConfig, name: str, directory: str) -> li
     files = survey(disk, config)
     saved = _with_log(disk, find_repair(disk, files.root, name))
     if disk.exists(directory) and (not disk.is_dir(directory) or disk.listdir(directory)):
-        raise Refused("something is here already", path=directory, hint="name an empty or a new directory")
+        raise Refused("the directory is not empty", path=directory, hint="name an empty or a new directory")
     target = os.path.join(directory, names.COMMITLOG)
     disk.mkdirs(target)
     by_file: dict[int, list[Span]] = {}
@@ -139,12 +139,12 @@ def export_raw(disk: Disk, config: StoreConfig, name: str, directory: str) -> li
 
 def _with_log(disk: Disk, saved: SavedRepair) -> SavedRepair:
     if saved.state == "pruned":
-        raise CannotMend("what the repair saved was removed (rstore salvage prune)", path=saved.directory)
+        raise CannotMend("the salvage of the repair was pruned (rstore salvage prune)", path=saved.directory)
     if not log_spans(saved):
         raise CannotMend(
-            "the repair saved nothing of the commit log: it has no messages",
+            "the repair saved no part of the commit log, so it has no messages",
             path=saved.directory,
-            hint=f"rstore salvage show {saved.id} tells what it saved",
+            hint=f"rstore salvage show {saved.id} shows what it saved",
         )
     demand_copies(disk, saved)
     return saved

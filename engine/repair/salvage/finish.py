@@ -113,7 +113,7 @@ def demand_none_of_store(disk: Disk, config: StoreConfig) -> None:
 
 def _interrupted(config: StoreConfig, open_ones: Sequence[Repair], what: str) -> Refused:
     return Refused(
-        f"a repair of this store was interrupted: it has to be finished before {what}",
+        f"a repair of this store was interrupted: it must be finished before {what}",
         path=open_ones[-1].directory,
         next_step=step(config, Fix.RECOVER),
     )

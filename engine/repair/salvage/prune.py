@@ -127,7 +127,7 @@ def plan_prune(
         for saved in every:
             why = _needed(disk, saved)
             if saved.id in young:
-                kept.append((saved.id, "among the last ones" if keep is not None else "not as old"))
+                kept.append((saved.id, "one of the newest" if keep is not None else "newer than the limit"))
             elif why is not None:
                 kept.append((saved.id, why[0]))
             else:
@@ -190,7 +190,7 @@ def _remove(disk: Disk, path: str) -> None:
 def _needed(disk: Disk, saved: SavedRepair) -> tuple[str, str | None] | None:
     """Why a repair must stay, and what to run; None when it may go."""
     if saved.state == "unfinished":
-        return "the repair was interrupted: it is needed to end it", "run rstore recover first, or rstore undo"
+        return "the repair was interrupted: it is needed to finish it", "run rstore recover first, or rstore undo"
     if saved.state == "undo interrupted":
         return "the undo of this repair was interrupted", "run rstore undo again"
     runs, unreadable = read_known_runs(disk, saved)
@@ -205,7 +205,7 @@ def _why_manifest_stays(files: StoreFiles, every: Sequence[SavedRepair], saved: 
     start = files.log[0].offset if files.log else 0
     for kind in ("accepted", "bridged"):
         if any(end > start for _, end in stretches(saved.repairs, kind)):
-            return f"it tells which stretches of the log were {kind}"
+            return f"it records which ranges of the log were {kind}"
     last = next((one for one in reversed(every) if one.state != "undone"), None)
     return "it is the last repair" if last is not None and last.id == saved.id else None
 

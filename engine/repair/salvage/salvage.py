@@ -39,8 +39,11 @@ if TYPE_CHECKING:
     from engine.files.disk import Disk
 
 VERSION = 1
-BEHIND_THE_END = "behind the log's end"
-"""Why a piece of the log goes; undo looks there for messages that came since. Manifests have it: it does not change."""
+AFTER_LOG_END = "after the log end"
+AFTER_LOG_END_WORDS = (AFTER_LOG_END, "behind the log's end")
+"""Why a piece of the log is saved, in manifests of this version and of earlier ones: undo looks there for messages
+that were stored since.
+"""
 _NOT_COPIED = ("create", "move", "relocate")
 _RANGES = 256
 """Ranges between holes of a file that the file system (ext4, XFS) notes in one more block; a single one takes none."""
@@ -142,7 +145,7 @@ def save(
         disk.step("salvage.written")
     except StorageError as error:
         if not _taken_away(disk, directory):
-            error.hint = "; ".join(filter(None, [error.hint, f"{directory} holds a part of a copy: remove it"]))
+            error.hint = "; ".join(filter(None, [error.hint, f"{directory} contains an incomplete copy: remove it"]))
         raise
     return directory
 
@@ -259,7 +262,7 @@ def _demand_room(
     saves = command_line(config, *again, "--salvage-dir", "DIR")
     helps = again and into is None and usable >= 0
     advice = f"free space, or save on another disk: {saves}" if helps else "free space"
-    also = f", and {made} bytes for the files that it makes" if made else ""
+    also = f", and {made} bytes for the files that it writes" if made else ""
     raise NoRoomToSave(
         f"saving what the repair changes needs {needed} bytes{also}, {free} are free",
         path=place,
@@ -273,7 +276,7 @@ def demand_room_to_make(disk: Disk, making: Mapping[str, int]) -> None:
         free = disk.writable(path)
         if count > free:
             raise NoRoomToSave(
-                f"the files that the repair makes need {count} bytes, {free} are free",
+                f"the files that the repair writes need {count} bytes, {free} are free",
                 path=path,
                 next_step=bring("free space"),
             )

@@ -19,7 +19,7 @@ from engine.inspect.store.config_files import TEMPORARY
 from engine.inspect.store.moves import Way
 from engine.inspect.store.repairs import KEPT, Listing, Repair, config_places, holds, listing
 from engine.repair.salvage.relocate import is_there
-from engine.repair.salvage.salvage import BEHIND_THE_END
+from engine.repair.salvage.salvage import AFTER_LOG_END_WORDS
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
@@ -66,7 +66,7 @@ def demand_unchanged(disk: Disk, root: str, chain: Sequence[Repair], now: Listin
     _compare_untouched(root, chain, chain[0].manifest["files"], now)
     for repair in chain:
         for piece in repair.pieces:
-            if piece["why"] == BEHIND_THE_END:
+            if piece["why"] in AFTER_LOG_END_WORDS:
                 _demand_tail(disk, root, chain, repair, piece)
         if "end" in repair.manifest:
             _demand_zeros(disk, root, chain, **repair.manifest["end"])

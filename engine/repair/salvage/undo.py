@@ -117,14 +117,14 @@ def plan_undo(disk: Disk, store: StoreConfig | StoreFiles) -> UndoPlan:
     chain = _chain(repairs(disk, root))
     if not chain:
         raise CannotMend(
-            "no repair to take back", path=os.path.join(root, names.SALVAGE), hint="rstore undo --list shows them all"
+            "no repair to undo", path=os.path.join(root, names.SALVAGE), hint="rstore undo --list lists all repairs"
         )
     if "files" not in chain[-1].manifest:
-        raise CannotMend("this repair was made by a version that can't take it back", path=chain[-1].directory)
+        raise CannotMend("this repair was made by a version whose repairs can't be undone", path=chain[-1].directory)
     pruned = next((repair for repair in chain if repair.pruned), None)
     if pruned is not None:
         raise CannotMend(
-            "what this repair saved was removed (rstore salvage prune): it can't be taken back any more",
+            "the salvage of this repair was pruned (rstore salvage prune): it can't be undone any more",
             path=pruned.directory,
         )
     _check_places(config, chain)
@@ -192,9 +192,9 @@ def _check_places(config: StoreConfig, chain: list[Repair]) -> None:
         for path in places:
             if os.path.isabs(path) and os.path.dirname(path) not in directories:
                 raise CannotMend(
-                    "a file of the repair lies in no directory of the log",
+                    "a file of the repair is in no directory of the log",
                     path=path,
-                    hint="give the settings that the repair was made with: -c broker.conf",
+                    hint="give the settings with which the repair was made: -c broker.conf",
                 )
 
 
@@ -206,7 +206,7 @@ def _check_saved(disk: Disk, root: str, chain: list[Repair]) -> None:
                 continue
             if piece["action"] == "move" and not is_aside(disk, root, piece):
                 path = os.path.join(root, piece["target"])
-                raise CannotMend("what the repair set aside is no longer there", path=path)
+                raise CannotMend("a file that the repair moved to quarantine/ is missing", path=path)
             if piece["file"] is not None and not _is_saved(disk, root, repair, piece, later):
                 path = os.path.join(repair.directory, piece["file"])
                 raise CannotMend("saved piece is corrupt (SHA-256 mismatch)", path=path)
@@ -219,7 +219,7 @@ def _check_saved(disk: Disk, root: str, chain: list[Repair]) -> None:
         removed = {piece["path"] for piece in since if piece["action"] == "remove"}  # restored before
         for way in (way_of(root, piece) for piece in relocated(repair) if piece["target"] not in removed):
             if not disk.exists(is_there(disk, way, repair.directory)):
-                raise CannotMend("what the repair renamed is no longer there", path=way.new)
+                raise CannotMend("a file that the repair renamed is missing", path=way.new)
 
 
 def _is_saved(disk: Disk, root: str, repair: Repair, piece: dict[str, Any], later: Container[str]) -> bool:
@@ -369,10 +369,10 @@ def _check_restored(disk: Disk, plan: UndoPlan) -> None:
         if piece["action"] in KEPT:
             path = os.path.join(plan.root, piece.get("source") or piece["path"])
             if not holds(disk, path, int(piece["offset"]), int(piece["length"]), piece["sha256"]):
-                raise CannotMend("not restored as it was", path=path, offset=int(piece["offset"]))
+                raise CannotMend("the restored file differs from the saved one", path=path, offset=int(piece["offset"]))
     for path, (size, _) in _sizes(plan):
         if disk.stat(path).size != size:
-            raise CannotMend(f"not restored to {size} bytes", path=path)
+            raise CannotMend(f"the restored file does not have {size} bytes", path=path)
 
 
 def _set_times(disk: Disk, plan: UndoPlan) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from engine.errors import StoreChanged
 from engine.files.listing import Oddness
 from engine.format import names
-from engine.inspect.store.odd import FAR
+from engine.inspect.store.odd import AFTER_GAP_WORDS
 from engine.inspect.store.repairs import holds
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def is_made_since(piece: dict[str, Any], repair: Repair, found: Sequence[Repair]
     `found`: the repairs that are taken back, newest first. The oldest listed all files before its first change.
     """
     before: Listing = found[-1].manifest["files"]
-    empty = piece["action"] == "move" and piece["why"] in (Oddness.EMPTY.value, FAR)
+    empty = piece["action"] == "move" and piece["why"] in (Oddness.EMPTY.value, *AFTER_GAP_WORDS)
     return empty and repair is not found[-1] and piece["path"] not in before
 
 
@@ -102,7 +102,9 @@ def bring_back(disk: Disk, root: str, found: Sequence[Repair]) -> None:
                 continue
             place = disk.look(path)
             if place is not None and place.is_directory and not disk.remove_dir(path):
-                raise StoreChanged("the store has changed since the repair: a directory stands in the place", path=path)
+                raise StoreChanged(
+                    "the store has changed since the repair: there is a directory in its place", path=path
+                )
             if place is not None and not place.is_directory and aside.is_directory:
                 disk.unlink(path)
             disk.mkdirs(os.path.dirname(path))

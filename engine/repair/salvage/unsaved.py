@@ -36,7 +36,7 @@ def unsaved(error: StorageError, config: StoreConfig, again: Sequence[str], into
         return StorageError(message, path=error.path, offset=error.offset, next_step=bring(f"{copy}; {instead}"))
     found = NextStep(
         command_line(config, *again, "--no-salvage", "--yes"),
-        "saves nothing: what can't be read is given up",
+        "saves nothing, and gives up unreadable data",
         "keeps every sound message",
     )
     return StorageError(message, path=error.path, offset=error.offset, hint=f"{copy}; {instead}", next_step=found)

@@ -97,7 +97,7 @@ def apache_start(
     reading = _Reading(start.offset)
     reading.read([s for s in files.log if s.offset >= start.offset], scanner, log, progress)
     if reading.crashed:
-        why = f"the record at {reading.end} claims a size larger than a Java array can be: OutOfMemoryError"
+        why = f"the record at {reading.end} has a size beyond a Java array's maximum: OutOfMemoryError"
         return ApacheStart(
             StartOutcome.CRASHES, mode, why, start, reading.end, files.log[0].offset, 0, reading.records, 0, ()
         )
@@ -113,7 +113,7 @@ def apache_start(
     reason = reading.why
     outcome = StartOutcome.OPENS
     if hole is not None:
-        outcome, reason = StartOutcome.HANGS, f"the log has no file at {hole}, and dispatch waits there forever"
+        outcome, reason = StartOutcome.HANGS, f"the log has no segment at {hole}: dispatch waits there forever"
     return ApacheStart(
         outcome,
         mode,

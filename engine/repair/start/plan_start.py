@@ -118,7 +118,7 @@ class StartPlan:
             return error
         if self.absent is not None:
             return DataIsAbsent(
-                "data is absent: this directory of the commit log is not there, and the log lacks a part",
+                "data is absent: this directory of the commit log is missing, and so is a part of the log",
                 path=self.absent,
                 hint="start no broker",
                 next_step=self.next,
@@ -129,7 +129,7 @@ class StartPlan:
             return LogIsGone(
                 f"there is no commit log: a broker started now would lose {', '.join(self.loses)}",
                 path=os.fspath(self.files.config.commit_log_paths[0]),
-                hint="start no broker; nothing else holds the messages",
+                hint="start no broker: nothing else contains the messages",
                 next_step=self.next,
             )
         return Refused(
@@ -229,7 +229,7 @@ def _outcome(
         plan.settings = _settings(disk, config)
         plan.problems += [f"{os.path.relpath(odd.path, files.root)}: {odd.why}" for odd in files.odd]
         if not files.log and not files.queues:
-            plan.problems.append("neither a commit log nor queues: a broker begins a new store")
+            plan.problems.append("neither a commit log nor queues: a broker starts a new store")
         if plan.apache.outcome in (StartOutcome.REFUSES, StartOutcome.CRASHES):
             return plan
         if not files.log:
@@ -272,7 +272,7 @@ def _settings(disk: Disk, config: StoreConfig) -> list[str]:
     except RStoreError as error:
         return [error.message]
     return [
-        f"{apache_key(name)} = {getattr(config, name)}, the files say {getattr(told, name)}"
+        f"{apache_key(name)} = {getattr(config, name)}, the files have {getattr(told, name)}"
         for name in _SIZES
         if name in config.given and getattr(told, name) != getattr(config, name)
     ]
@@ -339,7 +339,7 @@ def _count_short(disk: Disk, plan: StartPlan, config: StoreConfig, skipped: list
     moved = repair.layout.relocations
     root = plan.files.root
     plan.problems += [
-        f"{os.path.relpath(one.path, root)}: its records belong at {os.path.basename(one.target)}, so a broker reads "
+        f"{os.path.relpath(one.path, root)}: its records belong to {os.path.basename(one.target)}, so a broker reads "
         "other bytes there"
         for one in moved
     ]
@@ -397,7 +397,7 @@ def _count_keys(disk: Disk, plan: StartPlan) -> None:
         return
     for found in plan.files.index:
         if not found.whole:
-            plan.problems.append(f"index/{found.name}: {found.size} bytes, another length than the settings say")
+            plan.problems.append(f"index/{found.name}: {found.size} bytes, which does not match the settings")
             continue
         with ClosedIndexFile(disk, found.path, plan.files.index_layout) as file:
             if file.header.end_timestamp > plan.files.checkpoint.index_msg_timestamp:

@@ -54,7 +54,7 @@ def unit(n: int, bits: int = 8) -> ExtUnit:
     return ExtUnit(n, 1_700_000_000_000 + n, bytes([n]) * bits)
 
 
-@pytest.mark.leaves("checkpoint-missing", "log-gone")
+@pytest.mark.leaves("checkpoint-missing", "log-missing")
 @pytest.mark.parametrize("at_once", [True, False])
 def test_apaches_bytes_again(fixture_store, tmp_path: Path, at_once: bool) -> None:
     name = "transient-ext"

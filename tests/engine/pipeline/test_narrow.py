@@ -121,7 +121,7 @@ def test_a_topic_without_queues_is_looked_for_in_the_log(tmp_path: Path) -> None
     assert assert_same(tmp_path / "store", topic="Narrow", narrow_tasks=False)
 
 
-@pytest.mark.leaves("unit-elsewhere", "unit-missing", "unit-nowhere")
+@pytest.mark.leaves("unit-foreign", "unit-missing", "unit-orphaned")
 @pytest.mark.parametrize("field", range(3))
 def test_a_unit_that_names_something_else(tmp_path: Path, field: int) -> None:
     """Its task scans; the others do not. Where units are out of order, all do."""

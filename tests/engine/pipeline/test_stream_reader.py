@@ -173,7 +173,7 @@ def test_what_expired_is_named(tmp_path: Path) -> None:
     assert made[0]["physical_offset"] == 131072
 
 
-@pytest.mark.leaves("unit-nowhere")
+@pytest.mark.leaves("unit-orphaned")
 def test_a_log_that_became_shorter_is_an_error(tmp_path: Path) -> None:
     fill(tmp_path / "store", 1200, size=400)
     found = reader(tmp_path / "store")

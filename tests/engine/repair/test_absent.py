@@ -65,7 +65,7 @@ def away(request: pytest.FixtureRequest, tmp_path: Path) -> Away:
     return Away(PLACES[request.param](root), tmp_path / "disk")
 
 
-@pytest.mark.leaves("checkpoint-missing", "index-missing", "log-gone", "unit-missing")
+@pytest.mark.leaves("checkpoint-missing", "index-missing", "log-missing", "unit-missing")
 @pytest.mark.parametrize("abort", [False, True])
 def test_it_is_refused_by_name_and_all_is_there_again_once_it_is_mounted(
     abort: bool, away: Away, tmp_path: Path

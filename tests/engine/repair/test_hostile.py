@@ -213,7 +213,7 @@ def test_a_light_queue_lost_alone_is_made_anew_as_a_whole(tmp_path: Path) -> Non
     assert stores.contents(tmp_path / "consumequeue") == before
 
 
-@pytest.mark.leaves("log-gone")
+@pytest.mark.leaves("log-missing")
 def test_a_log_directory_that_is_not_mounted_is_no_end_of_the_log(tmp_path: Path) -> None:
     config = settings(tmp_path).with_changes(store_path_commit_log=f"{tmp_path}/a,{tmp_path}/b")
     with MessageStore.open(config) as store:
@@ -229,7 +229,7 @@ def test_a_log_directory_that_is_not_mounted_is_no_end_of_the_log(tmp_path: Path
     assert not plan_recover(Disk(), config).changed
 
 
-@pytest.mark.leaves("log-gap", "path-unnamed", "unit-nowhere")
+@pytest.mark.leaves("log-gap", "path-unnamed", "unit-orphaned")
 @pytest.mark.parametrize("segments", [2, 5], ids=["its end", "holes in it"])
 @pytest.mark.parametrize("named", [True, False], ids=["named", "not named"])
 def test_directories_of_the_log_that_are_not_looked_at(segments: int, named: bool, tmp_path: Path) -> None:

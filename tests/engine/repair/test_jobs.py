@@ -17,7 +17,7 @@ from tests.conftest import Store
 from tests.support import stores
 
 
-@pytest.mark.leaves("checkpoint-missing", "index-nowhere", "log-gone", "not-closed")
+@pytest.mark.leaves("checkpoint-missing", "index-orphaned", "log-missing", "not-closed")
 @pytest.mark.parametrize("name", ["clean-small", "crashed-small", "lmq"])
 def test_any_number_of_jobs(name: str, fixture_copy: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = fixture_copy(name)

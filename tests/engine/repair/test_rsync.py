@@ -84,8 +84,8 @@ def test_queues_and_index(made: Path, tmp_path: Path) -> None:
     delayed(root, f"index/{index.name}")
     plan = plan_recover(Disk(), settings(root), whole=True)
     assert {one["why"] for one in plan.to_json()["setAside"]} == {
-        "a directory, no file, left by an interrupted rsync",
-        "no index file's name, left by an interrupted rsync",
+        "a directory, not a file, left by an interrupted rsync",
+        "not the name of an index file, left by an interrupted rsync",
     }
     apply(Disk(), plan)
     check_clean(root, settings(root))

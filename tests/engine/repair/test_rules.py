@@ -331,7 +331,7 @@ def test_a_store_without_its_log_is_refused(tmp_path: Path) -> None:
     assert messages(tmp_path) == {}
 
 
-@pytest.mark.leaves("index-nowhere", "log-gone")
+@pytest.mark.leaves("index-orphaned", "log-missing")
 def test_a_lost_log_takes_a_queue_of_zeros_along(tmp_path: Path) -> None:
     """A queue that lost its units is still one without a log: nothing else would take it away."""
     put(tmp_path, 30)
@@ -384,7 +384,7 @@ def test_what_cannot_be_read_is_no_torn_tail(tmp_path: Path) -> None:
     assert plan.refusal.path == str(last)
 
 
-@pytest.mark.leaves("index-nowhere", "unit-nowhere")
+@pytest.mark.leaves("index-orphaned", "unit-orphaned")
 def test_units_behind_the_end_and_topics_that_come_back_are_named(tmp_path: Path) -> None:
     put(tmp_path, 300)
     put(tmp_path, 10, topic="Gone")

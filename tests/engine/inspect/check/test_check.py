@@ -548,7 +548,7 @@ def test_beside_a_live_writer_ends_are_not_judged(fixture_copy: Store) -> None:
     assert {"not-closed", "log-tail", "unit-missing"} <= codes(look(store))
 
 
-@pytest.mark.leaves("log-damage", "unit-missing", "unit-nowhere")
+@pytest.mark.leaves("log-damage", "unit-missing", "unit-orphaned")
 def test_beside_a_live_writer_old_damage_is_found(fixture_copy: Store) -> None:
     store = fixture_copy("clean-small")
     damage_body(store)

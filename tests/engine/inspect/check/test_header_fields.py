@@ -99,7 +99,7 @@ def test_what_nothing_decides_is_told_and_names_no_command_that_does_nothing(tmp
     check_clean(tmp_path, settings(tmp_path), known=("unit-tags",), why="nothing tells which tag is right")
 
 
-@pytest.mark.leaves("log-stale", "unit-elsewhere")
+@pytest.mark.leaves("log-stale", "unit-foreign")
 def test_a_record_that_is_older_than_the_one_in_front_gets_no_queue(tmp_path: Path) -> None:
     """It may be stale, or another log's: its own queue offset is what tells that."""
     offsets = put(tmp_path, 300)
@@ -120,7 +120,7 @@ def test_first_of_what_is_read_gets_no_queue(tmp_path: Path) -> None:
     apply(Disk(), plan)
 
 
-@pytest.mark.leaves("unit-elsewhere")
+@pytest.mark.leaves("unit-foreign")
 def test_many_in_a_row_are_no_flipped_bits(tmp_path: Path) -> None:
     """Records and rows that disagree by the dozen stay as they are, both."""
     offsets = put(tmp_path, 300)

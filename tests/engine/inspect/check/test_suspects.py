@@ -156,7 +156,7 @@ HEADS = [
 ]
 
 
-@pytest.mark.leaves("index-witness", "record-suspect", "unit-elsewhere")
+@pytest.mark.leaves("index-witness", "record-suspect", "unit-foreign")
 @pytest.mark.parametrize(("at", "data", "field"), HEADS)
 @pytest.mark.parametrize("kernels", [False, True])
 def test_the_judge_of_heads(tmp_path: Path, at: int, data: bytes, field: str, kernels: bool) -> None:

@@ -185,21 +185,21 @@ def test_a_clock_that_went_back(fixture_copy: Store) -> None:
     assert [f.code for f in look(store).findings] == ["clock-back"]
 
 
-@pytest.mark.leaves("index-nowhere", "log-gone")
+@pytest.mark.leaves("index-orphaned", "log-missing")
 def test_without_a_log_the_queues_still_tell(fixture_copy: Store) -> None:
     store = fixture_copy("clean-small")
     whole = look(store)
     for path in (store / "commitlog").iterdir():
         path.unlink()
     found = look(store)
-    assert found.state is StoreCondition.LOG_GONE
+    assert found.state is StoreCondition.LOG_MISSING
     assert [(t.topic, t.messages, t.size) for t in found.topics] == [
         (t.topic, t.messages, t.size) for t in whole.topics
     ]
     assert (found.log.oldest, found.log.newest, found.forecast.rate) == (None, None, None)
 
 
-@pytest.mark.leaves("index-nowhere", "unit-nowhere")
+@pytest.mark.leaves("index-orphaned", "unit-orphaned")
 def test_the_end_of_a_log_that_lost_its_last_segments(fixture_copy: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     store = fixture_copy("clean-small")
     segments = sorted((store / "commitlog").iterdir())

@@ -18,7 +18,7 @@ from tests.conftest import Store
 
 pytestmark = pytest.mark.leaves("index-missing", "unit-missing")
 
-DEFAULT = "no index file tells its size: new ones get Apache's default, 420000040 bytes"
+DEFAULT = "index file size unknown: new files get Apache's default, 420000040 bytes"
 LAYOUT = {"max_hash_slot_num": 200, "max_index_num": 800}
 
 
@@ -48,7 +48,7 @@ def test_reindex_tells_it(without_index: Path, tmp_path: Path) -> None:
     config = StoreConfig(store_path_root_dir=without_index, **LAYOUT)  # not given: as if these were the defaults
     plan = build(Disk(), config, str(tmp_path), Scope(queues=False, index=True))
     size = IndexLayout(200, 800).file_size
-    assert any(f"new ones get Apache's default, {size} bytes" in problem for problem in plan.problems)
+    assert any(f"new files get Apache's default, {size} bytes" in problem for problem in plan.problems)
     plan = build(Disk(), config.with_changes(**LAYOUT), str(tmp_path), Scope(queues=False, index=True))
     assert plan.problems == []
 
@@ -56,7 +56,7 @@ def test_reindex_tells_it(without_index: Path, tmp_path: Path) -> None:
 def test_the_queues_are_lost_too(without_index: Path) -> None:
     shutil.rmtree(without_index / "consumequeue")
     queues, index = told(without_index)
-    assert "no queue file tells its size: new ones get Apache's default, 6000000 bytes" in queues
+    assert "queue file size unknown: new files get Apache's default, 6000000 bytes" in queues
     assert index.startswith(DEFAULT)
     files = survey(Disk(), StoreConfig(store_path_root_dir=without_index))
     assert guessed_sizes(files, queues=False, index=False) == []

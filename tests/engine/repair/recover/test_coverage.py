@@ -122,7 +122,7 @@ def test_records_that_units_are_held_against_are_read_in_the_order_of_the_log(
     assert read == sorted(read)
 
 
-@pytest.mark.leaves("log-offset")
+@pytest.mark.leaves("record-displaced")
 def test_the_part_before_is_not_read_when_the_units_agree(made: Path, tmp_path: Path) -> None:
     """Only a damaged record would tell: the log before the start is destroyed, and recovery doesn't notice."""
     root = stores.copy(made, tmp_path / "store")

@@ -416,7 +416,7 @@ def test_a_log_that_is_lost_but_for_another_stores_segment(made: Made, tmp_path:
     assert (made.root / "quarantine" / "commitlog" / foreign.name).exists()
 
 
-@pytest.mark.leaves("index-nowhere", "log-surplus")
+@pytest.mark.leaves("index-orphaned", "log-surplus")
 def test_another_stores_segment_alone_is_no_log(made: Made, tmp_path: Path) -> None:
     """No file is left of this store's log, which was closed: its queues show none of the records that are there."""
     other = layouts.make(tmp_path / "other", seed=77, segments=9, body=30)
@@ -795,7 +795,7 @@ def test_a_single_file_that_was_cut_tells_no_length(tmp_path: Path) -> None:
     sound(made)
 
 
-@pytest.mark.leaves("file-size", "index-nowhere")
+@pytest.mark.leaves("file-size", "index-orphaned")
 def test_a_single_full_file_tells_its_length_whatever_its_blank_record_holds(made: Made) -> None:
     """Apache writes 8 bytes of the blank record; behind them lies what was there."""
     for path in made.files[1:]:

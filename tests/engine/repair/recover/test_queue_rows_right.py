@@ -312,7 +312,7 @@ def test_light_queues_stay_where_no_setting_names_them(fixture_copy: Callable[[s
         assert plan.problems == ()
 
 
-@pytest.mark.leaves("record-suspect", "unit-elsewhere")
+@pytest.mark.leaves("record-suspect", "unit-foreign")
 @pytest.mark.parametrize("how", [{"whole": True}, {"bridge": True}])
 def test_a_record_of_several_queues_with_another_queue_id_keeps_all_its_rows(
     how: dict[str, Any], fixture_copy: Callable[[str], Path]

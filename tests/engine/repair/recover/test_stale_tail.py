@@ -317,7 +317,7 @@ def set_back(root: Path, offset: int, *, number: int | None = None, by: int = 3_
     damage(root, offset, bytes(record))
 
 
-@pytest.mark.leaves("unit-elsewhere")
+@pytest.mark.leaves("unit-foreign")
 @pytest.mark.parametrize("options", [{}, {"bridge": True}, {"cut": True}, {"whole": True}])
 @pytest.mark.parametrize("queues", [1, 2])
 @pytest.mark.parametrize("rotten", [1, 2])
@@ -466,7 +466,7 @@ def test_a_clock_that_trembles_starts_no_scans(tmp_path: Path, monkeypatch: pyte
     assert len(judged) <= (0 if units else 4 * len(list((root / "commitlog").iterdir())))
 
 
-@pytest.mark.leaves("unit-elsewhere")
+@pytest.mark.leaves("unit-foreign")
 @pytest.mark.parametrize("bit", [0, 2, 40])
 def test_a_rotten_queue_offset_makes_no_message_stale(tmp_path: Path, bit: int) -> None:
     """Messages that were not dispatched, after a clock that went back, and the first one's queueOffset is damaged."""

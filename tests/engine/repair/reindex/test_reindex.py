@@ -73,7 +73,7 @@ def test_what_is_there_is_made_again_to_the_byte(request: pytest.FixtureRequest,
     assert stores.contents(root) == before
 
 
-@pytest.mark.leaves("checkpoint-missing", "index-nowhere", "log-gone")
+@pytest.mark.leaves("checkpoint-missing", "index-orphaned", "log-missing")
 @pytest.mark.parametrize("name", rebuild.GOLDEN)
 def test_golden_into_a_directory(golden_store: Store, tmp_path: Path, name: str) -> None:
     store = golden_store(name)
@@ -81,7 +81,7 @@ def test_golden_into_a_directory(golden_store: Store, tmp_path: Path, name: str)
     assert derived_files(tmp_path / "out") == derived_files(store)
 
 
-@pytest.mark.leaves("checkpoint-missing", "index-nowhere", "log-gone")
+@pytest.mark.leaves("checkpoint-missing", "index-orphaned", "log-missing")
 @pytest.mark.parametrize("name", rebuild.FIXTURES)
 def test_fixtures_into_a_directory(fixture_store: Store, tmp_path: Path, name: str) -> None:
     store = fixture_store(name)

@@ -112,7 +112,7 @@ def test_lost_bytes_to_the_byte(tmp_path: Path) -> None:
     assert (part.sound.records, part.lost) == (sum(not 2 * SIZE <= o < 3 * SIZE for o in offsets[25:28]), part.lost)
 
 
-@pytest.mark.leaves("index-nowhere", "log-tail", "unit-nowhere")
+@pytest.mark.leaves("index-orphaned", "log-tail", "unit-orphaned")
 def test_a_torn_tail_and_a_bridge(tmp_path: Path) -> None:
     offsets = put(tmp_path, 60, body=300)
     damage(tmp_path, offsets[50] + 100, b"\xff")
@@ -343,12 +343,12 @@ def test_a_copy_that_is_gone_hides_nothing_else(damaged: tuple[StoreConfig, list
     (whole,) = inventory(Disk(), config).entries
     (directory / copies[0]).unlink()
     (entry,) = inventory(Disk(), config).entries
-    assert entry.unreadable == f"no longer there: {copies[0]}"
+    assert entry.unreadable == f"missing: {copies[0]}"
     assert 0 < entry.found.sound.records < whole.found.sound.records
     described = describe(Disk(), config, directory.name)
     assert len(described.pieces) == len(pieces)
-    with pytest.raises(CannotMend, match="no longer there"):
+    with pytest.raises(CannotMend, match="missing"):
         Export(Disk(), config, directory.name, Filter())
-    with pytest.raises(CannotMend, match="no longer there"):
+    with pytest.raises(CannotMend, match="missing"):
         plan_replay(Disk(), config, ReplayRequest())
     plan_prune(Disk(), config, keep=0)

@@ -9,18 +9,20 @@ from typing import Any
 import pytest
 
 from engine.config import StoreConfig
-from engine.errors import CannotMend, Refused
+from engine.errors import CannotMend, Refused, StoreChanged
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk, Killed
 from engine.format import names
 from engine.inspect.dump.replayed import read_runs
 from engine.inspect.dump.saved_log import saved_repairs
-from engine.inspect.store.repairs import MANIFEST, REPLAYED, repairs
+from engine.inspect.store.repairs import MANIFEST, REPLAYED, listing, repairs
 from engine.repair.recover.apply import apply
 from engine.repair.recover.recover import plan_recover, plan_truncate
 from engine.repair.reindex.reindex import Scope, build
 from engine.repair.reindex.swap import SWAP, build_directory, clear, swap
+from engine.repair.salvage.since import demand_unchanged
 from engine.repair.salvage.undo import plan_undo, undo
+from engine.repair.salvage.undo_names import is_made_since
 from tests.conftest import Store
 from tests.engine.repair.salvage.test_undo import files
 from tests.support.checking import check_clean
@@ -57,7 +59,7 @@ def test_what_was_set_aside_and_is_gone_is_refused_before_anything_changes(golde
     aside = next(path for path in (root / names.QUARANTINE).rglob("*") if path.is_file())
     aside.unlink()
     after = files(root)
-    with pytest.raises(CannotMend, match="set aside"):
+    with pytest.raises(CannotMend, match="moved to quarantine/ is missing"):
         plan_undo(DISK, settings(root))
     assert files(root) == after
 
@@ -215,3 +217,49 @@ def test_a_killed_reindex_that_a_recovery_went_on_from_comes_back(step: str, nth
     while repairs(DISK, str(root)) and any(not one.undone for one in repairs(DISK, str(root))):
         undo(DISK, plan_undo(DISK, settings(root)))
     assert files(root) == before
+
+
+@pytest.mark.leaves("log-tail", "repair-unfinished")
+@pytest.mark.parametrize("word", ["after the log end", "behind the log's end"])
+def test_messages_after_a_killed_cut_are_seen_with_the_words_of_every_version(word: str, golden_copy: Store) -> None:
+    """Earlier versions wrote another word for a piece after the log end into the manifest."""
+    root = golden_copy("clean-small")
+    disk = FaultyDisk(None)
+    disk.kill_at("recover.checkpoint-written")
+    with pytest.raises(Killed):
+        apply(disk, plan_truncate(DISK, settings(root), to_offset=3 << 20), command="truncate")
+    (killed,) = repairs(DISK, str(root))
+    path = Path(killed.directory) / MANIFEST
+    manifest = json.loads(path.read_bytes())
+    tails = [piece for piece in manifest["pieces"] if piece["why"] == "after the log end"]
+    for piece in tails:
+        piece["why"] = word
+    path.write_text(json.dumps(manifest))
+    (killed,) = repairs(DISK, str(root))
+    demand_unchanged(DISK, str(root), [killed], listing(DISK, settings(root)))
+    tail = next(piece for piece in tails if piece["action"] == "overwrite")
+    with (root / tail["path"]).open("r+b") as file:
+        file.seek(tail["offset"] + 64)
+        was = file.read(1)
+        file.seek(tail["offset"] + 64)
+        file.write(bytes([was[0] ^ 0x55 or 0x33]))
+    with pytest.raises(StoreChanged):
+        demand_unchanged(DISK, str(root), [killed], listing(DISK, settings(root)))
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["an empty file", "a queue file without a unit, after a gap", "a queue's file that holds nothing, behind a gap"],
+)
+def test_an_empty_queue_file_of_a_killed_repair_is_known_by_the_words_of_every_version(
+    word: str, golden_copy: Store
+) -> None:
+    root = golden_copy("clean-small")
+    for to_offset in (3 << 20, 1 << 20):
+        apply(DISK, plan_truncate(DISK, settings(root), to_offset=to_offset), command="truncate")
+    older, newer = repairs(DISK, str(root))
+    piece = {"action": "move", "why": word, "path": "consumequeue/T/0/00000000000000600000"}
+    assert is_made_since(piece, newer, [newer, older])
+    assert not is_made_since(piece, older, [newer, older])
+    assert not is_made_since({**piece, "why": "not a file"}, newer, [newer, older])
+    check_clean(root, settings(root))

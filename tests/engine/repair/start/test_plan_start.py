@@ -163,7 +163,7 @@ def test_damage_in_the_middle(tmp_path: Path) -> None:
     assert sum(queue["messagesLost"] for queue in found["queues"]) == 39
 
 
-@pytest.mark.leaves("index-nowhere", "log-gone")
+@pytest.mark.leaves("index-orphaned", "log-missing")
 def test_a_log_that_is_gone(tmp_path: Path) -> None:
     put(tmp_path, 20)
     for path in (tmp_path / names.COMMITLOG).iterdir():
@@ -177,10 +177,10 @@ def test_settings_that_do_not_match(tmp_path: Path) -> None:
     put(tmp_path, 200)
     plan = plan_start(Disk(), settings(tmp_path).with_changes(mapped_file_size_commit_log=16384))
     assert plan.apache.outcome is StartOutcome.REFUSES
-    assert plan.settings == ["mappedFileSizeCommitLog = 16384, the files say 8192"]
+    assert plan.settings == ["mappedFileSizeCommitLog = 16384, the files have 8192"]
 
 
-@pytest.mark.leaves("index-nowhere", "log-gap", "path-unnamed", "unit-nowhere")
+@pytest.mark.leaves("index-orphaned", "log-gap", "path-unnamed", "unit-orphaned")
 @pytest.mark.parametrize("last", [False, True])
 def test_no_verdict_where_a_directory_of_the_log_is_not_there(tmp_path: Path, last: bool) -> None:
     """It held segments in the middle, or the last one: nobody knows what is lost. Once it is there, nothing is."""
