@@ -318,7 +318,7 @@ def load(path: Path, base: StoreConfig | None = None) -> StoreConfig:
 
 
 def _demand_paths(entries: Mapping[str, str]) -> None:
-    """Raise InvalidArgument for an empty path, which a broker puts / and a name behind, and for one that can't be.
+    """Raise InvalidArgument for an empty path, to which a broker appends / and a name, and for an invalid one.
 
     Source: StorePathConfigHelper; a path of Java with a NUL character is invalid.
     """

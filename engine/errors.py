@@ -3,20 +3,20 @@
     RStoreError                      code             exit
     ├── InvalidArgument              usage            2     a value that no store can take
     ├── NotFound                     not-found        1     nothing matches what was searched for; nothing is wrong
-    ├── StoreLocked                  locked           3     a live process holds the store
+    ├── StoreLocked                  locked           3     a running process has locked the store
     ├── Refused                      refused          4     data would be lost; nothing was changed
-    │   ├── DamageInTheMiddle        damage           4     sound records lie behind a damaged stretch
+    │   ├── DamageInTheMiddle        damage           4     sound records lie after a damaged range
     │   ├── StoreChanged             changed          4     the store is not as a repair left it
     │   ├── LogIsGone                log-missing      4     queues without a commit log
     │   ├── DataIsAbsent             data-absent      4     a link of the store leads to what is not there
     │   ├── NewerStore               newer-store      4     a store of RocketMQ 5: it is read, and never changed
-    │   └── NoRoomToSave             no-room          4     no room for what is saved and made
+    │   └── NoRoomToSave             no-room          4     no space for what is saved and made
     ├── TimeIsUp                     time-box         1     not finished in the time that was given; run it again
     ├── CannotMend                   cannot-mend      4     damage that this command can't mend
     │   ├── NotAStore                not-a-store      4     the directory holds no store (or another kind of store)
     │   ├── WrongFileSize            file-size        4     a store file of another length than the setting
-    │   └── FormatError              format           4     bytes that are not what their place says
-    └── StorageError                 io               5     the system said no (permission, I/O error …)
+    │   └── FormatError              format           4     bytes that their place does not allow
+    └── StorageError                 io               5     the system refused (permission, I/O error …)
         ├── NotAFile                 not-a-file       5     a FIFO, socket, device or directory in place of a file
         └── DiskFull                 disk-full        5     no space left on the device
 
@@ -126,7 +126,7 @@ class Refused(RStoreError):
 
 
 class DamageInTheMiddle(Refused):
-    """Sound records lie behind a damaged stretch of the log: the operator has to choose."""
+    """Sound records lie after a damaged range of the log: the operator has to choose."""
 
     code = "damage"
 

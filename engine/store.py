@@ -169,7 +169,7 @@ class MessageStore(StoreParts):
         """Append log bytes of a master, on a slave. Source: #appendToCommitLog.
 
         Raises:
-            InvalidArgument: `offset` is not the log's end. StorageError.
+            InvalidArgument: `offset` is not the log end. StorageError.
         """
         self._demand_open()
         self.log.append_raw(offset, data)

@@ -132,7 +132,7 @@ class StoreParts(MessageReader):
         """Close cleanly: everything that was acknowledged is durable then. A second time does nothing.
 
         Raises:
-            RStoreError: the first thing that went wrong; the store is closed all the same, and the abort mark stays, so
+            RStoreError: the first thing that went wrong; the store is closed all the same, and the abort file stays, so
             that the next start recovers.
         """
         if self._closed:
@@ -215,7 +215,7 @@ class StoreParts(MessageReader):
         return trap is not None and bool(files) and files[-NORMAL_FILES:][0].file_from_offset <= trap
 
     def _checkpoint_after_trap(self) -> None:
-        """The abort mark stays, and the checkpoint has the next start begin with the last file, behind the damage."""
+        """The abort file stays, and the checkpoint has the next start begin with the last file, after the damage."""
         newest = self.log.flushed_timestamp + SAFETY_MS
         if newest > self.checkpoint.physic_msg_timestamp:
             self.checkpoint.set(Checkpoint(newest, newest, newest))

@@ -1,7 +1,7 @@
 """`rstore serve`: the store opened, the tables read, listeners and timers started; and all of it stopped in order.
 
 Stopping: no new connection, no new request; puts under way are waited for, held pulls are answered; offsets are
-written; the store is closed, which takes the abort mark away. A second start on the same store is refused by the
+written; the store is closed, which takes the abort file away. A second start on the same store is refused by the
 store's lock.
 """
 

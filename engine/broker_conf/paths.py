@@ -92,6 +92,6 @@ def _foreign(key: str, path: str) -> Danger:
 
 
 def _meant(path: str) -> str:
-    """The path without a comment behind it and without blanks around it, in UTF-8."""
+    """The path without a comment after it and without blanks around it, in UTF-8."""
     comment = COMMENT.search(path)
     return as_meant(path if comment is None else path[: comment.start()]).strip()

@@ -16,7 +16,7 @@ Value = str | int | bool | None
 ENCODING = "iso-8859-1"
 """What Java takes a properties file for. Source: java.util.Properties#load(InputStream)."""
 COMMENT = re.compile(r"\s[#!]")
-"""Where somebody began a comment behind a value: a broker has none there."""
+"""Where somebody began a comment after a value: a broker has none there."""
 _SHOWN = 32
 """Characters of a value that a message shows, quotes among them."""
 

@@ -160,7 +160,7 @@ class Disk(FileSystems):
         self.sync_dir(str(Path(path).parent))
 
     def copy_file(self, source: str, target: str, *, offset: int = 0, length: int | None = None) -> int:
-        """Copy a stretch (default: all) of `source` into the new file `target`; holes and blocks of zeros become holes.
+        """Copy a range (default: all) of `source` into the new file `target`; holes and blocks of zeros become holes.
 
         Durable with its name when it returns; nothing stays behind when it fails. Returns the length in bytes.
         Raises StorageError when `target` is there already.

@@ -62,7 +62,7 @@ class FileBacking(ReferenceCounted):
         self._aim()
 
     def warm(self, pages: int, *, sync: bool) -> bool:
-        """Touch every page behind the write position, so that appends meet no page fault; then `mlock`.
+        """Touch every page after the write position, so that appends meet no page fault; then `mlock`.
 
         With `sync`, every `pages` pages are synced (Apache warmMappedFile with SYNC_FLUSH). Returns mlock's answer.
         """

@@ -61,7 +61,7 @@ class Libc:
         self._checked(result)
 
     def msync(self, address: int, length: int) -> None:
-        """Write a page-aligned stretch of a map to the device and wait for it; raises OSError."""
+        """Write a page-aligned range of a map to the device and wait for it; raises OSError."""
         self._checked(self._library.msync(address, length, MS_SYNC))
 
     def vouches_by_syncfs(self, descriptor: int) -> bool:
@@ -81,7 +81,7 @@ class Libc:
         self._checked(self._library.syncfs(descriptor))
 
     def mlock(self, address: int, length: int) -> bool:
-        """Keep a stretch of memory from being swapped; False when the system would not (RLIMIT_MEMLOCK)."""
+        """Keep a range of memory from being swapped; False when the system would not (RLIMIT_MEMLOCK)."""
         return bool(self._library.mlock(address, length) == 0)
 
     def munlock(self, address: int, length: int) -> bool:
@@ -89,15 +89,15 @@ class Libc:
         return bool(self._library.munlock(address, length) == 0)
 
     def will_need(self, address: int, length: int) -> bool:
-        """Ask the system to read a stretch of a map ahead (MADV_WILLNEED); a hint, False when refused."""
+        """Ask the system to read a range of a map ahead (MADV_WILLNEED); a hint, False when refused."""
         return bool(self._library.madvise(address, length, MADV_WILLNEED) == 0)
 
     def read_ahead(self, address: int, length: int, *, on: bool) -> bool:
-        """Whether who reads a page of a stretch gets its neighbours, too (MADV_NORMAL, or MADV_RANDOM); a hint."""
+        """Whether who reads a page of a range gets its neighbours, too (MADV_NORMAL, or MADV_RANDOM); a hint."""
         return bool(self._library.madvise(address, length, MADV_NORMAL if on else MADV_RANDOM) == 0)
 
     def populate(self, address: int, length: int) -> bool:
-        """Have the pages of a stretch of a writable map as if each had been written to, and none changed.
+        """Have the pages of a range of a writable map as if each had been written to, and none changed.
 
         False where the system can't (before Linux 5.14), or not here.
         """

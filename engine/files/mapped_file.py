@@ -144,14 +144,14 @@ class MappedFile(FileBacking):
             return 0
 
     def truncate_to(self, position: int) -> None:
-        """Set all three positions. Bytes behind stay what they are: see `invalidate_tail`."""
+        """Set all three positions. Bytes after stay what they are: see `invalidate_tail`."""
         self._segment_check(position, 0)
         self._wrote = self._committed = self._flushed = position
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
     def append(self, data: Bytes) -> int | None:
-        """Put `data` behind what is there; its position, or None: it does not fit. Raises DiskFull, StorageError."""
+        """Put `data` after what is there; its position, or None: it does not fit. Raises DiskFull, StorageError."""
         position = self._wrote
         end = position + len(data)
         if end > self._room and not self._make_room(end):
@@ -205,7 +205,7 @@ class MappedFile(FileBacking):
     def write_at(self, position: int, data: Bytes) -> None:
         """Overwrite bytes anywhere in the file; moves no position, the next `flush` covers them.
 
-        With a write buffer, what lies behind the committed position is changed in the buffer. Raises DiskFull.
+        With a write buffer, what lies after the committed position is changed in the buffer. Raises DiskFull.
         """
         end = position + len(data)
         self._segment_check(position, len(data))
@@ -229,10 +229,10 @@ class MappedFile(FileBacking):
         self._ensure_blocks(position, self.file_size)
 
     def invalidate_tail(self, position: int) -> bool:
-        """Make everything from `position` on zeros, with blocks, durably; positions behind it move back to it.
+        """Make everything from `position` on zeros, with blocks, durably; positions after it move back to it.
 
         What lies below is synced as well. Returns whether anything but zeros was there; if not, no byte is written.
-        Why: apache/rocketmq#10666, records behind the end that come back after the next crash.
+        Why: apache/rocketmq#10666, records after the end that come back after the next crash.
         """
         self._segment_check(position, 0)
         if self._buffer is not None:
@@ -369,7 +369,7 @@ class MappedFile(FileBacking):
         return end
 
     def sync(self, start: int = 0, end: int | None = None) -> None:
-        """Make a stretch durable whatever the positions say; moves none. Raises StorageError."""
+        """Make a range durable whatever the positions say; moves none. Raises StorageError."""
         self._segment.sync(start, self.file_size if end is None else end)
 
     # --- the end ----------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Has the pages ready that appends are going to touch, so that the putting thread meets no page fault.
 
 The first touch of a page of a new file takes the system 6 to 9 µs (page cache, block lookup, journal): as long as
-fourteen small records take us. It is done by a thread beside, a few MiB in front of the end of the log, and only
+fourteen small records take us. It is done by a thread beside, a few MiB in front of the log end, and only
 under load: a store that takes a few messages has neither the thread nor the pages.
 
 What is touched holds what it held, zeros; at most `LEAD` bytes of it are written back a second time.
@@ -46,7 +46,7 @@ class PagesAhead:
             self.wanted_from = end + BEGIN
 
     def go_on(self, file: MappedFile) -> None:
-        """Touch what lies behind the end of the file that is appended to; returns at once."""
+        """Touch what lies after the end of the file that is appended to; returns at once."""
         position = file.wrote_position
         self.wanted_from = file.file_from_offset + position + LEAD // 2
         with self._changed:

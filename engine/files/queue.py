@@ -8,7 +8,7 @@ Threads: many readers, one appender, one flusher, one deleter. The file list is 
 a lock and read without one, so a reader sees the list of one moment.
 
 Where this differs from Apache: a failed creation is an exception (DiskFull, StorageError), not None; flushing
-goes on behind a gap or after the file at `flushed_where` was deleted, where Apache's stands still for good;
+goes on after a gap or after the file at `flushed_where` was deleted, where Apache's stands still for good;
 files are deleted from the end backwards in a truncation, so that a crash in it leaves no gap.
 """
 
@@ -183,7 +183,7 @@ class MappedFileQueue:
     def max_offset(self) -> int:
         """End of what readers see; 0 in an empty queue.
 
-        It never lies behind a place that waits in a write buffer (Apache's getMaxOffset does, as soon as there is a
+        It never lies after a place that waits in a write buffer (Apache's getMaxOffset does, as soon as there is a
         new last file: a reader finds nothing there then).
         """
         files = self._files
@@ -240,7 +240,7 @@ class MappedFileQueue:
     # --- cutting and deleting ---------------------------------------------------------------------------------------
 
     def truncate_dirty(self, offset: int, *, zero_tail: bool = False) -> None:
-        """End the queue at `offset` (bytes): files that start behind it are deleted, the one that holds it ends there.
+        """End the queue at `offset` (bytes): files that start after it are deleted, the one that holds it ends there.
 
         `zero_tail` also makes the rest of that file zeros, durably. A file that ends at `offset` is left as it is, one
         that starts there stays, empty. Source: Apache truncateDirtyFiles.

@@ -87,7 +87,7 @@ class ChannelSegment:
         return True
 
     def zero(self, start: int, end: int) -> None:
-        """Make [start, end) zeros with blocks behind them where the file system can; not yet durable: `sync` it.
+        """Make [start, end) zeros with blocks after them where the file system can; not yet durable: `sync` it.
 
         Tried in turn: zeroing in place (never gives the blocks away), a hole that is allocated again, zeros written.
         Raises DiskFull when a hole could not be filled again: the bytes are zeros then, but without blocks.

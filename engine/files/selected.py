@@ -1,4 +1,4 @@
-"""A stretch of a mapped file that a reader holds (Apache SelectMappedBufferResult): it is not unmapped meanwhile."""
+"""A range of a mapped file that a reader holds (Apache SelectMappedBufferResult): it is not unmapped meanwhile."""
 
 from __future__ import annotations
 

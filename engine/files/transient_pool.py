@@ -6,7 +6,7 @@ the file, flush makes that durable, and readers see only what is committed. The 
 file is full and committed, or shut down.
 
 Invariant: a borrowed buffer is all zeros. Apache hands out the last file's bytes again, and they end up in
-the rest of a file behind its closing blank record.
+the rest of a file after its closing blank record.
 """
 
 from __future__ import annotations

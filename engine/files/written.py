@@ -125,7 +125,7 @@ def is_written(reader: RawFile, start: int, end: int) -> bool:
 
 
 def written_end(reader: RawFile, start: int, end: int) -> int:
-    """The place behind the last byte of [start, end) that is not zero; `start` without one. Raises StorageError."""
+    """The place after the last byte of [start, end) that is not zero; `start` without one. Raises StorageError."""
     for low, high in reversed(list(data_ranges(reader, start, end))):
         for stop in range(high, low, -PIECE):
             place = max(low, stop - PIECE)

@@ -53,7 +53,7 @@ class MessageColumns:
         properties_length: ArrayLike | None = None,
         flag: ArrayLike = 0,
     ) -> MessageColumns:
-        """Bodies one behind another in one buffer, and properties (strings as stored) in another.
+        """Bodies one after another in one buffer, and properties (strings as stored) in another.
 
         Args:
             bodies: bytes of all bodies.
@@ -143,7 +143,7 @@ class MessageColumns:
 
 
 def _packed(lengths: NDArray[np.int64], size: int, what: str) -> NDArray[np.int64]:
-    """Where each begins when they lie one behind another."""
+    """Where each begins when they lie one after another."""
     ends = lengths.cumsum()
     total = int(ends[-1]) if len(ends) else 0
     if total != size:

@@ -13,7 +13,7 @@ and rot may look like, too: the bytes alone can't tell. Neither is damaged: the 
 readable, and nothing is cut for it. The judges know what can have been written, and no more: a letter that became
 another letter passes.
 
-Properties are `name \\x01 value`, joined by `\\x02`, one behind the last perhaps (MessageDecoder), and more of them
+Properties are `name \\x01 value`, joined by `\\x02`, one after the last perhaps (MessageDecoder), and more of them
 where a bridge made a record longer (engine.repair.recover.bridge). Values may be empty, names not.
 
 What Apache 4.9.8 refuses, and what it takes:
@@ -134,7 +134,7 @@ def judge_record(  # noqa: PLR0912 - one rule after another on purpose: a call f
     Args:
         view: bytes of the log (uint8).
         at: position of a record in it, 0 at least.
-        room: position (may lie behind the buffer's end) where the file ends.
+        room: position (may lie after the buffer's end) where the file ends.
         check_crc: whether the body is read.
     """
     size = len(view)

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from engine.format.buffers import Buffer
 
 INERT_TOPIC = "RSTORE_DAMAGED"
-"""The topic of the record that bridges a damaged stretch (RECOVERY.md, "Bridges")."""
+"""The topic of the record that bridges a damaged range (RECOVERY.md, "Bridges")."""
 ENCODE_OVERHEAD = 64 * 1024
 """Bytes that a record may take beside the largest body. Source: CommitLog.MessageExtEncoder."""
 

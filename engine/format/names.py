@@ -73,7 +73,7 @@ def index_name(millis: int) -> str:
 
 
 def index_name_of(number: int) -> str:
-    """The name of an index file that stands for a number: one behind another name, where the clock gives none."""
+    """The name of an index file that stands for a number: one after another name, where the clock gives none."""
     return f"{number:0{INDEX_NAME_DIGITS}d}"
 
 

@@ -25,7 +25,7 @@ _SIZE = struct.Struct(">h")
 MAX_UNIT_SIZE = (1 << 15) - 1
 END_MARK = _SIZE.pack(-1)
 END_BLANK_LENGTH = 4
-"""Bytes kept free behind the last unit of a file for the end marker."""
+"""Bytes kept free after the last unit of a file for the end marker."""
 
 MAX_REAL_OFFSET = EXT_ADDRESS_MAX - LONG_MIN
 

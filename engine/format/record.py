@@ -5,7 +5,7 @@ Behind the fixed part, `_FIELDS`, lie the body, the topic's length (1 byte, 2 in
 properties' length (2 bytes) and the properties. Numbers are big-endian.
 
 A host takes 8 bytes (IPv4) or 20 (IPv6, told by a bit of sysFlag each). `POSITION_*` are positions in a record, with
-IPv4 hosts where they lie behind a host; `*_BACK` say how many bytes before the body a field lies, whatever the hosts.
+IPv4 hosts where they lie after a host; `*_BACK` say how many bytes before the body a field lies, whatever the hosts.
 
 Source: FORMAT.md "Record"; CommitLog.MessageExtEncoder#encode, MessageDecoder#decode.
 """
@@ -116,7 +116,7 @@ assert SIZE_AND_MAGIC.size == BLANK_SIZE
 TO_HOSTS: Final = struct.Struct(">" + _before("born_host"))
 """What lies before the hosts: totalSize … bornTimestamp."""
 AFTER_HOSTS: Final = struct.Struct(">" + "".join(list(_FIELDS.values())[-3:]))
-"""What lies behind the hosts: reconsumeTimes, preparedTransactionOffset, bodyLength."""
+"""What lies after the hosts: reconsumeTimes, preparedTransactionOffset, bodyLength."""
 OFFSETS: Final = struct.Struct(">" + _FIELDS["queue_offset"] + _FIELDS["physical_offset"])
 """queueOffset and physicalOffset, which lie side by side."""
 assert POSITION_PHYSICAL_OFFSET == POSITION_QUEUE_OFFSET + LONG_SIZE

@@ -27,7 +27,7 @@ class RecordTemplate:
     Attributes:
         born_host, store_host: the very objects that it was made of.
         queue_id, flag, sys_flag: as stored.
-        born, store: bornHost; storeHost with reconsumeTimes and preparedTransactionOffset behind it.
+        born, store: bornHost; storeHost with reconsumeTimes and preparedTransactionOffset after it.
         topic: its length and its bytes.
         pack: `pack` of the fixed part's struct.
         fixed_size: bytes that a record takes beside body and properties.

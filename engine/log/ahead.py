@@ -1,8 +1,8 @@
 """The scanner's events, read ahead by threads: the same events in the same order, only sooner.
 
 Theory: a file is split where a record stands that knows its own offset; splits are scanned at the same time. What
-a scan says of a stretch depends on where it begins alone. So a split's events are right when the split before it ended
-just there; where it didn't (the split began in a body that holds a record's copy) they are thrown away, and the stretch
+a scan says of a range depends on where it begins alone. So a split's events are right when the split before it ended
+just there; where it didn't (the split began in a body that holds a record's copy) they are thrown away, and the range
 is scanned again from where the one before ended. Kernels and reads leave Python's lock, so threads are enough.
 
 Memory is bounded: a few splits are under way, and what can't be split is scanned without reading ahead.

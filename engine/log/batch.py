@@ -67,7 +67,7 @@ class RecordBatch:
 
     @property
     def end(self) -> int:
-        """Physical offset behind the last record."""
+        """Physical offset after the last record."""
         return sum(self.last)
 
     @property

@@ -8,7 +8,7 @@ from engine.format.record import BLANK_MAGIC, BLANK_SIZE, MAGIC_BYTES, MAGICS, S
 def begins_a_record(data: memoryview, length: int) -> bool:
     """Whether `length` bytes, of which `data` is what lies in one file, are a record's beginning and nothing else.
 
-    In doubt they are not: a damaged length could have whole records behind it.
+    In doubt they are not: a damaged length could have whole records after it.
     """
     if len(data) < length:
         return False

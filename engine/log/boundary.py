@@ -6,14 +6,14 @@ two parts then overlap nowhere, none is read by nobody, and each goes on just as
 a record. S are the sound records that know their own offset, wherever they lie: in bodies, in what a damaged record
 claims. S depends on the bytes alone, P on the way there, so the search for S asks no claims (Scanner.find_sound).
 
-The boundary of a wish is the first s of S at or behind it, if s *stands alone*; else the first p of P at or behind
+The boundary of a wish is the first s of S at or after it, if s *stands alone*; else the first p of P at or after
 it. If s stands alone it is in P (below). So all boundaries are in P, and in order: let w < v be wishes, s the first
-of S behind w. If s stands alone, v's first of S is s, too, or v lies behind s. If it does not, w's boundary is the
-first of all P behind w, and that of v is in P and behind w. Where nothing of S follows, the segment's end is the
+of S after w. If s stands alone, v's first of S is s, too, or v lies after s. If it does not, w's boundary is the
+first of all P after w, and that of v is in P and after w. Where nothing of S follows, the segment's end is the
 boundary, of all later wishes, too.
 
 s stands alone when nothing that a scan could take for a record, or for a blank, begins before it and reaches beyond
-it: a step over a record can't jump it then, and the search behind damage finds it, as it is sound. Such a thing is
+it: a step over a record can't jump it then, and the search after damage finds it, as it is sound. Such a thing is
 looked for in the bytes before it, as far back as the largest record reaches, by its magic and its lengths alone:
 whatever it says of its own offset or its CRC. A genuine blank reaches hardly farther: it closes a file because a
 record, and BLANK_SIZE bytes, did not fit (CommitLog#doAppend). A damaged head that claims to reach beyond s by any of
@@ -78,7 +78,7 @@ class Boundaries:
         self._reach = max(max_message_size + ENCODE_OVERHEAD, WINDOW) + BLANK_SIZE
 
     def at(self, segment: Segment, offset: int) -> int:
-        """The first boundary of `segment` at or behind the physical `offset`; its end when there is none before.
+        """The first boundary of `segment` at or after the physical `offset`; its end when there is none before.
 
         Raises:
             StorageError: the system can't read what is needed.

@@ -4,7 +4,7 @@ Theory (Apache StoreCheckpoint): whoever has made something durable sets the sto
 here, and `flush` writes all three. They lie in the file's first 24 bytes, so within one sector: a crash leaves the
 old ones or the new ones. After a crash they tell recovery from where on to look.
 
-Invariants: what lies behind the three times (5.x keeps two more fields there) is never changed. A file that is
+Invariants: what lies after the three times (5.x keeps two more fields there) is never changed. A file that is
 missing or too short gets its 4096 bytes at the first flush, at one stroke; until then nothing is written.
 """
 

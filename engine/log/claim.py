@@ -10,7 +10,7 @@ records stopped (the record before ended just there):
 
 - Both witnesses agree: the record ends there. No single damage makes them agree on a wrong place.
 - They differ, and something begins where the one or the other ends (a record that knows its own offset, the file's
-  blank, the log's end): the record ends there, as long as no chain of sound records within reaches that place.
+  blank, the log end): the record ends there, as long as no chain of sound records within reaches that place.
 - Else nothing is known, and every record that names its place is taken, as no sound record may be lost.
 
 Where such a record ends the next one is judged alike. A head that a search meets has nothing before it that vouches for
@@ -62,7 +62,7 @@ class Ends:
 def ends_of(read: Callable[[int, int], Buffer], segment_end: int, at: int) -> Ends | None:
     """What the head at the physical offset `at` claims; None when none is there that knows its own offset.
 
-    Reads the head, and the lengths behind the body, however long that is.
+    Reads the head, and the lengths after the body, however long that is.
 
     Args:
         read: up to so many bytes from a physical offset on; its errors come out.
@@ -154,9 +154,9 @@ class Claims:
         return None
 
     def _begins(self, segment: Segment, at: int) -> bool:
-        """Whether a record that knows its own offset, or the file's blank begins there, or the log's end.
+        """Whether a record that knows its own offset, or the file's blank begins there, or the log end.
 
-        The record need not be sound: two neighbours may be damaged. The log ends before zeros, behind what is none.
+        The record need not be sound: two neighbours may be damaged. The log ends before zeros, after what is none.
         """
         if at >= segment.end:
             return True

@@ -68,7 +68,7 @@ class ClosedLogReader:
         return self._end
 
     def roll_next_file(self, offset: int) -> int:
-        """Where records may lie again behind a place that has none: in the next file, or, in a file that is there and
+        """Where records may lie again after a place that has none: in the next file, or, in a file that is there and
         damaged, at the next sound record that knows its own offset, _LOOK_AHEAD bytes on at most. (A broker's own files
         are whole or being removed: it goes on with the next.) Raises StorageError.
         """

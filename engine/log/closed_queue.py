@@ -88,7 +88,7 @@ class ClosedQueue:
         mapped.load(strict=False, writable=False)
         first, end, self.max_physical_offset = queue_time.look_for_units(mapped)
         self._files.end = end
-        for file in mapped.files:  # positions in memory: what lies behind the end can't be read
+        for file in mapped.files:  # positions in memory: what lies after the end can't be read
             file.truncate_to(max(0, min(file.file_size, end * UNIT_SIZE - file.file_from_offset)))
         self._min = self._first_in_log(first, end, min_physical_offset)
 
@@ -99,11 +99,11 @@ class ClosedQueue:
 
     @property
     def max_offset(self) -> int:
-        """Offset behind the last unit."""
+        """Offset after the last unit."""
         return self._files.end
 
     def roll_next_file(self, offset: int) -> int:
-        """First offset of the file behind the one that `offset` lies in."""
+        """First offset of the file after the one that `offset` lies in."""
         return self._files.next_file(offset)
 
     def select(self, offset: int, most: int | None = None) -> SelectedBuffer | None:

@@ -1,8 +1,8 @@
-"""The live commit log: every message of the store, one behind another, in files of one size.
+"""The live commit log: every message of the store, one after another, in files of one size.
 
 Theory (Apache CommitLog): one append at a time. Records are made outside of the append lock (engine.log.prepare);
 inside it the store time is taken, each record gets its queue offset from the topic-queue table and its place, and
-the bytes are copied behind what is there. A record, or a whole batch, that does not fit with 8 bytes to spare
+the bytes are copied after what is there. A record, or a whole batch, that does not fit with 8 bytes to spare
 closes the file with a blank record and starts the next one, which was allocated ahead of time.
 
 Invariants:
@@ -164,7 +164,7 @@ class CommitLog:
         """Append log bytes of a master as they are, on a slave. Source: CommitLog#appendData.
 
         Raises:
-            InvalidArgument: `offset` (physical) is not the end of the log; in an empty one, not the start of a file.
+            InvalidArgument: `offset` (physical) is not the log end; in an empty one, not the start of a file.
             DiskFull, StorageError: what was appended before stays.
         """
         with self._lock, memoryview(data) as view:
@@ -337,7 +337,7 @@ class CommitLog:
 
     @property
     def max_offset(self) -> int:
-        """Physical offset behind the last readable byte; 0 in an empty log."""
+        """Physical offset after the last readable byte; 0 in an empty log."""
         return self.files.max_offset
 
     @property
@@ -386,7 +386,7 @@ class CommitLog:
             yield offset, end
 
     def roll_next_file(self, offset: int) -> int:
-        """Physical offset of the file behind the one that holds `offset`."""
+        """Physical offset of the file after the one that holds `offset`."""
         return offset + self.file_size - offset % self.file_size
 
     # --- making durable ---------------------------------------------------------------------------------------------

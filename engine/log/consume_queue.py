@@ -103,7 +103,7 @@ class ConsumeQueue:
         return self._files.mapped.check_self()
 
     def open(self, state: QueueState | None) -> None:
-        """Open the files and take the positions from recovery's `state`; files behind its end are deleted.
+        """Open the files and take the positions from recovery's `state`; files after its end are deleted.
 
         With None the end is looked for in the bytes, see `queue_time.look_for_units`; a queue without files is empty.
 
@@ -138,7 +138,7 @@ class ConsumeQueue:
 
     @property
     def max_offset(self) -> int:
-        """Offset behind the last unit: the next message's."""
+        """Offset after the last unit: the next message's."""
         return self._files.end
 
     @property
@@ -152,7 +152,7 @@ class ConsumeQueue:
         return self._files.mapped.directories[0]
 
     def roll_next_file(self, offset: int) -> int:
-        """First offset of the file behind the one that `offset` lies in. Source: ConsumeQueue#rollNextFile."""
+        """First offset of the file after the one that `offset` lies in. Source: ConsumeQueue#rollNextFile."""
         return self._files.next_file(offset)
 
     # --- writing ----------------------------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ class ConsumeQueue:
     def select(self, offset: int, most: int | None = None) -> SelectedBuffer | None:
         """The units from `offset` to the readable end of its file (`most` at most), without a copy; to be released.
 
-        None below `min_offset`, at or behind the end, and where no file is. Source: ConsumeQueue#getIndexBuffer.
+        None below `min_offset`, at or after the end, and where no file is. Source: ConsumeQueue#getIndexBuffer.
         """
         return self._files.select(offset, most=most) if offset >= self._min else None
 
@@ -296,7 +296,7 @@ class ConsumeQueue:
     # --- the log's beginning moves ----------------------------------------------------------------------------------
 
     def correct_min_offset(self, min_physical_offset: int) -> int:
-        """Move `min_offset` to the first real unit at or behind the log's first byte; returns it.
+        """Move `min_offset` to the first real unit at or after the log's first byte; returns it.
 
         Looks on in the next files when the first has none; when no unit has, the offset stays, but not below the first
         file. Source: ConsumeQueue#correctMinOffset; RECOVERY.md, rule 17.

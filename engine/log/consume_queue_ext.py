@@ -52,9 +52,9 @@ class ConsumeQueueExt:
         self._queue = MappedFileQueue(disk, directory, file_size, allocate_step=ALLOCATE_STEP, single_pages=True)
 
     def open(self, max_address: int | None = None) -> None:
-        """Open the files that are there and find their end: behind the last unit, or behind that at `max_address`.
+        """Open the files that are there and find their end: after the last unit, or after that at `max_address`.
 
-        Files behind the end are deleted. Source: ConsumeQueueExt#recover, #truncateByMaxAddress.
+        Files after the end are deleted. Source: ConsumeQueueExt#recover, #truncateByMaxAddress.
 
         Raises:
             WrongFileSize, FormatError: an entry in the directory is no extension file. StorageError.
@@ -106,7 +106,7 @@ class ConsumeQueueExt:
 
     @property
     def max_address(self) -> int:
-        """Address behind the last unit, at this moment."""
+        """Address after the last unit, at this moment."""
         return queue_ext.to_address(self._queue.max_wrote_position)
 
     @property
@@ -115,7 +115,7 @@ class ConsumeQueueExt:
         return queue_ext.to_address(max(0, self._queue.min_offset))
 
     def truncate_by_max_address(self, address: int) -> bool:
-        """End the extension behind the unit at `address`; False (nothing done) when no unit is there."""
+        """End the extension after the unit at `address`; False (nothing done) when no unit is there."""
         unit = self.get(address)
         if unit is None:
             return False
@@ -173,7 +173,7 @@ def _units_end(file: MappedFile) -> int:
 
 
 def units_end(data: memoryview) -> int:
-    """Position behind the last unit of a file; all of it is read as units of the sizes that they claim."""
+    """Position after the last unit of a file; all of it is read as units of the sizes that they claim."""
     position = 0
     while position + 2 <= len(data):
         size = queue_ext.unit_size(data, position)
@@ -188,7 +188,7 @@ def blocks_of_units(file_size: int, end: int | None, runs: Iterable[int]) -> dic
 
     Args:
         file_size: bytes.
-        end: behind the last unit, bytes (in the last file that there is); None without a file.
+        end: after the last unit, bytes (in the last file that there is); None without a file.
         runs: how many units are put, each time that the extension is opened.
     """
     blocks: dict[int, tuple[int, int]] = {}

@@ -337,7 +337,7 @@ def _taken(table: _Table, which: NDArray[Any]) -> _Table:
 
 
 def concatenated(tables: Sequence[_Table], kind: type[_Table]) -> _Table:
-    """The rows of all tables, one behind the other."""
+    """The rows of all tables, one after the other."""
     import numpy as np
 
     if len(tables) == 1:
@@ -346,7 +346,7 @@ def concatenated(tables: Sequence[_Table], kind: type[_Table]) -> _Table:
 
 
 def joined(parts: Sequence[tuple[Units, Keys]]) -> tuple[Units, Keys]:
-    """What several batches derive to, one behind the other."""
+    """What several batches derive to, one after the other."""
     return concatenated([units for units, _ in parts], Units), concatenated([keys for _, keys in parts], Keys)
 
 

@@ -1,6 +1,6 @@
 """One index file of an open store: keys are appended, chains are read. Format: engine/format/index_file.py.
 
-Theory (Apache IndexFile): an entry goes behind the last one and becomes the newest of its slot; the header follows
+Theory (Apache IndexFile): an entry goes after the last one and becomes the newest of its slot; the header follows
 every entry. Many at once are the same: links come from a stable sort by slot, each slot is written once.
 
 Invariants:
@@ -159,7 +159,7 @@ class IndexFile(IndexReader):
         return taken
 
     def rewind(self, keep: int, *, previous: tuple[int, int] = (0, 0), end_timestamp: int | None = None) -> None:
-        """Keep the entries 1 … `keep` only: the others become zeros, slots, links and header are made anew. Durable.
+        """Keep the entries 1 … `keep` only: the others become zeros, slots, links and header are rebuilt. Durable.
 
         The store time (ms) of the last kept entry's message may be given; else it is made from its whole seconds,
         rounded up, so that a query by time never passes it over.

@@ -180,7 +180,7 @@ class IndexReader(ABC):
         offsets: list[int] = []
         slot = self.layout.slot_position(key_hash % self.layout.slots)
         number = decode_slot(self._read(slot, SLOT_SIZE))
-        header = self.header  # read behind the slot: a writer counts an entry before it names it
+        header = self.header  # read after the slot: a writer counts an entry before it names it
         above = self._above(header)
         if number == NO_ENTRY or max_num <= 0:
             return IndexMatches(())

@@ -6,7 +6,7 @@ to the checkpoint: after a crash, what is older is known to be on disk.
 
 Invariants:
 - A key is put once. Messages below the endPhyOffset are known; keys of the message at it are passed over as far as
-  they are, in order, the newest entries (RECOVERY.md, rule 11; Apache puts them twice). So putting a stretch of log
+  they are, in order, the newest entries (RECOVERY.md, rule 11; Apache puts them twice). So putting a range of log
   again changes nothing, and a record's keys may come in several calls.
 - File names ascend in the order of the files, whatever the clock does: files are found by their names' order.
 - One writer, many readers: the list of files is replaced, never changed; a reader holds the file that it reads.
@@ -329,7 +329,7 @@ class IndexService:
         return created
 
     def _new_name(self, last: IndexFile | None = None) -> str:
-        """The time, or the next number behind the last name when the clock has not moved on (or has gone back)."""
+        """The time, or the next number after the last name when the clock has not moved on (or has gone back)."""
         number = int(names.index_name(self._clock()))
         if last is not None:
             number = max(number, int(Path(last.path).name) + 1)

@@ -36,7 +36,7 @@ def encode_lost_end(length: int) -> bytes:
 
 
 def is_lost_end(source: LogSource, blank: Blank) -> bool:
-    """Whether a bridge wrote a file's blank record: a broker writes nothing behind its 8 bytes.
+    """Whether a bridge wrote a file's blank record: a broker writes nothing after its 8 bytes.
 
     How much is left of the file proves nothing: of a batch, which has to fit as a whole, the first record alone may be
     short (CommitLog.DefaultAppendMessageCallback#doAppend). In doubt, where it can't be read, it is.

@@ -1,4 +1,4 @@
-"""Which heads in a stretch of log are worth a closer look before a boundary: the others can't reach it.
+"""Which heads in a range of log are worth a closer look before a boundary: the others can't reach it.
 
 Theory. `Boundaries` asks of every head in the MiBs before a place whether a scan could step from it beyond the place.
 Nearly all of them lie too far away for that by every length that they have, and that is told for all of them at once:

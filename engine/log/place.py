@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Lies(enum.Enum):
-    """What a stretch of the log is."""
+    """What a range of the log is."""
 
     RECORD = "a record"
     BLANK = "the blank record that closes a file"
@@ -30,7 +30,7 @@ class Lies(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A stretch of the log: physical offsets [start, end). `path`: its file; `reason`: of damage."""
+    """A range of the log: physical offsets [start, end). `path`: its file; `reason`: of damage."""
 
     lies: Lies
     start: int = 0
@@ -39,7 +39,7 @@ class Place:
     reason: str = ""
 
     def __str__(self) -> str:
-        """What is there, behind "offset 5 is"."""
+        """What is there, after "offset 5 is"."""
         if self.lies is Lies.NOTHING:
             return "outside of the log"
         if self.lies is Lies.DAMAGE:
@@ -53,7 +53,7 @@ def place_at(source: ClosedLog, offset: int, log_end: int, *, max_message_size: 
     Args:
         source: the log.
         offset: physical.
-        log_end: physical offset behind its last record: zeros there are no damage.
+        log_end: physical offset after its last record: zeros there are no damage.
         max_message_size: setting maxMessageSize, bytes.
         check_crc: whether a record whose body has not its CRC is damage.
 

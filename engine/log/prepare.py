@@ -133,7 +133,7 @@ class PreparedFurther:
 
 
 class Preparer:
-    """Prepares messages by a store's settings. Thread-safe: what it remembers could be made anew at any time."""
+    """Prepares messages by a store's settings. Thread-safe: what it remembers could be rebuilt at any time."""
 
     def __init__(self, config: StoreConfig) -> None:
         self._levels: DelayLevels | None = None  # a store whose own can't be read takes what is not delayed

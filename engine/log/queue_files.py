@@ -38,7 +38,7 @@ class QueueFileChain:
 
     Attributes:
         mapped: the files.
-        end: offset behind the last unit.
+        end: offset after the last unit.
         per_file: units in a file.
     """
 
@@ -109,7 +109,7 @@ class QueueFileChain:
             offset = offset + len(units) if len(units) else self.next_file(offset)
 
     def next_file(self, offset: int) -> int:
-        """First offset of the file behind the one that `offset` lies in."""
+        """First offset of the file after the one that `offset` lies in."""
         return offset + self.per_file - offset % self.per_file
 
     # --- writing ----------------------------------------------------------------------------------------------------

@@ -119,7 +119,7 @@ class ReadLimits:
     """How much one get may give. Sizes in bytes.
 
     Attributes:
-        memory: what lies at most so far behind the log's end counts as being in memory.
+        memory: what lies at most so far behind the log end counts as being in memory.
         bytes_in_memory, count_in_memory, bytes_in_disk, count_in_disk: at most so much of one kind.
         correct_offsets: whether a wrong offset is answered with a better one (not on a slave, as a rule).
     """
@@ -169,7 +169,7 @@ def get_message(
     limits: ReadLimits,
     message_filter: MessageFilter | None = None,
 ) -> GetResult:
-    """Messages of a queue from a queue offset on. `log_end`: the log's end (physical), to tell memory from disk."""
+    """Messages of a queue from a queue offset on. `log_end`: the log end (physical), to tell memory from disk."""
     if queue is None:
         return GetResult(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0 if limits.correct_offsets else offset)
     low, high = queue.min_offset, queue.max_offset
@@ -202,7 +202,7 @@ def get_columns(
         if selected is not None:
             with selected:
                 units = selected.view[: selected.size // UNIT_SIZE * UNIT_SIZE]
-                physical, size, _ = UNIT.unpack_from(units)  # one is there, as the queue's end comes behind it
+                physical, size, _ = UNIT.unpack_from(units)  # one is there, as the queue's end comes after it
                 readable = log.readable(physical, size, _stretch(units, 0, max_msgs))
                 answer = None if readable is None else kernel(units, *readable, log_end, max_msgs, limits)
             if answer is not None:
@@ -330,7 +330,7 @@ def look_message(log: LogReader, offset: int) -> StoredMessage | None:
 
 
 def is_cold(log_end: int, queue: QueueReader, offset: int, limits: ReadLimits) -> bool:
-    """Whether the message at a queue offset lies too far behind the log's end to be in memory; no for none there."""
+    """Whether the message at a queue offset lies too far behind the log end to be in memory; no for none there."""
     selected = queue.select(offset, 1) if queue.min_offset <= offset < queue.max_offset else None
     if selected is None:
         return False
@@ -382,7 +382,7 @@ def verifier(log: LogReader, topic: str, key: str, chosen: dict[int, memoryview]
             record = record_at(log, offset)
             if record is None or not has_key(decode(record), topic, key):
                 return False
-        except FormatError:  # the index is ahead of a cut log, or behind an expired one
+        except FormatError:  # the index is ahead of a cut log, or after an expired one
             return False
         chosen[offset] = record
         return True

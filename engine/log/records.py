@@ -75,7 +75,7 @@ NOTHING = Records()
 
 
 def _in_one(places: Sequence[Place]) -> list[Place]:
-    """A copy of the records, one behind another."""
+    """A copy of the records, one after another."""
     buffer = memoryview(b"".join([buffer[at : at + size] for buffer, at, size in places]))
     copied: list[Place] = []
     at = 0

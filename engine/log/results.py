@@ -99,7 +99,7 @@ class AppendResult(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """Physical offset behind the last record."""
+        """Physical offset after the last record."""
         return self.physical_offset + self.size
 
     @property

@@ -1,11 +1,11 @@
 """The one scanner of the commit log. Recover, verify, dump, dispatch and rebuilding all read through it.
 
 It yields events in log order and decides nothing: a `RecordBatch` (columns, not objects), a `Blank` (end of a file), a
-`Gap` (segments that are missing; the scan goes on behind it), a `Damage` (no sound record here), and ends at `end`.
+`Gap` (segments that are missing; the scan goes on after it), a `Damage` (no sound record here), and ends at `end`.
 After a `Damage` the scan is over, unless the consumer asked for `resume`: then the next sound record is searched by its
 magic, and the scan goes on there. A record counts as found again only with the message magic **and** its own offset
 **and** lengths that add up **and** the body's CRC, and only outside of what a damaged record claims (engine.log.claim).
-Such a stretch may end behind `end`, as a record may that begins before it.
+Such a range may end after `end`, as a record may that begins before it.
 
 Reads are positional and bounded: a window of `window` bytes, or one record. A record larger than maxMessageSize +
 overhead is only read whole after its own offset and its lengths have proved it (RECOVERY.md, rule 15).
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 WINDOW = 2 << 20
 """Bytes that are read at once: few enough to stay in the processor's caches while they are looked at."""
 FIRST_WINDOW = 64 << 10
-"""Bytes that are read at first behind damage: a log with many damaged places is not read 2 MiB for each."""
+"""Bytes that are read at first after damage: a log with many damaged places is not read 2 MiB for each."""
 LONG = 16 << 20
 """Bytes of log from which on kernels are worth their loading, which takes as long as reading so much without them."""
 _KERNEL = "engine.log.kernels.walk"
@@ -72,7 +72,7 @@ class Blank:
 
     @property
     def end(self) -> int:
-        """Physical offset behind it: of the file's end."""
+        """Physical offset after it: of the file's end."""
         return self.offset + self.length
 
 
@@ -89,7 +89,7 @@ class Gap:
 
     @property
     def end(self) -> int:
-        """Physical offset of the first segment behind them."""
+        """Physical offset of the first segment after them."""
         return self.offset + self.length
 
 
@@ -104,7 +104,7 @@ class Damage:
 
     @property
     def end(self) -> int:
-        """Physical offset behind the damaged stretch, as far as known."""
+        """Physical offset after the damaged range, as far as known."""
         return self.offset + self.length
 
 
@@ -119,7 +119,7 @@ class Scanner:
         check_crc: whether bodies are checked.
         max_message_size: setting maxMessageSize (bytes); larger records must prove themselves before they are read.
         window: bytes read at once.
-        kernels: whether to read by kernels, where numba is installed (default: behind the beginning of a long log).
+        kernels: whether to read by kernels, where numba is installed (default: after the beginning of a long log).
             The events are the same.
     """
 
@@ -163,7 +163,7 @@ class Scanner:
     def scan(self, start: int, end: int | None = None, *, resume: bool = False) -> Iterator[Event]:
         """Events from the physical offset `start` (a record's) up to `end` (default: the last segment's end).
 
-        With `resume` the scan goes on behind damage, with the stretch's `length` filled in.
+        With `resume` the scan goes on after damage, with the range's `length` filled in.
         """
         expected: int | None = None
         long = self._may_be_long and self._is_written(start + LONG, end)
@@ -184,9 +184,9 @@ class Scanner:
         return 0 if segment is None else max(0, self._sound_size(segment, offset))
 
     def find_sound(self, offset: int, end: int | None = None, *, claims: bool = True) -> int | None:
-        """Physical offset of the first sound record at or behind `offset`, None when there is none before `end`.
+        """Physical offset of the first sound record at or after `offset`, None when there is none before `end`.
 
-        With `claims` what a damaged record claims that begins at or behind `offset` is stepped over, so that the
+        With `claims` what a damaged record claims that begins at or after `offset` is stepped over, so that the
         answer depends on where the search begins.
         """
         for segment in segments_from(self._source.segments, offset):
@@ -199,7 +199,7 @@ class Scanner:
         return None
 
     def find_sound_behind(self, damage: Damage) -> int | None:
-        """As `find_sound`, behind damage that the chain of records has met."""
+        """As `find_sound`, after damage that the chain of records has met."""
         end = damage.segment.end
         sound_offset = self._end_of_damage(damage.segment, damage.offset, end, damage.reason)
         return sound_offset if sound_offset < end else self.find_sound(end)
@@ -216,7 +216,7 @@ class Scanner:
             return False
 
     def find_sound_within(self, segment: Segment, offset: int, end: int) -> int | None:
-        """As `find_sound`, in one segment, holes and all: for a short stretch, where asking for holes takes longer."""
+        """As `find_sound`, in one segment, holes and all: for a short range, where asking for holes takes longer."""
         return self._find_in_range(segment, offset, end, _NEAR)[0]
 
     def _scan_segment(

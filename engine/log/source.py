@@ -28,7 +28,7 @@ class Segment:
     """One commit log file: physical offset of its first byte, length in bytes, where it is.
 
     A plan shows the log as it will be: `source` is the file that holds the bytes until it gets the name `path`, `held`
-    the length of a file that will be made `size` bytes long (behind fewer there are zeros, of more the rest goes).
+    the length of a file that will be made `size` bytes long (after fewer there are zeros, of more the rest goes).
     """
 
     offset: int
@@ -39,12 +39,12 @@ class Segment:
 
     @property
     def end(self) -> int:
-        """Physical offset behind its last byte."""
+        """Physical offset after its last byte."""
         return self.offset + self.size
 
     @property
     def held_end(self) -> int:
-        """Physical offset behind the last byte that its file holds of it."""
+        """Physical offset after the last byte that its file holds of it."""
         return self.offset + self.size if self.held is None else self.offset + min(self.held, self.size)
 
     @property
@@ -63,7 +63,7 @@ class Segment:
 
 
 def segments_from(segments: Sequence[Segment], offset: int) -> Iterator[Segment]:
-    """Those of a log's segments (by offset) that end behind a physical offset: scans begin at any of thousands."""
+    """Those of a log's segments (by offset) that end after a physical offset: scans begin at any of thousands."""
     first = bisect.bisect_right(segments, offset, key=attrgetter("end"))
     return (segments[i] for i in range(first, len(segments)))
 
@@ -149,7 +149,7 @@ class ClosedLog:
         """Close the files."""
         with self._lock:
             self._close_idle()
-            self._open.clear()  # what is being read now is closed behind its last read
+            self._open.clear()  # what is being read now is closed after its last read
 
     def __enter__(self) -> ClosedLog:
         return self
@@ -183,7 +183,7 @@ class ClosedLog:
 
 
 def _filled(piece: memoryview, length: int) -> memoryview:
-    """What a file holds, with the zeros behind its end."""
+    """What a file holds, with the zeros after its end."""
     out = bytearray(length)
     out[: len(piece)] = piece
     return memoryview(out).toreadonly()

@@ -16,9 +16,9 @@ NORMAL_FILES = 3
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """One consume queue: offsets of its first real unit and behind its last one (queue offsets).
+    """One consume queue: offsets of its first real unit and after its last one (queue offsets).
 
-    `max_physical_offset`: behind the last message that it knows (physical offset + size), −1 for an empty queue.
+    `max_physical_offset`: after the last message that it knows (physical offset + size), −1 for an empty queue.
     """
 
     queue: TopicQueue
@@ -33,7 +33,7 @@ class StoreState:
 
     `trap`: physical offset of the last damage that stays in the log and that a normal start would cut at, as long as
     it lies in one of the files which that reads. `next_offsets`: the queue offset of the next message, of queues that
-    lack records of the log's end, which are left to dispatch.
+    lack records of the log end, which are left to dispatch.
     """
 
     min_offset: int

@@ -2,7 +2,7 @@
 
 Theory: a window of the log is read into memory that is used again and stays in the processor's caches, and one kernel
 follows the chain of records through it, bodies and all. Whatever is no plain sound record ends it: the scanner goes on
-from that very place, until a long row of sound records shows that the odd stretch is over. So there is one judge, and
+from that very place, until a long row of sound records shows that the odd range is over. So there is one judge, and
 the events are the scanner's, but that consecutive records come as one `Tally`.
 """
 
@@ -96,7 +96,7 @@ class RecordCounter:
         self._free: list[_Room] = []
 
     def count(self, start: int, end: int) -> Iterator[Counted]:
-        """As `Scanner.scan` with `resume`, for a stretch of one file: physical offsets, the first one a record's."""
+        """As `Scanner.scan` with `resume`, for a range of one file: physical offsets, the first one a record's."""
         room_ends = next((s.end for s in self._scanner.segments if s.offset <= start < s.end), end)
         room = self._room()
         try:

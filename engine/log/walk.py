@@ -18,7 +18,7 @@ def walk(
     Args:
         buffer: bytes of the log.
         start: position of a record in it.
-        room: position (may lie behind the buffer's end) where the file ends.
+        room: position (may lie after the buffer's end) where the file ends.
         rows: gets the records.
         check_crc: whether bodies are read.
         max_rows: stop after as many (`more` is then 0, `reason` None, `blank` 0).

@@ -56,7 +56,7 @@ FINDINGS_KEPT = 1000
 class Arrival(NamedTuple):
     """A message that can be pulled now. Source: MessageArrivingListener#arriving.
 
-    `next_offset` is the queue offset behind it; times in ms; its properties lie in the log at `physical_offset`.
+    `next_offset` is the queue offset after it; times in ms; its properties lie in the log at `physical_offset`.
     """
 
     topic: str
@@ -177,7 +177,7 @@ class DispatchService(Worker):
 
     @property
     def progress(self) -> tuple[int, int]:
-        """Physical offset behind the newest dispatched message with a unit, and its store time (ms); zeros at first."""
+        """Physical offset after the newest dispatched message with a unit, and its store time (ms); zeros at first."""
         return self._progress
 
     @property

@@ -2,7 +2,7 @@
 
     total length i4 · serialise type i1, header length i3 · header · body        total length counts what follows it
 
-Every length is judged as soon as it is there, before anything behind it is kept: a peer can make us hold no more than
+Every length is judged as soon as it is there, before anything after it is kept: a peer can make us hold no more than
 one frame of `MAX_FRAME` bytes.
 """
 

@@ -38,7 +38,7 @@ class Transfer(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Physical offset behind it."""
+        """Physical offset after it."""
         return self.offset + len(self.body)
 
 

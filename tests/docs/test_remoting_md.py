@@ -92,7 +92,7 @@ def test_numbers_of_the_texts() -> None:
         assert text in remoting, text
     for text in (
         f"or {members.EXPIRED_MS // 1000} s after its last heartbeat", f"ends after {locks.LOCKED_MS // 1000} s",
-        f"or {names.LIVE_MS // 1000} s after its last registration", f"looked at every {pull.TICK_MS // 1000} s",
+        f"or {names.LIVE_MS // 1000} s after its last registration", f"checked every {pull.TICK_MS // 1000} s",
         f"at most {QUEUES_MAX} queues", f"Every {schedule.TICK_MS} ms each level",
         f"has {admin_clients.CLIENT_S:.0f} s", f"its offsets; {admin_clients.STATUS_S:.0f} s",
         f"{sync.FIRST_S:.0f} s after its start and then every {sync.EVERY_S:.0f} s",

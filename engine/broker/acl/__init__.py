@@ -10,6 +10,6 @@ Where Apache forgets a check, it is made here; the list is complete, and a test 
 - SEND_REPLY_MESSAGE in both forms needs PUB on its topic, but for the reply topics themselves (Apache: nothing).
 - SEND_MESSAGE to a retry topic needs SUB on its group (Apache looks for a field that no client sends).
 - Changing the ACL itself (codes 50, 51, 53) needs an admin (Apache: any account; 5.x has it so, too).
-- A pattern such as 10.*.3.4 means each of its parts (Apache looks at nothing behind the first that varies).
+- A pattern such as 10.*.3.4 means each of its parts (Apache looks at nothing after the first that varies).
 - A query by unique key may be signed with or without the field that its client adds (Apache 4.9.8 refuses its own).
 """

@@ -54,7 +54,7 @@ class Guard:
         self._logged: set[tuple[bytes, str]] = set()
 
     def guarded(self, handlers: Mapping[int, Handler]) -> dict[int, Handler]:
-        """The same handlers, each behind the check. Raises UndeclaredRight: nobody has said what a code needs."""
+        """The same handlers, each after the check. Raises UndeclaredRight: nobody has said what a code needs."""
         demand_rights(handlers)
         return {code: self._behind(handler) for code, handler in handlers.items()}
 

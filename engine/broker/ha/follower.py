@@ -40,7 +40,7 @@ class OutOfStep(FormatError):
 
 
 class BeginsLater(OutOfStep):
-    """The master's log begins at `offset`, physical, behind what was asked for."""
+    """The master's log begins at `offset`, physical, after what was asked for."""
 
 
 def _hint(store: MessageStore, offset: int) -> str:

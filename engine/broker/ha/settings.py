@@ -32,7 +32,7 @@ class HaSettings:
         heartbeat_ms: between two signs of life, of either side.
         housekeeping_ms: a side that has been silent for so long is disconnected.
         batch: the most that a transfer carries.
-        fall_behind_max: a slave that is further behind counts as none.
+        fall_behind_max: a slave with a larger lag (bytes) counts as absent.
         master_address: of the master's service, for a slave; "": told by a name server.
         master_broker: of the master's broker, whose tables a slave takes; "": told by a name server.
         start: where an empty slave begins, physical; None: with the master's last file, as Apache's does.

@@ -251,7 +251,7 @@ class SlaveClient:
 
     def _take(self, reader: TransferReader, follower: Follower, data: memoryview) -> None:
         for error in self._store.flags.errors:
-            raise error  # a damaged record, a queue that can't be written: nothing is appended behind it
+            raise error  # a damaged record, a queue that can't be written: nothing is appended after it
         appended, compared = follower.appended, follower.compared
         try:
             for transfer in reader.feed(data):

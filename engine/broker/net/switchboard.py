@@ -161,7 +161,7 @@ class Switchboard:
         """Close the connections on which nothing has come or gone for too long. `now`: the loop's time, s."""
         limit = now - self._settings.idle_s
         for connection in [one for one in self.connections if one.active < limit]:
-            if connection.output_waiting:  # and would for ever: a good-bye comes behind it
+            if connection.output_waiting:  # and would for ever: a good-bye comes after it
                 why = f"the client read nothing for {self._settings.idle_s} s"
                 connection.give_up(why, "idle")
             else:

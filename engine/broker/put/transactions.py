@@ -2,7 +2,7 @@
 
 A half message waits in RMQ_SYS_TRANS_HALF_TOPIC, which no consumer reads. A commit puts the real message; commit and
 rollback put an operation: the half's queue offset, in RMQ_SYS_TRANS_OP_HALF_TOPIC. What has no operation is asked
-about: it is put anew, behind all others, and its producer is told the place of the new copy. How far both topics are
+about: it is put anew, after all others, and its producer is told the place of the new copy. How far both topics are
 settled is kept as offsets of the group CID_RMQ_SYS_TRANS.
 
 Sources: TransactionalMessageServiceImpl, TransactionalMessageBridge, EndTransactionProcessor (4.9.8); BROKER.md 2.5.
@@ -225,7 +225,7 @@ class Transactions:
 
     @property
     def waiting(self) -> int:
-        """Half messages without an end, about: those behind the last that is settled, but for the operations there."""
+        """Half messages without an end, about: those after the last that is settled, but for the operations there."""
         store, offsets = self._store, self._offsets
 
         def behind(topic: str) -> int:
@@ -317,7 +317,7 @@ class Transactions:
             start = messages.next_begin_offset
 
     def _judge(self, half: StoredMessage, begun_ms: int) -> _Todo | None:
-        """Ask about one, set it aside, or put it off; None when it, and all behind it, is too young.
+        """Ask about one, set it aside, or put it off; None when it, and all after it, is too young.
 
         Source: TransactionalMessageServiceImpl#check.
         """
@@ -345,7 +345,7 @@ class Transactions:
         return _Todo(message, asks=True)
 
     def _later(self, message: Message, first: int, times: int) -> _Todo:
-        """One that is immune goes behind the others, that they need not wait for it; nobody is asked."""
+        """One that is immune goes after the others, that they need not wait for it; nobody is asked."""
         pairs = {**message.properties, FIRST_PLACE: str(first), properties.WAIT: "false", CHECK_TIMES: str(times)}
         if not times:
             del pairs[CHECK_TIMES]

@@ -54,7 +54,7 @@ class UndeclaredRight(LookupError):
 
 @dataclass(frozen=True, slots=True)
 class BrokerHandlers:
-    """Who answers on the broker's port. `send`, `back`: behind flow control."""
+    """Who answers on the broker's port. `send`, `back`: after flow control."""
 
     send: Handler
     back: Handler

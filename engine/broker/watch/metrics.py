@@ -170,7 +170,7 @@ METRICS: tuple[Declared, ...] = (
              lambda live: ()),
     Declared("rstore_process_maps", "gauge", (), "Memory maps of the process.", _maps),
 )  # fmt: skip
-"""Every metric of ours. A counter is exposed with `_total` behind its name; process_… are prometheus_client's own."""
+"""Every metric of ours. A counter is exposed with `_total` after its name; process_… are prometheus_client's own."""
 
 
 class Gathered(NamedTuple):

@@ -4,7 +4,7 @@ A record is *odd* when a rule of engine.log.derive asks for more than bytes: tex
 keys; a delayed message; light queues. Those are named, and derived there one by one, so that their rules stand in one
 place. Of any other record everything is here: queue, tags code, the hashes of its keys.
 
-Queues are named by *entry*: a place in `KnownQueues`, or behind its end for those that this batch shows first. Nothing
+Queues are named by *entry*: a place in `KnownQueues`, or after its end for those that this batch shows first. Nothing
 here is shared but the known queues, which never change: kernels of several batches may run at the same time.
 """
 
@@ -94,7 +94,7 @@ class KnownQueues(NamedTuple):
         )
 
     def with_queues(self, topics: list[bytes], queue_ids: list[int]) -> KnownQueues:
-        """These queues, and new ones behind them."""
+        """These queues, and new ones after them."""
         added = np.frombuffer(b"".join(topics), dtype=np.uint8)
         starts = np.concatenate([self.starts, self.starts[-1] + np.cumsum([len(topic) for topic in topics])])
         ids = np.concatenate([self.queue_ids, np.array(queue_ids, dtype=np.int64)])
@@ -174,7 +174,7 @@ def derive_part(batch: RecordBatch, begin: int, rules: DeriveRules, known: Known
 
 @inlined
 def _word(data: Any, at: int, end: int) -> Any:
-    """Up to 8 bytes of data[at:end], little endian, zeros behind them."""
+    """Up to 8 bytes of data[at:end], little endian, zeros after them."""
     if at + 8 <= len(data):
         word = little64(data, at)
         if end - at < 8:
@@ -254,7 +254,7 @@ def _fill(slots: Any, queue_ids: Any, prefixes: Any, flags: Any, starts: Any, to
 
 @inlined
 def _marks(data: Any, at: int, end: int, byte: Any) -> Any:
-    """Which of the 64 bytes from `at` on are `byte`, bit by bit; none at or behind `end`."""
+    """Which of the 64 bytes from `at` on are `byte`, bit by bit; none at or after `end`."""
     if at + 64 <= len(data):
         marks = equal64(data, at, byte)
         return marks if end - at >= 64 else marks & ((_1 << np.uint64(end - at)) - _1)
@@ -277,7 +277,7 @@ def _derive(  # noqa: PLR0912, PLR0915 - one loop on purpose
     entries: Any, queue_offsets: Any, offsets: Any, sizes: Any, codes: Any, times: Any,
     key_hash: Any, key_offsets: Any, key_times: Any, new: Any, odd: Any,
 ) -> tuple[int, int, int, int, int, int]:  # fmt: skip
-    """Fill the columns; (record behind the last one, units, keys, new queues, odd and moved records)."""
+    """Fill the columns; (record after the last one, units, keys, new queues, odd and moved records)."""
     mask = len(slots) - 1
     guesses = np.full(_GUESSES + 1, -1, dtype=np.int32)
     # Arrays that a loop takes out of a tuple, or slices, are counted each time, for all threads to wait for.

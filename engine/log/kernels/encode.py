@@ -64,7 +64,7 @@ def _plain(array: NDArray[Any], kind: type[np.generic]) -> NDArray[Any]:
 
 
 def measure(columns: Arrays, fixed_size: int, common: int) -> tuple[NDArray[np.int64], int, int]:
-    """Where each record begins, int64[n + 1] (the last: behind all); bytes of the longest properties; what is wrong.
+    """Where each record begins, int64[n + 1] (the last: after all); bytes of the longest properties; what is wrong.
 
     Args:
         columns: the messages.
@@ -86,7 +86,7 @@ def encode(
     common: bytes,
     starts: NDArray[np.int64],
 ) -> NDArray[np.uint8]:
-    """The records, as `measure` has measured them, one behind another: uint8[starts[-1]]."""
+    """The records, as `measure` has measured them, one after another: uint8[starts[-1]]."""
     out = np.empty(int(starts[-1]), dtype=np.uint8)
     head = template.head(0, 0, 0, 0, born_timestamp)
     texts = np.frombuffer(head + template.topic + common, dtype=np.uint8)

@@ -1,7 +1,7 @@
 """The judge of engine.format.judge as a fast lane within kernels: whether a record is beyond doubt.
 
 Theory. What is asked of the head is asked of all its fields at once: bits that must not be set, and the signs of a few
-differences. Topic and properties lie one behind the other, with two bytes between them, and are looked at 64 bytes at
+differences. Topic and properties lie one after the other, with two bytes between them, and are looked at 64 bytes at
 once. Of each block, three words of bits tell where `\\x01` stands, where `\\x02`, and where any control character.
 They are plain when there are no others, none in the topic, when both alternate, and when no `\\x01` follows a `\\x02`
 at once. That they alternate is one subtraction: `\\x02` less `\\x01` leaves a run of bits for each value. At a
@@ -85,7 +85,7 @@ _back_odd = any_of(_mask(-_BACK_SIZE, _BACK_SIZE, _BACK))
 _port_odd = any_of(_above(PORT_MOST))
 
 alike = alike_below(int(_SPACE))
-"""Whether two stretches have the same control characters at the same places: (data, one, other, length)."""
+"""Whether two ranges have the same control characters at the same places: (data, one, other, length)."""
 
 
 @inlined
@@ -107,7 +107,7 @@ def texts_are_plain(data: Any, topic_at: int, properties_at: int, end: int) -> b
         data: uint8[n].
         topic_at: position of the topic.
         properties_at: position of the properties, two bytes behind the topic.
-        end: position behind them.
+        end: position after them.
     """
     topic_length = properties_at - _LENGTH - topic_at
     if topic_length < 1 or topic_length > _TOPIC_MOST:

@@ -101,7 +101,7 @@ LEAST_ALIKE = 32
 
 
 def alike_below(limit: int) -> Any:
-    """A function for kernels: whether two stretches have the same bytes below `limit` at the same places.
+    """A function for kernels: whether two ranges have the same bytes below `limit` at the same places.
 
     It takes (data, one, other, length): two positions, and how many bytes, at least `LEAST_ALIKE`.
     """

@@ -27,7 +27,7 @@ def tally(  # noqa: PLR0912 - one loop on purpose
 
     Args:
         data: bytes of the log.
-        room: position (may lie behind the data's end) where the file ends.
+        room: position (may lie after the data's end) where the file ends.
         limit: position.
         base: physical offset of the data's first byte.
         moved: int64[any, 3], gets (physical offset, stored offset, size) of records that name another place.

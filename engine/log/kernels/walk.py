@@ -42,7 +42,7 @@ def fast_walk(buffer: Buffer, start: int, room: int, *, check_crc: bool = True) 
     Args:
         buffer: bytes of the log.
         start: position of a record in it.
-        room: position (may lie behind the buffer's end) where the file ends.
+        room: position (may lie after the buffer's end) where the file ends.
         check_crc: whether bodies are read.
 
     Returns:
