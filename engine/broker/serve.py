@@ -78,7 +78,7 @@ def serve(
 
     Raises:
         StoreLocked, Refused, CannotMend: the store can't be opened. StorageError: a port is taken (no store is made
-        then); or closing failed. InvalidArgument: ports that can't be; messageDelayLevel can't be read, with which
+        then); or closing failed. InvalidArgument: invalid ports; messageDelayLevel can't be read, with which
         Apache's broker does not start either.
     """
     delay_levels(config)

@@ -1,9 +1,9 @@
-"""How full a disk may be: the levels of retention, each defined once, in per cent used."""
+"""How full a disk may be: the levels of retention, each defined once, as disk usage in per cent."""
 
 from __future__ import annotations
 
 CLEAN_FORCIBLY = 85
-"""Above it segments go whatever their age. Default of the JVM's property rocketmq.broker.diskSpaceCleanForciblyRatio.
+"""Above it segments of any age are deleted. Default of the JVM's property rocketmq.broker.diskSpaceCleanForciblyRatio.
 
 Source: DefaultMessageStore.CleanCommitLogService."""
 

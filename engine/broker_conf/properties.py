@@ -49,7 +49,7 @@ def read_properties(data: bytes) -> Properties:
     """The lines of a broker's file.
 
     Raises:
-        InvalidArgument: a \\u escape that is none; a broker does not start with it.
+        InvalidArgument: an invalid \\u escape; a broker does not start with it.
     """
     import javaproperties
 

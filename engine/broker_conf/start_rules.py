@@ -32,7 +32,7 @@ _QUEUES = (
 )
 _POOL, _QUEUE, _PERIOD = (
     "a thread pool must not be empty",
-    "a queue must have room for a request",
+    "a queue must hold at least one request",
     "a period must be above 0",
 )
 

@@ -1,7 +1,7 @@
 """What a name in a directory stands for: its kind, its length, its time.
 
 Theory: a store is regular files and directories. Anything else under a name of the store (a FIFO, a socket, a device)
-holds no data; a link whose target is not there stands for data that is somewhere else, on a disk that is not mounted
+holds no data; a link whose target does not exist stands for data that is somewhere else, on a disk that is not mounted
 more often than not. Links to what is there count as what they lead to.
 """
 
@@ -45,8 +45,8 @@ class Entry:
         path: with it.
         kind: what it stands for.
         size: bytes.
-        mtime_ns: last modification, nanoseconds since 1970; of a link whose target is not there that of the link.
-        target: where a link leads whose target is not there, as the link says it; else "".
+        mtime_ns: last modification, nanoseconds since 1970; of a link whose target does not exist that of the link.
+        target: where a link leads whose target does not exist, as the link says it; else "".
     """
 
     name: str
@@ -68,7 +68,7 @@ class Entry:
 
     @property
     def what(self) -> str:
-        """The kind in words; of a link whose target is not there, with that target."""
+        """The kind in words; of a link whose target does not exist, with that target."""
         return f"a link to {self.target}, which does not exist" if self.kind is FileKind.ABSENT else self.kind.value
 
 
@@ -84,7 +84,7 @@ def entry_of(name: str, path: str) -> Entry:
 
 
 def look(name: str, path: str) -> Entry | None:
-    """The entry of a name, a link whose target is not there included; None when there is no such name."""
+    """The entry of a name, a link whose target does not exist included; None when there is no such name."""
     try:
         return entry_of(name, path)
     except OSError as error:

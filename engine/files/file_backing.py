@@ -83,7 +83,7 @@ class FileBacking(ReferenceCounted):
         return self.mlock()
 
     def touch(self, start: int, end: int) -> bool:
-        """Have the pages of [start, end) ready for appends, if they go to a map with blocks; False when that can't be.
+        """Have the pages of [start, end) ready for appends, if they go to a map with blocks; False where not possible.
 
         May be called beside anything else. `start` is a page's start.
         """

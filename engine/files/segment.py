@@ -135,7 +135,7 @@ class ChannelSegment:
         return False
 
     def touch(self, start: int, end: int) -> bool:
-        """Have the pages of [start, end), from a page's start on, ready to be written; False when that can't be."""
+        """Have the pages of [start, end), from a page's start on, ready to be written; False where not possible."""
         del start, end
         return False
 

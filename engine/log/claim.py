@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """Where a record ends (physical), as totalSize says and as its three lengths say; 0 where that can't be."""
+    """Where a record ends (physical), as totalSize says and as its three lengths say; 0 where they are invalid."""
 
     by_size: int
     by_lengths: int
@@ -65,7 +65,7 @@ def ends_of(read: Callable[[int, int], Buffer], segment_end: int, at: int) -> En
     Reads the head, and the lengths after the body, however long that is.
 
     Args:
-        read: up to so many bytes from a physical offset on; its errors come out.
+        read: up to a number of bytes from a physical offset on; its errors come out.
         segment_end: physical offset where the head's file ends.
         at: where the head is.
     """

@@ -8,7 +8,7 @@ Invariants:
   measured against the header before the entry changes it: the first entry of a later file against the end of the file
   before.
 - Entries are in place, and counted, before a slot names them: a reader beside the writer sees whole chains.
-- A slot's number that can't be (below 1, above the entry's own) counts as an empty slot, as in Apache.
+- An invalid slot (below 1, above the entry's own) counts as an empty slot, as in Apache.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class IndexCheck:
 
 @dataclass(frozen=True, slots=True)
 class IndexFaults:
-    """So many faults of one kind; `entry`: number of the first entry concerned, None when it is in slots or header."""
+    """Faults of one kind, and their number; `entry`: the first one concerned, None: in slots or header."""
 
     fault: IndexFault
     entry: int | None

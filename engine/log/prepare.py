@@ -241,7 +241,7 @@ def raw_properties(pairs: Mapping[str, str]) -> bytes:
 
 
 def properties_too_long(size: int) -> MessageRefused:
-    """What is said of properties of so many bytes."""
+    """The error for properties of `size` bytes."""
     return MessageRefused(
         f"properties have {size} bytes, more than {PROPERTIES_MAX_LENGTH}",
         PutMessageStatus.PROPERTIES_SIZE_EXCEEDED,

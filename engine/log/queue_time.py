@@ -93,8 +93,8 @@ def offset_by_time(
 def look_for_units(files: MappedFileQueue) -> tuple[int, int, int]:
     """(min offset, end, max physical offset) of the queue in `files`, found from its bytes alone.
 
-    The end is the first unit, from the third last file on, that is none (offset ≥ 0 and size > 0); the min offset the
-    first unit of the first file that is not pre-blank. Source: ConsumeQueue#recover; RECOVERY.md, rule 17.
+    The end is the first unit, from the third last file on, that is not valid (offset ≥ 0 and size > 0); the min
+    offset the first unit of the first file that is not pre-blank. Source: ConsumeQueue#recover; RECOVERY.md, rule 17.
     """
     import numpy as np
 

@@ -85,7 +85,7 @@ class DiskSpace:
 
     Attributes:
         above: it is a reason to delete.
-        hurry: files go whatever their age.
+        hurry: files of any age are deleted.
         full: the store takes no puts.
         full_paths: log directories that get no new file as long as there is another.
     """
@@ -174,7 +174,7 @@ class RetentionRules:
         return self.problems[0] if self.problems else "not an hour of deleteWhen, and the disk has space"
 
     def batch(self, modified_ms: Iterable[int], now_ms: int, *, hurry: bool) -> DeletionRound:
-        """The files that go: `modified_ms` are the last modifications of all but the last file, oldest file first.
+        """The files to delete: `modified_ms` are the last modifications of all but the last file, oldest file first.
 
         No more of them are looked at than needed.
         """

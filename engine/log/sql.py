@@ -44,7 +44,7 @@ _WORDS = frozenset({"AND", "OR", "NOT", "BETWEEN", "IN", "IS", "NULL", "TRUE", "
 
 
 class BadExpression(InvalidArgument):
-    """An expression that can't be read; `offset` is the character."""
+    """An invalid expression; `offset` is the character."""
 
 
 class SqlFilter:

@@ -29,7 +29,7 @@ _DEEPEST = 8
 
 
 class AclChangeFailed(Exception):
-    """A change that can't be made; why."""
+    """A change of the ACL files that failed, and why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ def demand_free(settings: BrokerSettings, *, is_slave: bool) -> None:
     `binding` is told there.
 
     Raises:
-        StorageError: it can't be. InvalidArgument: a port that is none, or two at once.
+        StorageError: a port is in use or not allowed. InvalidArgument: an invalid port, or one that is used twice.
     """
     by_port: dict[int, str] = {}
     for port, option in _fixed(settings, is_slave=is_slave):

@@ -73,7 +73,7 @@ class BrokerSettings:
         name_service_port: of the embedded name service; 0: any free one, None: there is none.
         metrics_port: of /metrics, /health and /ready; 0: any free one, None: there is none.
         frame_limit: largest frame, bytes.
-        idle_s: a connection that neither sends nor gets anything for so many seconds is closed.
+        idle_s: seconds of silence after which a connection is closed.
         input_limit: bytes of frames that aren't whole yet, of all clients of a port; beyond, the slowest is cut off.
         output_limit: bytes that wait for a client that doesn't read; beyond, it is disconnected.
         held_pulls: pulls that may wait at a time.
@@ -141,7 +141,7 @@ class BrokerSettings:
 
     @classmethod
     def of(cls, other: Mapping[str, str], **changes: Any) -> BrokerSettings:
-        """From the keys of a broker's properties file that the store has no use for; None among `changes`: not given.
+        """From the keys of a broker's properties file that are not the store's; None among `changes`: not given.
 
         A value that Apache's broker can't read is left out, as there.
 

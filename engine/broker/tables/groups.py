@@ -56,7 +56,7 @@ class GroupConfig:
 
     @classmethod
     def of_json(cls, name: str, entry: Mapping[str, Any]) -> GroupConfig:
-        """From either. Raises Answer: a number that is none."""
+        """From either. Raises Answer: an invalid number."""
         return cls(
             str(entry.get("groupName") or name),
             bool(entry.get("consumeEnable", True)),

@@ -60,7 +60,7 @@ class TopicConfig:
 
     @classmethod
     def of_json(cls, name: str, entry: Mapping[str, Any]) -> TopicConfig:
-        """From either. Raises ValueError, TypeError: a number that is none."""
+        """From either. Raises ValueError, TypeError: an invalid number."""
         return cls(
             str(entry.get("topicName") or name),
             int(entry.get("readQueueNums", 4)),

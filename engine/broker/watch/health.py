@@ -1,6 +1,6 @@
 """Whether the daemon is well: what a load balancer or an operator is told, and the log when it changes.
 
-Not well is what does not pass by itself within seconds: puts refused for a full disk or a failure, dispatch or flush
+Unhealthy is what does not pass by itself within seconds: puts refused for a full disk or a failure, dispatch or flush
 that stand still though there is work. `tick` once a second.
 """
 
@@ -26,7 +26,7 @@ _LAGS_KEPT = 60
 
 
 class HealthReason(NamedTuple):
-    """Why something is not well: a word for programs (CODES), a sentence for people."""
+    """Why the daemon is unhealthy: a word for programs (CODES), a sentence for people."""
 
     code: str
     message: str
@@ -81,7 +81,7 @@ class Health:
 
     @property
     def reasons(self) -> tuple[HealthReason, ...]:
-        """Why it is not well; empty when it is. What the store says counts at once, what stands still as of a tick."""
+        """Why it is unhealthy; empty: healthy. What the store reports counts at once, a standstill as of a tick."""
         diverged = self._divergence()
         parted = () if diverged is None else (HealthReason("diverged", diverged),)
         return (*self._refusals(), *parted, *self._reasons)

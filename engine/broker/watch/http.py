@@ -123,7 +123,7 @@ class Operations:
 
     async def _metrics(self, request: web.Request) -> web.Response:
         gathered = await gather(self._live, self._health)
-        text, kind = await self._beside(lambda: expose(gathered, request.headers.get("Accept", "")))
+        text, kind = await self._in_thread(lambda: expose(gathered, request.headers.get("Accept", "")))
         return web.Response(body=text, headers={"Content-Type": kind})
 
     async def _healthy(self, _: web.Request) -> web.Response:
@@ -158,7 +158,7 @@ class Operations:
                         table.write(changed)
                 return done
 
-            dispatched = await self._beside(work)
+            dispatched = await self._in_thread(work)
         self._log.info("flushed on request", extra={"flushed": store.log.flushed_where})
         return _json(
             {"flushed": store.log.flushed_where, "dispatched": store.dispatch.position, "complete": dispatched}
@@ -173,11 +173,11 @@ class Operations:
             raise InvalidArgument('expected {"before": OFFSET}')
         store = self._live.watched.store
         async with self._one:
-            removed = await self._beside(lambda: store.clean.expire_before(before))
+            removed = await self._in_thread(lambda: store.clean.expire_before(before))
         self._log.info("expired files deleted on request", extra={"files": removed, "min_offset": store.log.min_offset})
         return _json({"logFilesRemoved": removed, "minOffset": store.log.min_offset})
 
-    def _beside(self, work: Callable[[], Any]) -> Awaitable[Any]:
+    def _in_thread(self, work: Callable[[], Any]) -> Awaitable[Any]:
         return asyncio.get_running_loop().run_in_executor(None, work)
 
 
