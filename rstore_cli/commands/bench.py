@@ -82,8 +82,9 @@ def bench(
     """
     settings = settings_of(context)
 
+    from engine.bench.options import QUICK_ROUNDS, QUICK_SIZE, ROUNDS, BenchOptions
     from engine.bench.results import Cache
-    from engine.bench.run import QUICK_ROUNDS, QUICK_SIZE, ROUNDS, BenchOptions, run
+    from engine.bench.run import run
     from engine.bench.workload import GIB
 
     if quick and (size is not None or rounds is not None):

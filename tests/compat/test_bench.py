@@ -9,6 +9,7 @@ import pytest
 
 from engine.bench import run as bench
 from engine.bench.jobs import JOBS
+from engine.bench.options import BenchOptions
 from engine.bench.replicated import COPIES, SENDS
 from engine.bench.results import JobPlace, Side
 from engine.bench.served import LOADS
@@ -21,7 +22,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("apache_store")]
 def test_each_job_against_apache(tmp_path: Path) -> None:
     names = tuple(job.name for job in JOBS if job.apache is not None)
     program = (sys.executable, "-m", "rstore_cli.app")
-    wanted = bench.BenchOptions(program, tmp_path / "out", MIB, ("b128",), names, 1, work=tmp_path / "work")
+    wanted = BenchOptions(program, tmp_path / "out", MIB, ("b128",), names, 1, work=tmp_path / "work")
     results = bench.run(wanted)
     assert results.failures == []
     assert "4.9.8" in results.apache
@@ -44,9 +45,7 @@ def test_each_job_against_apache(tmp_path: Path) -> None:
 
 def test_the_daemon_under_load(tmp_path: Path) -> None:
     program = (sys.executable, "-m", "rstore_cli.app")
-    wanted = bench.BenchOptions(
-        program, tmp_path / "out", MIB, jobs=("serve",), rounds=1, work=tmp_path / "work", quick=True
-    )
+    wanted = BenchOptions(program, tmp_path / "out", MIB, jobs=("serve",), rounds=1, work=tmp_path / "work", quick=True)
     results = bench.run(wanted)
     assert results.failures == []
     for load in LOADS:
@@ -63,7 +62,7 @@ def test_replication(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.bench.replicated.COPIES", COPIES[:3])
     monkeypatch.setattr("engine.bench.replicated.SENDS", SENDS[-1:])
     program = (sys.executable, "-m", "rstore_cli.app")
-    wanted = bench.BenchOptions(program, tmp_path / "out", 4 * MIB, jobs=("replication",), rounds=1, quick=True)
+    wanted = BenchOptions(program, tmp_path / "out", 4 * MIB, jobs=("replication",), rounds=1, quick=True)
     results = bench.run(wanted)
     assert results.failures == []
     for master, slave in COPIES[:3]:

@@ -21,28 +21,24 @@ import contextlib
 import os
 import tempfile
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
-from engine.errors import InvalidArgument, StorageError, StoreChanged, StoreLocked
+from engine.errors import InvalidArgument, StoreChanged, StoreLocked
 from engine.files.disk import Disk
 from engine.files.lock import StoreLock, holder_of
-from engine.files.sync_later import SyncLater
 from engine.format import names
-from engine.inspect.store.guessed_sizes import guessed_sizes
 from engine.inspect.store.known import known_places
 from engine.inspect.store.survey import survey
 from engine.log.scan import Damage, Gap, Scanner
 from engine.log.source import ClosedLog
+from engine.pipeline.jobs.reindex_built import StoreBuild, take_over, until_quiet
 from engine.pipeline.jobs.reindex_rows import Scanned
 from engine.pipeline.jobs.reindex_scan import ScanWork, scan_group
 from engine.pipeline.jobs.reindex_write import (
     APART,
-    NOT_SHARED,
-    IndexDone,
-    QueuesDone,
     StoreWork,
     address,
     build,
@@ -56,16 +52,15 @@ from engine.pipeline.stores import demand_idle
 from engine.repair.change import demand_lockable, survey_to_change
 from engine.repair.reindex import swap as reindex_swap
 from engine.repair.reindex.index import IndexBuilder, shares
-from engine.repair.reindex.reindex import ReindexPlan, Scope, beginning, demand_readable, kept_queues, step_over
-from engine.repair.trees import remove_tree, same_file
+from engine.repair.reindex.reindex import ReindexPlan, Scope, beginning, demand_readable, step_over
+from engine.repair.trees import remove_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
     from engine.inspect.store.survey import StoreFiles
-    from engine.pipeline.jobs.reindex_write import Done
     from engine.pipeline.stores import StoreRef
 
 BLOBS_A_TASK = 64 << 20
@@ -155,7 +150,7 @@ def rebuilding(spark: SparkSession, stores: Sequence[StoreRef], options: Reindex
 class Rebuilt:
     """Stores whose queues and index stand aside. `began`: on the monotonic clock (s)."""
 
-    _builds: Sequence[_Build]
+    _builds: Sequence[StoreBuild]
     _options: ReindexOptions
     _splits: int
     _began: float
@@ -188,22 +183,6 @@ class Rebuilt:
         return _result(self._builds, self._options, self._splits, seconds, applied=self._applied)
 
 
-@dataclass(slots=True)
-class _Build:
-    """One store that is rebuilt: what becomes known of it on the way."""
-
-    disk: Disk
-    store: StoreRef
-    files: StoreFiles
-    plan: ReindexPlan
-    begin: int
-    first: int
-    salvage: str | None = None
-    scanned: list[Scanned] = field(default_factory=list)
-    kept_index: list[str] = field(default_factory=list)
-    index_problems: list[str] = field(default_factory=list)
-
-
 # --- where it is built -----------------------------------------------------------------------------------------------
 
 
@@ -229,7 +208,7 @@ def _begin(
     options: ReindexOptions,
     *,
     many: bool,
-) -> _Build:
+) -> StoreBuild:
     """A directory made to build in, which is removed at the end. The store is locked (to apply)."""
     disk = Disk()
     if options.output is not None:
@@ -237,7 +216,7 @@ def _begin(
         into = _output(stack, disk, os.path.join(output, store.name) if many else output)
     elif options.apply:
         into, files = reindex_swap.begin(disk, files, options.scope)
-        stack.callback(_until_quiet, lambda: reindex_swap.clear(disk, store.root))
+        stack.callback(until_quiet, lambda: reindex_swap.clear(disk, store.root))
     else:
         if not str(spark.sparkContext.master).startswith("local"):
             raise InvalidArgument(
@@ -247,10 +226,10 @@ def _begin(
     store = replace(store, segments=files.log)  # what was found before the lock may have grown
     begin, first = beginning(files, options.scope)
     plan = ReindexPlan(files, into, first.path, first.offset, 0)
-    return _Build(disk, store, files, plan, begin, first.offset)
+    return StoreBuild(disk, store, files, plan, begin, first.offset)
 
 
-def _demand_still_idle(one: _Build, options: ReindexOptions) -> None:
+def _demand_still_idle(one: StoreBuild, options: ReindexOptions) -> None:
     """A store that is only read isn't locked. Raises StoreLocked: somebody has opened it meanwhile."""
     if not options.in_place and holder_of(one.disk, one.files.root) is not None:
         raise StoreLocked("a process has opened the store while it was read", path=one.files.root, hint="stop it first")
@@ -267,7 +246,7 @@ def _output(stack: contextlib.ExitStack, disk: Disk, directory: str) -> str:
 
     def leave(kind: type[BaseException] | None, *_: object) -> bool:
         if kind is not None:
-            _until_quiet(lambda: remove_tree(disk, directory))
+            until_quiet(lambda: remove_tree(disk, directory))
             if there:
                 disk.mkdirs(directory)
         return False
@@ -276,20 +255,10 @@ def _output(stack: contextlib.ExitStack, disk: Disk, directory: str) -> str:
     return directory
 
 
-def _until_quiet(remove: Callable[[], None]) -> None:
-    """Remove what was built; tasks that were cancelled, or taken for lost, may write for a moment longer."""
-    for wait in (0.1, 0.5, 2.0):
-        with contextlib.suppress(OSError, StorageError):
-            remove()
-            return
-        time.sleep(wait)
-    remove()
-
-
 # --- reading and building --------------------------------------------------------------------------------------------
 
 
-def _build_all(spark: SparkSession, builds: Sequence[_Build], options: ReindexOptions) -> int:
+def _build_all(spark: SparkSession, builds: Sequence[StoreBuild], options: ReindexOptions) -> int:
     """All stores in two Spark jobs; the number of splits."""
     from pyspark import StorageLevel
 
@@ -316,7 +285,7 @@ def _build_all(spark: SparkSession, builds: Sequence[_Build], options: ReindexOp
                 .mapPartitions(partial(build, shared))
                 .collect()
             )
-            _take_over(builds, shared.value, list(unfailed(built)), options.scope)
+            take_over(builds, shared.value, list(unfailed(built)), options.scope)
             if options.topic is not None and not any(one.plan.queues for one in builds):
                 demand_known([one.store for one in builds], [options.topic])
         finally:
@@ -336,7 +305,7 @@ def _said(row: object) -> list[Scanned | Failed]:
     return [row] if isinstance(row, Scanned | Failed) else []
 
 
-def _judge(one: _Build) -> None:
+def _judge(one: StoreBuild) -> None:
     """Records counted, the log's end, and what lies in its middle. Raises DamageInTheMiddle."""
     plan = one.plan
     plan.records = sum(scanned.records for scanned in one.scanned)
@@ -356,7 +325,7 @@ def _judge(one: _Build) -> None:
             plan.problems.append(step_over(stretch, accepted, one.files))
 
 
-def _share(one: _Build, options: ReindexOptions) -> StoreWork:
+def _share(one: StoreBuild, options: ReindexOptions) -> StoreWork:
     """What executors are told of a store. Index files of older keys are there then."""
     files, plan, disk = one.files, one.plan, one.disk
     disk.mkdirs(os.path.join(plan.built, APART))
@@ -380,71 +349,10 @@ def _share(one: _Build, options: ReindexOptions) -> StoreWork:
     return StoreWork(files, plan.built, one.begin, tuple(found), starts)
 
 
-# --- what was built is taken over ------------------------------------------------------------------------------------
-
-
-def _take_over(builds: Sequence[_Build], shared: Sequence[StoreWork], done: Sequence[Done], scope: Scope) -> None:
-    """Move what tasks built to where one builder would have built it, and say what of it differs."""
-    for number, one in enumerate(builds):
-        later = SyncLater(one.disk)
-        queues = [d for d in done if isinstance(d, QueuesDone) and d.store == number]
-        index = [d for d in done if isinstance(d, IndexDone) and d.store == number]
-        for some in queues:
-            _demand_seen(one.disk, some.place)
-            for queue in some.built:
-                _move(one, later, some.place, names.queue_directory(names.CONSUMEQUEUE, *queue.queue))
-                ext = names.queue_directory(names.CONSUMEQUEUE_EXT, *queue.queue)
-                if one.disk.exists(os.path.join(some.place, ext)):
-                    _move(one, later, some.place, ext)
-        for file in index:
-            _demand_seen(one.disk, file.place)
-            _move(one, later, file.place, os.path.join(names.INDEX, file.share.name))
-        later.flush()
-        _until_quiet(partial(remove_tree, one.disk, os.path.join(one.plan.built, APART)))
-        _compare(one, shared[number], queues, index, scope)
-
-
-def _demand_seen(disk: Disk, place: str) -> None:
-    if not disk.exists(place):
-        raise StorageError("an executor has written here, and it is not there", path=place, hint=NOT_SHARED)
-
-
-def _move(one: _Build, later: SyncLater, place: str, path: str) -> None:
-    """A path below what a task wrote, to the same below where all is built."""
-    target = os.path.join(one.plan.built, path)
-    one.disk.mkdirs(os.path.dirname(target), later=later)
-    one.disk.replace(os.path.join(place, path), target)
-    later.directory(os.path.dirname(target))
-
-
-def _compare(
-    one: _Build, work: StoreWork, queues: Sequence[QueuesDone], index: Sequence[IndexDone], scope: Scope
-) -> None:
-    plan, files = one.plan, one.files
-    plan.queues = tuple(sorted((queue for some in queues for queue in some.built), key=lambda built: built.queue))
-    plan.queues_changed = frozenset(queue for some in queues for queue in some.changed)
-    plan.problems += [problem for queue in plan.queues for problem in queue.problems()]
-    if scope.queues:
-        plan.kept = kept_queues(files, scope, plan.queues)
-    plan.problems += one.index_problems
-    made = {"queues": any(queue.units for queue in plan.queues), "index": plan.keys > 0}
-    plan.problems += guessed_sizes(files, **made)
-    if plan.index_built:
-        directory = os.path.join(plan.built, names.INDEX)
-        plan.index_files = len(one.disk.listdir(directory))
-        written = {share.name for share in work.shares}
-        kept = [(n, old.path) for n, old in zip(one.kept_index, files.index, strict=False) if n not in written]
-        plan.index_changed = (
-            plan.index_files != len(files.index)
-            or any(file.changed for file in index)
-            or any(not same_file(one.disk, path, os.path.join(directory, name)) for name, path in kept)
-        )
-
-
 # --- the end ---------------------------------------------------------------------------------------------------------
 
 
-def _finish(one: _Build, options: ReindexOptions) -> None:
+def _finish(one: StoreBuild, options: ReindexOptions) -> None:
     """Swap in what differs, where that was asked for."""
     if not options.in_place:
         return
@@ -455,7 +363,7 @@ def _finish(one: _Build, options: ReindexOptions) -> None:
 
 
 def _result(
-    builds: Sequence[_Build], options: ReindexOptions, splits: int, seconds: float, *, applied: bool
+    builds: Sequence[StoreBuild], options: ReindexOptions, splits: int, seconds: float, *, applied: bool
 ) -> JobResult:
     plans = [one.plan for one in builds]
     changed = sum(plan.changed for plan in plans)
@@ -490,7 +398,7 @@ def _result(
     )
 
 
-def _row(one: _Build, options: ReindexOptions) -> tuple[object, ...]:
+def _row(one: StoreBuild, options: ReindexOptions) -> tuple[object, ...]:
     plan = one.plan
     return (
         one.store.name,

@@ -13,8 +13,9 @@ from engine.bench.apache import Apache
 from engine.bench.child import run as run_task
 from engine.bench.jobs import BY_NAME, FLOORS, JOBS, LIMITS, Against
 from engine.bench.measure import Measurement, measure
+from engine.bench.options import BenchOptions
 from engine.bench.results import Cache, JobPlace, Results, Side
-from engine.bench.run import BenchOptions, run
+from engine.bench.run import run
 from engine.bench.stores import CopyState, KeptStore
 from engine.bench.timing import MeasureTask, Timer
 from engine.bench.work import BATCH, WORK
@@ -196,7 +197,7 @@ def test_a_run_without_apache(tmp_path: Path, few_files: None) -> None:
 @pytest.fixture
 def few_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few sparse files instead of a hundred."""
-    from engine.bench import run as module
+    from engine.bench import options as module
 
     def fewer(size: int = MIB):
         found = workloads(size)
